@@ -1,0 +1,201 @@
+"""CDI specs of a declaration: content, file name, and the version that the content needs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from .model import ContainerEdits, DeviceNode, Resource
+
+#: What our spec files' names begin with.
+FILE_PREFIX = "node-device-plugin_"
+
+#: The lowest CDI version in use.
+_BASE_VERSION = "0.3.0"
+
+#: Which CDI version each containerd accepts, newest first: (from this containerd on, the highest CDI version).
+#: By the CDI module that each release vendors (1.7.24 of Debian was seen to take 0.8.0; its source says 0.7.0).
+_ACCEPTED_BY_CONTAINERD: Tuple[Tuple[Tuple[int, int, int], str], ...] = (
+    ((2, 1, 0), "1.0.0"),
+    ((1, 7, 27), "0.8.0"),
+    ((1, 7, 24), "0.7.0"),
+    ((1, 7, 12), "0.6.0"),
+    ((1, 7, 2), "0.5.0"),
+)
+#: 2.0 stands apart from the order above: it was made from the same CDI module as 1.7.27.
+_ACCEPTED_BY_CONTAINERD_2_0 = "0.8.0"
+
+
+class Feature(NamedTuple):
+    """Something in a spec that older readers refuse. ``since`` is a CDI version, ``where`` a place in the spec."""
+
+    since: str
+    name: str
+    where: str
+
+
+def render_spec(resource: Resource) -> Optional[Dict[str, Any]]:
+    """The CDI spec of a resource as data, in the specification's own keys; None where it needs none."""
+    if not resource.uses_cdi:
+        return None
+    # CDI refuses a device without edits. Where one has none of its own, all of them carry the kind's.
+    each_carries_all = any(resource.cdi_name(d) and not d.has_edits for d in resource.devices)
+    devices = []
+    for device in resource.devices:
+        if resource.cdi_name(device) is None:
+            continue
+        edits = _merged(resource.container_edits, device.container_edits) if each_carries_all else device.container_edits
+        devices.append({"name": device.id, "containerEdits": _edits(edits, device.nodes)})
+    spec: Dict[str, Any] = {"cdiVersion": _BASE_VERSION, "kind": resource.cdi_kind, "devices": devices}
+    if not each_carries_all and resource.container_edits != ContainerEdits():
+        spec["containerEdits"] = _edits(resource.container_edits, ())
+    spec["cdiVersion"] = minimum_version(spec)
+    return spec
+
+
+def render_specs(resources: Sequence[Resource]) -> Dict[str, Dict[str, Any]]:
+    """The specs of a node: file name to content."""
+    specs = {}
+    for resource in resources:
+        spec = render_spec(resource)
+        if spec is not None:
+            specs[file_name(resource.cdi_kind)] = spec
+    return specs
+
+
+def file_name(kind: str) -> str:
+    """The file of a kind. Vendor and class hold no '/', so the name is unique and one path component."""
+    return "%s%s.json" % (FILE_PREFIX, kind.replace("/", "_"))
+
+
+def serialise(spec: Mapping[str, Any]) -> str:
+    """The text of a spec file: the same bytes for the same content, everywhere."""
+    return json.dumps(spec, indent=2, ensure_ascii=False) + "\n"
+
+
+def features(spec: Mapping[str, Any]) -> Iterator[Feature]:
+    """What in ``spec`` needs more than the base version (by CDI's own table of required versions)."""
+    if "." in str(spec.get("kind", "")).partition("/")[2]:
+        yield Feature("0.6.0", "a '.' in the class", "kind")
+    if spec.get("annotations"):
+        yield Feature("0.6.0", "annotations", "annotations")
+    yield from _edit_features(spec.get("containerEdits") or {}, "containerEdits")
+    for device in spec.get("devices") or []:
+        where = "device %s" % device.get("name")
+        if not str(device.get("name", "a"))[:1].isalpha():
+            yield Feature("0.5.0", "a device name that begins with a digit", where)
+        if device.get("annotations"):
+            yield Feature("0.6.0", "annotations", where)
+        yield from _edit_features(device.get("containerEdits") or {}, where)
+
+
+def minimum_version(spec: Mapping[str, Any]) -> str:
+    """The lowest CDI version that the content of ``spec`` needs."""
+    return max([_BASE_VERSION, *(feature.since for feature in features(spec))], key=version_tuple)
+
+
+def accepted_version(containerd_version: str) -> Optional[str]:
+    """The highest CDI version that this containerd accepts; None where it has no CDI (below 1.7.2)."""
+    version = version_tuple(containerd_version)
+    if version[:2] == (2, 0):
+        return _ACCEPTED_BY_CONTAINERD_2_0
+    for since, accepted in _ACCEPTED_BY_CONTAINERD:
+        if version >= since:
+            return accepted
+    return None
+
+
+def refused_features(spec: Mapping[str, Any], accepted: str) -> List[Feature]:
+    """What in ``spec`` a runtime that accepts up to ``accepted`` would refuse."""
+    limit = version_tuple(accepted)
+    return [feature for feature in features(spec) if version_tuple(feature.since) > limit]
+
+
+def version_tuple(version: str) -> Tuple[int, ...]:
+    """``1.7.24~ds1`` or ``v2.1.9+ds1`` as (1, 7, 24) or (2, 1, 9): three numbers, what follows them left out."""
+    numbers = []
+    for part in version.lstrip("v").split(".")[:3]:
+        digits = ""
+        for character in part:
+            if not character.isdigit():
+                break
+            digits += character
+        numbers.append(int(digits or 0))
+    return tuple(numbers + [0] * (3 - len(numbers)))
+
+
+def _edit_features(edits: Mapping[str, Any], where: str) -> Iterator[Feature]:
+    for node in edits.get("deviceNodes") or []:
+        if node.get("hostPath"):
+            yield Feature("0.5.0", "a host path that differs from the container's", "%s, %s" % (where, node.get("path")))
+    for mount in edits.get("mounts") or []:
+        if mount.get("type"):
+            yield Feature("0.4.0", "the type of a mount", "%s, %s" % (where, mount.get("containerPath")))
+    if edits.get("additionalGids"):
+        yield Feature("0.7.0", "additional gids", where)
+    if edits.get("intelRdt"):
+        yield Feature("0.7.0", "Intel RDT", where)
+    if edits.get("netDevices"):
+        yield Feature("1.1.0", "network devices", where)
+
+
+def _merged(common: ContainerEdits, own: ContainerEdits) -> ContainerEdits:
+    return ContainerEdits(
+        env=common.env + own.env,
+        mounts=common.mounts + own.mounts,
+        hooks=common.hooks + own.hooks,
+        additional_gids=common.additional_gids + own.additional_gids,
+    )
+
+
+def _edits(edits: ContainerEdits, nodes: Sequence[DeviceNode]) -> Dict[str, Any]:
+    result: Dict[str, Any] = {}
+    if edits.env:
+        result["env"] = list(edits.env)
+    if nodes:
+        result["deviceNodes"] = [_node(node) for node in nodes]
+    if edits.hooks:
+        result["hooks"] = [
+            _without_nothing(
+                {
+                    "hookName": hook.name,
+                    "path": hook.path,
+                    "args": list(hook.args),
+                    "env": list(hook.env),
+                    "timeout": hook.timeout,
+                }
+            )
+            for hook in edits.hooks
+        ]
+    if edits.mounts:
+        result["mounts"] = [
+            _without_nothing(
+                {
+                    "hostPath": mount.host_path,
+                    "containerPath": mount.container_path,
+                    "type": mount.type,
+                    "options": list(mount.options),
+                }
+            )
+            for mount in edits.mounts
+        ]
+    if edits.additional_gids:
+        result["additionalGids"] = list(edits.additional_gids)
+    return result
+
+
+def _node(node: DeviceNode) -> Dict[str, Any]:
+    return _without_nothing(
+        {
+            "path": node.path,
+            "hostPath": node.host_path if node.host_path != node.path else None,
+            "permissions": node.permissions,
+            "fileMode": node.mode,
+            "uid": node.uid,
+            "gid": node.gid,
+        }
+    )
+
+
+def _without_nothing(data: Dict[str, Any]) -> Dict[str, Any]:
+    return {key: value for key, value in data.items() if value is not None and value != []}

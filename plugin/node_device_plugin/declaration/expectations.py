@@ -1,0 +1,41 @@
+"""What a container must show when it was given certain devices: held against what it really shows."""
+
+from __future__ import annotations
+
+from typing import Dict, List, NamedTuple, Sequence, Tuple
+
+from .env import allocate_env
+from .model import Device, DeviceNode, Mount, Resource
+
+
+class Expectation(NamedTuple):
+    """What a container that got ``devices`` of a resource shows.
+
+    env: variable to the values it may have: Allocate's exactly, CDI's one of those that its devices repeat.
+    """
+
+    devices: Tuple[str, ...]
+    env: Dict[str, Tuple[str, ...]]
+    nodes: Tuple[DeviceNode, ...]
+    mounts: Tuple[Mount, ...]
+
+
+def expected_in_container(resource: Resource, devices: Sequence[Device]) -> Expectation:
+    """What a container shows that got ``devices`` (in the order of the declaration)."""
+    variables: Dict[str, List[str]] = {}
+    nodes: List[DeviceNode] = []
+    mounts: List[Mount] = []
+    given_by_cdi = [device for device in devices if resource.cdi_name(device)]
+    if given_by_cdi:
+        for edits in [resource.container_edits, *(device.container_edits for device in given_by_cdi)]:
+            for assignment in edits.env:
+                name, _, value = assignment.partition("=")
+                variables.setdefault(name, []).append(value)
+            mounts.extend(mount for mount in edits.mounts if mount not in mounts)
+        for device in given_by_cdi:
+            nodes.extend(node for node in device.nodes if node not in nodes)
+    env = {name: tuple(values) for name, values in variables.items()}
+    # The kubelet's variables stand in the container's process before CDI edits it; a CDI variable of the same name wins.
+    for name, value in allocate_env(resource, devices).items():
+        env.setdefault(name, (value,))
+    return Expectation(tuple(device.id for device in devices), env, tuple(nodes), tuple(mounts))

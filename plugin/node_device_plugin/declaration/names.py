@@ -1,0 +1,90 @@
+"""The name rules of the kubelet and of CDI, as functions that say what is wrong (or None)."""
+
+from __future__ import annotations
+
+import re
+from typing import Optional, Tuple
+
+_DNS1123_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_CDI_VENDOR_OR_CLASS = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]")
+_CDI_DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+# What the API server has always taken as the name of an environment variable (IsEnvVarName).
+_ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+
+# A DNS-1123 name has 253 characters; the kubelet checks "requests." + name as a label key.
+_MAX_DOMAIN = 253 - len("requests.")
+_MAX_LABEL_NAME = 63
+#: A comment in the v1beta1 proto; nothing enforces it, but longer ones meet less tested code.
+MAX_DEVICE_ID = 63
+
+
+def resource_name_problem(name: str) -> Optional[str]:
+    """Why the kubelet would refuse ``name`` as an extended resource (IsExtendedResourceName), or None."""
+    if name.count("/") != 1:
+        return "%r is not an extended resource: it takes the form domain/name, with exactly one '/'" % name
+    domain, label = name.split("/")
+    if "kubernetes.io/" in name:
+        return "%r is in the domain kubernetes.io, which is kept for Kubernetes itself" % name
+    if name.startswith("requests."):
+        return "%r begins with 'requests.', which is kept for quotas" % name
+    if len(domain) > _MAX_DOMAIN or not _DNS1123_SUBDOMAIN.fullmatch(domain):
+        return "the domain %r is not a lower-case DNS name of at most %d characters" % (domain, _MAX_DOMAIN)
+    if len(label) > _MAX_LABEL_NAME or not _LABEL_NAME.fullmatch(label):
+        return (
+            "the name %r after the '/' must have at most %d characters out of letters, digits, '-', '_' and '.', "
+            "with a letter or digit at both ends" % (label, _MAX_LABEL_NAME)
+        )
+    return None
+
+
+def cdi_kind_problem(kind: str) -> Optional[str]:
+    """Why ``kind`` is no usable CDI kind (vendor/class), or None.
+
+    One character is legal by the CDI specification, but panics containerd's parser and crash-loops the runtime until
+    the file is gone, so at least two are asked for.
+    """
+    if kind.count("/") != 1:
+        return "%r is not a CDI kind: it takes the form vendor/class, with exactly one '/'" % kind
+    for part, text in zip(("vendor", "class"), kind.split("/")):
+        if len(text) < 2:
+            return (
+                "the CDI %s %r has fewer than two characters, which crashes containerd's parser; choose a longer one"
+                % (part, text)
+            )
+        if not _CDI_VENDOR_OR_CLASS.fullmatch(text):
+            return (
+                "the CDI %s %r must begin with a letter, end with a letter or digit, "
+                "and hold only letters, digits, '_', '-' and '.'" % (part, text)
+            )
+    return None
+
+
+def cdi_device_problem(name: str) -> Optional[str]:
+    """Why ``name`` is no usable CDI device name, or None."""
+    if _CDI_DEVICE.fullmatch(name):
+        return None
+    return (
+        "%r is not a legal CDI device name: it begins and ends with a letter or digit, "
+        "and holds only letters, digits, '_', '-', '.' and ':'" % name
+    )
+
+
+def env_name_problem(name: str) -> Optional[str]:
+    """Why ``name`` is no usable name of an environment variable, or None."""
+    if _ENV_NAME.fullmatch(name) and not name.startswith(".."):
+        return None
+    return "%r is not a name for an environment variable: letters, digits, '_', '-' and '.', no digit first" % name
+
+
+def qualified_cdi_name(kind: str, device: str) -> str:
+    """The fully qualified CDI name, ``vendor.com/class=device``."""
+    return "%s=%s" % (kind, device)
+
+
+def split_qualified_cdi_name(name: str) -> Tuple[str, str]:
+    """``vendor.com/class=device`` as (kind, device); ValueError where it has another form."""
+    kind, separator, device = name.partition("=")
+    if not separator or cdi_kind_problem(kind) or cdi_device_problem(device):
+        raise ValueError("%r is not a fully qualified CDI name (vendor/class=device)" % name)
+    return kind, device

@@ -1,0 +1,213 @@
+"""From raw data to a declaration: every rule is applied, every problem is reported at once."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+
+from . import env, names, schema
+from .model import Configuration, ContainerEdits, Device, DeviceNode, Hook, Mount, Resource
+from .problems import DeclarationError, Problem
+
+
+def parse_resources(raw: Any, where: str = "resources") -> Tuple[Resource, ...]:
+    """Read a list of resources.
+
+    raw: the list as YAML or Ansible gives it.
+    where: what the list is called in messages.
+    Raises DeclarationError with all problems.
+    """
+    problems: List[Problem] = []
+    data = schema.normalise(raw, schema.Field("list", "", elements="dict", fields=schema.RESOURCE), where, problems)
+    resources = _resources(data or [], where, problems)
+    if problems:
+        raise DeclarationError(problems)
+    return resources
+
+
+def parse_configuration(raw: Any) -> Configuration:
+    """Read the plugin's configuration (the content of its file). Raises DeclarationError with all problems."""
+    problems: List[Problem] = []
+    if not isinstance(raw, dict):
+        raise DeclarationError([Problem("configuration", "must be a mapping with the key 'resources'")])
+    data = schema.normalise(raw, schema.Field("dict", "", fields=schema.CONFIGURATION), "", problems)
+    resources = _resources(data["resources"] or [], "resources", problems)
+    _absolute(data["kubelet_device_plugin_dir"], "kubelet_device_plugin_dir", problems)
+    if problems:
+        raise DeclarationError(problems)
+    return Configuration(resources, data["kubelet_device_plugin_dir"], data["log_level"])
+
+
+def _resources(data: Sequence[Mapping[str, Any]], where: str, problems: List[Problem]) -> Tuple[Resource, ...]:
+    placed = []
+    for position, item in enumerate(data):
+        label = " (%s)" % item["name"] if item["name"] else ""
+        place = "%s[%d]%s" % (where, position, label)
+        placed.append((place, _resource(item, place, problems)))
+    problems.extend(_repetitions(placed))
+    problems.extend(env.collision_problems(placed))
+    return tuple(resource for _, resource in placed)
+
+
+def _resource(item: Mapping[str, Any], where: str, problems: List[Problem]) -> Resource:
+    name = item["name"] or ""
+    message = names.resource_name_problem(name) if item["name"] is not None else None
+    if message:
+        problems.append(Problem(where + ".name", message))
+    resource = Resource(
+        name=name,
+        cdi_kind=item["cdi_kind"] or name,
+        devices=tuple(
+            _device(device, _place(where + ".devices", position, device["id"]), problems)
+            for position, device in enumerate(item["devices"])
+        ),
+        env=item["env"],
+        container_edits=_container_edits(item["container_edits"], where + ".container_edits", problems),
+        replicas=item["replicas"],
+    )
+    problems.extend(_cdi_problems(resource, where, declared_kind=item["cdi_kind"] is not None, name_ok=not message))
+    problems.extend(env.template_problems(resource, where))
+    return resource
+
+
+def _place(where: str, position: int, label: Any) -> str:
+    return "%s[%d]%s" % (where, position, " (%s)" % label if label else "")
+
+
+def _cdi_problems(resource: Resource, where: str, declared_kind: bool, name_ok: bool) -> Iterator[Problem]:
+    if not declared_kind and not (resource.uses_cdi and name_ok and resource.name):
+        return
+    message = names.cdi_kind_problem(resource.cdi_kind)
+    if message and declared_kind:
+        yield Problem(where + ".cdi_kind", message)
+    elif message:
+        yield Problem(where + ".name", "gives the CDI kind its name, but %s (set cdi_kind)" % message)
+    for position, device in enumerate(resource.devices):
+        message = names.cdi_device_problem(device.id) if resource.cdi_name(device) else None
+        if message and device.id:
+            place = _place(where + ".devices", position, device.id)
+            yield Problem(place + ".id", message + "; what is not a name goes into properties")
+
+
+def _device(item: Mapping[str, Any], where: str, problems: List[Problem]) -> Device:
+    device_id = item["id"] or ""
+    if item["id"] is not None and not device_id.strip():
+        problems.append(Problem(where + ".id", "is empty"))
+    nodes = tuple(
+        _node(node, _place(where + ".nodes", position, None), problems) for position, node in enumerate(item["nodes"])
+    )
+    for path in _repeated(node.path for node in nodes):
+        problems.append(Problem(where + ".nodes", "the path %s stands twice" % path))
+    for key in item["properties"]:
+        if key in env.BUILT_IN_VALUES or not key.isidentifier():
+            problems.append(
+                Problem(
+                    "%s.properties.%s" % (where, key),
+                    "is no name for a property: a word of letters, digits and '_', and none of %s"
+                    % ", ".join(env.BUILT_IN_VALUES),
+                )
+            )
+    return Device(
+        id=device_id,
+        nodes=nodes,
+        container_edits=_container_edits(item["container_edits"], where + ".container_edits", problems),
+        properties=item["properties"],
+        required=item["required"],
+    )
+
+
+def _node(item: Mapping[str, Any], where: str, problems: List[Problem]) -> DeviceNode:
+    path = item["path"] or ""
+    host_path = item["host_path"] or path
+    _absolute(item["path"], where + ".path", problems)
+    _absolute(item["host_path"], where + ".host_path", problems)
+    permissions = item["permissions"]
+    if not permissions or set(permissions) - set("rwm") or len(set(permissions)) != len(permissions):
+        problems.append(Problem(where + ".permissions", "must be made of r, w and m, each at most once"))
+    mode = None
+    if item["mode"] is not None:
+        if re.fullmatch(r"0?[0-7]{3}", item["mode"]):
+            mode = int(item["mode"], 8)
+        else:
+            problems.append(Problem(where + ".mode", "must be three octal digits such as \"0660\""))
+    return DeviceNode(path, host_path, permissions, item["uid"], item["gid"], mode)
+
+
+def _container_edits(item: Mapping[str, Any], where: str, problems: List[Problem]) -> ContainerEdits:
+    _assignments(item["env"], where + ".env", problems)
+    mounts = []
+    for position, mount in enumerate(item["mounts"]):
+        place = _place(where + ".mounts", position, None)
+        _absolute(mount["container_path"], place + ".container_path", problems)
+        if mount["host_path"] is not None and mount["type"] is None:
+            _absolute(mount["host_path"], place + ".host_path", problems)
+        mounts.append(
+            Mount(
+                mount["host_path"] or "", mount["container_path"] or "", mount["type"], tuple(mount["options"] or ())
+            )
+        )
+    hooks = []
+    for position, hook in enumerate(item["hooks"]):
+        place = _place(where + ".hooks", position, hook["name"])
+        _absolute(hook["path"], place + ".path", problems)
+        _assignments(hook["env"], place + ".env", problems)
+        hooks.append(
+            Hook(hook["name"] or "", hook["path"] or "", tuple(hook["args"]), tuple(hook["env"]), hook["timeout"])
+        )
+    for position, gid in enumerate(item["additional_gids"]):
+        if gid is None or gid < 1:
+            problems.append(Problem("%s.additional_gids[%d]" % (where, position), "must be at least 1"))
+    return ContainerEdits(tuple(item["env"]), tuple(mounts), tuple(hooks), tuple(item["additional_gids"]))
+
+
+def _assignments(items: Sequence[Any], where: str, problems: List[Problem]) -> None:
+    for position, assignment in enumerate(items):
+        if assignment is None:
+            continue
+        name, separator, _ = assignment.partition("=")
+        message = names.env_name_problem(name) if separator else "must have the form NAME=value, not %r" % assignment
+        if message:
+            problems.append(Problem("%s[%d]" % (where, position), message))
+
+
+def _absolute(path: Any, where: str, problems: List[Problem]) -> None:
+    if path is not None and (not os.path.isabs(path) or os.path.normpath(path) != path or path == "/"):
+        problems.append(Problem(where, "must be an absolute path in its shortest form, not %r" % path))
+
+
+def _repetitions(placed: Sequence[Tuple[str, Resource]]) -> Iterator[Problem]:
+    """The same resource, CDI kind or device id twice on one node."""
+    names_seen: Dict[str, str] = {}
+    kinds_seen: Dict[str, str] = {}
+    ids_seen: Dict[str, str] = {}
+    for where, resource in placed:
+        if resource.name and names_seen.setdefault(resource.name, where) != where:
+            yield Problem(where + ".name", "is declared already, as %s" % names_seen[resource.name])
+        elif resource.uses_cdi and kinds_seen.setdefault(resource.cdi_kind, where) != where:
+            yield Problem(where + ".cdi_kind", "is the kind of %s already" % kinds_seen[resource.cdi_kind])
+        for position, device in enumerate(resource.devices):
+            place = _place(where + ".devices", position, device.id)
+            for kubelet_id in resource.kubelet_ids(device):
+                if not device.id:
+                    continue
+                if len(kubelet_id) > names.MAX_DEVICE_ID:
+                    yield Problem(
+                        place + ".id",
+                        "%r has more than the %d characters of a device id" % (kubelet_id, names.MAX_DEVICE_ID),
+                    )
+                    break
+                if ids_seen.setdefault(kubelet_id, place) != place:
+                    yield Problem(
+                        place + ".id",
+                        "%r is the id of %s already; the kubelet tells devices apart by id alone"
+                        % (kubelet_id, ids_seen[kubelet_id]),
+                    )
+                    break
+
+
+def _repeated(values: Iterable[str]) -> List[str]:
+    seen: Dict[str, int] = {}
+    for value in values:
+        seen[value] = seen.get(value, 0) + 1
+    return [value for value, count in seen.items() if count > 1]

@@ -1,0 +1,27 @@
+"""What is wrong with a declaration: collected, never raised one at a time."""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Sequence
+
+
+class Problem(NamedTuple):
+    """One thing to mend.
+
+    where: path of the field, e.g. ``resources[2] (example.com/serial).devices[0].id``.
+    message: what is wrong and what is allowed.
+    """
+
+    where: str
+    message: str
+
+    def __str__(self) -> str:
+        return "%s: %s" % (self.where, self.message)
+
+
+class DeclarationError(ValueError):
+    """A declaration that cannot be used; ``problems`` holds all of them, in reading order."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems: List[Problem] = list(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))

@@ -1,0 +1,223 @@
+"""The one schema: every key that a declaration or a plugin configuration may have, with its meaning.
+
+Everything else is derived from it: validation, the defaults, the roles' argument_specs and the reference in docs/.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from .problems import Problem
+
+_TYPES: Dict[str, Any] = {
+    "str": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "list": (list, tuple),
+    "dict": (dict,),
+}
+
+
+class Field(NamedTuple):
+    """One key: its type as Ansible's argument specs name it, and what it means.
+
+    fields: the keys of a dict (or of each element of a list of dicts); None leaves a dict's keys free.
+    elements: the type of a list's elements, or of a free dict's values.
+    """
+
+    type: str
+    description: str
+    required: bool = False
+    default: Any = None
+    choices: Optional[Tuple[str, ...]] = None
+    elements: Optional[str] = None
+    fields: Optional[Mapping[str, "Field"]] = None
+    minimum: Optional[int] = None
+
+
+DEVICE_NODE: Dict[str, Field] = {
+    "path": Field("str", "Absolute path of the node inside the container.", required=True),
+    "host_path": Field("str", "Absolute path of the node on the host, where it differs from path."),
+    "permissions": Field("str", "What the container may do with it: any of r, w and m.", default="rw"),
+    "uid": Field("int", "Owner of the node inside the container; the host's where it is left out.", minimum=0),
+    "gid": Field("int", "Group of the node inside the container; the host's where it is left out.", minimum=0),
+    "mode": Field("str", "Octal file mode of the node inside the container, e.g. \"0660\"."),
+}
+
+MOUNT: Dict[str, Field] = {
+    "host_path": Field("str", "What is mounted: an absolute path on the host, or a word such as tmpfs.", required=True),
+    "container_path": Field("str", "Absolute path inside the container.", required=True),
+    "type": Field("str", "File system type, e.g. tmpfs; a bind mount where it is left out."),
+    "options": Field("list", "Mount options, e.g. [ro, nosuid, nodev, bind].", default=[], elements="str"),
+}
+
+HOOK: Dict[str, Field] = {
+    "name": Field(
+        "str",
+        "When it runs, in the OCI runtime's words.",
+        required=True,
+        choices=("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"),
+    ),
+    "path": Field("str", "Absolute path of the program.", required=True),
+    "args": Field("list", "Its arguments, the program's own name first.", default=[], elements="str"),
+    "env": Field("list", "Its environment, as NAME=value.", default=[], elements="str"),
+    "timeout": Field("int", "Seconds that it may take.", minimum=1),
+}
+
+CONTAINER_EDITS: Dict[str, Field] = {
+    "env": Field("list", "Environment variables, as NAME=value.", default=[], elements="str"),
+    "mounts": Field("list", "Mounts.", default=[], elements="dict", fields=MOUNT),
+    "hooks": Field("list", "OCI hooks.", default=[], elements="dict", fields=HOOK),
+    "additional_gids": Field(
+        "list", "Supplementary groups of the container's process, never 0.", default=[], elements="int"
+    ),
+}
+
+DEVICE: Dict[str, Field] = {
+    "id": Field(
+        "str",
+        "Name of the device, unique on its node across resources; its CDI device name where it has nodes or edits.",
+        required=True,
+    ),
+    "nodes": Field("list", "Device nodes that a container gets.", default=[], elements="dict", fields=DEVICE_NODE),
+    "container_edits": Field("dict", "CDI edits of this device alone.", default={}, fields=CONTAINER_EDITS),
+    "properties": Field(
+        "dict", "Values for the templates in env, free of the rules for names.", default={}, elements="str"
+    ),
+    "required": Field(
+        "bool",
+        "Whether provisioning stops where a device node is missing; if false, the device is left out until it exists.",
+        default=True,
+    ),
+}
+
+RESOURCE: Dict[str, Field] = {
+    "name": Field("str", "Extended resource, e.g. devices.example.com/serial.", required=True),
+    "devices": Field(
+        "list",
+        "The devices of this node; none registers the resource with an empty list.",
+        default=[],
+        elements="dict",
+        fields=DEVICE,
+    ),
+    "env": Field(
+        "dict",
+        "Variables that Allocate adds for each device: {index} counts the devices of this resource in a container "
+        "from 0; {id}, {path}, {host_path} (both of the first node) and every property stand in values.",
+        default={},
+        elements="str",
+    ),
+    "container_edits": Field(
+        "dict", "CDI edits for every container that gets a device of this kind.", default={}, fields=CONTAINER_EDITS
+    ),
+    "cdi_kind": Field("str", "CDI kind (vendor/class), where it is not the resource's name."),
+    "replicas": Field("int", "How many containers may share each device.", default=1, minimum=1),
+}
+
+CONFIGURATION: Dict[str, Field] = {
+    "resources": Field("list", "The resources of this node.", required=True, elements="dict", fields=RESOURCE),
+    "kubelet_device_plugin_dir": Field(
+        "str",
+        "The kubelet's device plugin directory (the kubelet's --root-dir does not move it; some distributions do).",
+        default="/var/lib/kubelet/device-plugins",
+    ),
+    "log_level": Field(
+        "str", "How much is logged.", default="info", choices=("debug", "info", "warning", "error")
+    ),
+}
+
+
+def normalise(value: Any, field: Field, where: str, problems: List[Problem]) -> Any:
+    """``value`` as plain data with every default filled in; what does not fit is appended to ``problems``.
+
+    A value that does not fit comes back as the field's default, so that one reading reports every problem.
+    """
+    fallback = _default(field)
+    if not isinstance(value, _TYPES[field.type]) or (field.type == "int" and isinstance(value, bool)):
+        problems.append(Problem(where, "must be %s, not %s" % (_named(field.type), _shown(value))))
+        return fallback
+    if field.type == "dict" and field.fields is not None:
+        return _normalise_keys(value, field.fields, where, problems)
+    if field.type == "dict":
+        return _normalise_free_dict(value, field, where, problems)
+    if field.type == "list":
+        element = Field(field.elements or "str", "", fields=field.fields)
+        return [
+            normalise(item, element, "%s[%d]%s" % (where, position, _label(item)), problems)
+            for position, item in enumerate(value)
+        ]
+    if field.choices is not None and value not in field.choices:
+        problems.append(Problem(where, "must be one of %s, not %r" % (", ".join(field.choices), str(value))))
+        return fallback
+    if field.minimum is not None and value < field.minimum:
+        problems.append(Problem(where, "must be at least %d, not %d" % (field.minimum, value)))
+        return fallback
+    if field.type == "str" and "\0" in value:
+        problems.append(Problem(where, "holds a NUL character"))
+        return fallback
+    # Subclasses carry Ansible's tags; the result is plain data.
+    return str.__str__(value) if field.type == "str" else value
+
+
+def _normalise_keys(
+    value: Mapping[Any, Any], fields: Mapping[str, Field], where: str, problems: List[Problem]
+) -> Dict[str, Any]:
+    prefix = where + "." if where else ""
+    for key in value:
+        if key not in fields:
+            problems.append(
+                Problem("%s%s" % (prefix, key), "is not a known key; known are %s" % ", ".join(sorted(fields)))
+            )
+    result = {}
+    for key, field in fields.items():
+        if key in value and value[key] is not None:
+            result[key] = normalise(value[key], field, prefix + key, problems)
+        else:
+            if field.required:
+                problems.append(Problem(prefix + key, "is missing"))
+            result[key] = _default(field)
+    return result
+
+
+def _default(field: Field) -> Any:
+    """What a key that is left out stands for; a dict with known keys is all of their defaults."""
+    if field.type == "dict" and field.fields is not None:
+        return {key: _default(inner) for key, inner in field.fields.items()}
+    return copy.deepcopy(field.default)
+
+
+def _normalise_free_dict(
+    value: Mapping[Any, Any], field: Field, where: str, problems: List[Problem]
+) -> Dict[str, Any]:
+    element = Field(field.elements or "str", "")
+    result = {}
+    for key, item in value.items():
+        if not isinstance(key, str):
+            problems.append(Problem(where, "the key %s must be text" % _shown(key)))
+            continue
+        result[str.__str__(key)] = normalise(item, element, "%s.%s" % (where, key), problems)
+    return result
+
+
+def _label(item: Any) -> str:
+    """Whose list element it is, in the reader's own words: `` (example.com/serial)``."""
+    if isinstance(item, dict):
+        name = item.get("name", item.get("id"))
+        if isinstance(name, str):
+            return " (%s)" % name
+    return ""
+
+
+def _named(kind: str) -> str:
+    return {"str": "text", "int": "a whole number", "bool": "true or false", "list": "a list", "dict": "a mapping"}[kind]
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, str):
+        return "the text %r" % str.__str__(value)
+    if isinstance(value, (dict, list, tuple)):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    return repr(value)

@@ -1,0 +1,51 @@
+"""A declaration as plain data again: the canonical form that configurations and comparisons use."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Sequence
+
+from . import schema
+from .model import Configuration, Resource
+
+
+def resources_to_data(resources: Sequence[Resource]) -> List[Dict[str, Any]]:
+    """Resources in the keys of the declaration, defaults left out; reading it again gives the same resources."""
+    return [_plain(resource._asdict(), schema.RESOURCE, resource.name) for resource in resources]
+
+
+def configuration_to_data(configuration: Configuration) -> Dict[str, Any]:
+    """The content of a configuration file, defaults left out."""
+    return {
+        **{
+            key: value
+            for key, value in configuration._asdict().items()
+            if key != "resources" and value != schema.CONFIGURATION[key].default
+        },
+        "resources": resources_to_data(configuration.resources),
+    }
+
+
+def _plain(item: Mapping[str, Any], fields: Mapping[str, schema.Field], resource_name: str) -> Dict[str, Any]:
+    result = {}
+    for key, field in fields.items():
+        value = item[key]
+        if key == "cdi_kind" and value == resource_name:
+            continue
+        if key == "host_path" and "path" in fields and value == item["path"]:
+            continue
+        if key == "mode" and value is not None:
+            value = "%04o" % value
+        if field.fields is not None and field.type == "dict":
+            value = _plain(value._asdict(), field.fields, resource_name)
+            if not value:
+                continue
+        elif field.fields is not None:
+            value = [_plain(element._asdict(), field.fields, resource_name) for element in value]
+        elif field.type == "list":
+            value = list(value)
+        elif field.type == "dict":
+            value = dict(value)
+        # A resource always shows its devices: that a node has none is a statement.
+        if value != field.default or (field.required or key == "devices"):
+            result[key] = value
+    return result
