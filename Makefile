@@ -1,0 +1,45 @@
+# `make` alone says what there is. Every target does its own set-up: see bin/setup.
+# To add one: a line `## name: what it does` above it, the set-up it needs as prerequisites (below), and .PHONY.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+# Set-up, as prerequisites: `system` and `dev` for what needs both the lab and the tests' tools.
+.PHONY: system controller dev
+system:
+	@bin/setup system
+controller:
+	@bin/setup venv controller
+	@bin/setup collection
+dev: controller
+	@bin/setup venv dev
+
+.PHONY: help
+help:
+	@sed -n 's/^## /make /p' $(MAKEFILE_LIST)
+
+## lab: two throwaway nodes on this machine, provisioned and verified
+.PHONY: lab
+lab: system controller lab-images lab-nodes
+	ansible-playbook -i inventories/lab playbooks/site.yml
+	ansible-playbook -i inventories/lab playbooks/verify.yml
+
+# The images before the play, because a play is silent while a task runs. One image for each release in the inventory.
+.PHONY: lab-images
+lab-images: system
+	@roles/lab_node/files/node_image.py $$(sed -n 's/^ *lab_node_release: *\([a-z]*\).*/\1/p' inventories/lab/hosts.yml | sort -u)
+
+# The nodes alone, without anything of ours in them.
+.PHONY: lab-nodes
+lab-nodes: system controller lab-images
+	ansible-playbook -i inventories/lab playbooks/lab_up.yml
+
+## lab-down: destroy the nodes of `make lab`; their images stay, for the next time
+.PHONY: lab-down
+lab-down: controller
+	ansible-playbook -i inventories/lab playbooks/lab_down.yml
+
+## lock: renew the locked requirements
+.PHONY: lock
+lock:
+	@bin/setup lock
