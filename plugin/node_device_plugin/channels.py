@@ -1,7 +1,7 @@
 """The one place that makes gRPC channels: to the kubelet's, the container runtime's and the plugin's unix sockets.
 
-Import this module before any other that imports grpc: the core reads GRPC_VERBOSITY once, when it is loaded, and
-otherwise litters stderr with each socket that is not there yet.
+A program's first module imports this one before grpc: the core reads GRPC_VERBOSITY once, when it is loaded, and may
+litter stderr otherwise.
 """
 
 from __future__ import annotations
