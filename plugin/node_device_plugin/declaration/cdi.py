@@ -44,7 +44,9 @@ def render_spec(resource: Resource) -> Optional[Dict[str, Any]]:
     for device in resource.devices:
         if resource.cdi_name(device) is None:
             continue
-        edits = _merged(resource.container_edits, device.container_edits) if each_carries_all else device.container_edits
+        edits = (
+            _merged(resource.container_edits, device.container_edits) if each_carries_all else device.container_edits
+        )
         devices.append({"name": device.id, "containerEdits": _edits(edits, device.nodes)})
     spec: Dict[str, Any] = {"cdiVersion": _BASE_VERSION, "kind": resource.cdi_kind, "devices": devices}
     if not each_carries_all and resource.container_edits != ContainerEdits():
@@ -127,7 +129,9 @@ def version_tuple(version: str) -> Tuple[int, ...]:
 def _edit_features(edits: Mapping[str, Any], where: str) -> Iterator[Feature]:
     for node in edits.get("deviceNodes") or []:
         if node.get("hostPath"):
-            yield Feature("0.5.0", "a host path that differs from the container's", "%s, %s" % (where, node.get("path")))
+            yield Feature(
+                "0.5.0", "a host path that differs from the container's", "%s, %s" % (where, node.get("path"))
+            )
     for mount in edits.get("mounts") or []:
         if mount.get("type"):
             yield Feature("0.4.0", "the type of a mount", "%s, %s" % (where, mount.get("containerPath")))

@@ -35,7 +35,7 @@ def expected_in_container(resource: Resource, devices: Sequence[Device]) -> Expe
         for device in given_by_cdi:
             nodes.extend(node for node in device.nodes if node not in nodes)
     env = {name: tuple(values) for name, values in variables.items()}
-    # The kubelet's variables stand in the container's process before CDI edits it; a CDI variable of the same name wins.
+    # CDI edits the container after the kubelet set its variables: of two with one name, CDI's stays.
     for name, value in allocate_env(resource, devices).items():
         env.setdefault(name, (value,))
     return Expectation(tuple(device.id for device in devices), env, tuple(nodes), tuple(mounts))

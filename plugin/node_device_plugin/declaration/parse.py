@@ -130,7 +130,7 @@ def _node(item: Mapping[str, Any], where: str, problems: List[Problem]) -> Devic
         if re.fullmatch(r"0?[0-7]{3}", item["mode"]):
             mode = int(item["mode"], 8)
         else:
-            problems.append(Problem(where + ".mode", "must be three octal digits such as \"0660\""))
+            problems.append(Problem(where + ".mode", 'must be three octal digits such as "0660"'))
     return DeviceNode(path, host_path, permissions, item["uid"], item["gid"], mode)
 
 
@@ -143,9 +143,7 @@ def _container_edits(item: Mapping[str, Any], where: str, problems: List[Problem
         if mount["host_path"] is not None and mount["type"] is None:
             _absolute(mount["host_path"], place + ".host_path", problems)
         mounts.append(
-            Mount(
-                mount["host_path"] or "", mount["container_path"] or "", mount["type"], tuple(mount["options"] or ())
-            )
+            Mount(mount["host_path"] or "", mount["container_path"] or "", mount["type"], tuple(mount["options"] or ()))
         )
     hooks = []
     for position, hook in enumerate(item["hooks"]):

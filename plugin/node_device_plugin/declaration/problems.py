@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import List, NamedTuple, Sequence
 
 
@@ -20,8 +21,13 @@ class Problem(NamedTuple):
 
 
 class DeclarationError(ValueError):
-    """A declaration that cannot be used; ``problems`` holds all of them, in reading order."""
+    """A declaration that cannot be used; ``problems`` holds all of them, resource by resource."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems: List[Problem] = list(problems)
+        self.problems: List[Problem] = sorted(problems, key=_position)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def _position(problem: Problem) -> int:
+    found = re.search(r"\[(\d+)\]", problem.where)
+    return int(found.group(1)) if found else -1

@@ -32,7 +32,7 @@ class Field(NamedTuple):
     default: Any = None
     choices: Optional[Tuple[str, ...]] = None
     elements: Optional[str] = None
-    fields: Optional[Mapping[str, "Field"]] = None
+    fields: Optional[Mapping[str, Field]] = None
     minimum: Optional[int] = None
 
 
@@ -42,7 +42,7 @@ DEVICE_NODE: Dict[str, Field] = {
     "permissions": Field("str", "What the container may do with it: any of r, w and m.", default="rw"),
     "uid": Field("int", "Owner of the node inside the container; the host's where it is left out.", minimum=0),
     "gid": Field("int", "Group of the node inside the container; the host's where it is left out.", minimum=0),
-    "mode": Field("str", "Octal file mode of the node inside the container, e.g. \"0660\"."),
+    "mode": Field("str", 'Octal file mode of the node inside the container, e.g. "0660".'),
 }
 
 MOUNT: Dict[str, Field] = {
@@ -122,9 +122,7 @@ CONFIGURATION: Dict[str, Field] = {
         "The kubelet's device plugin directory (the kubelet's --root-dir does not move it; some distributions do).",
         default="/var/lib/kubelet/device-plugins",
     ),
-    "log_level": Field(
-        "str", "How much is logged.", default="info", choices=("debug", "info", "warning", "error")
-    ),
+    "log_level": Field("str", "How much is logged.", default="info", choices=("debug", "info", "warning", "error")),
 }
 
 
@@ -187,9 +185,7 @@ def _default(field: Field) -> Any:
     return copy.deepcopy(field.default)
 
 
-def _normalise_free_dict(
-    value: Mapping[Any, Any], field: Field, where: str, problems: List[Problem]
-) -> Dict[str, Any]:
+def _normalise_free_dict(value: Mapping[Any, Any], field: Field, where: str, problems: List[Problem]) -> Dict[str, Any]:
     element = Field(field.elements or "str", "")
     result = {}
     for key, item in value.items():
@@ -210,7 +206,9 @@ def _label(item: Any) -> str:
 
 
 def _named(kind: str) -> str:
-    return {"str": "text", "int": "a whole number", "bool": "true or false", "list": "a list", "dict": "a mapping"}[kind]
+    return {"str": "text", "int": "a whole number", "bool": "true or false", "list": "a list", "dict": "a mapping"}[
+        kind
+    ]
 
 
 def _shown(value: Any) -> str:

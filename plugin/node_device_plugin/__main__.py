@@ -1,0 +1,8 @@
+"""``python -m node_device_plugin``."""
+
+import sys
+
+from .command_line import main
+
+if __name__ == "__main__":
+    sys.exit(main())

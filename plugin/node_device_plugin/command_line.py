@@ -1,0 +1,192 @@
+"""The command ``node-device-plugin``. Exit codes: 0, 1 (it found something), 2 (usage)."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from typing import Any, Callable, NoReturn, Optional, Sequence
+
+from .configuration import DEFAULT_PATH, load
+from .declaration import DeclarationError, cdi
+from .version import version
+
+#: Where runtimes that follow the distributions listen.
+DEFAULT_RUNTIME_SOCKET = "/run/containerd/containerd.sock"
+DEFAULT_KUBELET_ROOT = "/var/lib/kubelet"
+
+
+class Failure(Exception):
+    """What a command found, in one sentence: exit code 1."""
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Run one command and return its exit code."""
+    options = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except DeclarationError as error:
+        for problem in error.problems:
+            print("node-device-plugin: %s" % problem, file=sys.stderr)
+    except Failure as error:
+        print("node-device-plugin: %s" % error, file=sys.stderr)
+    except BrokenPipeError:
+        sys.stderr.close()
+    except KeyboardInterrupt:
+        return 130
+    return 1
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Imported here: the commands that only read a file shall not wait for grpc.
+    from . import logs, plugin
+
+    loaded = load(options.config)
+    logs.configure(loaded.configuration.log_level)
+    asyncio.run(plugin.run(loaded))
+    return 0
+
+
+def _validate(options: argparse.Namespace) -> int:
+    loaded = load(options.config)
+    resources = loaded.configuration.resources
+    print(
+        "%s: valid: %d resources, %d devices"
+        % (options.config, len(resources), sum(len(resource.devices) for resource in resources))
+    )
+    return 0
+
+
+def _cdi_render(options: argparse.Namespace) -> int:
+    specs = cdi.render_specs(load(options.config).configuration.resources)
+    if options.output == "json":
+        _print_json(specs)
+        return 0
+    for name, spec in specs.items():
+        print("# %s" % name)
+        print(cdi.serialise(spec), end="")
+    return 0
+
+
+def _version(options: argparse.Namespace) -> int:
+    print("node-device-plugin %s" % version())
+    return 0
+
+
+def _runtime(options: argparse.Namespace) -> int:
+    from . import node_state
+
+    state = asyncio.run(node_state.runtime(options.socket))
+    if options.output == "json":
+        _print_json(state)
+        return 0
+    print("%(name)s %(version)s" % state)
+    enabled = {True: "on", False: "off", None: "unknown to this runtime"}[state["cdi"]["enabled"]]
+    print("CDI %s, spec directories %s" % (enabled, ", ".join(state["cdi"]["spec_dirs"] or ["unknown"])))
+    return 0
+
+
+def _holders(options: argparse.Namespace) -> int:
+    from . import node_state
+
+    state = asyncio.run(node_state.holders(options.kubelet_root, options.device_plugin_dir))
+    if options.output == "json":
+        _print_json(state)
+        return 0
+    for held in state["held"]:
+        print("%(namespace)s/%(pod)s %(container)s %(resource)s %(device)s" % held)
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from . import verification
+
+    loaded = load(options.config)
+    report = asyncio.run(
+        verification.verify(
+            loaded.configuration,
+            verification.Node(
+                runtime_socket=options.socket,
+                kubelet_root=options.kubelet_root,
+                static_pod_dir=options.static_pod_dir,
+                image=options.image,
+            ),
+            verification.Scope(
+                devices=options.devices, unproven_only=options.unproven, record=options.record, timeout=options.timeout
+            ),
+        )
+    )
+    if options.output == "json":
+        _print_json(report.to_data())
+    else:
+        print(report.to_text())
+    return 1 if report.problems else 0
+
+
+def _print_json(data: Any) -> None:
+    print(json.dumps(data, indent=2, sort_keys=False))
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(2, "%s: %s\n" % (self.prog, message))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="node-device-plugin", description="Serve a node's declared devices to its kubelet, by CDI.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    config = argparse.ArgumentParser(add_help=False)
+    config.add_argument("--config", metavar="FILE", default=DEFAULT_PATH, help="configuration (default: %(default)s)")
+    output = argparse.ArgumentParser(add_help=False)
+    output.add_argument("-o", "--output", choices=("text", "json"), default="text", help="form of the output")
+    runtime = argparse.ArgumentParser(add_help=False)
+    runtime.add_argument(
+        "--socket",
+        metavar="PATH",
+        default=DEFAULT_RUNTIME_SOCKET,
+        help="the runtime's CRI socket (default: %(default)s)",
+    )
+    kubelet = argparse.ArgumentParser(add_help=False)
+    kubelet.add_argument("--kubelet-root", metavar="DIR", default=DEFAULT_KUBELET_ROOT, help="the kubelet's --root-dir")
+
+    def add(
+        to: Any, name: str, command: Callable[[argparse.Namespace], int], help: str, *parents: argparse.ArgumentParser
+    ) -> argparse.ArgumentParser:
+        added: argparse.ArgumentParser = to.add_parser(name, help=help, description=help, parents=parents)
+        added.set_defaults(command=command)
+        return added
+
+    add(commands, "run", _run, "Serve the devices until SIGTERM.", config)
+    add(commands, "validate", _validate, "Check a configuration and say everything that is wrong with it.", config)
+    cdi_commands = commands.add_parser("cdi", help="CDI specs.").add_subparsers(metavar="COMMAND", required=True)
+    add(cdi_commands, "render", _cdi_render, "Print the CDI specs of a configuration.", config, output)
+    add(commands, "runtime", _runtime, "Ask the running container runtime what it believes about CDI.", runtime, output)
+    holders = add(commands, "holders", _holders, "Which pod holds which device.", kubelet, output)
+    holders.add_argument(
+        "--device-plugin-dir",
+        metavar="DIR",
+        default=DEFAULT_KUBELET_ROOT + "/device-plugins",
+        help="the kubelet's device plugin directory, whose checkpoint answers while no kubelet runs",
+    )
+    verify = add(
+        commands,
+        "verify",
+        _verify,
+        "Read back from the runtime, the kubelet and a container that every declared device is really there.",
+        config,
+        runtime,
+        kubelet,
+        output,
+    )
+    verify.add_argument("--static-pod-dir", metavar="DIR", help="where the kubelet takes static pods from")
+    verify.add_argument("--image", help="image of the proof's containers (default: the runtime's sandbox image)")
+    verify.add_argument("--devices", choices=("one", "all"), default="one", help="free devices that a proof asks for")
+    verify.add_argument("--record", metavar="FILE", help="remembers what was proven")
+    verify.add_argument("--unproven", action="store_true", help="prove only what --record does not hold")
+    verify.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="for the kubelet and each proof")
+    add(commands, "version", _version, "Print the version.")
+    return parser

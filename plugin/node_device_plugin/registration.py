@@ -1,0 +1,171 @@
+"""The kubelet connection of one resource: serve, register, notice that the stream is lost, begin again.
+
+What the kubelet asks for (k8s.io/kubernetes, pkg/kubelet/cm/devicemanager):
+- it calls back inside Register, so serving comes first;
+- it never opens a lost ListAndWatch stream again, so a lost stream means to register anew;
+- when an old stream ends it drops whoever is registered under that name, so a new registration is made only while no
+  stream is open;
+- two servers on one socket path steal it from each other, so each server has a path of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import secrets
+from typing import AsyncIterator, Optional, Tuple
+
+import grpc
+
+from .channels import unix_channel
+from .service import DevicePlugin
+from .wire import device_plugin_v1beta1_pb2 as api
+from .wire import device_plugin_v1beta1_pb2_grpc as api_grpc
+
+log = logging.getLogger(__name__)
+
+API_VERSION = "v1beta1"
+KUBELET_SOCKET = "kubelet.sock"
+#: Our sockets lie in a folder of their own: when the kubelet starts it removes the sockets beside its own, not folders.
+SOCKET_FOLDER = "node-device-plugin"
+
+#: Seconds. The kubelet dials back for up to 10 s inside Register.
+_REGISTER_DEADLINE = 15.0
+#: Seconds from a registration that went well to its stream; it takes milliseconds.
+_STREAM_DEADLINE = 5.0
+#: Seconds between two looks at the kubelet's socket while no stream is open.
+_LOOK = 0.02
+_FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
+#: Longest path that a unix socket can have, in bytes.
+_LONGEST_SOCKET_PATH = 107
+_STOP_GRACE = 0.5
+
+
+class Registration:
+    """Keeps one resource registered with the kubelet of a device plugin directory."""
+
+    def __init__(self, service: DevicePlugin, directory: str) -> None:
+        self.service = service
+        self.resource = service.table.resource.name
+        self._directory = directory
+        self._kubelet_socket = os.path.join(directory, KUBELET_SOCKET)
+        self._serving = asyncio.Event()
+
+    async def serving(self) -> None:
+        """Return once the socket is there."""
+        await self._serving.wait()
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the kubelet has its stream open."""
+        return self.service.stream.is_open
+
+    async def run(self) -> None:
+        """Serve and stay registered until cancelled."""
+        while True:
+            try:
+                async with self._server() as socket:
+                    self._serving.set()
+                    await self._stay_registered(socket)
+            except OSError as error:
+                log.error("%s: cannot serve in %s: %s", self.resource, self._directory, error.strerror or error)
+                await asyncio.sleep(_LAST_RETRY)
+
+    @contextlib.asynccontextmanager
+    async def _server(self) -> AsyncIterator[str]:
+        path = socket_path(self._directory, self.resource)
+        os.makedirs(os.path.dirname(path), mode=0o750, exist_ok=True)
+        server = grpc.aio.server()
+        api_grpc.add_DevicePluginServicer_to_server(self.service, server)
+        try:
+            server.add_insecure_port("unix:" + path)
+        except RuntimeError as error:
+            raise OSError(0, "the socket %s cannot be bound" % path) from error
+        try:
+            await server.start()
+            yield path
+        finally:
+            await server.stop(_STOP_GRACE)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+    async def _stay_registered(self, socket: str) -> None:
+        """Return where the socket has vanished, so that it has to be made anew."""
+        retry = _FIRST_RETRY
+        while True:
+            kubelet = await self._kubelet_there()
+            if not os.path.exists(socket):
+                log.warning("%s: somebody removed %s; serving anew", self.resource, socket)
+                return
+            if await self._register(socket):
+                retry = _FIRST_RETRY
+                log.info("%s: registered with the kubelet", self.resource)
+                await self.service.stream.wait_until(False)
+                log.warning("%s: the kubelet's stream has ended; registering again", self.resource)
+                continue
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._kubelet_other_than(kubelet), retry)
+            retry = min(2 * retry, _LAST_RETRY)
+
+    async def _register(self, socket: str) -> bool:
+        request = api.RegisterRequest(
+            version=API_VERSION,
+            endpoint=os.path.relpath(socket, self._directory),
+            resource_name=self.resource,
+            options=await self.service.GetDevicePluginOptions(api.Empty(), None),
+        )
+        try:
+            # A new channel each time: an old one would wait out its back-off.
+            async with unix_channel(self._kubelet_socket) as channel:
+                await api_grpc.RegistrationStub(channel).Register(request, timeout=_REGISTER_DEADLINE)
+        except grpc.aio.AioRpcError as error:
+            log.warning("%s: registration failed: %s: %s", self.resource, error.code().name, error.details())
+            return False
+        try:
+            await asyncio.wait_for(self.service.stream.wait_until(True), _STREAM_DEADLINE)
+        except asyncio.TimeoutError:
+            log.warning("%s: registered, but the kubelet opened no stream in %g s", self.resource, _STREAM_DEADLINE)
+            return False
+        return True
+
+    async def _kubelet_there(self) -> Tuple[int, ...]:
+        identity = self._kubelet_identity()
+        if identity is None:
+            log.info("%s: waiting for the kubelet's socket %s", self.resource, self._kubelet_socket)
+        while identity is None:
+            await asyncio.sleep(_LOOK)
+            identity = self._kubelet_identity()
+        return identity
+
+    async def _kubelet_other_than(self, known: Tuple[int, ...]) -> None:
+        while self._kubelet_identity() in (known, None):
+            await asyncio.sleep(_LOOK)
+
+    def _kubelet_identity(self) -> Optional[Tuple[int, ...]]:
+        """Tells one kubelet's socket from the next one's; an inode alone may be used again."""
+        try:
+            found = os.stat(self._kubelet_socket)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_ctime_ns
+
+
+def socket_path(directory: str, resource: str) -> str:
+    """A new path for a server of ``resource``. OSError where it would be too long for a socket."""
+    name = re.sub(r"[^A-Za-z0-9-]", "-", resource.partition("/")[2])[:20]
+    path = os.path.join(directory, SOCKET_FOLDER, "%s-%s.sock" % (name, secrets.token_hex(4)))
+    if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
+        raise OSError(0, "the path %s is longer than the %d bytes of a socket" % (path, _LONGEST_SOCKET_PATH))
+    return path
+
+
+def remove_stale_sockets(directory: str) -> None:
+    """Take away what a killed instance left in our folder. Only one instance runs on a node."""
+    folder = os.path.join(directory, SOCKET_FOLDER)
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for entry in os.scandir(folder):
+            if entry.name.endswith(".sock"):
+                os.unlink(entry.path)

@@ -1,0 +1,97 @@
+"""The DevicePlugin service of one resource, as the kubelet calls it (v1beta1)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, AsyncIterator
+
+import grpc
+
+from .allocation import NotAllocatable, UnknownDevice, allocate
+from .device_table import DeviceTable
+from .wire import device_plugin_v1beta1_pb2 as api
+from .wire import device_plugin_v1beta1_pb2_grpc as api_grpc
+
+log = logging.getLogger(__name__)
+
+HEALTHY = "Healthy"
+UNHEALTHY = "Unhealthy"
+
+
+class Stream:
+    """Whether the kubelet has its ListAndWatch stream open."""
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._changed = asyncio.Event()
+
+    @property
+    def is_open(self) -> bool:
+        return self._open > 0
+
+    def _count(self, difference: int) -> None:
+        self._open += difference
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def opened(self) -> None:
+        self._count(1)
+
+    def closed(self) -> None:
+        self._count(-1)
+
+    async def wait_until(self, is_open: bool) -> None:
+        """Return as soon as the stream is open, or closed."""
+        while self.is_open != is_open:
+            await self._changed.wait()
+
+
+class DevicePlugin(api_grpc.DevicePluginServicer):
+    """Lists and gives away the devices of one table."""
+
+    def __init__(self, table: DeviceTable) -> None:
+        self.table = table
+        self.stream = Stream()
+
+    async def GetDevicePluginOptions(self, request: api.Empty, context: Any) -> api.DevicePluginOptions:
+        """Neither PreStartContainer nor GetPreferredAllocation is wanted. The kubelet asks inside its Register."""
+        return api.DevicePluginOptions()
+
+    async def ListAndWatch(self, request: api.Empty, context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
+        """The devices now and after each change; the kubelet writes its checkpoint for each message."""
+        self.stream.opened()
+        try:
+            async for listed in self.table.watch():
+                yield api.ListAndWatchResponse(
+                    devices=[
+                        api.Device(ID=entry.kubelet_id, health=HEALTHY if entry.healthy else UNHEALTHY)
+                        for entry in listed
+                    ]
+                )
+        finally:
+            # Cancelled at once when the kubelet goes.
+            self.stream.closed()
+
+    async def Allocate(self, request: api.AllocateRequest, context: Any) -> api.AllocateResponse:
+        """Env and fully qualified CDI names for each container.
+
+        NOT_FOUND for an id that is none of ours, FAILED_PRECONDITION for a device that is not healthy.
+        """
+        resource = self.table.resource.name
+        try:
+            answers = [allocate(self.table, list(asked.devices_ids)) for asked in request.container_requests]
+        except NotAllocatable as error:
+            log.error("%s: refused to allocate: %s", resource, error)
+            code = (
+                grpc.StatusCode.NOT_FOUND if isinstance(error, UnknownDevice) else grpc.StatusCode.FAILED_PRECONDITION
+            )
+            await context.abort(code, str(error))
+        for asked, answer in zip(request.container_requests, answers):
+            log.info(
+                "%s: allocated %s as %s",
+                resource,
+                " ".join(sorted(asked.devices_ids)),
+                " ".join([d.name for d in answer.cdi_devices] + sorted(answer.envs)) or "nothing to add",
+            )
+        return api.AllocateResponse(container_responses=answers)

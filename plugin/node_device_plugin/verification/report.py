@@ -1,0 +1,67 @@
+"""What a verification found, as data and as a table."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+
+#: A container saw its devices.
+PROVEN = "proven"
+#: It was proven before, and nothing about it has changed since.
+PROVEN_BEFORE = "proven before"
+#: Nothing is free to prove it with; the detail says who holds the devices.
+IN_USE = "in use"
+#: Registered with no device, as declared.
+EMPTY = "empty"
+#: No kubelet yet.
+PENDING = "pending"
+FAILED = "failed"
+
+
+class Row(NamedTuple):
+    """One resource of the node.
+
+    capacity: shares of the devices that are declared and, where a device is not required, there.
+    healthy: shares that the kubelet calls allocatable.
+    seen: ids of the devices that a container of ours saw.
+    """
+
+    resource: str
+    capacity: int
+    healthy: int
+    seen: Tuple[str, ...]
+    state: str
+    detail: str
+
+
+class Report(NamedTuple):
+    """All of a node. ``problems``: one sentence each, naming what was expected and what was found."""
+
+    runtime: str
+    kubelet: str
+    rows: Sequence[Row]
+    problems: Sequence[str]
+
+    def to_data(self) -> Dict[str, Any]:
+        """As JSON takes it."""
+        return {
+            "runtime": self.runtime,
+            "kubelet": self.kubelet,
+            "resources": [row._asdict() for row in self.rows],
+            "problems": list(self.problems),
+        }
+
+    def to_text(self) -> str:
+        """A table for people, the problems below it."""
+        lines = [("RESOURCE", "CAPACITY", "HEALTHY", "CONTAINER SAW", "STATE")]
+        for row in self.rows:
+            state = "%s (%s)" % (row.state, row.detail) if row.detail else row.state
+            lines.append((row.resource, str(row.capacity), str(row.healthy), " ".join(row.seen) or "-", state))
+        return "\n".join(
+            ["runtime %s, kubelet %s" % (self.runtime, self.kubelet), *_aligned(lines)]
+            + ["problem: %s" % problem for problem in self.problems]
+        )
+
+
+def _aligned(lines: Sequence[Tuple[str, ...]]) -> List[str]:
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]

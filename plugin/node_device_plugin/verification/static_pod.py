@@ -1,0 +1,74 @@
+"""A static pod that asks for devices: placed, and taken away without a trace."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from typing import Any, Dict, Iterator
+
+#: What the names of all proofs begin with; a manifest with it is always ours.
+PREFIX = "node-device-proof-"
+NAMESPACE = "kube-system"
+CONTAINER = "proof"
+
+
+def new_name() -> str:
+    """A name that no earlier proof had, so that the kubelet never takes one for the other."""
+    return PREFIX + secrets.token_hex(4)
+
+
+def manifest(name: str, image: str, pulled: bool, resource: str, count: int) -> Dict[str, Any]:
+    """A pod with one container that asks for ``count`` shares of ``resource`` and stays until it is removed.
+
+    pulled: whether the kubelet may pull the image; the runtime's own sandbox image never has to be.
+    The host's network spares it the pod network, which a new node may not have yet.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app.kubernetes.io/name": "node-device-proof"}},
+        "spec": {
+            "hostNetwork": True,
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [
+                {
+                    "name": CONTAINER,
+                    "image": image,
+                    "imagePullPolicy": "IfNotPresent" if pulled else "Never",
+                    "resources": {"limits": {resource: str(count)}},
+                }
+            ],
+        },
+    }
+
+
+@contextlib.contextmanager
+def placed(directory: str, pod: Dict[str, Any]) -> Iterator[None]:
+    """The pod's manifest is in the kubelet's directory inside this block.
+
+    It appears at once (a rename from a name that the kubelet does not read). OSError where it cannot be written.
+    """
+    path = os.path.join(directory, pod["metadata"]["name"] + ".json")
+    hidden = os.path.join(directory, "." + os.path.basename(path))
+    try:
+        with open(hidden, "w", encoding="utf-8") as file:
+            json.dump(pod, file)
+        os.rename(hidden, path)
+        yield
+    finally:
+        for leftover in (hidden, path):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(leftover)
+
+
+def remove_leftovers(directory: str) -> None:
+    """Take away the manifests of proofs that were killed."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for entry in os.scandir(directory):
+            if entry.name.lstrip(".").startswith(PREFIX):
+                os.unlink(entry.path)

@@ -1,0 +1,67 @@
+"""The numbered variables, and what a container is expected to show."""
+
+import pytest
+import yaml
+
+from node_device_plugin.declaration import parse_resources
+from node_device_plugin.declaration.env import allocate_env
+from node_device_plugin.declaration.expectations import expected_in_container
+
+(MYDEVICE_3,) = parse_resources(
+    yaml.safe_load(
+        """
+        - name: myplugin.io/mydevice-3
+          devices:
+            - {id: dev3-1, properties: {value: /node2/dev3/1}}
+            - {id: dev3-2, properties: {value: /node2/dev3/2}}
+            - {id: dev3-3, properties: {value: /node2/dev3/3}}
+          env: {"DEV_3_ID_{index}": "{value}"}
+        """
+    )
+)
+(SHARED,) = parse_resources(
+    yaml.safe_load(
+        """
+        - name: example.com/shared
+          replicas: 2
+          container_edits: {env: [KIND=shared], mounts: [{host_path: /a, container_path: /b}]}
+          devices:
+            - {id: z, nodes: [{path: /dev/z, host_path: /dev/hz}], container_edits: {env: [NAME=z]}}
+            - {id: a, nodes: [{path: /dev/a}], container_edits: {env: [NAME=a]}}
+          env: {"SHARED_{index}": "{id} {path} {host_path} {index} {literal braces} {}"}
+        """
+    )
+)
+
+
+def test_numbers_follow_the_declaration_whatever_the_kubelets_order() -> None:
+    for ids in (["dev3-3", "dev3-2"], ["dev3-2", "dev3-3"]):
+        assert allocate_env(MYDEVICE_3, MYDEVICE_3.devices_of(ids)) == {
+            "DEV_3_ID_0": "/node2/dev3/2",
+            "DEV_3_ID_1": "/node2/dev3/3",
+        }
+
+
+def test_shares_have_ids_of_their_own_and_two_of_one_device_count_once() -> None:
+    assert [i for d in SHARED.devices for i in SHARED.kubelet_ids(d)] == ["z::0", "z::1", "a::0", "a::1"]
+    devices = SHARED.devices_of(["a::1", "z::1", "z::0"])
+    assert [device.id for device in devices] == ["z", "a"]
+    assert allocate_env(SHARED, devices) == {
+        "SHARED_0": "z /dev/z /dev/hz 0 {literal braces} {}",
+        "SHARED_1": "a /dev/a /dev/a 1 {literal braces} {}",
+    }
+
+
+def test_an_id_of_nobody_is_refused() -> None:
+    with pytest.raises(KeyError, match="z::2"):
+        SHARED.devices_of(["z::0", "z::2"])
+
+
+def test_what_a_container_is_expected_to_show() -> None:
+    expectation = expected_in_container(SHARED, list(SHARED.devices))
+    assert expectation.devices == ("z", "a")
+    assert expectation.env["KIND"] == ("shared",)
+    assert expectation.env["NAME"] == ("z", "a")
+    assert expectation.env["SHARED_1"][0].startswith("a /dev/a")
+    assert [node.path for node in expectation.nodes] == ["/dev/z", "/dev/a"]
+    assert [mount.container_path for mount in expectation.mounts] == ["/b"]

@@ -1,0 +1,129 @@
+"""CDI rendering: content, the version that it needs, and what a runtime refuses."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from node_device_plugin.declaration import cdi, parse_resources
+
+from .test_parse import EVERYTHING
+
+
+def spec(text: str) -> Any:
+    (rendered,) = cdi.render_specs(parse_resources(yaml.safe_load(text))).values()
+    return rendered
+
+
+def test_every_edit_is_rendered_in_cdis_own_keys() -> None:
+    assert cdi.render_specs(parse_resources(yaml.safe_load(EVERYTHING))) == {
+        "node-device-plugin_vendor.com_class.json": {
+            "cdiVersion": "0.7.0",
+            "kind": "vendor.com/class",
+            "devices": [
+                {
+                    "name": "dev0",
+                    "containerEdits": {
+                        "env": ["D=e"],
+                        "deviceNodes": [
+                            {
+                                "path": "/dev/a",
+                                "hostPath": "/dev/b",
+                                "permissions": "rwm",
+                                "fileMode": 0o660,
+                                "uid": 0,
+                                "gid": 44,
+                            },
+                            {"path": "/dev/c", "permissions": "rw"},
+                        ],
+                    },
+                },
+                {"name": "dev1", "containerEdits": {"deviceNodes": [{"path": "/dev/d", "permissions": "rw"}]}},
+            ],
+            "containerEdits": {
+                "env": ["A=b", "C="],
+                "hooks": [
+                    {
+                        "hookName": "createContainer",
+                        "path": "/bin/true",
+                        "args": ["true"],
+                        "env": ["X=y"],
+                        "timeout": 3,
+                    }
+                ],
+                "mounts": [
+                    {"hostPath": "tmpfs", "containerPath": "/t", "type": "tmpfs", "options": ["nosuid"]},
+                    {"hostPath": "/x", "containerPath": "/y"},
+                ],
+                "additionalGids": [44],
+            },
+        }
+    }
+
+
+def test_a_device_without_edits_of_its_own_carries_the_kinds() -> None:
+    """CDI refuses a device whose edits are empty."""
+    rendered = spec(
+        "- {name: a.bc/de, container_edits: {env: [A=b]}, devices: [{id: x}, {id: y, container_edits: {env: [C=d]}}]}"
+    )
+    assert rendered["devices"] == [
+        {"name": "x", "containerEdits": {"env": ["A=b"]}},
+        {"name": "y", "containerEdits": {"env": ["A=b", "C=d"]}},
+    ]
+    assert "containerEdits" not in rendered
+
+
+def test_nothing_to_edit_needs_no_spec() -> None:
+    assert cdi.render_specs(parse_resources([{"name": "a.b/c", "devices": [{"id": "x"}]}])) == {}
+    assert cdi.render_specs(parse_resources([{"name": "a.b/c", "container_edits": {"env": ["A=b"]}}])) == {}
+
+
+@pytest.mark.parametrize(
+    ("device", "version"),
+    [
+        ("{id: x, nodes: [{path: /dev/x}]}", "0.3.0"),
+        ("{id: x, container_edits: {mounts: [{host_path: tmpfs, container_path: /x, type: tmpfs}]}}", "0.4.0"),
+        ("{id: x, nodes: [{path: /dev/x, host_path: /dev/y}]}", "0.5.0"),
+        ("{id: 0x, nodes: [{path: /dev/x}]}", "0.5.0"),
+        ("{id: x, container_edits: {additional_gids: [5]}}", "0.7.0"),
+    ],
+)
+def test_the_lowest_version_that_the_content_needs(device: str, version: str) -> None:
+    assert spec("- {name: ven.dor/class, devices: [%s]}" % device)["cdiVersion"] == version
+
+
+def test_a_dot_in_the_class_needs_0_6() -> None:
+    assert spec("- {name: ven.dor/cl.ass, devices: [{id: x, nodes: [{path: /dev/x}]}]}")["cdiVersion"] == "0.6.0"
+
+
+@pytest.mark.parametrize(
+    ("containerd", "accepted"),
+    [
+        ("1.6.20~ds1", None),
+        ("1.7.1", None),
+        ("1.7.2", "0.5.0"),
+        ("v1.7.11", "0.5.0"),
+        ("1.7.12", "0.6.0"),
+        ("1.7.24~ds1-6+deb13u1", "0.7.0"),
+        ("1.7.28", "0.8.0"),
+        ("2.0.5", "0.8.0"),
+        ("2.1.9+ds1", "1.0.0"),
+        ("v2.3.0-rc.1", "1.0.0"),
+    ],
+)
+def test_what_each_containerd_accepts(containerd: str, accepted: Any) -> None:
+    assert cdi.accepted_version(containerd) == accepted
+
+
+def test_what_a_runtime_refuses_is_named() -> None:
+    rendered = spec("- {name: ven.dor/class, devices: [{id: x, container_edits: {additional_gids: [5]}}]}")
+    assert cdi.refused_features(rendered, "0.7.0") == []
+    (feature,) = cdi.refused_features(rendered, "0.6.0")
+    assert feature == ("0.7.0", "additional gids", "device x")
+
+
+def test_the_same_content_is_the_same_bytes() -> None:
+    resources = parse_resources(yaml.safe_load(EVERYTHING))
+    first, second = (cdi.serialise(next(iter(cdi.render_specs(resources).values()))) for _ in range(2))
+    assert first == second
+    assert first.endswith("}\n")

@@ -1,0 +1,155 @@
+"""Reading a declaration: every mistake is found, all at once, each with its field."""
+
+from typing import Any, Dict, List
+
+import pytest
+import yaml
+
+from node_device_plugin.declaration import DeclarationError, parse_configuration, parse_resources
+from node_device_plugin.declaration.serialise import configuration_to_data, resources_to_data
+
+EVERYTHING = """
+- name: example.com/dev
+  cdi_kind: vendor.com/class
+  replicas: 3
+  env: {"DEV_{index}": "{id} {path} {host_path} {serial}", "DEV_{index}_N": "{index}"}
+  container_edits:
+    env: [A=b, C=]
+    mounts:
+      - {host_path: tmpfs, container_path: /t, type: tmpfs, options: [nosuid]}
+      - {host_path: /x, container_path: /y}
+    hooks: [{name: createContainer, path: /bin/true, args: ["true"], env: [X=y], timeout: 3}]
+    additional_gids: [44]
+  devices:
+    - id: dev0
+      properties: {serial: "/a b/"}
+      nodes: [{path: /dev/a, host_path: /dev/b, permissions: rwm, uid: 0, gid: 44, mode: "0660"}, {path: /dev/c}]
+      container_edits: {env: [D=e]}
+    - {id: dev1, required: false, nodes: [{path: /dev/d}], properties: {serial: x}}
+- {name: example.com/none}
+"""
+
+
+def problems(text: str) -> List[str]:
+    with pytest.raises(DeclarationError) as caught:
+        parse_resources(yaml.safe_load(text))
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_everything_that_can_be_declared_is_read_and_written_again() -> None:
+    resources = parse_resources(yaml.safe_load(EVERYTHING))
+    data = resources_to_data(resources)
+    assert parse_resources(data) == resources
+    assert data[1] == {"name": "example.com/none", "devices": []}
+    assert data[0] == yaml.safe_load(EVERYTHING)[0]
+    device = resources[0].devices[0]
+    assert (device.nodes[0].mode, device.nodes[1].host_path) == (0o660, "/dev/c")
+
+
+def test_all_problems_come_at_once_each_with_its_field() -> None:
+    found = problems(
+        """
+        - {name: nonsense, bogus: 1}
+        - name: example.com/xx
+          devices: [{id: a}, {id: a, nodes: [{path: dev/x}]}]
+        - {name: example.com/xx, replicas: 0}
+        """
+    )
+    assert [problem.split(":")[0] for problem in found] == [
+        "resources[0] (nonsense).bogus",
+        "resources[0] (nonsense).name",
+        "resources[1] (example.com/xx).devices[1] (a).nodes[0].path",
+        "resources[1] (example.com/xx).devices[1] (a).id",
+        "resources[2] (example.com/xx).replicas",
+        "resources[2] (example.com/xx).name",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{}", "resources: must be a list, not a mapping"),
+        ("- 7", "resources[0]: must be a mapping, not 7"),
+        ("- {devices: []}", "resources[0].name: is missing"),
+        ("- {name: 5}", "name: must be text, not 5"),
+        ("- {name: a.b/c, replicas: true}", "replicas: must be a whole number, not True"),
+        ("- {name: a.b/c, devices: [{}]}", "devices[0].id: is missing"),
+        ("- {name: a.b/c, devices: [{id: ' '}]}", "id: is empty"),
+        ("- {name: a.b/c, devices: [{id: " + "x" * 64 + "}]}", "more than the 63 characters"),
+        ("- {name: a.b/c, replicas: 11, devices: [{id: " + "x" * 60 + "}]}", "more than the 63 characters"),
+        ("- {name: x/c, devices: [{id: d, nodes: [{path: /dev/x}]}]}", "crashes containerd's parser"),
+        ("- {name: a.b/c, cdi_kind: ab/c}", "cdi_kind: the CDI class 'c' has fewer than two characters"),
+        ("- {name: a.b/cc, devices: [{id: /a, nodes: [{path: /dev/x}]}]}", "what is not a name goes into properties"),
+        ("- {name: a.b/c, devices: [{id: d, nodes: [{path: /dev/../x}]}]}", "nodes[0].path: must be an absolute path"),
+        ("- {name: a.b/c, devices: [{id: d, nodes: [{path: /x}, {path: /x}]}]}", "nodes: the path /x stands twice"),
+        ("- {name: a.b/c, devices: [{id: d, nodes: [{path: /x, permissions: rr}]}]}", "must be made of r, w and m"),
+        ("- {name: a.b/c, devices: [{id: d, nodes: [{path: /x, mode: '999'}]}]}", "three octal digits"),
+        ("- {name: a.b/c, devices: [{id: d, properties: {id: x}}]}", "properties.id: is no name for a property"),
+        ("- {name: a.b/c, devices: [{id: d, properties: {v: 3}}]}", "properties.v: must be text, not 3"),
+        ("- {name: a.b/c, container_edits: {env: [x]}}", "env[0]: must have the form NAME=value"),
+        ("- {name: a.b/c, container_edits: {env: [1x=y]}}", "env[0]: '1x' is not a name"),
+        ("- {name: a.b/c, container_edits: {mounts: [{host_path: x, container_path: /y}]}}", "mounts[0].host_path"),
+        ("- {name: a.b/c, container_edits: {hooks: [{name: x, path: /y}]}}", "must be one of prestart"),
+        ("- {name: a.b/c, container_edits: {additional_gids: [0]}}", "additional_gids[0]: must be at least 1"),
+        ("- {name: a.b/c, env: {'A_{id}': x}, devices: [{id: d}]}", "only {index} may stand in a variable's name"),
+        ("- {name: a.b/c, env: {'1': x}}", "env.1: '1' is not a name for an environment variable"),
+        ("- {name: a.b/c, env: {A: '{v}'}, devices: [{id: d}]}", "{v} is no property of device 'd'"),
+        ("- {name: a.b/c, env: {A: '{path}'}, devices: [{id: d}]}", "{path} is no property of device 'd'"),
+        ("- {name: a.b/c, env: {A: x}, devices: [{id: d}, {id: e}]}", "put {index} into its name"),
+        ("- {name: a.b/c, env: {A: x}, devices: [{id: d}]}\n- {name: a.b/e, env: {A: x}, devices: [{id: f}]}",
+         "resources[1] (a.b/e).env.A: the variable A is also set by a.b/c (A)"),
+        ("- {name: a.b/c, env: {'A_{index}': x}, devices: [{id: d}]}\n"
+         "- {name: a.b/e, env: {A_0: x}, devices: [{id: f}]}",
+         "the variable A_0 is also set by a.b/c (A_{index})"),
+        ("- {name: a.b/c, devices: [{id: d}]}\n- {name: a.b/e, devices: [{id: d}]}", "tells devices apart by id alone"),
+        ("- {name: a.b/cc, devices: [{id: d, nodes: [{path: /x}]}]}\n"
+         "- {name: a.b/e, cdi_kind: a.b/cc, devices: [{id: e, nodes: [{path: /x}]}]}", "is the kind of"),
+    ],
+)  # fmt: skip
+def test_each_mistake_is_named(text: str, says: str) -> None:
+    assert any(says in problem for problem in problems(text)), problems(text)
+
+
+def test_cdi_edits_may_repeat_a_variable() -> None:
+    parse_resources(
+        yaml.safe_load(
+            """
+            - name: a.b/cc
+              container_edits: {env: [P=x]}
+              devices: [{id: a, container_edits: {env: [N=a]}}, {id: b, container_edits: {env: [N=b]}}]
+            - {name: a.b/dd, devices: [{id: c, container_edits: {env: [N=c]}}]}
+            """
+        )
+    )
+
+
+def test_what_needs_no_cdi_is_free_of_its_names() -> None:
+    """System A's values are no legal CDI names; without nodes and edits an id is only the kubelet's."""
+    (resource,) = parse_resources([{"name": "x/y", "devices": [{"id": "/node1/dev1/1"}]}])
+    assert not resource.uses_cdi
+
+
+class TestConfiguration:
+    def read(self, **keys: Any) -> Dict[str, Any]:
+        return configuration_to_data(parse_configuration({"resources": [], **keys}))
+
+    def test_defaults_are_not_written(self) -> None:
+        assert self.read(log_level="info") == {"resources": []}
+        assert self.read(log_level="debug") == {"log_level": "debug", "resources": []}
+
+    @pytest.mark.parametrize(
+        ("raw", "says"),
+        [
+            (None, "configuration: must be a mapping"),
+            ({}, "resources: is missing"),
+            ({"resources": [], "log_level": "loud"}, "log_level: must be one of debug, info, warning, error"),
+            (
+                {"resources": [], "kubelet_device_plugin_dir": "x"},
+                "kubelet_device_plugin_dir: must be an absolute path",
+            ),
+            ({"resources": [], "log_levle": "info"}, "log_levle: is not a known key"),
+        ],
+    )
+    def test_mistakes(self, raw: Any, says: str) -> None:
+        with pytest.raises(DeclarationError, match=says):
+            parse_configuration(raw)
