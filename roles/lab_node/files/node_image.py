@@ -150,7 +150,11 @@ def build_base(progress: Progress, image: str, kind: str, release: str) -> None:
     packages = PACKAGES[kind].replace(" ", ",")
     bootstrap = [*root, "mmdebstrap", *MMDEBSTRAP_OPTIONS, f"--include={packages}", release, "-"]
     importing = subprocess.Popen(
-        [ENGINE, "import", "--quiet", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [ENGINE, "import", "--quiet", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert importing.stdin is not None
     failure = None

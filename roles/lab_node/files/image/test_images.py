@@ -29,7 +29,7 @@ def add_file(archive, name, data, mode=0o644):
 
 def layer(busybox):
     """Return a root file system as a tar: busybox under all its names."""
-    applets = subprocess.run([busybox, "--list"], check=True, stdout=subprocess.PIPE, universal_newlines=True).stdout
+    applets = subprocess.run([busybox, "--list"], check=True, stdout=subprocess.PIPE, text=True).stdout
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name in ("bin", "dev", "etc", "proc", "sys", "tmp"):
