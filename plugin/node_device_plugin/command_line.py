@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 import sys
-from typing import Any, Callable, NoReturn, Optional, Sequence
+from typing import Any, Callable, Coroutine, NoReturn, Optional, Sequence, TypeVar
 
 from .configuration import DEFAULT_PATH, load
 from .declaration import DeclarationError, cdi
@@ -15,6 +15,9 @@ from .version import version
 #: Where runtimes that follow the distributions listen.
 DEFAULT_RUNTIME_SOCKET = "/run/containerd/containerd.sock"
 DEFAULT_KUBELET_ROOT = "/var/lib/kubelet"
+
+
+_Answer = TypeVar("_Answer")
 
 
 class Failure(Exception):
@@ -29,7 +32,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return command(options)
     except DeclarationError as error:
         for problem in error.problems:
-            print("node-device-plugin: %s" % problem, file=sys.stderr)
+            print("node-device-plugin: %s" % str(problem), file=sys.stderr)
     except Failure as error:
         print("node-device-plugin: %s" % error, file=sys.stderr)
     except BrokenPipeError:
@@ -78,7 +81,7 @@ def _version(options: argparse.Namespace) -> int:
 def _runtime(options: argparse.Namespace) -> int:
     from . import node_state
 
-    state = asyncio.run(node_state.runtime(options.socket))
+    state = _ask(node_state.runtime(options.socket))
     if options.output == "json":
         _print_json(state)
         return 0
@@ -91,7 +94,7 @@ def _runtime(options: argparse.Namespace) -> int:
 def _holders(options: argparse.Namespace) -> int:
     from . import node_state
 
-    state = asyncio.run(node_state.holders(options.kubelet_root, options.device_plugin_dir))
+    state = _ask(node_state.holders(options.kubelet_root, options.device_plugin_dir))
     if options.output == "json":
         _print_json(state)
         return 0
@@ -104,7 +107,7 @@ def _verify(options: argparse.Namespace) -> int:
     from . import verification
 
     loaded = load(options.config)
-    report = asyncio.run(
+    report = _ask(
         verification.verify(
             loaded.configuration,
             verification.Node(
@@ -123,6 +126,17 @@ def _verify(options: argparse.Namespace) -> int:
     else:
         print(report.to_text())
     return 1 if report.problems else 0
+
+
+def _ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:
+    """Run a command's questions to the node; what goes wrong there is a failure in one sentence."""
+    from .cri_errors import CriError
+    from .kubelet_checkpoint import CheckpointError
+
+    try:
+        return asyncio.run(question)
+    except (CriError, CheckpointError) as error:
+        raise Failure(str(error)) from error
 
 
 def _print_json(data: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from typing import List, Sequence
+from typing import Any, List, Sequence
 
 from . import health, systemd
 from .configuration import LoadedConfiguration
@@ -35,9 +35,9 @@ async def run(loaded: LoadedConfiguration) -> None:
     tasks = [asyncio.create_task(registration.run()) for registration in registrations]
     tasks.append(asyncio.create_task(_check_for_ever(tables)))
     tasks.append(asyncio.create_task(_report_for_ever(registrations)))
-    stopped = asyncio.create_task(stop.wait())
+    stopped: asyncio.Future[Any] = asyncio.create_task(stop.wait())
     try:
-        ready = asyncio.gather(*(registration.serving() for registration in registrations))
+        ready: asyncio.Future[Any] = asyncio.gather(*(registration.serving() for registration in registrations))
         await asyncio.wait([ready, stopped], return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
         if not stop.is_set():

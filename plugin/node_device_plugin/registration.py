@@ -88,6 +88,7 @@ class Registration:
             await server.start()
             yield path
         finally:
+            self.service.stream.end()
             await server.stop(_STOP_GRACE)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
@@ -122,7 +123,10 @@ class Registration:
             async with unix_channel(self._kubelet_socket) as channel:
                 await api_grpc.RegistrationStub(channel).Register(request, timeout=_REGISTER_DEADLINE)
         except grpc.aio.AioRpcError as error:
-            log.warning("%s: registration failed: %s: %s", self.resource, error.code().name, error.details())
+            if error.code() == grpc.StatusCode.UNAVAILABLE:
+                log.info("%s: no kubelet answers on %s", self.resource, self._kubelet_socket)
+            else:
+                log.warning("%s: the kubelet refused: %s: %s", self.resource, error.code().name, error.details())
             return False
         try:
             await asyncio.wait_for(self.service.stream.wait_until(True), _STREAM_DEADLINE)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from typing import Any, AsyncIterator
+from typing import Any, AsyncIterator, Iterator, Set
 
 import grpc
 
@@ -23,28 +24,39 @@ class Stream:
     """Whether the kubelet has its ListAndWatch stream open."""
 
     def __init__(self) -> None:
-        self._open = 0
+        self._handlers: Set[asyncio.Task[Any]] = set()
         self._changed = asyncio.Event()
 
     @property
     def is_open(self) -> bool:
-        return self._open > 0
+        return bool(self._handlers)
 
-    def _count(self, difference: int) -> None:
-        self._open += difference
-        self._changed.set()
-        self._changed = asyncio.Event()
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """The stream that the running task serves is open inside this block."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._handlers.add(task)
+        self._tell()
+        try:
+            yield
+        finally:
+            self._handlers.discard(task)
+            self._tell()
 
-    def opened(self) -> None:
-        self._count(1)
-
-    def closed(self) -> None:
-        self._count(-1)
+    def end(self) -> None:
+        """End it from our side, so that a server need not wait for it when it stops."""
+        for task in self._handlers:
+            task.cancel()
 
     async def wait_until(self, is_open: bool) -> None:
         """Return as soon as the stream is open, or closed."""
         while self.is_open != is_open:
             await self._changed.wait()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
 class DevicePlugin(api_grpc.DevicePluginServicer):
@@ -60,8 +72,8 @@ class DevicePlugin(api_grpc.DevicePluginServicer):
 
     async def ListAndWatch(self, request: api.Empty, context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
         """The devices now and after each change; the kubelet writes its checkpoint for each message."""
-        self.stream.opened()
-        try:
+        # Cancelled at once when the kubelet goes.
+        with self.stream.opened():
             async for listed in self.table.watch():
                 yield api.ListAndWatchResponse(
                     devices=[
@@ -69,9 +81,20 @@ class DevicePlugin(api_grpc.DevicePluginServicer):
                         for entry in listed
                     ]
                 )
-        finally:
-            # Cancelled at once when the kubelet goes.
-            self.stream.closed()
+
+    async def GetPreferredAllocation(
+        self, request: api.PreferredAllocationRequest, context: Any
+    ) -> api.PreferredAllocationResponse:
+        """Not offered: the kubelet never asks."""
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not offered in GetDevicePluginOptions")
+        return api.PreferredAllocationResponse()
+
+    async def PreStartContainer(
+        self, request: api.PreStartContainerRequest, context: Any
+    ) -> api.PreStartContainerResponse:
+        """Not offered: the kubelet never asks."""
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not offered in GetDevicePluginOptions")
+        return api.PreStartContainerResponse()
 
     async def Allocate(self, request: api.AllocateRequest, context: Any) -> api.AllocateResponse:
         """Env and fully qualified CDI names for each container.

@@ -54,7 +54,8 @@ class Report(NamedTuple):
         """A table for people, the problems below it."""
         lines = [("RESOURCE", "CAPACITY", "HEALTHY", "CONTAINER SAW", "STATE")]
         for row in self.rows:
-            state = "%s (%s)" % (row.state, row.detail) if row.detail else row.state
+            # What failed is told below, a line for each problem.
+            state = "%s (%s)" % (row.state, row.detail) if row.detail and row.state != FAILED else row.state
             lines.append((row.resource, str(row.capacity), str(row.healthy), " ".join(row.seen) or "-", state))
         return "\n".join(
             ["runtime %s, kubelet %s" % (self.runtime, self.kubelet), *_aligned(lines)]

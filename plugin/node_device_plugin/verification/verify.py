@@ -13,7 +13,7 @@ from ..cri_errors import CriError
 from ..declaration import Configuration, Resource
 from ..health import unhealthy_reason
 from . import report as states
-from .proof import Proof, prove
+from .proof import Outcome, Proof, prove
 from .record import Record
 from .report import Report, Row
 from .static_pod import remove_leftovers
@@ -102,9 +102,7 @@ def _expected_ids(resource: Resource) -> List[str]:
     ]
 
 
-async def _runtime(
-    node: Node, resources: Tuple[Resource, ...], problems: List[str]
-) -> Tuple[str, Optional[str]]:
+async def _runtime(node: Node, resources: Tuple[Resource, ...], problems: List[str]) -> Tuple[str, Optional[str]]:
     """The runtime in words, and the image for proofs."""
     try:
         state = await node_state.runtime(node.runtime_socket)
@@ -141,9 +139,7 @@ async def _listing(
         await asyncio.sleep(_LOOK)
 
 
-def _judge(
-    resource: Resource, expected: List[str], listing: node_state.Listing, scope: Scope
-) -> Tuple[Row, int]:
+def _judge(resource: Resource, expected: List[str], listing: node_state.Listing, scope: Scope) -> Tuple[Row, int]:
     """The row of a resource before its proof, and how many shares the proof may ask for."""
     found = listing.allocatable.get(resource.name, ())
     row = Row(resource.name, len(expected), len(found), (), states.EMPTY, "")
@@ -161,16 +157,14 @@ def _judge(
         return row._replace(state=states.FAILED, detail="; ".join([detail, *reasons])), 0
     if not found:
         return row, 0
-    held = listing.held.get(resource.name, {})
+    held = listing.held(resource.name)
     free = [kubelet_id for kubelet_id in found if kubelet_id not in held]
     if not free:
         return row._replace(state=states.IN_USE, detail="by %s" % ", ".join(sorted(set(held.values())))), 0
     return row, len(free) if scope.devices == "all" else 1
 
 
-async def _prove(
-    proofs: Dict[str, Proof], node: Node, image: Optional[str], scope: Scope
-) -> Dict[str, Proof.Outcome]:
+async def _prove(proofs: Dict[str, Proof], node: Node, image: Optional[str], scope: Scope) -> Dict[str, Outcome]:
     """Run all proofs at once. What stands against all of them is said of each."""
     if not proofs:
         return {}
@@ -182,7 +176,7 @@ async def _prove(
     elif image is None:
         obstacle = "no proof was possible: the runtime has no sandbox image yet; name one (verification_image)"
     if obstacle is not None or node.static_pod_dir is None or image is None:
-        return {name: Proof.Outcome((), (obstacle or "",)) for name in proofs}
+        return {name: Outcome((), (obstacle or "",)) for name in proofs}
     remove_leftovers(node.static_pod_dir)
     async with CriClient(node.runtime_socket) as cri:
         outcomes = await asyncio.gather(
