@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-from typing import Any, Dict, Optional
+from typing import Dict, Iterable, Optional
 
 from ..declaration import Resource
 from ..declaration.serialise import resources_to_data
@@ -14,39 +13,33 @@ from ..version import version
 
 
 class Record:
-    """A JSON file: resource name to the hash of all that its proof depended on. None keeps nothing."""
+    """Resource name to the hash of all that its proof depended on.
+
+    path: the JSON file that holds an earlier record; None, or no such file, for none. Who called writes the new one:
+    this command changes nothing on the node.
+    """
 
     def __init__(self, path: Optional[str]) -> None:
-        self._path = path
-        self._saved = self._proven = self._read()
+        self.proven: Dict[str, str] = {}
+        # A record that cannot be read proves nothing: everything is proven again.
+        if path is not None:
+            with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+                self.proven = {str(name): str(value) for name, value in dict(json.load(file)).items()}
 
     def holds(self, resource: Resource, runtime: str) -> bool:
         """Whether the resource was proven exactly as it is declared now, with this runtime and plugin."""
-        return self._proven.get(resource.name) == _hash(resource, runtime)
+        return self.proven.get(resource.name) == _hash(resource, runtime)
 
     def note(self, resource: Resource, runtime: str, proven: bool) -> None:
         """Remember the outcome of a proof."""
-        others = {name: value for name, value in self._proven.items() if name != resource.name}
-        self._proven = {**others, resource.name: _hash(resource, runtime)} if proven else others
+        self.proven.pop(resource.name, None)
+        if proven:
+            self.proven[resource.name] = _hash(resource, runtime)
 
-    def save(self) -> None:
-        """Write it where something is new; atomic."""
-        if self._path is None or self._proven == self._saved:
-            return
-        staged = self._path + ".new"
-        os.makedirs(os.path.dirname(self._path), exist_ok=True)
-        with open(staged, "w", encoding="utf-8") as file:
-            json.dump(self._proven, file, indent=2, sort_keys=True)
-        os.replace(staged, self._path)
-
-    def _read(self) -> Dict[str, Any]:
-        # A record that cannot be read proves nothing: everything is proven again.
-        with contextlib.suppress(OSError, ValueError):
-            with open(self._path or os.devnull, encoding="utf-8") as file:
-                data = json.load(file)
-            if isinstance(data, dict):
-                return data
-        return {}
+    def keep_only(self, resources: Iterable[Resource]) -> None:
+        """Forget resources that are no longer declared."""
+        names = {resource.name for resource in resources}
+        self.proven = {name: value for name, value in self.proven.items() if name in names}
 
 
 def _hash(resource: Resource, runtime: str) -> str:

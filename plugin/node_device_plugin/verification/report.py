@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 #: A container saw its devices.
 PROVEN = "proven"
@@ -34,12 +34,17 @@ class Row(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All of a node. ``problems``: one sentence each, naming what was expected and what was found."""
+    """All of a node.
+
+    problems: one sentence each, naming what was expected and what was found.
+    proven: the record for the next verification (see record.py).
+    """
 
     runtime: str
     kubelet: str
     rows: Sequence[Row]
     problems: Sequence[str]
+    proven: Mapping[str, str]
 
     def to_data(self) -> Dict[str, Any]:
         """As JSON takes it."""
@@ -48,6 +53,7 @@ class Report(NamedTuple):
             "kubelet": self.kubelet,
             "resources": [row._asdict() for row in self.rows],
             "problems": list(self.problems),
+            "proven": dict(self.proven),
         }
 
     def to_text(self) -> str:

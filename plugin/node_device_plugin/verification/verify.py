@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Awaitable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .. import node_state
 from ..cri import CriClient
 from ..cri_errors import CriError
 from ..declaration import Configuration, Resource
 from ..health import unhealthy_reason
+from . import proof_by_kubelet, proof_by_runtime
 from . import report as states
-from .proof import Outcome, Proof, prove
+from .looking import Outcome
 from .record import Record
 from .report import Report, Row
 from .static_pod import remove_leftovers
@@ -38,7 +39,7 @@ class Scope(NamedTuple):
     """How much is proven.
 
     devices: ``one`` free share of each resource, or ``all`` that are free.
-    unproven_only: leave out what ``record`` (a path) says was proven as it is now.
+    unproven_only: leave out what the file ``record`` says was proven as it is now.
     timeout: seconds for the kubelet's lists to become as declared, and again for the proofs.
     """
 
@@ -48,48 +49,59 @@ class Scope(NamedTuple):
     timeout: float
 
 
+class _Runtime(NamedTuple):
+    """The runtime in words, the image that proofs run, and whether it gives CDI devices."""
+
+    name: str
+    image: Optional[str]
+    gives_cdi: bool
+
+
 async def verify(configuration: Configuration, node: Node, scope: Scope) -> Report:
-    """Verify this node against ``configuration``. What is wrong is in the report, never an exception."""
+    """Verify this node against ``configuration``. What is wrong is in the report, never an exception.
+
+    Raises CheckpointError where the kubelet's checkpoint is of an unknown form.
+    """
     resources = configuration.resources
     problems: List[str] = []
-    runtime, image = await _runtime(node, resources, problems)
-    expected = {resource.name: _expected_ids(resource) for resource in resources}
-    listing = await _listing(configuration, node, expected, scope.timeout)
-    if listing is None:
-        kubelet = "none yet"
-        rows = [
-            Row(r.name, len(expected[r.name]), 0, (), states.PENDING, "no kubelet answers on this node yet")
-            for r in resources
-        ]
-        return Report(runtime, kubelet, rows, problems)
-
     record = Record(scope.record)
-    proofs: Dict[str, Proof] = {}
-    rows = []
-    for resource in resources:
-        row, wanted = _judge(resource, expected[resource.name], listing, scope)
-        if row.state == states.FAILED:
-            problems.append("%s: %s" % (resource.name, row.detail))
-        elif wanted and scope.unproven_only and record.holds(resource, runtime):
-            row = row._replace(state=states.PROVEN_BEFORE)
-        elif wanted:
-            proofs[resource.name] = Proof(resource, wanted)
-        rows.append(row)
-    outcomes = await _prove(proofs, node, image, scope)
-    for position, row in enumerate(rows):
-        outcome = outcomes.get(row.resource)
-        if outcome is None:
-            continue
-        failed = bool(outcome.shortcomings)
-        rows[position] = row._replace(
-            seen=outcome.seen,
-            state=states.FAILED if failed else states.PROVEN,
-            detail="; ".join(outcome.shortcomings),
-        )
-        problems.extend("%s: in a container: %s" % (row.resource, text) for text in outcome.shortcomings)
-        record.note(proofs[row.resource].resource, runtime, proven=not failed)
-    record.save()
-    return Report(runtime, "running", rows, problems)
+    record.keep_only(resources)
+    runtime = await _runtime(node, resources, problems)
+    expected = {resource.name: _expected_ids(resource) for resource in resources}
+    listing = await _listing(configuration, node, expected, scope.timeout, problems)
+    if listing is None:
+        rows = [Row(r.name, len(expected[r.name]), 0, (), states.PENDING, "no kubelet yet") for r in resources]
+        outcomes = await _prove_by_runtime(resources, runtime, node)
+        kubelet = "none"
+    else:
+        rows, shares = [], {}
+        for resource in resources:
+            row, wanted = _judge(resource, expected[resource.name], listing, scope)
+            if wanted and scope.unproven_only and record.holds(resource, runtime.name):
+                row = row._replace(state=states.PROVEN_BEFORE)
+            elif wanted:
+                shares[resource.name] = wanted
+            if row.state == states.FAILED:
+                problems.append("%s: %s" % (resource.name, row.detail))
+            rows.append(row)
+        outcomes = await _prove_by_kubelet(resources, shares, runtime, node, scope)
+        for resource in resources:
+            if resource.name in outcomes:
+                record.note(resource, runtime.name, proven=not outcomes[resource.name].shortcomings)
+        kubelet = "running"
+    for name, outcome in outcomes.items():
+        problems.extend("%s: in a container: %s" % (name, shortcoming) for shortcoming in outcome.shortcomings)
+    return Report(runtime.name, kubelet, [_with_outcome(row, outcomes) for row in rows], problems, record.proven)
+
+
+def _with_outcome(row: Row, outcomes: Mapping[str, Outcome]) -> Row:
+    outcome = outcomes.get(row.resource)
+    if outcome is None:
+        return row
+    if outcome.shortcomings:
+        return row._replace(state=states.FAILED, detail="; ".join(outcome.shortcomings))
+    # Without a kubelet a container proves the runtime's part, and the rest stays pending.
+    return row._replace(seen=outcome.seen, state=row.state if row.state == states.PENDING else states.PROVEN)
 
 
 def _expected_ids(resource: Resource) -> List[str]:
@@ -102,30 +114,29 @@ def _expected_ids(resource: Resource) -> List[str]:
     ]
 
 
-async def _runtime(node: Node, resources: Tuple[Resource, ...], problems: List[str]) -> Tuple[str, Optional[str]]:
-    """The runtime in words, and the image for proofs."""
+async def _runtime(node: Node, resources: Sequence[Resource], problems: List[str]) -> _Runtime:
     try:
         state = await node_state.runtime(node.runtime_socket)
     except CriError as error:
         problems.append(str(error))
-        return "unknown", None
+        return _Runtime("unknown", None, False)
     name = "%(name)s %(version)s" % state
     by_cdi = [resource.name for resource in resources if resource.uses_cdi]
-    if by_cdi and state["cdi"]["enabled"] is False:
+    if by_cdi and not state["cdi"]["enabled"]:
+        found = "off" if state["cdi"]["enabled"] is False else "no word of it"
         problems.append(
-            "%s: expected CDI on, found it off in the running daemon: a container would start without its devices of %s"
-            % (name, ", ".join(by_cdi))
+            "%s: expected CDI on, found %s in the running daemon: a container would start without its devices of %s"
+            % (name, found, ", ".join(by_cdi))
         )
-    return name, node.image or state["sandbox_image"]
+    return _Runtime(name, node.image or state["sandbox_image"], bool(state["cdi"]["enabled"]))
 
 
 async def _listing(
-    configuration: Configuration, node: Node, expected: Dict[str, List[str]], timeout: float
+    configuration: Configuration, node: Node, expected: Dict[str, List[str]], timeout: float, problems: List[str]
 ) -> Optional[node_state.Listing]:
     """What the kubelet lists, as soon as it is what is expected, else what it is in the end; None without a kubelet."""
     socket = os.path.join(node.kubelet_root, node_state.POD_RESOURCES_SOCKET)
     deadline = time.monotonic() + timeout
-    listing = None
     while True:
         listing = await node_state.listing(node.kubelet_root, configuration.kubelet_device_plugin_dir)
         if listing is None and not os.path.exists(socket):
@@ -134,7 +145,11 @@ async def _listing(
             sorted(listing.allocatable.get(name, ())) == sorted(ids) and name in listing.registered
             for name, ids in expected.items()
         )
-        if as_expected or time.monotonic() > deadline:
+        if as_expected:
+            return listing
+        if time.monotonic() > deadline:
+            if listing is None:
+                problems.append("kubelet: expected an answer on %s, found none in %g s" % (socket, timeout))
             return listing
         await asyncio.sleep(_LOOK)
 
@@ -144,9 +159,8 @@ def _judge(resource: Resource, expected: List[str], listing: node_state.Listing,
     found = listing.allocatable.get(resource.name, ())
     row = Row(resource.name, len(expected), len(found), (), states.EMPTY, "")
     if resource.name not in listing.registered:
-        return row._replace(
-            state=states.FAILED, detail="expected it registered with the kubelet, found no such resource there"
-        ), 0
+        detail = "expected it registered with the kubelet, found no such resource there"
+        return row._replace(state=states.FAILED, detail=detail), 0
     missing, foreign = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
     if missing or foreign:
         detail = "expected %d healthy with the kubelet, found %d" % (len(expected), len(found))
@@ -164,25 +178,43 @@ def _judge(resource: Resource, expected: List[str], listing: node_state.Listing,
     return row, len(free) if scope.devices == "all" else 1
 
 
-async def _prove(proofs: Dict[str, Proof], node: Node, image: Optional[str], scope: Scope) -> Dict[str, Outcome]:
+async def _prove_by_kubelet(
+    resources: Sequence[Resource], shares: Mapping[str, int], runtime: _Runtime, node: Node, scope: Scope
+) -> Dict[str, Outcome]:
     """Run all proofs at once. What stands against all of them is said of each."""
-    if not proofs:
+    if not shares:
         return {}
-    obstacle = None
+    obstacle = ""
     if node.static_pod_dir is None:
-        obstacle = "no proof was possible: the kubelet takes no static pods (staticPodPath of its configuration)"
+        obstacle = "the kubelet takes no static pods (staticPodPath of its configuration)"
     elif not os.path.isdir(node.static_pod_dir):
-        obstacle = "no proof was possible: the kubelet's static pod directory %s is missing" % node.static_pod_dir
-    elif image is None:
-        obstacle = "no proof was possible: the runtime has no sandbox image yet; name one (verification_image)"
-    if obstacle is not None or node.static_pod_dir is None or image is None:
-        return {name: Outcome((), (obstacle or "",)) for name in proofs}
+        obstacle = "the kubelet's static pod directory %s is missing" % node.static_pod_dir
+    elif runtime.image is None:
+        obstacle = "the runtime has no sandbox image yet (verification_image names another)"
+    if obstacle or node.static_pod_dir is None or runtime.image is None:
+        return {name: Outcome((), ("no proof was possible: " + obstacle,)) for name in shares}
     remove_leftovers(node.static_pod_dir)
+    kubelet = proof_by_kubelet.Kubelet(
+        node.kubelet_root, node.static_pod_dir, runtime.image, node.image is not None, scope.timeout
+    )
     async with CriClient(node.runtime_socket) as cri:
-        outcomes = await asyncio.gather(
-            *(
-                prove(proof, cri, node.static_pod_dir, node.kubelet_root, image, node.image is not None, scope.timeout)
-                for proof in proofs.values()
-            )
+        return await _all_at_once(
+            {
+                resource.name: proof_by_kubelet.prove(resource, shares[resource.name], cri, kubelet)
+                for resource in resources
+                if resource.name in shares
+            }
         )
-    return dict(zip(proofs, outcomes))
+
+
+async def _prove_by_runtime(resources: Sequence[Resource], runtime: _Runtime, node: Node) -> Dict[str, Outcome]:
+    if runtime.image is None or not runtime.gives_cdi:
+        return {}
+    async with CriClient(node.runtime_socket) as cri:
+        return await _all_at_once(
+            {r.name: proof_by_runtime.prove(r, cri, runtime.image) for r in resources if r.uses_cdi}
+        )
+
+
+async def _all_at_once(proofs: Mapping[str, Awaitable[Outcome]]) -> Dict[str, Outcome]:
+    return dict(zip(proofs, await asyncio.gather(*proofs.values())))

@@ -1,0 +1,113 @@
+"""The proof: a container that the kubelet created for a pod that asked for the resource."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from typing import List, NamedTuple, Optional
+
+from .. import node_state
+from ..cri import CriClient
+from ..cri_errors import CriError
+from ..declaration import Resource
+from ..pod_resources import PodResourcesClient, PodResourcesError
+from ..wire.cri_v1_pb2 import SANDBOX_READY
+from . import static_pod
+from .looking import LOOK, Outcome, look
+
+
+class Kubelet(NamedTuple):
+    """What a proof needs to know of the node.
+
+    image: what the pods run; pulled: whether the kubelet may pull it. timeout: seconds for the pod to run, and to go.
+    """
+
+    root: str
+    static_pod_dir: str
+    image: str
+    pulled: bool
+    timeout: float
+
+
+async def prove(resource: Resource, shares: int, cri: CriClient, kubelet: Kubelet) -> Outcome:
+    """Place a pod that asks for ``shares`` of ``resource``, look into its container, take the pod away again.
+
+    Returns when the kubelet has forgotten the pod, so that its devices are free for the next one.
+    """
+    name = static_pod.new_name()
+    pod = static_pod.manifest(name, kubelet.image, kubelet.pulled, resource.name, shares)
+    try:
+        with static_pod.placed(kubelet.static_pod_dir, pod):
+            outcome = await _outcome(resource, shares, name, cri, kubelet)
+        await _gone(name, cri, kubelet)
+    except (CriError, PodResourcesError) as error:
+        return Outcome((), (str(error),))
+    except OSError as error:
+        return Outcome((), ("the proof's pod cannot be placed in %s: %s" % (kubelet.static_pod_dir, error.strerror),))
+    return outcome
+
+
+async def _outcome(resource: Resource, shares: int, name: str, cri: CriClient, kubelet: Kubelet) -> Outcome:
+    deadline = time.monotonic() + kubelet.timeout
+    pid = await _process(name, cri)
+    while pid is None:
+        if time.monotonic() > deadline:
+            why = await _why(name)
+            return Outcome((), ("expected a container, found none after %g s%s" % (kubelet.timeout, why),))
+        await asyncio.sleep(LOOK)
+        pid = await _process(name, cri)
+    ids = await _allocated(name, kubelet)
+    if len(ids) != shares:
+        return Outcome((), ("expected %d devices allocated, found %d" % (shares, len(ids)),))
+    try:
+        devices = resource.devices_of(ids)
+    except KeyError as error:
+        return Outcome((), ("the kubelet allocated %s, which is not declared" % error.args[0],))
+    try:
+        return await look(pid, resource, devices)
+    except ProcessLookupError as error:
+        return Outcome((), ("%s%s" % (error, await _why(name)),))
+
+
+async def _process(name: str, cri: CriClient) -> Optional[int]:
+    """The process of the proof's container once it runs. The kubelet adds the node's name to a static pod's."""
+    for container in await cri.containers({"io.kubernetes.container.name": static_pod.CONTAINER}):
+        if container.labels.get("io.kubernetes.pod.name", "").startswith(name):
+            status = await cri.container_status(container.id)
+            if status.started_at and not status.finished_at:
+                return await cri.container_pid(container.id)
+    return None
+
+
+async def _allocated(name: str, kubelet: Kubelet) -> List[str]:
+    """The ids that the kubelet gave the pod."""
+    async with PodResourcesClient(os.path.join(kubelet.root, node_state.POD_RESOURCES_SOCKET)) as client:
+        return [
+            device for holder in await client.holders() if holder.pod.startswith(name) for device in holder.device_ids
+        ]
+
+
+async def _gone(name: str, cri: CriClient, kubelet: Kubelet) -> None:
+    deadline = time.monotonic() + kubelet.timeout
+    while time.monotonic() < deadline:
+        sandboxes = await cri.pod_sandboxes({"io.kubernetes.pod.namespace": static_pod.NAMESPACE})
+        stands = any(s.metadata.name.startswith(name) and s.state == SANDBOX_READY for s in sandboxes)
+        if not stands and not await _allocated(name, kubelet):
+            return
+        await asyncio.sleep(LOOK)
+
+
+async def _why(name: str) -> str:
+    """The kubelet's last words about a pod, where the journal has them."""
+    command = ["journalctl", "--no-pager", "-q", "-o", "cat", "-u", "kubelet", "--since", "-5min", "-g", name]
+    with contextlib.suppress(OSError, asyncio.TimeoutError):
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        )
+        words, _ = await asyncio.wait_for(process.communicate(), 10)
+        lines = [line for line in words.decode(errors="replace").splitlines() if line.strip()]
+        if lines:
+            return "; the kubelet's last words: %s" % lines[-1][:500]
+    return ""

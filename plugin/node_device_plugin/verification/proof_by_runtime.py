@@ -1,0 +1,52 @@
+"""The proof on a node without a kubelet: the runtime gives a container the devices that it asks for by CDI name.
+
+It goes past Allocate, so its variables are not among what it proves. Not for a node with a kubelet, which ends every
+sandbox that it does not know.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from ..cri import CriClient
+from ..cri_errors import CriError
+from ..declaration import Resource
+from ..health import unhealthy_reason
+from ..wire import cri_v1_pb2 as api
+from . import static_pod
+from .looking import Outcome, look
+
+
+async def prove(resource: Resource, cri: CriClient, image: str) -> Outcome:
+    """Start a container with every device of ``resource`` that is there, look into it, and remove it."""
+    devices = [d for d in resource.devices if resource.cdi_name(d) and unhealthy_reason(d) is None]
+    names = [resource.cdi_name(device) for device in devices]
+    name = static_pod.new_name()
+    namespaces = api.NamespaceOption(network=api.NODE, pid=api.CONTAINER, ipc=api.POD)
+    pod = api.PodSandboxConfig(
+        metadata=api.PodSandboxMetadata(name=name, uid=name, namespace=static_pod.NAMESPACE),
+        linux=api.LinuxPodSandboxConfig(security_context=api.LinuxSandboxSecurityContext(namespace_options=namespaces)),
+    )
+    container = api.ContainerConfig(
+        metadata=api.ContainerMetadata(name=static_pod.CONTAINER),
+        image=api.ImageSpec(image=image),
+        linux=api.LinuxContainerConfig(
+            security_context=api.LinuxContainerSecurityContext(namespace_options=namespaces)
+        ),
+        CDI_devices=[api.CDIDevice(name=cdi_name) for cdi_name in names if cdi_name],
+    )
+    try:
+        sandbox = await cri.run_pod_sandbox(pod)
+        try:
+            started = await cri.create_container(sandbox, container, pod)
+            await cri.start_container(started)
+            pid = await cri.container_pid(started)
+            if pid is None:
+                return Outcome((), ("expected a running container, found that it had ended",))
+            return await look(pid, resource._replace(env={}), devices)
+        finally:
+            with contextlib.suppress(CriError):
+                await cri.stop_pod_sandbox(sandbox)
+            await cri.remove_pod_sandbox(sandbox)
+    except (CriError, ProcessLookupError) as error:
+        return Outcome((), (str(error),))
