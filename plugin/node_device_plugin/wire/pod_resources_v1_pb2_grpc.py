@@ -5,7 +5,7 @@ import warnings
 
 from node_device_plugin.wire import pod_resources_v1_pb2 as node__device__plugin_dot_wire_dot_pod__resources__v1__pb2
 
-GRPC_GENERATED_VERSION = '1.80.0'
+GRPC_GENERATED_VERSION = '1.80.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
