@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks at a node once, and says in plain sentences what stands in the way."""
+
+from __future__ import annotations
+
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, requirements
+
+
+class ActionModule(ActionBase):
+    """One read-only module execution; none where the result is known already."""
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        task_vars = task_vars or {}
+        arguments = {key: value for key, value in self._task.args.items() if value is not None}
+        requires = list(arguments.pop("requires", []))
+        known = arguments.pop("known", None)
+        device_paths = declaration.plain(arguments.get("device_paths") or {})
+        if known:
+            facts = declaration.plain(known)
+        else:
+            try:
+                facts = self._execute_module(
+                    module_name="nodedevices.kubernetes.node_facts", module_args=arguments, task_vars=task_vars
+                )
+            except AnsibleConnectionFailure:
+                raise
+            except Exception as error:
+                facts = {"failed": True, "msg": str(error)}
+        host = task_vars.get("inventory_hostname", "")
+        if facts.get("failed") or "runtime" not in facts:
+            sentences = [_no_python(facts, task_vars)]
+        else:
+            sentences = requirements.unmet(requires, facts, device_paths)
+            if not sentences:
+                result.update(facts)
+        result["changed"] = False
+        if sentences:
+            result.update(
+                failed=True,
+                msg="The node is not ready; nothing was written on it.\n"
+                + "\n".join(f"{host}: {sentence}" for sentence in sentences),
+                problems=sentences,
+            )
+        return result
+
+
+def _no_python(facts, task_vars):
+    """A sentence for a module that did not come back with facts."""
+    said = str(facts.get("module_stderr") or facts.get("module_stdout") or facts.get("msg") or "").strip()
+    text = f"{said} {facts.get('msg', '')}".lower()
+    interpreter = task_vars.get("ansible_python_interpreter") or "python3"
+    if "not found" in text or "no such file" in text or "interpreter" in text:
+        return (
+            f"there is no Python at {interpreter}: install Python 3.9 or later (Debian: apt-get install python3), or "
+            f"name the interpreter in ansible_python_interpreter"
+        )
+    if "syntaxerror" in text or "requires a minimum of python" in text or "future feature annotations" in text:
+        return f"{interpreter} is too old: Python 3.9 is the oldest that the plugin runs on ({said[-200:]})"
+    return f"the node could not be looked at: {said[-400:] or 'no answer'}"

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gathers the wheels of a node's environment on the controller, and sends them only where they are needed."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
+
+_MODULE = "nodedevices.kubernetes.node_tools"
+
+
+def target_of(node: dict) -> wheels.Target:
+    """What wheels must fit, from the result of node_facts."""
+    if not node["libc"].startswith("glibc "):
+        raise wheels.WheelsError(f"the node's C library is {node['libc'] or 'not glibc'}; wheels are there for glibc")
+    numbers = node["libc"].removeprefix("glibc ").split(".")
+    return wheels.Target(tuple(node["python"]["version"][:2]), node["machine"], (int(numbers[0]), int(numbers[1])))
+
+
+class ActionModule(ActionBase):
+    """One module execution where the environment is there, two where it has to be made."""
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        arguments = {key: value for key, value in self._task.args.items() if value is not None}
+        node = arguments.pop("node", None)
+        cache = pathlib.Path(arguments.pop("cache", None) or "~/.cache/node-devices").expanduser()
+        wheelhouse = arguments.pop("wheelhouse", None)
+        wheelhouse = pathlib.Path(wheelhouse).expanduser() if wheelhouse else None
+        if arguments.get("state", "present") == "absent":
+            return self._on_node(arguments, task_vars)
+        if not node:
+            result.update(failed=True, msg="node is missing: the result of nodedevices.kubernetes.node_facts")
+            return result
+        try:
+            target = target_of(node)
+            arguments["name"] = wheels.environment_name(target)
+            answer = self._on_node(arguments, task_vars)
+            if answer.get("failed") or not answer.get("incomplete"):
+                return answer
+            gathered = wheels.gather(target, cache, wheelhouse)
+            if wheels.environment_name(target) != arguments["name"]:
+                raise wheels.WheelsError("the plugin's source changed while its wheel was built: run again")
+            archive = wheels.pack(arguments["name"], gathered, cache)
+        except (wheels.WheelsError, OSError) as error:
+            result.update(failed=True, msg=str(error))
+            return result
+        self._make_tmp_path()
+        on_node = self._connection._shell.join_path(self._connection._shell.tmpdir, "wheels.tar")
+        self._transfer_file(os.fspath(archive), on_node)
+        self._fixup_perms2((self._connection._shell.tmpdir, on_node))
+        arguments.update(archive=on_node, wheels={wheel.path.name: wheel.sha256 for wheel in gathered})
+        return self._on_node(arguments, task_vars)
+
+    def _on_node(self, arguments, task_vars):
+        return self._execute_module(module_name=_MODULE, module_args=arguments, task_vars=task_vars)

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this collection wrote on a node, and what was there before: so that removal takes that, and nothing else.
+
+Runs on nodes: Python 3.9, standard library only. The ledger is one JSON file, written before what it tells of (a power
+cut in between leaves an entry for something that is still as it was, which is harmless) and cleared after it.
+
+An entry, by absolute path:
+
+    {"kind": "file", "owner": "cdi_specs", "sha256": "...", "mode": 420, "before": null}
+    {"kind": "link", "owner": "node_tools /opt/node-devices", "target": "versions/1", "before": null}
+    {"kind": "directory", "owners": ["cdi_specs", "device_plugin"]}
+    {"kind": "tree", "owner": "node_tools /opt/node-devices"}
+
+``before`` is what was replaced: {"kind": "file", "content": base64, "mode", "uid", "gid"}, {"kind": "link", "target"}
+or null for nothing. A directory has an entry only if we made it, a tree is all ours.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+
+FOLDER = "/var/lib/node-devices"
+_NAME = "ledger.json"
+_FORMAT = 1
+
+
+class Refused(Exception):
+    """Something that must not be done; the message says what and why."""
+
+
+class Ledger:
+    """The entries of a node. Use as a context manager where something is written: one writer at a time."""
+
+    def __init__(self, folder=FOLDER):
+        self.folder = folder
+        self.path = os.path.join(folder, _NAME)
+        self.entries = {}
+        self._saved = None
+        self._lock = None
+        self.read()
+
+    def read(self):
+        """Read the entries afresh. Raises Refused where the file is none of ours."""
+        self.entries = {}
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                data = json.load(file)
+        except FileNotFoundError:
+            self._saved = {}
+            return
+        except ValueError as error:
+            raise Refused("%s is damaged (%s); put it back from a backup, or remove it" % (self.path, error)) from error
+        if data.get("format") != _FORMAT:
+            raise Refused("%s was written by a later release: its format is %s" % (self.path, data.get("format")))
+        self.entries = data["entries"]
+        self._saved = json.loads(json.dumps(self.entries))
+
+    def __enter__(self):
+        os.makedirs(self.folder, mode=0o755, exist_ok=True)
+        self._lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.read()
+        return self
+
+    def __exit__(self, *_exception):
+        if not self.entries and self._saved == {}:
+            remove_directory_if_empty(self.folder)
+        os.close(self._lock)
+        self._lock = None
+
+    def save(self):
+        """Write what changed, durably; an empty ledger is no file."""
+        if self.entries == self._saved:
+            return
+        if self.entries:
+            os.makedirs(self.folder, mode=0o755, exist_ok=True)
+            data = {"format": _FORMAT, "entries": dict(sorted(self.entries.items()))}
+            write_file(self.path, (json.dumps(data, indent=1) + "\n").encode(), 0o600)
+        else:
+            remove_file(self.path)
+        self._saved = json.loads(json.dumps(self.entries))
+
+    def of(self, owner):
+        """The paths of the files, links and trees that ``owner`` wrote."""
+        return [path for path, entry in self.entries.items() if entry.get("owner") == owner]
+
+    def directories_of(self, owner):
+        """The directories that ``owner`` needs and we made, innermost first."""
+        paths = [path for path, entry in self.entries.items() if owner in entry.get("owners", ())]
+        return sorted(paths, key=lambda path: path.count("/"), reverse=True)
+
+
+def state_of(path):
+    """What is at ``path``: a dict as in an entry's ``before``, files with their content as bytes; None for nothing."""
+    try:
+        status = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    mode = stat.S_IMODE(status.st_mode)
+    if stat.S_ISLNK(status.st_mode):
+        return {"kind": "link", "target": os.readlink(path)}
+    if stat.S_ISDIR(status.st_mode):
+        return {"kind": "directory", "mode": mode}
+    if not stat.S_ISREG(status.st_mode):
+        return {"kind": "special file"}
+    with open(path, "rb") as file:
+        content = file.read()
+    return {"kind": "file", "content": content, "mode": mode, "uid": status.st_uid, "gid": status.st_gid}
+
+
+def storable(state):
+    """A state of a file or link (or None) as JSON holds it."""
+    if state is None or state["kind"] == "link":
+        return state
+    return dict(state, content=base64.b64encode(state["content"]).decode("ascii"))
+
+
+def stored(state):
+    """The other way round."""
+    if state is None or state["kind"] == "link":
+        return state
+    return dict(state, content=base64.b64decode(state["content"]))
+
+
+def sha256(content):
+    """Hex digest."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def stage_file(path, content, mode, uid=None, gid=None):
+    """Write a file beside ``path`` under a name that nobody reads, durably; returns that name."""
+    folder, name = os.path.split(path)
+    descriptor, staged = tempfile.mkstemp(prefix="." + name + ".", suffix=".tmp", dir=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            if uid is not None:
+                os.fchown(file.fileno(), uid, gid)
+            os.fsync(file.fileno())
+    except BaseException:
+        os.unlink(staged)
+        raise
+    return staged
+
+
+def put_in_place(staged, path):
+    """Give a staged file its name, durably."""
+    os.replace(staged, path)
+    sync_directory(os.path.dirname(path))
+
+
+def write_file(path, content, mode, uid=None, gid=None):
+    """Write a file so that at any moment it is either the old one or the new one."""
+    put_in_place(stage_file(path, content, mode, uid, gid), path)
+
+
+def write_link(path, target):
+    """Make a symbolic link, or point the one that is there elsewhere, in one step."""
+    folder, name = os.path.split(path)
+    staged = os.path.join(folder, ".%s.%d.tmp" % (name, os.getpid()))
+    os.symlink(target, staged)
+    put_in_place(staged, path)
+
+
+def remove_file(path):
+    """Remove a file or link if it is there, durably."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    sync_directory(os.path.dirname(path))
+
+
+def remove_tree(path):
+    """Remove a directory with all that is in it, if it is there."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+        sync_directory(os.path.dirname(path))
+
+
+def remove_directory_if_empty(path):
+    """Returns whether it is gone now."""
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    sync_directory(os.path.dirname(path))
+    return True
+
+
+def put_back(path, before):
+    """Make ``path`` what it was before us."""
+    if before is None:
+        remove_file(path)
+    elif before["kind"] == "link":
+        write_link(path, before["target"])
+    else:
+        write_file(path, before["content"], before["mode"], before["uid"], before["gid"])
+
+
+def sync_directory(path):
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

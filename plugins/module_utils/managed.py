@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a set of files, directories and links what it should be, and keeps the ledger of it.
+
+Runs on nodes: Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
+
+
+class Report:
+    """What was done, or in check mode would be."""
+
+    def __init__(self):
+        #: Written anew or changed, in the order in which they were asked for.
+        self.written = []
+        #: Removed, or put back to what was there before.
+        self.removed = []
+        #: Left although it is no longer wanted: path and reason.
+        self.kept = []
+        #: As Ansible shows them: before, after, before_header, after_header.
+        self.diffs = []
+
+    @property
+    def changed(self):
+        return bool(self.written or self.removed)
+
+    def add_diff(self, path, before, after):
+        self.diffs.append(
+            {
+                "before_header": path,
+                "after_header": path,
+                "before": _shown(before),
+                "after": _shown(after),
+            }
+        )
+
+
+class Managed:
+    """One owner's files.
+
+    ledger: read, and where something is to be written, entered as a context manager.
+    owner: a role's name.
+    check: only say what would be done.
+    """
+
+    def __init__(self, ledger, owner, check=False, after_write=lambda path: None):
+        self.ledger = ledger
+        self.owner = owner
+        self.check = check
+        self.after_write = after_write
+        self.report = Report()
+
+    def converge(self, wanted, validate=lambda item, staged: None, keep=()):
+        """Make everything in ``wanted`` so, and take away what this owner wrote earlier and wants no more.
+
+        wanted: dicts with ``path``, ``kind`` (file, link, directory) and a file's ``content`` (bytes) and ``mode``, a
+            link's ``target``, a directory's ``mode``.
+        validate: gets an item and its staged file, and raises Refused if that must not take its place; then nothing
+            changes at all.
+        keep: paths that stay although they are not wanted.
+        """
+        self._make(wanted, validate)
+        self._take_away({item["path"] for item in wanted} | set(keep))
+        return self.report
+
+    def _make(self, wanted, validate):
+        states = [(item, ledgers.state_of(item["path"])) for item in wanted]
+        todo = [(item, state) for item, state in states if self._differs(item, state)]
+        folders = self._missing_folders(wanted)
+        for item, state in todo:
+            self._refuse_unsafe(item, state)
+            self.report.written.append(item["path"])
+            self.report.add_diff(item["path"], state, item)
+        for folder, mode in folders.items():
+            self.report.written.append(folder)
+            self.report.add_diff(folder, None, {"kind": "directory", "mode": mode})
+        if self.check:
+            return
+        self._claim_folders(wanted, folders)
+        self.ledger.save()
+        staged = []
+        try:
+            for folder, mode in folders.items():
+                os.mkdir(folder)
+                os.chmod(folder, mode)
+                self.after_write(folder)
+            for item, _state in todo:
+                if item["kind"] == "file":
+                    name = ledgers.stage_file(item["path"], item["content"], item["mode"])
+                    staged.append(name)
+                    validate(item, name)
+        except BaseException:
+            for name in staged:
+                os.unlink(name)
+            self._give_up_folders(folders)
+            raise
+        self._enter(wanted, todo)
+        self.ledger.save()
+        names = iter(staged)
+        for item, _state in todo:
+            if item["kind"] == "file":
+                ledgers.put_in_place(next(names), item["path"])
+            elif item["kind"] == "link":
+                ledgers.write_link(item["path"], item["target"])
+            else:
+                os.chmod(item["path"], item["mode"])
+            self.after_write(item["path"])
+
+    def _differs(self, item, state):
+        if item["kind"] == "directory":
+            # One that others made keeps its mode; one that is missing is made with the folders.
+            ours = item["path"] in self.ledger.entries
+            return state is not None and (state["kind"] != "directory" or (ours and state["mode"] != item["mode"]))
+        if state is None or state["kind"] != item["kind"]:
+            return True
+        if item["kind"] == "link":
+            return state["target"] != item["target"]
+        return (state["content"], state["mode"]) != (item["content"], item["mode"])
+
+    def _refuse_unsafe(self, item, state):
+        owner = self.ledger.entries.get(item["path"], {}).get("owner", self.owner)
+        if owner != self.owner:
+            raise Refused("%s belongs to %s; %s does not write it" % (item["path"], owner, self.owner))
+        kind = state["kind"] if state else "file"
+        if kind not in ("file", "link") and kind != item["kind"]:
+            raise Refused("%s is a %s; a %s is wanted there" % (item["path"], kind, item["kind"]))
+        if item["kind"] == "directory" and kind != "directory":
+            raise Refused("%s is a %s; a directory is wanted there" % (item["path"], kind))
+
+    def _missing_folders(self, wanted):
+        """Directories to make, outermost first: path to mode."""
+        folders = {}
+        for item in wanted:
+            is_folder = item["kind"] == "directory"
+            path = item["path"] if is_folder else os.path.dirname(item["path"])
+            chain = []
+            while not os.path.lexists(path):
+                chain.append(path)
+                path = os.path.dirname(path)
+            for folder in reversed(chain):
+                folders.setdefault(folder, 0o755)
+            if is_folder and item["path"] in folders:
+                folders[item["path"]] = item["mode"]
+        return folders
+
+    def _claim_folders(self, wanted, folders):
+        """Note the directories that we make, and who needs those that we made."""
+        for folder in folders:
+            self.ledger.entries[folder] = {"kind": "directory", "owners": []}
+        for item in wanted:
+            path = item["path"] if item["kind"] == "directory" else os.path.dirname(item["path"])
+            while path != "/":
+                owners = self.ledger.entries.get(path, {}).get("owners")
+                if owners is not None and self.owner not in owners:
+                    owners.append(self.owner)
+                path = os.path.dirname(path)
+
+    def _give_up_folders(self, folders):
+        for folder in reversed(list(folders)):
+            if ledgers.remove_directory_if_empty(folder):
+                del self.ledger.entries[folder]
+        self.ledger.save()
+
+    def _enter(self, wanted, todo):
+        """Note what is about to be written; what was there before us stays as it was first noted."""
+        states = {item["path"]: state for item, state in todo}
+        for item in wanted:
+            path = item["path"]
+            if item["kind"] == "directory" or (path not in states and path not in self.ledger.entries):
+                continue
+            known = self.ledger.entries.get(path)
+            before = known["before"] if known else ledgers.storable(states[path])
+            entry = {"kind": item["kind"], "owner": self.owner, "before": before}
+            if item["kind"] == "file":
+                entry.update(sha256=ledgers.sha256(item["content"]), mode=item["mode"])
+            else:
+                entry.update(target=item["target"])
+            self.ledger.entries[path] = entry
+
+    def _take_away(self, stays):
+        gone = {path for path in self.ledger.of(self.owner) if path not in stays}
+        for path in sorted(gone):
+            self._take_away_one(path, self.ledger.entries[path])
+        for folder in self.ledger.directories_of(self.owner):
+            others = stays | {path for path in self._own_entries() if path not in gone and path != folder}
+            if not any(path == folder or path.startswith(folder + "/") for path in others):
+                self._take_away_folder(folder)
+                gone.add(folder)
+        if not self.check:
+            self.ledger.save()
+
+    def _own_entries(self):
+        for path, entry in self.ledger.entries.items():
+            if entry.get("owner") == self.owner or self.owner in entry.get("owners", ()):
+                yield path
+
+    def _take_away_one(self, path, entry):
+        """Remove one file, link or tree that is as we wrote it, or put back what was there before."""
+        state = ledgers.state_of(path)
+        before = ledgers.stored(entry.get("before"))
+        if state is not None and not _is_ours(state, entry) and state != before:
+            self.report.kept.append({"path": path, "reason": "it was changed by someone else since"})
+        elif state is not None and state != before:
+            self.report.removed.append(path)
+            self.report.add_diff(path, state, before)
+            if not self.check:
+                if entry["kind"] == "tree":
+                    ledgers.remove_tree(path)
+                else:
+                    ledgers.put_back(path, before)
+                    if before is not None:
+                        self.after_write(path)
+        if not self.check:
+            del self.ledger.entries[path]
+
+    def _take_away_folder(self, folder):
+        owners = [owner for owner in self.ledger.entries[folder]["owners"] if owner != self.owner]
+        if not owners and os.path.isdir(folder):
+            left = {os.path.join(folder, name) for name in os.listdir(folder)} - set(self.report.removed)
+            if not left:
+                self.report.removed.append(folder)
+                self.report.add_diff(folder, ledgers.state_of(folder), None)
+                if not self.check:
+                    ledgers.remove_directory_if_empty(folder)
+        if self.check:
+            return
+        if owners:
+            self.ledger.entries[folder]["owners"] = owners
+        else:
+            del self.ledger.entries[folder]
+
+
+def _is_ours(state, entry):
+    """Whether what is there is what we wrote."""
+    if entry["kind"] == "tree":
+        return state["kind"] == "directory"
+    if state["kind"] != entry["kind"]:
+        return False
+    if entry["kind"] == "link":
+        return state["target"] == entry["target"]
+    return ledgers.sha256(state["content"]) == entry["sha256"]
+
+
+def _shown(state):
+    """A state (or a wanted item) as a diff shows it."""
+    if state is None:
+        return ""
+    if state["kind"] == "link":
+        return "link to %s\n" % state["target"]
+    if state["kind"] != "file":
+        return "%s%s\n" % (state["kind"], " with mode %04o" % state["mode"] if "mode" in state else "")
+    try:
+        text = state["content"].decode("utf-8")
+    except UnicodeDecodeError:
+        text = "(%d bytes, sha256 %s)\n" % (len(state["content"]), ledgers.sha256(state["content"]))
+    return "mode %04o\n%s" % (state["mode"], text)

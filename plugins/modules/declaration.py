@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+# Documentation of the action of the same name, which never runs anything on a node.
+
+DOCUMENTATION = r"""
+module: declaration
+short_description: Read and check a host's declaration of devices
+description:
+  - A host's declaration is the union of all its variables whose names begin with C(node_devices_resources), each a
+    list of resources. Groups and hosts add to each other; the same resource twice is refused.
+  - Runs on the controller only. Fails with everything that is wrong, each with host, variable, resource and field.
+options:
+  settings:
+    description: The plugin's configuration apart from the resources, such as C(log_level).
+    type: dict
+author: The node-devices authors
+"""
+
+EXAMPLES = r"""
+- name: Check the declaration of every host before any of them is touched
+  nodedevices.kubernetes.declaration:
+"""
+
+RETURN = r"""
+resources:
+  description: The resources in the declaration's own keys, defaults left out.
+  type: list
+  elements: dict
+  returned: success
+configuration:
+  description: The content of the plugin's configuration file.
+  type: dict
+  returned: success
+cdi_specs:
+  description: The text of each CDI spec, by file name.
+  type: dict
+  returned: success
+device_paths:
+  description: The host's device nodes that the declaration names, each with its device and whether it is required.
+  type: dict
+  returned: success
+problems:
+  description: What is wrong, one line each.
+  type: list
+  elements: str
+  returned: failure
+"""

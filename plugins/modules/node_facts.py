@@ -1,0 +1,325 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_facts
+short_description: What the roles must know of a node before they write anything
+description:
+  - Reads, in one execution, the node's Python and C library, its init, the container runtime in use, the kubelet, the
+    device nodes that are asked for, and the CDI specs and the ledger that are there. Writes nothing.
+  - The action of the same name turns what cannot work (O(requires)) into one sentence each, all of a host at once.
+options:
+  requires:
+    description:
+      - What the caller cannot do without; read by the action.
+      - V(python) is Python 3.9, V(systemd) systemd as the first process, V(runtime) a container runtime that takes CDI
+        devices through CRI, V(kubelet) a kubelet that passes CDI names on (none yet is fine), V(devices) the device
+        nodes that are required.
+    type: list
+    elements: str
+    choices: [python, systemd, runtime, kubelet, devices]
+    default: []
+  known:
+    description: An earlier result of this task for the host, which saves the execution; read by the action.
+    type: raw
+  cri_socket:
+    description: The container runtime's socket; the one that the running kubelet uses if left out.
+    type: path
+  cdi_dirs:
+    description: Folders with CDI specs.
+    type: list
+    elements: path
+    default: [/etc/cdi, /var/run/cdi]
+  device_paths:
+    description: Device nodes to look for, as M(nodedevices.kubernetes.declaration) returns them.
+    type: dict
+    default: {}
+author: The node-devices authors
+"""
+
+EXAMPLES = r"""
+- name: Look at the node
+  nodedevices.kubernetes.node_facts:
+    requires: [python, systemd, runtime, kubelet]
+  register: node
+"""
+
+RETURN = r"""
+python:
+  description: Version as three numbers, and executable.
+  type: dict
+  returned: always
+machine:
+  description: As C(uname -m) says.
+  type: str
+  returned: always
+libc:
+  description: Such as V(glibc 2.41); empty if it does not say.
+  type: str
+  returned: always
+init:
+  description: Name of the first process.
+  type: str
+  returned: always
+runtime:
+  description: Socket; process, name, version, unit and configuration behind it.
+  type: dict
+  returned: always
+kubelet:
+  description: The running kubelet, or nothing.
+  type: dict
+  returned: always
+missing_devices:
+  description: Those of O(device_paths) that are not there.
+  type: list
+  elements: str
+  returned: always
+cdi_files:
+  description: CDI spec files that are there, with their text.
+  type: list
+  elements: dict
+  returned: always
+ledger:
+  description: Entries of the ledger.
+  type: dict
+  returned: always
+"""
+
+import os
+import platform
+import re
+import socket
+import stat
+import struct
+import subprocess
+import sys
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+
+_DEFAULT_SOCKET = "/run/containerd/containerd.sock"
+# Larger ones are nobody's CDI specs.
+_LARGEST_SPEC = 1 << 20
+
+
+def first_line(path):
+    """The first line of a file of /proc; empty where there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.readline().strip()
+    except OSError:
+        return ""
+
+
+def arguments_of(pid):
+    """A process's command line."""
+    try:
+        with open("/proc/%s/cmdline" % pid, "rb") as file:
+            return [word.decode("utf-8", "replace") for word in file.read().split(b"\0")[:-1]]
+    except OSError:
+        return []
+
+
+def option(arguments, *names):
+    """The value of an option, as ``--name value`` or ``--name=value``; None where it is not given."""
+    for position, argument in enumerate(arguments):
+        name, separator, value = argument.partition("=")
+        if name in names:
+            if separator:
+                return value
+            if position + 1 < len(arguments):
+                return arguments[position + 1]
+    return None
+
+
+def output_of(command, seconds=20):
+    """What a command prints; None if it fails or is none."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=seconds, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
+
+
+def text_of(path):
+    """A file's text; None where there is none or it is not text."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def listener(path):
+    """The process behind a unix socket: (pid, problem)."""
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return None, "it is not a socket"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(5)
+            client.connect(path)
+            # Credentials of whoever called listen(); see unix(7).
+            credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    except OSError as error:
+        return None, (error.strerror or str(error)).lower()
+    return struct.unpack("3i", credentials)[0], None
+
+
+def unit_of(pid):
+    """The systemd service that a process belongs to, by its cgroup; None if it is in none."""
+    try:
+        with open("/proc/%d/cgroup" % pid, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        for part in reversed(line.split(":", 2)[-1].split("/")):
+            if part.endswith(".service"):
+                return part
+    return None
+
+
+def runtime_facts(path):
+    """The container runtime behind a CRI socket."""
+    facts = {"socket": path}
+    pid, problem = listener(path)
+    if pid is None:
+        return dict(facts, problem=problem)
+    facts.update(pid=pid, unit=unit_of(pid))
+    # The link works even where the file was replaced by an upgrade: it is the program that runs.
+    program = "/proc/%d/exe" % pid
+    facts["executable"] = os.readlink(program).replace(" (deleted)", "")
+    facts["name"] = os.path.basename(facts["executable"])
+    said = output_of([program, "--version"]) or ""
+    version = re.search(r"\bv?(\d+\.\d+\.\d+\S*)", said)
+    facts["version"] = version.group(1) if version else None
+    if facts["name"] == "containerd":
+        facts["config"] = containerd_config(program, arguments_of(pid))
+    return facts
+
+
+def containerd_config(program, arguments):
+    """containerd's root configuration file, and what the version that runs makes of it."""
+    path = option(arguments, "--config", "-c") or "/etc/containerd/config.toml"
+    content = text_of(path)
+    return {
+        "path": path,
+        "exists": os.path.exists(path),
+        "content": content,
+        "sha256": ledgers.sha256(content.encode()) if content is not None else None,
+        "effective": output_of([program, "--config", path, "config", "dump"]),
+    }
+
+
+def kubelet_facts():
+    """The running kubelet; None if there is none."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        if first_line("/proc/%s/comm" % pid) == "kubelet":
+            arguments = arguments_of(pid)
+            if arguments:
+                return kubelet_of(int(pid), arguments)
+    return None
+
+
+def kubelet_of(pid, arguments):
+    """One kubelet process."""
+    executable = os.path.realpath("/proc/%d/exe" % pid)
+    command = [arguments[0] if os.path.isabs(arguments[0]) else executable]
+    if os.path.basename(executable).startswith("python"):
+        # A script: its interpreter may have options before the script itself.
+        script = next((word for word in arguments[1:] if not word.startswith("-")), None)
+        command = [executable, script] if script else command
+    version = re.search(r"v(\d+\.\d+\.\d+\S*)", output_of([*command, "--version"]) or "")
+    config_path = option(arguments, "--config")
+    config = text_of(config_path) if config_path else None
+    return {
+        "pid": pid,
+        "unit": unit_of(pid),
+        "version": version.group(1) if version else None,
+        "root_dir": option(arguments, "--root-dir") or "/var/lib/kubelet",
+        "config_path": config_path,
+        "static_pod_path": option(arguments, "--pod-manifest-path") or yaml_value(config, "staticPodPath"),
+        "cri_socket": socket_path(
+            option(arguments, "--container-runtime-endpoint") or yaml_value(config, "containerRuntimeEndpoint")
+        ),
+    }
+
+
+def yaml_value(text, key):
+    """A top-level text of a YAML (or JSON) file, without a YAML parser, which nodes do not have."""
+    found = re.search(r"""(?m)^\s{0,2}["']?%s["']?\s*:\s*(?:"([^"]*)"|'([^']*)'|([^\s#,]+))""" % key, text or "")
+    return next((value for value in found.groups() if value is not None), None) if found else None
+
+
+def socket_path(endpoint):
+    """``unix:///run/x.sock`` as a path."""
+    return endpoint[len("unix://") :] if endpoint and endpoint.startswith("unix://") else endpoint
+
+
+def cdi_files(folders):
+    """Every CDI spec file, with its text."""
+    files = []
+    for folder in folders:
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError:
+            continue
+        for name in names:
+            path = os.path.join(folder, name)
+            if name.endswith((".json", ".yaml")) and os.path.isfile(path) and os.path.getsize(path) <= _LARGEST_SPEC:
+                files.append({"path": path, "folder": folder, "name": name, "content": text_of(path)})
+    return files
+
+
+def ledger_facts():
+    """Entries of the ledger, and what is wrong with it."""
+    try:
+        return {"ledger": ledgers.Ledger().entries}
+    except (ledgers.Refused, OSError, ValueError) as error:
+        return {"ledger": {}, "ledger_problem": str(error)}
+
+
+def libc():
+    """Such as ``glibc 2.41``."""
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (OSError, ValueError):
+        return ""
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "requires": {
+                "type": "list",
+                "elements": "str",
+                "choices": ["python", "systemd", "runtime", "kubelet", "devices"],
+                "default": [],
+            },
+            "known": {"type": "raw"},
+            "cri_socket": {"type": "path"},
+            "cdi_dirs": {"type": "list", "elements": "path", "default": ["/etc/cdi", "/var/run/cdi"]},
+            "device_paths": {"type": "dict", "default": {}},
+        },
+        supports_check_mode=True,
+    )
+    kubelet = kubelet_facts()
+    runtime_socket = module.params["cri_socket"] or (kubelet or {}).get("cri_socket") or _DEFAULT_SOCKET
+    module.exit_json(
+        changed=False,
+        python={"version": list(sys.version_info[:3]), "executable": sys.executable},
+        machine=platform.machine(),
+        libc=libc(),
+        init=first_line("/proc/1/comm"),
+        runtime=runtime_facts(runtime_socket),
+        kubelet=kubelet,
+        missing_devices=[path for path in module.params["device_paths"] if not os.path.exists(path)],
+        cdi_files=cdi_files(module.params["cdi_dirs"]),
+        **ledger_facts(),
+    )
+
+
+if __name__ == "__main__":
+    main()

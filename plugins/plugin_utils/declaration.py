@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ansible's way to the one schema and renderer, and what only Ansible knows: which host variables make a declaration.
+
+The package is the plugin's own, taken from this collection's ``plugin/`` folder, so that what the roles write and what
+the plugin on the node does cannot differ, whatever else is installed on the controller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import declaration
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi, serialise
+
+#: A host's variables whose names begin so are its declaration, all of them together.
+PREFIX = "node_devices_resources"
+
+# How the united list is called while it is read; no name of a resource can hold it.
+_UNITED = "<united>"
+_UNITED_ELEMENT = re.compile(re.escape(_UNITED) + r"\[(\d+)\]")
+
+
+class Declaration(NamedTuple):
+    """A host's declaration: read, checked and rendered."""
+
+    configuration: declaration.Configuration
+    #: CDI spec file name to its content.
+    specs: dict[str, dict[str, Any]]
+
+    def as_data(self) -> dict[str, Any]:
+        """It as plain data, for variables."""
+        return {
+            "resources": serialise.resources_to_data(self.configuration.resources),
+            "configuration": serialise.configuration_to_data(self.configuration),
+            "cdi_specs": {name: cdi.serialise(spec) for name, spec in self.specs.items()},
+            "device_paths": device_paths(self.configuration.resources),
+        }
+
+
+class DeclarationProblems(Exception):
+    """Everything that is wrong with a host's declaration, one line each."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+        super().__init__("\n".join(lines))
+
+
+def variables_of(names: Iterable[str]) -> list[str]:
+    """Those of a host's variables that are its declaration, in an order that does not hang on the inventory's."""
+    return sorted(name for name in names if name.startswith(PREFIX))
+
+
+def read(
+    names: Iterable[str], value_of: Callable[[str], Any], settings: Mapping[str, Any] | None = None
+) -> Declaration:
+    """A host's declaration: the union of its variables.
+
+    names: of all of the host's variables.
+    value_of: gives a variable's value, with expressions worked out.
+    settings: the plugin's configuration apart from resources.
+    Raises DeclarationProblems.
+    """
+    problems: list[str] = []
+    united: list[Any] = []
+    origins: list[str] = []
+    for name in variables_of(names):
+        try:
+            value = plain(value_of(name))
+        except Exception as error:  # an expression may fail in any way
+            problems.append(f"{name}: {error}")
+            continue
+        if not isinstance(value, list):
+            problems.append(f"{name}: must be a list of resources, not {type(value).__name__}")
+            continue
+        united.extend(value)
+        origins.extend(f"{name}[{position}]" for position in range(len(value)))
+
+    def in_its_variable(text: str) -> str:
+        return _UNITED_ELEMENT.sub(lambda match: origins[int(match.group(1))], text)
+
+    resources: tuple[declaration.Resource, ...] = ()
+    try:
+        resources = declaration.parse_resources(united, where=_UNITED)
+    except declaration.DeclarationError as error:
+        problems.extend(in_its_variable(str(problem)) for problem in error.problems)
+    try:
+        # Reading the normalised resources again cannot fail: what is reported here concerns the settings.
+        configuration = declaration.parse_configuration(
+            {**plain(settings or {}), "resources": serialise.resources_to_data(resources)}
+        )
+    except declaration.DeclarationError as error:
+        problems.extend(str(problem) for problem in error.problems)
+    if problems:
+        raise DeclarationProblems(problems)
+    return Declaration(configuration, cdi.render_specs(resources))
+
+
+def device_paths(resources: Iterable[declaration.Resource]) -> dict[str, dict[str, Any]]:
+    """The host's device nodes that the declaration names: path to whose it is, and whether the host must have it."""
+    paths: dict[str, dict[str, Any]] = {}
+    for resource in resources:
+        for device in resource.devices:
+            for node in device.nodes:
+                known = paths.setdefault(node.host_path, {"device": f"{resource.name} {device.id}", "required": False})
+                known["required"] = known["required"] or device.required
+    return paths
+
+
+def plain(value: Any) -> Any:
+    """``value`` without the types that Ansible gives its data: dict, list, str, int, float, bool and None."""
+    if isinstance(value, Mapping):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return value if type(value) is kind else kind.__str__(value) if kind is str else kind(value)
+    return value

@@ -1,0 +1,101 @@
+"""The declaration as Ansible's side reads it: united from variables, with problems placed in them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
+
+from node_device_plugin.declaration import cdi, parse_resources
+
+SERIAL = {
+    "name": "devices.example.com/serial",
+    "devices": [{"id": "a", "nodes": [{"path": "/dev/ttyA", "host_path": "/dev/ttyUSB0"}]}],
+    "env": {"PORT_{index}": "{path}"},
+}
+KVM = {
+    "name": "devices.example.com/kvm",
+    "devices": [{"id": "kvm0", "nodes": [{"path": "/dev/kvm"}], "required": False}],
+}
+
+
+def read(variables, settings=None):
+    return declaration.read(variables, variables.__getitem__, settings)
+
+
+def problems_of(variables, settings=None):
+    with pytest.raises(declaration.DeclarationProblems) as caught:
+        read(variables, settings)
+    return caught.value.lines
+
+
+def test_variables_unite():
+    data = read({"node_devices_resources": [SERIAL], "node_devices_resources_b": [KVM], "other": "x"}).as_data()
+    assert [resource["name"] for resource in data["resources"]] == [SERIAL["name"], KVM["name"]]
+    assert data["configuration"] == {"resources": data["resources"]}
+
+
+def test_no_variable_is_an_empty_declaration():
+    data = read({"other": 1}).as_data()
+    assert data == {"resources": [], "configuration": {"resources": []}, "cdi_specs": {}, "device_paths": {}}
+
+
+def test_same_rendering_as_the_plugin():
+    data = read({"node_devices_resources": [SERIAL, KVM]}).as_data()
+    direct = cdi.render_specs(parse_resources([SERIAL, KVM]))
+    assert data["cdi_specs"] == {name: cdi.serialise(spec) for name, spec in direct.items()}
+    assert json.loads(data["cdi_specs"]["node-device-plugin_devices.example.com_kvm.json"])["kind"] == KVM["name"]
+
+
+def test_device_paths_are_the_hosts_own():
+    data = read({"node_devices_resources": [SERIAL, KVM]}).as_data()
+    assert data["device_paths"] == {
+        "/dev/ttyUSB0": {"device": "devices.example.com/serial a", "required": True},
+        "/dev/kvm": {"device": "devices.example.com/kvm kvm0", "required": False},
+    }
+
+
+def test_settings_become_the_plugins():
+    data = read({"node_devices_resources": []}, {"log_level": "debug"}).as_data()
+    assert data["configuration"] == {"log_level": "debug", "resources": []}
+
+
+def test_all_problems_at_once_each_in_its_variable():
+    lines = problems_of(
+        {
+            "node_devices_resources": [SERIAL],
+            "node_devices_resources_group": [KVM, {**SERIAL, "devices": [], "colour": 1}],
+            "node_devices_resources_host": [
+                {"name": "example.com/x", "devices": [{"id": "d", "nodes": [{"path": "dev"}]}]}
+            ],
+            "node_devices_resources_map": {"name": "example.com/y"},
+        },
+        {"log_level": "loud"},
+    )
+    assert sorted(lines) == sorted(
+        [
+            "node_devices_resources_map: must be a list of resources, not dict",
+            "node_devices_resources_group[1] (devices.example.com/serial).colour: is not a known key; known are "
+            "cdi_kind, container_edits, devices, env, name, replicas",
+            "node_devices_resources_host[0] (example.com/x).devices[0] (d).nodes[0].path: must be an absolute path in "
+            "its shortest form, not 'dev'",
+            "node_devices_resources_host[0] (example.com/x).name: gives the CDI kind its name, but the CDI class 'x' "
+            "has fewer than two characters, which crashes containerd's parser; choose a longer one (set cdi_kind)",
+            "node_devices_resources_group[1] (devices.example.com/serial).name: is declared already, as "
+            "node_devices_resources[0] (devices.example.com/serial)",
+            "log_level: must be one of debug, info, warning, error, not 'loud'",
+        ]
+    )
+
+
+def test_a_failing_expression_is_one_problem():
+    def value_of(name):
+        raise ValueError("'x' is undefined")
+
+    with pytest.raises(declaration.DeclarationProblems) as caught:
+        declaration.read(["node_devices_resources_b", "node_devices_resources"], value_of)
+    assert caught.value.lines == [
+        "node_devices_resources: 'x' is undefined",
+        "node_devices_resources_b: 'x' is undefined",
+    ]

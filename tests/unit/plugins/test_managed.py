@@ -1,0 +1,240 @@
+"""managed_files on real folders: atomic, exact in check mode, and undone to the byte."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
+
+
+@pytest.fixture
+def node(tmp_path):
+    """A folder that plays the node's root, with a ledger."""
+    root = tmp_path / "root"
+    root.mkdir()
+    return Node(root, tmp_path / "ledger")
+
+
+class Node:
+    def __init__(self, root: pathlib.Path, ledger_folder: pathlib.Path) -> None:
+        self.root = root
+        self.ledger = str(ledger_folder)
+
+    def path(self, name):
+        return str(self.root / name)
+
+    def file(self, name, content, mode=0o644):
+        return {"path": self.path(name), "kind": "file", "content": content.encode(), "mode": mode}
+
+    def link(self, name, target):
+        return {"path": self.path(name), "kind": "link", "target": target}
+
+    def folder(self, name, mode=0o755):
+        return {"path": self.path(name), "kind": "directory", "mode": mode}
+
+    def converge(self, *wanted, owner="role", check=False, **rest):
+        book = Ledger(self.ledger)
+        managed = Managed(book, owner, check=check)
+        if check:
+            return managed.converge(list(wanted), **rest)
+        with book:
+            return managed.converge(list(wanted), **rest)
+
+    def entries(self):
+        return Ledger(self.ledger).entries
+
+    def snapshot(self):
+        """Everything below the root: mode, and content or target."""
+        return {
+            str(path.relative_to(self.root)): (
+                oct(path.lstat().st_mode),
+                os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None,
+            )
+            for path in self.root.rglob("*")
+        }
+
+
+def everything(node):
+    return [
+        node.file("etc/cdi/a.json", "{}"),
+        node.file("etc/app/secret", "x", 0o600),
+        node.folder("var/sockets", 0o750),
+        node.link("bin/tool", "../etc/app/secret"),
+    ]
+
+
+def test_writes_then_changes_nothing_then_leaves_nothing(node):
+    first = node.converge(*everything(node))
+    assert first.changed
+    snapshot = node.snapshot()
+    assert snapshot["etc/app/secret"] == ("0o100600", b"x")
+    assert snapshot["var/sockets"][0] == "0o40750"
+    assert snapshot["bin/tool"][1] == "../etc/app/secret"
+
+    second = node.converge(*everything(node))
+    assert (second.changed, second.diffs) == (False, [])
+    assert node.snapshot() == snapshot
+
+    assert node.converge().changed
+    assert node.snapshot() == {}
+    assert not os.path.exists(node.ledger)
+
+
+def test_check_mode_tells_what_would_be_done_and_does_nothing(node):
+    foretold = node.converge(*everything(node), check=True)
+    assert (node.snapshot(), os.path.exists(node.ledger)) == ({}, False)
+    done = node.converge(*everything(node))
+    assert (foretold.written, foretold.diffs) == (done.written, done.diffs)
+
+    snapshot = node.snapshot()
+    foretold = node.converge(check=True)
+    assert node.snapshot() == snapshot
+    done = node.converge()
+    assert (foretold.removed, foretold.diffs) == (done.removed, done.diffs)
+
+
+def test_no_file_is_half_there_and_none_is_left_over(node):
+    node.converge(node.file("a", "1"))
+    inode = os.stat(node.path("a")).st_ino
+    node.converge(node.file("a", "2"))
+    assert os.stat(node.path("a")).st_ino != inode
+    assert os.listdir(node.root) == ["a"]
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_puts_back_what_it_replaced(node, link):
+    if link:
+        os.symlink("elsewhere", node.path("a"))
+    else:
+        (node.root / "a").write_text("theirs")
+        (node.root / "a").chmod(0o640)
+    before = node.snapshot()
+    node.converge(node.file("a", "ours"))
+    node.converge(node.file("a", "ours, later"))
+    assert (node.root / "a").read_text() == "ours, later"
+    node.converge()
+    assert node.snapshot() == before
+
+
+def test_what_was_right_already_is_not_ours(node):
+    (node.root / "a").write_text("same")
+    (node.root / "a").chmod(0o644)
+    report = node.converge(node.file("a", "same"), node.folder(""))
+    assert not report.changed
+    assert node.entries() == {}
+    node.converge()
+    assert (node.root / "a").read_text() == "same"
+
+
+def test_takes_away_what_is_no_longer_wanted(node):
+    node.converge(node.file("d/a", "1"), node.file("d/b", "2"), node.file("e/c", "3"))
+    report = node.converge(node.file("d/a", "1"))
+    assert report.removed == [node.path("d/b"), node.path("e/c"), node.path("e")]
+    assert set(node.snapshot()) == {"d", "d/a"}
+
+
+def test_keeps_what_it_is_told_to(node):
+    node.converge(node.file("d/a", "1"))
+    report = node.converge(keep=[node.path("d/a")])
+    assert not report.changed
+    assert set(node.snapshot()) == {"d", "d/a"}
+    node.converge()
+    assert node.snapshot() == {}
+
+
+def test_a_change_by_someone_else_is_mended_while_wanted(node):
+    node.converge(node.file("a", "ours"))
+    (node.root / "a").write_text("theirs")
+    report = node.converge(node.file("a", "ours"))
+    assert report.diffs[0]["before"] == "mode 0644\ntheirs"
+    assert (node.root / "a").read_text() == "ours"
+    node.converge()
+    assert node.snapshot() == {}
+
+
+def test_a_change_by_someone_else_stays_when_ours_goes(node):
+    node.converge(node.file("d/a", "ours"), node.file("d/b", "ours"))
+    (node.root / "d" / "a").write_text("theirs")
+    (node.root / "d" / "b").unlink()
+    report = node.converge()
+    assert report.kept == [{"path": node.path("d/a"), "reason": "it was changed by someone else since"}]
+    assert set(node.snapshot()) == {"d", "d/a"}
+    assert node.entries() == {}
+
+
+def test_folders_stay_while_anyone_needs_them(node):
+    node.converge(node.file("d/a", "1"), owner="one")
+    node.converge(node.file("d/b", "2"), owner="two")
+    node.converge(owner="one")
+    assert set(node.snapshot()) == {"d", "d/b"}
+    (node.root / "d" / "foreign").write_text("")
+    node.converge(owner="two")
+    assert set(node.snapshot()) == {"d", "d/foreign"}
+    assert node.entries() == {}
+
+
+def test_a_refused_file_changes_nothing(node):
+    node.converge(node.file("a", "good"), node.file("b", "1"))
+    before, entries = node.snapshot(), node.entries()
+
+    def validate(item, staged):
+        assert item["path"] != node.path("a") or pathlib.Path(staged).read_bytes() == b"bad"
+        if item["path"] == node.path("a"):
+            raise Refused("no")
+
+    with pytest.raises(Refused, match="no"):
+        node.converge(node.file("b", "2"), node.file("a", "bad"), node.file("new/c", ""), validate=validate)
+    assert (node.snapshot(), node.entries()) == (before, entries)
+
+
+def test_another_owners_file_is_refused(node):
+    node.converge(node.file("a", "1"), owner="one")
+    with pytest.raises(Refused, match="belongs to one; two does not write it"):
+        node.converge(node.file("a", "2"), owner="two")
+
+
+def test_a_folder_in_the_way_is_refused(node):
+    (node.root / "a").mkdir()
+    with pytest.raises(Refused, match="is a directory; a file is wanted there"):
+        node.converge(node.file("a", "1"))
+
+
+def test_a_power_cut_after_the_ledger_is_harmless(node, monkeypatch):
+    (node.root / "a").write_text("theirs")
+    before = node.snapshot()
+    put_in_place = ledger.put_in_place
+
+    def cut(staged, path):
+        if path == node.path("a"):
+            raise KeyboardInterrupt
+        put_in_place(staged, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "put_in_place", cut)
+        with pytest.raises(KeyboardInterrupt):
+            node.converge(node.file("a", "ours"))
+    assert node.path("a") in node.entries()
+    for leftover in node.root.glob(".*"):
+        leftover.unlink()
+    assert not node.converge().changed
+    assert node.snapshot() == before
+
+
+def test_the_ledger_is_private_and_says_who_and_what(node):
+    node.converge(node.file("a", "1"), owner="cdi_specs")
+    path = pathlib.Path(node.ledger) / "ledger.json"
+    assert oct(path.stat().st_mode) == "0o100600"
+    assert json.loads(path.read_text())["entries"][node.path("a")]["owner"] == "cdi_specs"
+
+
+def test_a_damaged_ledger_is_refused(node):
+    os.mkdir(node.ledger)
+    (pathlib.Path(node.ledger) / "ledger.json").write_text("{")
+    with pytest.raises(Refused, match="is damaged"):
+        node.converge(node.file("a", "1"))
+    assert node.snapshot() == {}
