@@ -4,6 +4,8 @@
 SHELL := /bin/sh
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
+ENGINE := roles/lab_node/files/engine
+
 # Set-up, as prerequisites: `system` and `dev` for what needs both the lab and the tests' tools.
 .PHONY: system controller dev
 system:
@@ -38,6 +40,13 @@ lab-nodes: system controller lab-images
 .PHONY: lab-down
 lab-down: controller
 	ansible-playbook -i inventories/lab playbooks/lab_down.yml
+
+## lab-clean: lab-down, and remove the images and the lab's state
+.PHONY: lab-clean
+lab-clean: lab-down
+	@$(ENGINE) images --filter 'reference=localhost/node-devices/*' --format '{{.Repository}}:{{.Tag}}' \
+	  | xargs --no-run-if-empty $(ENGINE) image rm
+	rm -rf .lab
 
 ## lock: renew the locked requirements
 .PHONY: lock

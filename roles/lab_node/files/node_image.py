@@ -76,7 +76,7 @@ class Progress:
     def say(self, step: str) -> None:
         self.step = step
         self.printed = time.monotonic()
-        print(f"{self.title:>9} {self.printed - self.started:4.0f} s  {step}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"{self.title:>9} {self.printed - self.started:4.0f} s  {step}\n")
 
     @contextmanager
     def heartbeat(self) -> Iterator[None]:
@@ -135,7 +135,7 @@ def run_reporting(progress: Progress, command: list[str], stdout: int | None = N
     assert process.stderr is not None
     for line in process.stderr:
         last = [*last[-19:], line.rstrip()]
-        if line.startswith("I: ") and line.rstrip().endswith("..."):
+        if line.startswith("I: ") and line.rstrip().endswith("...") and "tempdir" not in line:
             progress.say(line[3:].rstrip(" .\n"))
     if process.wait():
         raise BuildError("\n".join([f"{command[0]} failed:", *last]))
