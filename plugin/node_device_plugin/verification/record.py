@@ -23,7 +23,7 @@ class Record:
         self.proven: Dict[str, str] = {}
         # A record that cannot be read proves nothing: everything is proven again.
         if path is not None:
-            with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+            with contextlib.suppress(OSError, ValueError, TypeError), open(path, encoding="utf-8") as file:
                 self.proven = {str(name): str(value) for name, value in dict(json.load(file)).items()}
 
     def holds(self, resource: Resource, runtime: str) -> bool:

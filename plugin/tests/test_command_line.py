@@ -1,0 +1,68 @@
+"""The command: output, errors and exit codes as a user meets them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from node_device_plugin.command_line import main
+
+CONFIG = """
+resources:
+  - name: example.com/dev
+    devices: [{id: d0, nodes: [{path: /dev/null}]}]
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    return str(path)
+
+
+def test_validate(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "--config", config]) == 0
+    assert capsys.readouterr().out == "%s: valid: 1 resources, 1 devices\n" % config
+
+
+def test_validate_says_everything_that_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("resources: [{name: x}, {nmae: y}]")
+    assert main(["validate", "--config", str(path)]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("node-device-plugin: resources[") for line in lines)
+
+
+def test_cdi_render(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cdi", "render", "--config", config, "-o", "json"]) == 0
+    specs = json.loads(capsys.readouterr().out)
+    assert specs["node-device-plugin_example.com_dev.json"]["kind"] == "example.com/dev"
+    assert main(["cdi", "render", "--config", config]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("# node-device-plugin_example.com_dev.json\n{\n")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    assert capsys.readouterr().out.startswith("node-device-plugin ")
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["run", "--nonsense"], ["verify", "--devices", "two"]])
+def test_usage_is_exit_code_2(arguments: "list[str]", capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: node-device-plugin")
+
+
+def test_a_runtime_that_does_not_answer_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runtime", "--socket", str(tmp_path / "none.sock")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "none.sock" in line
+
+
+def test_holders_where_there_is_no_kubelet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["holders", "--kubelet-root", str(tmp_path), "--device-plugin-dir", str(tmp_path), "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"source": "none", "held": [], "allocatable": {}}

@@ -1,0 +1,40 @@
+"""The configuration file: every way to be wrong is one clear line."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from node_device_plugin.configuration import load
+from node_device_plugin.declaration import DeclarationError
+
+
+def test_a_good_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("resources: [{name: example.com/dev}]\nlog_level: debug\n")
+    loaded = load(str(path))
+    assert loaded.configuration.log_level == "debug"
+    assert loaded.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"resources: [", "is not valid YAML: .*line 1"),
+        (b"\xff\xfe\xfa", "is not valid YAML"),
+        (b"", "configuration: must be a mapping"),
+        (b"a: &a [*a]\nresources: []", "a: is not a known key"),
+        (b"resources: !!python/object:os.system []", "is not valid YAML"),
+        (b"[" * 5000, "is not valid YAML"),
+    ],
+)
+def test_a_bad_file(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_bytes(content)
+    with pytest.raises(DeclarationError, match=says):
+        load(str(path))
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(DeclarationError, match=r"none\.yaml: No such file"):
+        load(str(tmp_path / "none.yaml"))

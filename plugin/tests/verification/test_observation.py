@@ -1,0 +1,82 @@
+"""Looking at a process from outside, on a real one."""
+
+import subprocess
+import sys
+from typing import Any, Dict, Iterator, List
+
+import pytest
+
+from node_device_plugin.declaration import parse_resources
+from node_device_plugin.declaration.expectations import Expectation, expected_in_container
+from node_device_plugin.verification.observation import shortcomings
+
+
+@pytest.fixture(scope="module")
+def pid() -> Iterator[int]:
+    code = "import sys; print('up', flush=True); sys.stdin.read()"
+    environment = {"NAME": "b", "INDEXED_0": "value=with=equals"}
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", code], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+
+
+def expectation(**device: Any) -> Expectation:
+    raw: Dict[str, Any] = {"name": "example.com/dev", "env": device.pop("env", {}), "devices": [{"id": "d", **device}]}
+    (resource,) = parse_resources([raw])
+    return expected_in_container(resource, list(resource.devices))
+
+
+def test_nothing_is_missing(pid: int) -> None:
+    expected = expectation(
+        env={"INDEXED_{index}": "value=with=equals"},
+        nodes=[{"path": "/dev/null"}, {"path": "/dev/zero", "permissions": "r"}],
+        container_edits={
+            "env": ["NAME=b"],
+            "mounts": [{"host_path": "proc", "container_path": "/proc", "type": "proc"}],
+        },
+    )
+    assert shortcomings(pid, expected) == []
+
+
+@pytest.mark.parametrize(
+    ("device", "says"),
+    [
+        ({"env": {"INDEXED_1": "x"}}, ["variable INDEXED_1: expected 'x', found nothing"]),
+        ({"env": {"INDEXED_0": "x"}}, ["variable INDEXED_0: expected 'x', found 'value=with=equals'"]),
+        ({"container_edits": {"env": ["NAME=a"]}}, ["variable NAME: expected 'a', found 'b'"]),
+        ({"nodes": [{"path": "/dev/none"}]}, ["device node /dev/none: no such file or directory"]),
+        ({"nodes": [{"path": "/etc/passwd"}]}, ["/etc/passwd: expected a device node, found another kind of file"]),
+        (
+            {"nodes": [{"path": "/dev/null", "host_path": "/dev/zero"}]},
+            ["device node /dev/null: expected numbers c 1:5 (/dev/zero on the host), found c 1:3"],
+        ),
+        (
+            {"nodes": [{"path": "/dev/null", "uid": 7, "gid": 8, "mode": "0600"}]},
+            [
+                "device node /dev/null: expected owner 7, found 0",
+                "device node /dev/null: expected group 8, found 0",
+                "device node /dev/null: expected mode 0600, found 0666",
+            ],
+        ),
+        (
+            {"container_edits": {"mounts": [{"host_path": "/x", "container_path": "/none"}]}},
+            ["mount /none: expected, found nothing"],
+        ),
+        (
+            {"container_edits": {"mounts": [{"host_path": "tmpfs", "container_path": "/proc", "type": "tmpfs"}]}},
+            ["mount /proc: expected type tmpfs, found proc"],
+        ),
+    ],
+)
+def test_each_shortcoming_names_what_was_expected_and_found(pid: int, device: Dict[str, Any], says: List[str]) -> None:
+    assert shortcomings(pid, expectation(**device)) == says
+
+
+def test_a_process_that_ended_is_no_shortcoming() -> None:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    with pytest.raises(ProcessLookupError):
+        shortcomings(process.pid, expectation())
