@@ -1,0 +1,73 @@
+"""Whether a pod may run: its devices first, then the count of what the node has. A rejection is for good.
+
+Written after the topology manager's scope "none" and lifecycle/predicate.go of the kubelet 1.36, asked in this order.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Iterable, NamedTuple, Optional
+
+from . import klog
+from .device_manager import AllocationError, DeviceManager
+from .pods import Pod
+
+
+class Rejection(NamedTuple):
+    """Why a pod was not admitted, as its status shows it."""
+
+    reason: str
+    message: str
+
+
+async def admit(pod: Pod, others: Iterable[Pod], devices: DeviceManager) -> Optional[Rejection]:
+    """Allocate a pod's devices, and look whether it fits beside the ``others`` that are active; None if it may run."""
+    rejection = await _allocated(pod, devices) or _fits(pod, others, devices)
+    if rejection is not None:
+        klog.info(
+            0,
+            "Pod admission denied",
+            podUID=pod.uid,
+            pod=pod.full_name,
+            reason=rejection.reason,
+            message=rejection.message,
+        )
+    return rejection
+
+
+async def _allocated(pod: Pod, devices: DeviceManager) -> Optional[Rejection]:
+    try:
+        for container in pod.containers:
+            await devices.allocate(pod.uid, container.name, container.limits)
+    except AllocationError as error:
+        return Rejection("UnexpectedAdmissionError", "Allocate failed due to %s, which is unexpected" % error)
+    return None
+
+
+def _fits(pod: Pod, others: Iterable[Pod], devices: DeviceManager) -> Optional[Rejection]:
+    capacity = devices.capacity()
+    for resource, count in sorted(capacity.capacity.items()):
+        klog.info(2, "Updated capacity for device plugin", plugin=resource, capacity=count)
+    allocatable = {**dict.fromkeys(capacity.removed, 0), **capacity.allocatable}
+    if pod.uid in devices.state.pods():
+        # What pods hold is there, whatever the plugin says: they go on running without it.
+        for resource, ids in devices.state.allocated.items():
+            allocatable[resource] = max(allocatable.get(resource, 0), len(ids))
+    used: Dict[str, int] = {}
+    for other in others:
+        for resource, count in other.requests().items():
+            used[resource] = used.get(resource, 0) + count
+    lacking = {
+        resource: count - (allocatable[resource] - used.get(resource, 0))
+        for resource, count in sorted(pod.requests().items())
+        # A resource that the node has never had is left out of account: such a pod runs, without its devices.
+        if resource in allocatable and count > allocatable[resource] - used.get(resource, 0)
+    }
+    if not lacking:
+        return None
+    # Static pods are critical ones: the kubelet would evict others for them, but never another static pod.
+    return Rejection(
+        "UnexpectedAdmissionError",
+        "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods "
+        "to preempt: no set of running pods found to reclaim resources: [%s]"
+        % "".join("(res: %s, q: %d), " % item for item in lacking.items()),
+    )

@@ -1,0 +1,155 @@
+"""The kubelet's connections to plugins: Register, the dial back, and one ListAndWatch stream a plugin.
+
+Written after server, handler and client of pkg/kubelet/cm/devicemanager/plugin/v1beta1 of Kubernetes 1.36, with what is
+wrong in them: clients are looked up by the name of their resource (kubernetes#127803).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Awaitable, Callable, Dict, NoReturn, Set
+
+import grpc
+import grpc.aio
+
+from ..channels import unix_channel
+from ..wire import device_plugin_v1beta1_pb2 as api
+from ..wire import device_plugin_v1beta1_pb2_grpc as api_grpc
+from . import klog
+from .names import is_extended_resource
+
+#: Seconds that a plugin has to be reachable, inside its own Register call.
+DIAL_TIMEOUT = 10.0
+#: Bytes of the longest list of devices that a kubelet takes: gRPC's default, which it does not change.
+RECEIVE_LIMIT = 4 << 20
+_VERSION = "v1beta1"
+
+
+class Client:
+    """The connection to one plugin."""
+
+    def __init__(self, resource: str, socket: str) -> None:
+        self.resource = resource
+        self._channel = unix_channel(socket, receive_limit=RECEIVE_LIMIT)
+        self.stub: api_grpc.DevicePluginAsyncStub = api_grpc.DevicePluginStub(self._channel)
+
+    async def connect(self) -> api.DevicePluginOptions:
+        """Dial, and ask for the plugin's options. Raises RuntimeError in the kubelet's words."""
+        try:
+            await asyncio.wait_for(self._channel.channel_ready(), DIAL_TIMEOUT)
+        except asyncio.TimeoutError:
+            raise RuntimeError("failed to dial device plugin: context deadline exceeded") from None
+        try:
+            return await self.stub.GetDevicePluginOptions(api.Empty())
+        except grpc.aio.AioRpcError as error:
+            raise RuntimeError("failed to get device plugin options: %s" % in_go(error)) from error
+
+    async def close(self) -> None:
+        """Close the connection; whatever runs on it ends."""
+        await self._channel.close(None)
+
+
+class PluginClients(api_grpc.RegistrationServicer):
+    """The registration service, and the map of connected plugins.
+
+    on_connected, on_devices, on_disconnected: told what happens, by resource.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        on_connected: Callable[[Client, api.DevicePluginOptions], None],
+        on_devices: Callable[[str, api.ListAndWatchResponse], None],
+        on_disconnected: Callable[[str], None],
+    ) -> None:
+        self._directory = directory
+        self._on_connected = on_connected
+        self._on_devices = on_devices
+        self._on_disconnected = on_disconnected
+        self._clients: Dict[str, Client] = {}
+        #: Every connection that was made and not closed, the orphans as well.
+        self._open: Set[Client] = set()
+        self._running: Set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """End every stream as the death of a kubelet does: nothing is looked up, nothing marked."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        for client in self._open:
+            await client.close()
+        self._open.clear()
+        self._clients.clear()
+
+    async def Register(self, request: api.RegisterRequest, context: grpc.aio.ServicerContext) -> api.Empty:  # type: ignore[type-arg]
+        resource = request.resource_name
+        klog.info(0, "Got registration request from device plugin with resource", resourceName=resource)
+        if request.version != _VERSION:
+            await _refuse(
+                context,
+                'requested API version "%s" is not supported by kubelet. Supported version is ["%s"]'
+                % (request.version, _VERSION),
+            )
+        if not is_extended_resource(resource):
+            await _refuse(context, 'the ResourceName "%s" is invalid' % resource)
+        # Joined as text: whatever the plugin says lies below this directory.
+        client = Client(resource, os.path.normpath(self._directory + "/" + request.endpoint))
+        self._open.add(client)
+        # The new client takes the old one's place before it is known to work, and nobody closes the old one.
+        self._clients[resource] = client
+        try:
+            options = await client.connect()
+        except (RuntimeError, asyncio.CancelledError) as error:
+            self._clients.pop(resource, None)
+            await self._close(client)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            klog.error("Error connecting to device plugin client", error)
+            await _refuse(context, str(error))
+        self._on_connected(client, options)
+        klog.info(2, "Device plugin connected", resourceName=resource)
+        self._start(self._run(client))
+        return api.Empty()
+
+    def _start(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _run(self, client: Client) -> None:
+        try:
+            async for response in client.stub.ListAndWatch(api.Empty()):
+                klog.info(
+                    2,
+                    "State pushed for device plugin",
+                    resource=client.resource,
+                    resourceCapacity=len(response.devices),
+                )
+                self._on_devices(client.resource, response)
+            problem = "EOF"
+        except grpc.aio.AioRpcError as error:
+            problem = in_go(error)
+        klog.error("ListAndWatch ended unexpectedly for device plugin", problem, resource=client.resource)
+        # kubernetes#127803: this may be the client of the same resource's next plugin, which is then the one that goes.
+        named = self._clients.pop(client.resource, None)
+        if named is not None:
+            await self._close(named)
+            self._on_disconnected(named.resource)
+            klog.info(2, "Device plugin disconnected", resource=named.resource)
+
+    async def _close(self, client: Client) -> None:
+        self._open.discard(client)
+        await client.close()
+
+
+def in_go(error: grpc.aio.AioRpcError) -> str:
+    """A gRPC error as the kubelet's log shows it."""
+    name = error.code().name.title().replace("_", "")
+    return "rpc error: code = %s desc = %s" % (name, error.details())
+
+
+async def _refuse(context: grpc.aio.ServicerContext, message: str) -> NoReturn:  # type: ignore[type-arg]
+    """Fail a call as a Go server does with an error that is no gRPC status."""
+    await context.abort(grpc.StatusCode.UNKNOWN, message)
+    raise AssertionError("abort raises")

@@ -1,0 +1,169 @@
+"""Pods as the stand-in knows them, read from manifests as a kubelet reads those of its static pods."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+
+class ManifestError(ValueError):
+    """A manifest that is no pod, or that asks for what the stand-in does not have."""
+
+
+class VolumeMount(NamedTuple):
+    """A volume in a container; host_path: what is mounted."""
+
+    host_path: str
+    mount_path: str
+    read_only: bool
+
+
+class Container(NamedTuple):
+    """A container of a pod. limits: extended resources only, to their counts."""
+
+    name: str
+    image: str
+    command: Tuple[str, ...]
+    args: Tuple[str, ...]
+    working_dir: str
+    env: Tuple[Tuple[str, str], ...]
+    mounts: Tuple[VolumeMount, ...]
+    limits: Dict[str, int]
+    privileged: bool
+    run_as_user: Optional[int]
+
+
+class HostPath(NamedTuple):
+    """A volume; type: empty where nothing is checked."""
+
+    path: str
+    type: str
+
+
+class Pod(NamedTuple):
+    """A pod. grace_period: seconds between SIGTERM and SIGKILL."""
+
+    uid: str
+    name: str
+    namespace: str
+    labels: Dict[str, str]
+    annotations: Dict[str, str]
+    containers: Tuple[Container, ...]
+    volumes: Tuple[HostPath, ...]
+    host_network: bool
+    host_pid: bool
+    restart_policy: str
+    grace_period: int
+
+    @property
+    def full_name(self) -> str:
+        """namespace/name."""
+        return "%s/%s" % (self.namespace, self.name)
+
+    def requests(self) -> Dict[str, int]:
+        """Extended resource to what all containers ask for."""
+        total: Dict[str, int] = {}
+        for container in self.containers:
+            for resource, count in container.limits.items():
+                total[resource] = total.get(resource, 0) + count
+        return total
+
+
+#: Fields that mean nothing to the stand-in, or that mean what it does anyway. Any other unknown one is an error.
+_POD_SPEC = {"automountServiceAccountToken", "dnsPolicy", "enableServiceLinks", "priorityClassName", "tolerations"}
+_POD_SPEC_USED = {
+    "containers",
+    "hostNetwork",
+    "hostPID",
+    "restartPolicy",
+    "terminationGracePeriodSeconds",
+    "volumes",
+}
+_CONTAINER_USED = {
+    "args",
+    "command",
+    "env",
+    "image",
+    "imagePullPolicy",
+    "name",
+    "resources",
+    "securityContext",
+    "volumeMounts",
+    "workingDir",
+}
+
+
+def parse_pod(manifest: Any, source: str, node_name: str) -> Pod:
+    """A static pod from its manifest; raises ManifestError.
+
+    source: the manifest's file, which the uid depends on, as on the content. The node's name ends the pod's name.
+    """
+    try:
+        if manifest["kind"] != "Pod" or manifest["apiVersion"] != "v1":
+            raise ManifestError("is no v1 Pod")
+        metadata, spec = manifest["metadata"], manifest["spec"]
+        _only(spec, _POD_SPEC | _POD_SPEC_USED, "spec")
+        volumes = {volume["name"]: _host_path(volume) for volume in spec.get("volumes") or ()}
+        digest = hashlib.sha256(json.dumps([manifest, source, node_name], sort_keys=True).encode()).hexdigest()
+        return Pod(
+            uid=metadata.get("uid") or digest[:32],
+            name="%s-%s" % (metadata["name"], node_name.lower()),
+            namespace=metadata.get("namespace") or "default",
+            labels=dict(metadata.get("labels") or {}),
+            annotations=dict(metadata.get("annotations") or {}),
+            containers=tuple(_container(container, volumes) for container in spec["containers"]),
+            volumes=tuple(volumes.values()),
+            host_network=bool(spec.get("hostNetwork")),
+            host_pid=bool(spec.get("hostPID")),
+            restart_policy=spec.get("restartPolicy") or "Always",
+            grace_period=int(spec.get("terminationGracePeriodSeconds", 30)),
+        )
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ManifestError("is no pod of the expected form: %r" % error) from error
+
+
+def _container(data: Mapping[str, Any], volumes: Mapping[str, HostPath]) -> Container:
+    _only(data, _CONTAINER_USED, "container")
+    if data.get("imagePullPolicy", "IfNotPresent") == "Always":
+        raise ManifestError("asks to pull an image: the stand-in never pulls")
+    security = data.get("securityContext") or {}
+    _only(security, {"privileged", "runAsUser"}, "securityContext")
+    env: List[Tuple[str, str]] = []
+    for variable in data.get("env") or ():
+        _only(variable, {"name", "value"}, "env")
+        env.append((variable["name"], str(variable.get("value", ""))))
+    return Container(
+        name=data["name"],
+        image=data["image"],
+        command=tuple(data.get("command") or ()),
+        args=tuple(data.get("args") or ()),
+        working_dir=data.get("workingDir") or "",
+        env=tuple(env),
+        mounts=tuple(
+            VolumeMount(volumes[mount["name"]].path, mount["mountPath"], bool(mount.get("readOnly")))
+            for mount in data.get("volumeMounts") or ()
+        ),
+        limits=_extended_limits(data.get("resources") or {}),
+        privileged=bool(security.get("privileged")),
+        run_as_user=security.get("runAsUser"),
+    )
+
+
+def _extended_limits(resources: Mapping[str, Any]) -> Dict[str, int]:
+    limits = {name: int(count) for name, count in (resources.get("limits") or {}).items() if "/" in name}
+    for name, count in (resources.get("requests") or {}).items():
+        if "/" in name and limits.get(name) != int(count):
+            raise ManifestError("requests of %s must be equal to its limits" % name)
+    return limits
+
+
+def _host_path(volume: Mapping[str, Any]) -> HostPath:
+    _only(volume, {"name", "hostPath"}, "volume")
+    return HostPath(volume["hostPath"]["path"], volume["hostPath"].get("type") or "")
+
+
+def _only(data: Mapping[str, Any], known: set[str], where: str) -> None:
+    unknown = sorted(set(data) - known)
+    if unknown:
+        raise ManifestError("%s has %s, which the stand-in does not have" % (where, ", ".join(unknown)))
