@@ -32,9 +32,8 @@ class Record:
 
     def note(self, resource: Resource, runtime: str, proven: bool) -> None:
         """Remember the outcome of a proof."""
-        self.proven.pop(resource.name, None)
-        if proven:
-            self.proven[resource.name] = _hash(resource, runtime)
+        others = {name: value for name, value in self.proven.items() if name != resource.name}
+        self.proven = {**others, resource.name: _hash(resource, runtime)} if proven else others
 
     def keep_only(self, resources: Iterable[Resource]) -> None:
         """Forget resources that are no longer declared."""

@@ -37,7 +37,7 @@ class Report(NamedTuple):
     """All of a node.
 
     problems: one sentence each, naming what was expected and what was found.
-    proven: the record for the next verification (see record.py).
+    proven, proven_before: the record for the next verification, and the one that this began with (see record.py).
     """
 
     runtime: str
@@ -45,6 +45,7 @@ class Report(NamedTuple):
     rows: Sequence[Row]
     problems: Sequence[str]
     proven: Mapping[str, str]
+    proven_before: Mapping[str, str]
 
     def to_data(self) -> Dict[str, Any]:
         """As JSON takes it."""
@@ -54,6 +55,7 @@ class Report(NamedTuple):
             "resources": [row._asdict() for row in self.rows],
             "problems": list(self.problems),
             "proven": dict(self.proven),
+            "proven_before": dict(self.proven_before),
         }
 
     def to_text(self) -> str:

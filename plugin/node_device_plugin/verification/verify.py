@@ -65,6 +65,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     resources = configuration.resources
     problems: List[str] = []
     record = Record(scope.record)
+    proven_before = record.proven
     record.keep_only(resources)
     runtime = await _runtime(node, resources, problems)
     expected = {resource.name: _expected_ids(resource) for resource in resources}
@@ -91,7 +92,8 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
         kubelet = "running"
     for name, outcome in outcomes.items():
         problems.extend("%s: in a container: %s" % (name, shortcoming) for shortcoming in outcome.shortcomings)
-    return Report(runtime.name, kubelet, [_with_outcome(row, outcomes) for row in rows], problems, record.proven)
+    rows = [_with_outcome(row, outcomes) for row in rows]
+    return Report(runtime.name, kubelet, rows, problems, record.proven, proven_before)
 
 
 def _with_outcome(row: Row, outcomes: Mapping[str, Outcome]) -> Row:

@@ -12,6 +12,7 @@ REPORT = Report(
     ],
     ["example.com/e: expected 1 healthy with the kubelet, found 0"],
     {"example.com/a": "hash"},
+    {},
 )
 
 

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One table of what the role verification found on all hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+DOCUMENTATION = r"""
+name: verification_table
+short_description: One table of what role verification found
+description: Node by resource, with capacity, healthy devices and what a container saw.
+positional: hostvars
+options:
+  _input:
+    description: Names of hosts.
+    type: list
+    elements: str
+    required: true
+  hostvars:
+    description: The variables of all hosts; the reports are in C(node_devices_verification).
+    type: dict
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Print what was verified
+  ansible.builtin.debug:
+    msg: "{{ ansible_play_hosts_all | nodedevices.kubernetes.verification_table(hostvars) }}"
+  run_once: true
+"""
+
+RETURN = r"""
+_value:
+  description: The table.
+  type: str
+"""
+
+_HEAD = ("NODE", "RESOURCE", "CAPACITY", "HEALTHY", "CONTAINER SAW", "STATE")
+
+
+def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> str:
+    """The reports of ``hosts`` as one table of text; a host without a report says so."""
+    lines = [_HEAD]
+    for host in hosts:
+        variables = hostvars[host]
+        report = variables.get("node_devices_verification") if hasattr(variables, "get") else None
+        if not report:
+            lines.append((host, "-", "-", "-", "-", "not verified"))
+            continue
+        for row in report["resources"]:
+            state = row["state"]
+            if row["detail"] and state != "failed":
+                state = f"{state} ({row['detail']})"
+            seen = " ".join(row["seen"]) or "-"
+            lines.append((host, row["resource"], str(row["capacity"]), str(row["healthy"]), seen, state))
+    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEAD))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self) -> dict[str, Any]:
+        """Name to function."""
+        return {"verification_table": verification_table}
