@@ -32,8 +32,8 @@ class Report:
     def add_diff(self, path, before, after):
         self.diffs.append(
             {
-                "before_header": path,
-                "after_header": path,
+                "before_header": _header(path, before),
+                "after_header": _header(path, after),
                 "before": _shown(before),
                 "after": _shown(after),
             }
@@ -246,6 +246,10 @@ def _is_ours(state, entry):
     return ledgers.sha256(state["content"]) == entry["sha256"]
 
 
+def _header(path, state):
+    return path if state is None or "mode" not in state else "%s (mode %04o)" % (path, state["mode"])
+
+
 def _shown(state):
     """A state (or a wanted item) as a diff shows it."""
     if state is None:
@@ -253,9 +257,8 @@ def _shown(state):
     if state["kind"] == "link":
         return "link to %s\n" % state["target"]
     if state["kind"] != "file":
-        return "%s%s\n" % (state["kind"], " with mode %04o" % state["mode"] if "mode" in state else "")
+        return "%s\n" % state["kind"]
     try:
-        text = state["content"].decode("utf-8")
+        return state["content"].decode("utf-8")
     except UnicodeDecodeError:
-        text = "(%d bytes, sha256 %s)\n" % (len(state["content"]), ledgers.sha256(state["content"]))
-    return "mode %04o\n%s" % (state["mode"], text)
+        return "(%d bytes, sha256 %s)\n" % (len(state["content"]), ledgers.sha256(state["content"]))

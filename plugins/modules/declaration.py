@@ -34,6 +34,14 @@ cdi_specs:
   description: The text of each CDI spec, by file name.
   type: dict
   returned: success
+cdi_kinds:
+  description: The CDI kind of each resource.
+  type: dict
+  returned: success
+kubelet_device_plugin_dir:
+  description: The kubelet's device plugin directory, as configured or by default.
+  type: str
+  returned: success
 device_paths:
   description: The host's device nodes that the declaration names, each with its device and whether it is required.
   type: dict

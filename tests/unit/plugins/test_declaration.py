@@ -38,7 +38,14 @@ def test_variables_unite():
 
 def test_no_variable_is_an_empty_declaration():
     data = read({"other": 1}).as_data()
-    assert data == {"resources": [], "configuration": {"resources": []}, "cdi_specs": {}, "device_paths": {}}
+    assert data == {
+        "resources": [],
+        "configuration": {"resources": []},
+        "cdi_specs": {},
+        "cdi_kinds": {},
+        "device_paths": {},
+        "kubelet_device_plugin_dir": "/var/lib/kubelet/device-plugins",
+    }
 
 
 def test_same_rendering_as_the_plugin():

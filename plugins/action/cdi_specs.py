@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a node's CDI specs; see plugins/modules/cdi_specs.py for its documentation."""
+
+from __future__ import annotations
+
+import time
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import specs, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+
+# How long the kubelet may take to notice that the plugin offers a device no more, in seconds.
+_PATIENCE = 5.0
+_PAUSE = 0.5
+
+
+class ActionModule(ActionBase):
+    """One module execution; when pruning none where everything is declared, else a question to the node and one."""
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
+        declaration = arguments.get("declaration") or {"cdi_specs": {}, "cdi_kinds": {}}
+        node_specs = specs.Specs(declaration["cdi_specs"], declaration["cdi_kinds"], arguments["node"])
+        try:
+            if arguments.get("prune"):
+                if not node_specs.leftovers:
+                    return {**result, "changed": False, "kept": []}
+                staying = self._staying(node_specs, arguments)
+            else:
+                staying = [specs.Held(leftover, "") for leftover in node_specs.leftovers]
+            devices = [held.leftover for held in staying]
+            node_specs.check(devices)
+        except (specs.SpecsError, tool.ToolError) as error:
+            host = (task_vars or {}).get("inventory_hostname", "")
+            lines = str(error).splitlines()
+            result.update(failed=True, msg="\n".join(f"{host}: {line}" for line in lines), problems=lines)
+            return result
+        files = [
+            {"path": f"{specs.FOLDER}/{name}", "content": text, "mode": "0644"}
+            for name, text in node_specs.texts(devices).items()
+        ]
+        answer = self._execute_module(
+            module_name="nodedevices.kubernetes.managed_files",
+            module_args={"owner": "cdi_specs", "files": files},
+            task_vars=task_vars,
+        )
+        answer["kept"] = answer.get("kept", []) + [
+            {"device": held.leftover.name, "reason": held.reason} for held in staying if held.reason
+        ]
+        if answer["kept"]:
+            answer["warnings"] = answer.get("warnings", []) + [
+                f"kept: {kept.get('device') or kept['path']}, {kept['reason']}" for kept in answer["kept"]
+            ]
+        return answer
+
+    def _staying(self, node_specs, arguments):
+        """Ask who holds what; wait a little for devices that the kubelet lists only because it was not told yet."""
+        # In check mode the plugin still offers what it would offer no more.
+        advertised_counts = not self._task.check_mode
+        patience = time.monotonic() + _PATIENCE
+        question = ["holders"]
+        for option in ("kubelet_root", "device_plugin_dir"):
+            if arguments.get(option):
+                question += ["--" + option.replace("_", "-"), arguments[option]]
+        while True:
+            holders = tool.ask(self, arguments["command"], *question)
+            staying, _going = node_specs.split(holders, advertised_counts)
+            if all(held.reason.startswith("held") for held in staying) or time.monotonic() > patience:
+                return staying
+            time.sleep(_PAUSE)

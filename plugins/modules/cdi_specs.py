@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+# Documentation of the action of the same name, which runs other modules on the node.
+
+DOCUMENTATION = r"""
+module: cdi_specs
+short_description: Write a node's CDI specs
+description:
+  - Writes the specs of what is declared into C(/etc/cdi), one file for each kind. Devices of ours that are no longer
+    declared stay until O(prune), and then until no pod holds them and the kubelet offers them no more. Specs of others
+    are never touched.
+  - Fails where this node's runtime would refuse a spec, or another file has a device of the same name.
+options:
+  declaration:
+    description: What M(nodedevices.kubernetes.declaration) returned; nothing declared if left out.
+    type: dict
+  node:
+    description: What M(nodedevices.kubernetes.node_facts) returned.
+    type: dict
+    required: true
+  prune:
+    description: Whether devices go that are no longer declared and nobody holds.
+    type: bool
+    default: false
+  command:
+    description: The plugin's command on the node, which says who holds what.
+    type: path
+  kubelet_root:
+    description: The kubelet's root directory, if it is not the default.
+    type: path
+  device_plugin_dir:
+    description: The kubelet's device plugin directory, if it is not the default.
+    type: path
+author: The node-devices authors
+"""
+
+EXAMPLES = r"""
+- name: Write the specs
+  nodedevices.kubernetes.cdi_specs:
+    declaration: "{{ declaration }}"
+    node: "{{ node }}"
+"""
+
+RETURN = r"""
+kept:
+  description: Devices that are no longer declared and stay, each with the reason.
+  type: list
+  elements: dict
+  returned: success
+"""

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which CDI specs a node gets: what is declared, and what is not any more but may still be held by a pod.
+
+A kubelet replays the CDI names of its checkpoint when a container restarts, so a spec has to stay while a pod holds its
+device. A run first adds (everything that was there stays), and after the plugin has stopped to advertise what is no
+longer declared, it prunes what nobody holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import yaml
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi
+
+#: Where our specs are: what is declared is static by CDI's own terms.
+FOLDER = "/etc/cdi"
+_OWNER = "cdi_specs"
+# Between a device's id and the number of its share, in the kubelet's ids.
+_SHARE = "::"
+
+
+class SpecsError(Exception):
+    """What stands in the way, one line each."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+        super().__init__("\n".join(lines))
+
+
+class Leftover(NamedTuple):
+    """A device in a spec of ours that is not declared any more."""
+
+    file: str
+    kind: str
+    device: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}={self.device}"
+
+
+class Held(NamedTuple):
+    """A leftover that has to stay, and why."""
+
+    leftover: Leftover
+    reason: str
+
+
+class Specs:
+    """The specs of one node.
+
+    declared: file name to text, as the declaration is rendered.
+    kinds: CDI kind of each declared resource.
+    node: the result of the module node_facts.
+    """
+
+    def __init__(self, declared: Mapping[str, str], kinds: Mapping[str, str], node: Mapping[str, Any]) -> None:
+        self.declared = {name: json.loads(text) for name, text in declared.items()}
+        self.kinds = kinds
+        self.node = node
+        self.own_paths = {
+            path for path, entry in node["ledger"].items() if entry.get("owner") == _OWNER and entry["kind"] == "file"
+        }
+        self.present = {
+            file["name"]: spec
+            for file in node["cdi_files"]
+            if file["path"] in self.own_paths and (spec := _parsed(file)) is not None
+        }
+        self.leftovers = list(self._leftovers())
+
+    def _leftovers(self) -> Iterator[Leftover]:
+        for file, spec in self.present.items():
+            declared = {device["name"] for device in self.declared.get(file, {}).get("devices", [])}
+            for device in spec.get("devices") or []:
+                if device["name"] not in declared:
+                    yield Leftover(file, spec["kind"], device["name"])
+
+    def texts(self, staying: Iterable[Leftover]) -> dict[str, str]:
+        """Every file that is to be there: what is declared, and what stays beside it."""
+        stay: dict[str, list[str]] = {}
+        for leftover in staying:
+            stay.setdefault(leftover.file, []).append(leftover.device)
+        merged = {
+            file: _merged(self.declared.get(file), self.present.get(file), stay.get(file, []))
+            for file in [*self.declared, *(file for file in stay if file not in self.declared)]
+        }
+        return {file: cdi.serialise(spec) for file, spec in merged.items()}
+
+    def check(self, staying: Iterable[Leftover]) -> None:
+        """Raise SpecsError where this node's runtime would refuse a spec, or another file has one of our devices."""
+        specs = {file: json.loads(text) for file, text in self.texts(staying).items()}
+        problems = [*self._too_new(specs), *self._conflicts(specs)]
+        if problems:
+            raise SpecsError(problems)
+
+    def _too_new(self, specs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+        version = self.node["runtime"]["version"]
+        accepted = cdi.accepted_version(version)
+        for spec in specs.values():
+            for feature in cdi.refused_features(spec, accepted) if accepted else []:
+                yield (
+                    f"{spec['kind']}: {feature.name} ({feature.where}) needs CDI {feature.since}, and containerd "
+                    f"{version} accepts CDI up to {accepted}: leave it out, or upgrade containerd"
+                )
+
+    def _conflicts(self, specs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+        ours = {f"{spec['kind']}={device['name']}" for spec in specs.values() for device in spec["devices"]}
+        own_paths = self.own_paths | {f"{FOLDER}/{file}" for file in specs}
+        for file in self.node["cdi_files"]:
+            if file["path"] in own_paths:
+                continue
+            spec = _parsed(file) or {}
+            for device in spec.get("devices") or []:
+                name = f"{spec.get('kind')}={device.get('name')}"
+                if name in ours:
+                    yield (
+                        f"{name} is in {file['path']} too, which is not ours: a runtime takes neither of two in one "
+                        f"folder, and {file['folder']} is one that it reads; remove it there, or declare another name"
+                    )
+
+    def split(self, holders: Mapping[str, Any] | None, advertised_counts: bool) -> tuple[list[Held], list[Leftover]]:
+        """Which leftovers have to stay, with the reason, and which may go.
+
+        holders: what ``node-device-plugin holders`` answers; None for nobody.
+        advertised_counts: whether a device that the kubelet still lists has to stay, too: it might be given out.
+        """
+        staying, going = [], []
+        for leftover in self.leftovers:
+            reason = self._reason(leftover, holders or {}, advertised_counts)
+            if reason:
+                staying.append(Held(leftover, reason))
+            else:
+                going.append(leftover)
+        return staying, going
+
+    def _reason(self, leftover: Leftover, holders: Mapping[str, Any], advertised_counts: bool) -> str | None:
+        for held in holders.get("held", []):
+            if self._is(leftover, held["resource"], held["device"]):
+                pod = f"{held['namespace']}/{held['pod']}" if held.get("namespace") else held["pod"]
+                return f"held by {pod}"
+        if advertised_counts:
+            for resource, devices in holders.get("allocatable", {}).items():
+                if any(self._is(leftover, resource, device) for device in devices):
+                    return f"still offered by the kubelet as {resource}"
+        return None
+
+    def _is(self, leftover: Leftover, resource: str, kubelet_id: str) -> bool:
+        """Whether a kubelet's device may be the leftover.
+
+        The leftover's resource is not known any more, only its kind, which is the resource's name unless it was
+        declared otherwise. So an id of a resource that is not ours counts too: it is kept rather than lost.
+        """
+        if kubelet_id.partition(_SHARE)[0] != leftover.device:
+            return False
+        return self.kinds.get(resource, leftover.kind) == leftover.kind
+
+
+def _merged(
+    declared: Mapping[str, Any] | None, present: Mapping[str, Any] | None, staying: list[str]
+) -> Mapping[str, Any]:
+    """A declared spec and those devices of the present one that stay; what they got from the kind, they keep."""
+    if declared is not None and not staying:
+        return declared
+    assert present is not None
+    kept = [device for device in present["devices"] if device["name"] in staying]
+    if declared is None:
+        return {**present, "devices": kept}
+    if present.get("containerEdits") != declared.get("containerEdits"):
+        common = present.get("containerEdits") or {}
+        kept = [{**device, "containerEdits": _joined(common, device.get("containerEdits") or {})} for device in kept]
+    merged = {**declared, "devices": [*declared["devices"], *kept]}
+    return {**merged, "cdiVersion": cdi.minimum_version(merged)}
+
+
+def _joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: [*common.get(key, []), *own.get(key, [])] for key in {**common, **own}}
+
+
+def _parsed(file: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A spec file as data; None where it is none."""
+    try:
+        data = yaml.safe_load(file["content"] or "")
+    except yaml.YAMLError:
+        return None
+    return data if isinstance(data, dict) and isinstance(data.get("devices", []), list) else None
