@@ -150,7 +150,7 @@ def build_base(progress: Progress, image: str, kind: str, release: str) -> None:
     packages = PACKAGES[kind].replace(" ", ",")
     bootstrap = [*root, "mmdebstrap", *MMDEBSTRAP_OPTIONS, f"--include={packages}", release, "-"]
     importing = subprocess.Popen(
-        [ENGINE, "import", "--quiet", "-"],
+        [ENGINE, "import", "-"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -177,7 +177,8 @@ def build_node(progress: Progress, image: str, base: str) -> None:
     """Add what makes the base a node."""
     progress.say("building the node's image")
     # The steps need no network; `host` is the one choice that needs no network set up either.
-    engine("build", "--network", "host", "--build-arg", f"BASE={base}", "--tag", image, str(CONTEXT))
+    recipe = str(CONTEXT / "Containerfile")
+    engine("build", "--network", "host", "--build-arg", f"BASE={base}", "--file", recipe, "--tag", image, str(CONTEXT))
 
 
 def ensure(kind: str, release: str) -> tuple[str, bool]:
