@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import AsyncIterator, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from .declaration import Device, Resource
 
@@ -59,13 +59,11 @@ class DeviceTable:
             for kubelet_id in self.resource.kubelet_ids(device)
         )
 
-    async def watch(self) -> AsyncIterator[Tuple[Listed, ...]]:
-        """The list now, and again after every change that can be seen in it."""
-        last = None
+    async def changed(self, last: Optional[Tuple[Listed, ...]]) -> Tuple[Listed, ...]:
+        """The list, as soon as it is another one than ``last``."""
         while True:
             changed = self._changed
             listed = self.listed()
             if listed != last:
-                last = listed
-                yield listed
+                return listed
             await changed.wait()

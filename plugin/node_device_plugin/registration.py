@@ -159,8 +159,8 @@ class Registration:
 
 def socket_path(directory: str, resource: str) -> str:
     """A new path for a server of ``resource``. OSError where it would be too long for a socket."""
-    name = re.sub(r"[^A-Za-z0-9-]", "-", resource.partition("/")[2])[:20]
-    path = os.path.join(directory, SOCKET_FOLDER, "%s-%s.sock" % (name, secrets.token_hex(4)))
+    name = re.sub(r"[^A-Za-z0-9-]", "-", resource.partition("/")[2])[:12]
+    path = os.path.join(directory, SOCKET_FOLDER, "%s-%s.sock" % (name, secrets.token_hex(3)))
     if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
         raise OSError(0, "the path %s is longer than the %d bytes of a socket" % (path, _LONGEST_SOCKET_PATH))
     return path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import Any, AsyncIterator, Iterator, Set
+from typing import Any, AsyncIterator, Iterator, List, Set
 
 import grpc
 
@@ -24,30 +24,30 @@ class Stream:
     """Whether the kubelet has its ListAndWatch stream open."""
 
     def __init__(self) -> None:
-        self._handlers: Set[asyncio.Task[Any]] = set()
+        self._ends: Set[asyncio.Future[None]] = set()
         self._changed = asyncio.Event()
 
     @property
     def is_open(self) -> bool:
-        return bool(self._handlers)
+        return bool(self._ends)
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[None]:
-        """The stream that the running task serves is open inside this block."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._handlers.add(task)
+    def opened(self) -> Iterator[asyncio.Future[None]]:
+        """A stream is open inside this block, which is to be left when the future that it gives is done."""
+        end = asyncio.get_running_loop().create_future()
+        self._ends.add(end)
         self._tell()
         try:
-            yield
+            yield end
         finally:
-            self._handlers.discard(task)
+            self._ends.discard(end)
             self._tell()
 
     def end(self) -> None:
-        """End it from our side, so that a server need not wait for it when it stops."""
-        for task in self._handlers:
-            task.cancel()
+        """End it from our side, so that the kubelet knows at once, and a server need not wait when it stops."""
+        for end in self._ends:
+            if not end.done():
+                end.set_result(None)
 
     async def wait_until(self, is_open: bool) -> None:
         """Return as soon as the stream is open, or closed."""
@@ -73,12 +73,22 @@ class DevicePlugin(api_grpc.DevicePluginServicer):
     async def ListAndWatch(self, request: api.Empty, context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
         """The devices now and after each change; the kubelet writes its checkpoint for each message."""
         # Cancelled at once when the kubelet goes.
-        with self.stream.opened():
-            async for listed in self.table.watch():
+        with self.stream.opened() as end:
+            last = None
+            while True:
+                change = asyncio.ensure_future(self.table.changed(last))
+                both: List[asyncio.Future[Any]] = [change, end]
+                try:
+                    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    change.cancel()
+                if end.done():
+                    return
+                last = change.result()
                 yield api.ListAndWatchResponse(
                     devices=[
                         api.Device(ID=entry.kubelet_id, health=HEALTHY if entry.healthy else UNHEALTHY)
-                        for entry in listed
+                        for entry in last
                     ]
                 )
 

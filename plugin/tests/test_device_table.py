@@ -43,8 +43,10 @@ async def test_a_watcher_hears_of_every_change_that_shows_and_of_nothing_else() 
     heard: List[Any] = []
 
     async def watch() -> None:
-        async for listed in table.watch():
-            heard.append([entry.healthy for entry in listed])
+        last = None
+        while True:
+            last = await table.changed(last)
+            heard.append([entry.healthy for entry in last])
 
     watcher = asyncio.create_task(watch())
     for reasons in (FINE, {**FINE, "need": "gone"}, {**FINE, "need": "still gone"}, FINE):

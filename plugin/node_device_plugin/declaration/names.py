@@ -17,6 +17,8 @@ _MAX_DOMAIN = 253 - len("requests.")
 _MAX_LABEL_NAME = 63
 #: A comment in the v1beta1 proto; nothing enforces it, but longer ones meet less tested code.
 MAX_DEVICE_ID = 63
+#: Bytes: a unix socket's path has at most 107, and ours are up to 44 longer than the directory.
+MAX_DEVICE_PLUGIN_DIR = 107 - 44
 
 
 def resource_name_problem(name: str) -> Optional[str]:

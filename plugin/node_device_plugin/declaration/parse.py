@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os.path
+import os
 import re
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
@@ -33,10 +33,14 @@ def parse_configuration(raw: Any) -> Configuration:
         raise DeclarationError([Problem("configuration", "must be a mapping with the key 'resources'")])
     data = schema.normalise(raw, schema.Field("dict", "", fields=schema.CONFIGURATION), "", problems)
     resources = _resources(data["resources"] or [], "resources", problems)
-    _absolute(data["kubelet_device_plugin_dir"], "kubelet_device_plugin_dir", problems)
+    directory = data["kubelet_device_plugin_dir"]
+    _absolute(directory, "kubelet_device_plugin_dir", problems)
+    if len(os.fsencode(directory)) > names.MAX_DEVICE_PLUGIN_DIR:
+        message = "has more than the %d bytes that leave room for a socket's name" % names.MAX_DEVICE_PLUGIN_DIR
+        problems.append(Problem("kubelet_device_plugin_dir", message))
     if problems:
         raise DeclarationError(problems)
-    return Configuration(resources, data["kubelet_device_plugin_dir"], data["log_level"])
+    return Configuration(resources, directory, data["log_level"])
 
 
 def _resources(data: Sequence[Mapping[str, Any]], where: str, problems: List[Problem]) -> Tuple[Resource, ...]:

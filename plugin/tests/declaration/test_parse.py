@@ -147,6 +147,10 @@ class TestConfiguration:
                 {"resources": [], "kubelet_device_plugin_dir": "x"},
                 "kubelet_device_plugin_dir: must be an absolute path",
             ),
+            (
+                {"resources": [], "kubelet_device_plugin_dir": "/" + "d" * 63},
+                "kubelet_device_plugin_dir: has more than",
+            ),
             ({"resources": [], "log_levle": "info"}, "log_levle: is not a known key"),
         ],
     )

@@ -1,0 +1,113 @@
+"""The process: ready once it serves, with or without a kubelet, and gone cleanly at SIGTERM."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import AsyncIterator, List, Tuple
+
+import pytest
+
+from node_device_plugin.testing import StandInKubelet
+
+PACKAGE = Path(__file__).parents[1]
+CONFIG = """
+kubelet_device_plugin_dir: %s
+resources:
+  - name: example.com/dev
+    devices: [{id: d0, nodes: [{path: /dev/null}]}, {id: d1, required: false, nodes: [{path: %s}]}]
+"""
+
+
+class Journal:
+    """What systemd would hear."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(path))
+        self._socket.setblocking(False)
+        self._heard: List[str] = []
+
+    async def until(self, text: str) -> str:
+        """The first message with ``text``, heard already or still to come."""
+        loop = asyncio.get_running_loop()
+        while not any(text in message for message in self._heard):
+            self._heard.append((await asyncio.wait_for(loop.sock_recv(self._socket, 4096), 20)).decode())
+        return next(message for message in self._heard if text in message)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@contextlib.asynccontextmanager
+async def running(short_path: Path) -> AsyncIterator[Tuple["asyncio.subprocess.Process", Journal]]:
+    config = short_path / "config.yaml"
+    config.write_text(CONFIG % (short_path / "dp", short_path / "hotplugged"))
+    journal = Journal(short_path / "notify")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "node_device_plugin", "run", "--config", str(config)),
+        env={**os.environ, "PYTHONPATH": str(PACKAGE), "NOTIFY_SOCKET": str(journal.path)},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process, journal
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+        journal.close()
+
+
+async def test_ready_without_a_kubelet_registered_with_one_and_a_clean_end(short_path: Path) -> None:
+    async with running(short_path) as (process, journal):
+        await journal.until("READY=1")
+        assert "0 of 1 resources registered with the kubelet; waiting for example.com/dev" in await journal.until(
+            "0 of"
+        )
+        async with StandInKubelet(str(short_path / "dp")) as kubelet:
+            assert await kubelet.registered("example.com/dev") == {"d0": "Healthy"}
+            await journal.until("1 of 1 resources registered")
+            process.send_signal(signal.SIGTERM)
+            await journal.until("STOPPING=1")
+            assert await asyncio.wait_for(process.wait(), 10) == 0
+            assert os.listdir(short_path / "dp" / "node-device-plugin") == []
+
+
+async def test_sigkill_and_a_new_instance(short_path: Path) -> None:
+    async with StandInKubelet(str(short_path / "dp")) as kubelet:
+        async with running(short_path) as (process, _journal):
+            await kubelet.registered("example.com/dev")
+            process.kill()
+            await kubelet.disconnected("example.com/dev")
+        (short_path / "notify").unlink()
+        assert len(os.listdir(short_path / "dp" / "node-device-plugin")) == 1
+        async with running(short_path) as (_process, _journal):
+            await kubelet.registered("example.com/dev")
+            assert len(os.listdir(short_path / "dp" / "node-device-plugin")) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mknod needs root")
+async def test_a_device_that_comes_is_listed_and_stays_listed_when_it_goes(short_path: Path) -> None:
+    async with StandInKubelet(str(short_path / "dp")) as kubelet, running(short_path):
+        assert await kubelet.registered("example.com/dev") == {"d0": "Healthy"}
+        os.mknod(short_path / "hotplugged", 0o20600, os.makedev(1, 3))
+        await kubelet.until(lambda: kubelet.devices("example.com/dev") == {"d0": "Healthy", "d1": "Healthy"}, 20)
+        (short_path / "hotplugged").unlink()
+        await kubelet.until(lambda: kubelet.devices("example.com/dev") == {"d0": "Healthy", "d1": "Unhealthy"}, 20)
+
+
+async def test_a_bad_configuration_is_said_and_not_run(short_path: Path) -> None:
+    (short_path / "config.yaml").write_text("resources: [{name: x}]")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "node_device_plugin", "run", "--config", str(short_path / "config.yaml")),
+        env={**os.environ, "PYTHONPATH": str(PACKAGE)},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, errors = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode == 1
+    assert b"resources[0] (x).name" in errors
+    assert b"Traceback" not in errors

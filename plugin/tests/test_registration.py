@@ -1,0 +1,180 @@
+"""The kubelet connection through a kubelet's life: late, restarted, gone wrong, with sockets removed."""
+
+import asyncio
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import AsyncIterator, Dict, List
+
+import pytest
+import yaml
+
+from node_device_plugin.declaration import names, parse_resources
+from node_device_plugin.device_table import DeviceTable
+from node_device_plugin.registration import Registration, remove_stale_sockets, socket_path
+from node_device_plugin.service import DevicePlugin
+from node_device_plugin.testing import PodRejected, StandInKubelet
+
+RESOURCES = parse_resources(
+    yaml.safe_load(
+        """
+        - name: example.com/dev
+          env: {"DEV_{index}": "{id}"}
+          devices: [{id: d0, nodes: [{path: /dev/null}]}, {id: d1, nodes: [{path: /dev/zero}]}]
+        - {name: example.com/none}
+        """
+    )
+)
+
+
+@contextlib.asynccontextmanager
+async def plugin(directory: str) -> AsyncIterator[Dict[str, Registration]]:
+    """Every resource served and kept registered, as plugin.run does it, inside this block."""
+    registrations = {}
+    for resource in RESOURCES:
+        table = DeviceTable(resource)
+        table.update({device.id: None for device in resource.devices})
+        registrations[resource.name] = Registration(DevicePlugin(table), directory)
+    tasks = [asyncio.create_task(registration.run()) for registration in registrations.values()]
+    try:
+        yield registrations
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+def directory(short_path: Path) -> str:
+    return str(short_path / "dp")
+
+
+def sockets(directory: str) -> List[str]:
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(os.listdir(os.path.join(directory, "node-device-plugin")))
+    return []
+
+
+async def all_registered(kubelet: StandInKubelet) -> None:
+    for resource in RESOURCES:
+        await kubelet.registered(resource.name)
+
+
+async def test_every_resource_is_registered_those_without_devices_too(directory: str) -> None:
+    async with StandInKubelet(directory) as kubelet, plugin(directory):
+        assert await kubelet.registered("example.com/dev") == {"d0": "Healthy", "d1": "Healthy"}
+        assert await kubelet.registered("example.com/none") == {}
+
+
+async def test_the_kubelet_comes_later(directory: str) -> None:
+    async with plugin(directory) as registrations:
+        await asyncio.gather(*(registration.serving() for registration in registrations.values()))
+        assert not any(registration.is_registered for registration in registrations.values())
+        async with StandInKubelet(directory) as kubelet:
+            await all_registered(kubelet)
+
+
+async def test_a_pod_gets_names_and_numbers(directory: str) -> None:
+    async with StandInKubelet(directory) as kubelet, plugin(directory):
+        await all_registered(kubelet)
+        pod = await kubelet.allocate_pod("test", {"main": {"example.com/dev": 2}})
+        container = pod.containers["main"]
+        assert {env.key: env.value for env in container.envs} == {"DEV_0": b"d0", "DEV_1": b"d1"}
+        assert sorted(device.name for device in container.CDI_devices) == ["example.com/dev=d0", "example.com/dev=d1"]
+
+
+async def test_the_kubelet_restarts_many_times(directory: str) -> None:
+    """Complaints 1 and 3: a lost stream, and pods that meet a resource without devices."""
+    async with StandInKubelet(directory) as kubelet, plugin(directory):
+        await all_registered(kubelet)
+        served = sockets(directory)
+        for _ in range(10):
+            await kubelet.restart()
+            await all_registered(kubelet)
+        # The kubelet sweeps sockets beside its own, not folders: ours survived, so only Register was needed.
+        assert sockets(directory) == served
+        await kubelet.allocate_pod("test", {"main": {"example.com/dev": 1}})
+
+
+async def test_it_is_back_soon_after_a_kubelet_that_was_away_for_a_while(directory: str) -> None:
+    async with StandInKubelet(directory) as kubelet, plugin(directory):
+        await all_registered(kubelet)
+        await kubelet.stop()
+        # Long enough for retries to have become rare.
+        await asyncio.sleep(2)
+        started = time.monotonic()
+        await kubelet.start()
+        await all_registered(kubelet)
+        # Not a measurement (see make bench): retries alone would come up to two seconds later.
+        assert time.monotonic() - started < 1.5
+
+
+async def test_a_lost_stream_is_made_anew_without_a_restart_of_anybody(directory: str) -> None:
+    async with StandInKubelet(directory) as kubelet, plugin(directory) as registrations:
+        await all_registered(kubelet)
+        for _ in range(5):
+            registrations["example.com/dev"].service.stream.end()
+            await registrations["example.com/dev"].service.stream.wait_until(False)
+            assert await kubelet.registered("example.com/dev") == {"d0": "Healthy", "d1": "Healthy"}
+
+
+async def test_a_socket_that_somebody_removed_is_made_anew(directory: str) -> None:
+    async with StandInKubelet(directory) as kubelet, plugin(directory):
+        await all_registered(kubelet)
+        for name in sockets(directory):
+            os.unlink(os.path.join(directory, "node-device-plugin", name))
+        await kubelet.restart()
+        await all_registered(kubelet)
+        assert len(sockets(directory)) == len(RESOURCES)
+
+
+async def test_the_whole_directory_is_wiped(directory: str) -> None:
+    """As kubeadm reset does."""
+    async with plugin(directory):
+        async with StandInKubelet(directory) as kubelet:
+            await all_registered(kubelet)
+        for folder, _, names in os.walk(directory, topdown=False):
+            for name in names:
+                os.unlink(os.path.join(folder, name))
+            os.rmdir(folder)
+        async with StandInKubelet(directory) as kubelet:
+            await all_registered(kubelet)
+
+
+async def test_a_clean_stop_leaves_no_socket_and_no_healthy_device(directory: str) -> None:
+    async with StandInKubelet(directory) as kubelet:
+        async with plugin(directory):
+            await all_registered(kubelet)
+        assert sockets(directory) == []
+        await kubelet.disconnected("example.com/dev")
+        with pytest.raises(PodRejected):
+            await kubelet.allocate_pod("test", {"main": {"example.com/dev": 1}})
+
+
+async def test_an_unhealthy_device_shows_at_once_and_is_given_to_nobody(directory: str) -> None:
+    async with StandInKubelet(directory) as kubelet, plugin(directory) as registrations:
+        await all_registered(kubelet)
+        registrations["example.com/dev"].service.table.update({"d0": "/dev/null: gone", "d1": None})
+        await kubelet.until(lambda: kubelet.devices("example.com/dev") == {"d0": "Unhealthy", "d1": "Healthy"})
+        with pytest.raises(PodRejected):
+            await kubelet.allocate_pod("test", {"main": {"example.com/dev": 2}})
+
+
+def test_sockets_of_a_killed_instance_are_removed_and_nothing_else(directory: str) -> None:
+    os.makedirs(os.path.join(directory, "node-device-plugin", "folder.sock.d"))
+    for name in ("kubelet.sock", "other.sock", "node-device-plugin/dev-1.sock", "node-device-plugin/notes"):
+        Path(directory, name).touch()
+    remove_stale_sockets(directory)
+    assert sockets(directory) == ["folder.sock.d", "notes"]
+    assert Path(directory, "other.sock").exists()
+
+
+def test_a_socket_path_that_is_too_long_is_refused_with_its_length() -> None:
+    with pytest.raises(OSError, match="longer than the 107 bytes"):
+        socket_path("/" + "d" * 100, "example.com/dev")
+    assert len(socket_path("/" + "d" * (names.MAX_DEVICE_PLUGIN_DIR - 1), "example.com/" + "n" * 63)) == 107
+
+
+def test_no_two_servers_share_a_path() -> None:
+    assert len({socket_path("/x", "example.com/dev") for _ in range(100)}) == 100
