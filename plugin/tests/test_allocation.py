@@ -24,7 +24,7 @@ def table(**unhealthy: str) -> DeviceTable:
     return made
 
 
-def test_names_and_numbers_follow_the_declaration() -> None:
+async def test_names_and_numbers_follow_the_declaration() -> None:
     answer = allocate(table(), ["bb", "aa", "zz"])
     assert dict(answer.envs) == {"DEV_0": "zz", "DEV_1": "aa", "DEV_2": "bb"}
     assert [device.name for device in answer.cdi_devices] == ["example.com/dev=zz", "example.com/dev=bb"]
@@ -32,7 +32,7 @@ def test_names_and_numbers_follow_the_declaration() -> None:
     assert not answer.mounts
 
 
-def test_an_unknown_or_unhealthy_device_is_refused_by_name() -> None:
+async def test_an_unknown_or_unhealthy_device_is_refused_by_name() -> None:
     with pytest.raises(UnknownDevice, match=r"example\.com/dev has no device cc"):
         allocate(table(), ["aa", "cc"])
     with pytest.raises(UnhealthyDevice, match="device bb: /dev/b: gone"):

@@ -18,7 +18,7 @@ from node_device_plugin.device_table import DeviceTable, Listed
 FINE = {"need": None, "may": None}
 
 
-def test_what_is_not_required_is_left_out_until_it_was_there_once() -> None:
+async def test_what_is_not_required_is_left_out_until_it_was_there_once() -> None:
     table = DeviceTable(RESOURCE)
     table.update({"need": None, "may": "gone"})
     assert table.listed() == (Listed("need::0", True), Listed("need::1", True))
@@ -28,7 +28,7 @@ def test_what_is_not_required_is_left_out_until_it_was_there_once() -> None:
     assert Listed("may::0", False) in table.listed()
 
 
-def test_what_is_required_is_listed_from_the_start_and_says_why_it_is_unhealthy() -> None:
+async def test_what_is_required_is_listed_from_the_start_and_says_why_it_is_unhealthy() -> None:
     table = DeviceTable(RESOURCE)
     news = table.update({"need": "/dev/x: gone", "may": "gone"})
     assert [(device.id, reason) for device, reason in news] == [("need", "/dev/x: gone")]
