@@ -162,10 +162,13 @@ class CriClient:
         """State, exit code and times (nanoseconds since the epoch) of a container."""
         return (await self._container_status(container, verbose=False)).status
 
+    async def container_info(self, container: str) -> Dict[str, Any]:
+        """What the runtime tells of a container beyond CRI; containerd: ``pid``, ``config`` (as it was created) ..."""
+        return _json_object((await self._container_status(container, verbose=True)).info.get("info"))
+
     async def container_pid(self, container: str) -> Optional[int]:
         """The process id, as the runtime sees it, of a container's first process; None while it has none."""
-        answer = await self._container_status(container, verbose=True)
-        pid = _json_object(answer.info.get("info")).get("pid")
+        pid = (await self.container_info(container)).get("pid")
         return pid if isinstance(pid, int) and pid > 0 else None
 
     async def exec_sync(self, container: str, command: Sequence[str], timeout: int = 10) -> ExecResult:

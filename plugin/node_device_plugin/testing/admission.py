@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Dict, Iterable, NamedTuple, Optional
 
 from . import klog
-from .device_manager import AllocationError, DeviceManager
+from .allocator import AllocationError
+from .device_manager import DeviceManager
 from .pods import Pod
 
 
@@ -37,7 +38,7 @@ async def admit(pod: Pod, others: Iterable[Pod], devices: DeviceManager) -> Opti
 async def _allocated(pod: Pod, devices: DeviceManager) -> Optional[Rejection]:
     try:
         for container in pod.containers:
-            await devices.allocate(pod.uid, container.name, container.limits)
+            await devices.allocator.allocate(pod.uid, container.name, container.limits)
     except AllocationError as error:
         return Rejection("UnexpectedAdmissionError", "Allocate failed due to %s, which is unexpected" % error)
     return None

@@ -1,4 +1,4 @@
-"""The stand-in's device manager: registration, the books, the checkpoint, capacity, and allocation to containers.
+"""The stand-in's device manager: its directory, the books, the checkpoint and the node's capacity.
 
 Written after ManagerImpl of pkg/kubelet/cm/devicemanager of Kubernetes 1.36. It needs a directory and an event loop,
 nothing of a node.
@@ -11,7 +11,7 @@ import random
 import socket
 import stat
 import time
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Set
+from typing import Callable, Dict, List, NamedTuple, Optional, Set
 
 import grpc
 import grpc.aio
@@ -20,40 +20,14 @@ from ..kubelet_checkpoint import FILE_NAME
 from ..wire import device_plugin_v1beta1_pb2 as api
 from ..wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 from . import checkpoint, klog
-from .device_state import DeviceState, Held
-from .plugin_clients import Client, PluginClients, in_go
+from .allocator import Allocator, Endpoint
+from .device_state import HEALTHY, DeviceState
+from .plugin_clients import DIAL_TIMEOUT, Client, PluginClients
 
 #: The registration socket, in the device plugin directory.
 SOCKET_NAME = "kubelet.sock"
 #: Seconds that a resource keeps its capacity after its plugin has gone.
 GRACE_PERIOD = 300.0
-#: Seconds that PreStartContainer may take; Allocate and GetPreferredAllocation have no limit at all.
-PRE_START_TIMEOUT = 30.0
-
-
-class AllocationError(Exception):
-    """Why a container cannot have its devices, in the kubelet's words."""
-
-
-class Endpoint:
-    """A plugin as allocation sees it. client: None after a kubelet restart, until the plugin is back.
-
-    stopped_at: when its connection was lost. has_sent: whether it has sent its devices.
-    """
-
-    def __init__(
-        self, client: Optional[Client], options: Optional[api.DevicePluginOptions], stopped_at: Optional[float] = None
-    ) -> None:
-        self.client = client
-        self.options = options or api.DevicePluginOptions()
-        self.stopped_at = stopped_at
-        self.has_sent = False
-
-    def stub(self) -> api_grpc.DevicePluginAsyncStub:
-        """What to call; raises AllocationError after the plugin has gone."""
-        if self.client is None or self.stopped_at is not None:
-            raise AllocationError("endpoint has been stopped")
-        return self.client.stub
 
 
 class Capacity(NamedTuple):
@@ -68,8 +42,7 @@ class DeviceManager:
     """One life of a kubelet's device manager.
 
     directory: the device plugin directory. active_pods: the uids of the pods that may hold devices; without it, every
-    pod that ever asked. is_running: whether a container (pod uid, name) ran already when this kubelet started; asked
-    only until sources_ready is set. clock: seconds. chance: the order of ids, which is Go's map order in a kubelet.
+    pod that ever asked. clock, dial_timeout: seconds. is_running, chance: see Allocator.
     """
 
     def __init__(
@@ -79,16 +52,17 @@ class DeviceManager:
         is_running: Callable[[str, str], bool] = lambda pod_uid, container: False,
         clock: Callable[[], float] = time.monotonic,
         chance: Optional[random.Random] = None,
+        dial_timeout: float = DIAL_TIMEOUT,
     ) -> None:
         self.directory = directory
         self.state = DeviceState()
         self.endpoints: Dict[str, Endpoint] = {}
-        self.sources_ready = True
         self._active_pods = active_pods
-        self._is_running = is_running
         self._clock = clock
-        self._chance = chance or random.Random()
-        self._clients = PluginClients(directory, self._connected, self._received, self._disconnected)
+        self.allocator = Allocator(
+            self.state, self.endpoints, self.free_inactive, self._write, is_running, chance or random.Random()
+        )
+        self._clients = PluginClients(directory, self._connected, self._received, self._disconnected, dial_timeout)
         self._server: Optional[grpc.aio.Server] = None
 
     @property
@@ -144,142 +118,23 @@ class DeviceManager:
             self._write()
         return result
 
-    async def allocate(self, pod_uid: str, container: str, limits: Mapping[str, int]) -> None:
-        """Give a container its devices; raises AllocationError. limits: resource to count, any resource of a pod."""
-        changed = False
-        for resource in self._in_chance_order(limits):
-            if not self.state.is_known(resource):
-                # Nobody's business: the container runs without (and is told nothing).
-                continue
-            self.free_inactive()
-            ids = await self._choose(pod_uid, container, resource, limits[resource])
-            if not ids:
-                continue
-            changed = True
-            endpoint = self.endpoints.get(resource)
-            try:
-                if endpoint is None:
-                    raise AllocationError("unknown Device Plugin %s" % resource)
-                response = await self._ask_plugin(endpoint, resource, container, self._in_chance_order(ids))
-            except AllocationError:
-                self.state.recount()
-                raise
-            self.state.hold(pod_uid, container, resource, self._in_chance_order(ids), response)
-        if changed:
-            self._write()
-
-    async def before_start(self, pod_uid: str, container: str, limits: Mapping[str, int]) -> Dict[str, Held]:
-        """What a container that is about to be created gets, by resource: what was allocated, ever since.
-
-        Calls PreStartContainer where a plugin wants it; raises AllocationError.
-        """
-        for resource in limits:
-            if not self.state.is_known(resource) or limits[resource] == 0:
-                continue
-            endpoint = self.endpoints.get(resource)
-            if endpoint is None:
-                raise AllocationError("endpoint not found in cache for a registered resource: %s" % resource)
-            ids = self.state.held_ids(pod_uid, container, resource)
-            if endpoint.options.pre_start_required:
-                if ids is None:
-                    raise AllocationError(
-                        "no devices found allocated in local cache for pod %s, container %s, resource %s"
-                        % (pod_uid, container, resource)
-                    )
-                try:
-                    await endpoint.stub().PreStartContainer(
-                        api.PreStartContainerRequest(devices_ids=self._in_chance_order(ids)), timeout=PRE_START_TIMEOUT
-                    )
-                except grpc.aio.AioRpcError as error:
-                    message = "device plugin PreStartContainer rpc failed with err: %s" % in_go(error)
-                    raise AllocationError(message) from error
-            if ids is None:
-                klog.info(2, "Needs to re-allocate device plugin resources for pod", containerName=container)
-                await self.allocate(pod_uid, container, limits)
-        return dict(self.state.held_by(pod_uid, container))
-
     def free_inactive(self) -> None:
         """Free the devices of pods that have ended."""
-        if self._active_pods is not None and self.sources_ready:
+        if self._active_pods is not None and self.allocator.sources_ready:
             self.state.keep_pods(self._active_pods())
 
-    async def _choose(self, pod_uid: str, container: str, resource: str, required: int) -> List[str]:
-        held = self.state.held_ids(pod_uid, container, resource)
-        needed = required
-        if held is not None:
-            needed -= len(held)
-            if needed:
-                raise AllocationError(
-                    'pod "%s" container "%s" changed request for resource "%s" from %d to %d'
-                    % (pod_uid, container, resource, len(held), required)
-                )
-        if not self.sources_ready and self._is_running(pod_uid, container):
-            return []
-        if resource not in self.state.healthy:
-            raise AllocationError("cannot allocate unregistered device %s" % resource)
-        healthy = self.state.healthy[resource]
-        if not healthy:
-            raise AllocationError("no healthy devices present; cannot allocate unhealthy devices %s" % resource)
-        if held is not None and not held <= healthy:
-            raise AllocationError(
-                "previously allocated devices are no longer healthy; cannot allocate unhealthy devices %s" % resource
-            )
-        if not needed:
-            return []
-        allocated = self.state.allocated.setdefault(resource, set())
-        available = healthy - allocated
-        if len(available) < needed:
-            raise AllocationError(
-                "requested number of devices unavailable for %s. Requested: %d, Available: %d"
-                % (resource, needed, len(available))
-            )
-        preferred = await self._preferred(resource, available, needed)
-        # Only advice: what is not available is passed over, and what lacks is filled up by chance.
-        ids = self._in_chance_order(preferred & available)
-        ids += self._in_chance_order(available - preferred)
-        self.state.allocated.setdefault(resource, set()).update(ids[:needed])
-        return ids[:needed]
-
-    async def _preferred(self, resource: str, available: Set[str], size: int) -> Set[str]:
-        endpoint = self.endpoints.get(resource)
-        if endpoint is None:
-            raise AllocationError("endpoint not found in cache for a registered resource: %s" % resource)
-        if not endpoint.options.get_preferred_allocation_available:
-            return set()
-        request = api.PreferredAllocationRequest()
-        request.container_requests.add(available_deviceIDs=self._in_chance_order(available), allocation_size=size)
-        try:
-            response = await endpoint.stub().GetPreferredAllocation(request)
-        except (grpc.aio.AioRpcError, AllocationError) as error:
-            words = in_go(error) if isinstance(error, grpc.aio.AioRpcError) else str(error)
-            raise AllocationError("device plugin GetPreferredAllocation rpc failed with err: %s" % words) from error
-        return set(response.container_responses[0].deviceIDs) if response.container_responses else set()
-
-    async def _ask_plugin(
-        self, endpoint: Endpoint, resource: str, container: str, ids: List[str]
-    ) -> api.ContainerAllocateResponse:
-        klog.info(
-            4,
-            "Making allocation request for device plugin",
-            devices=ids,
-            resourceName=resource,
-            containerName=container,
-        )
-        request = api.AllocateRequest()
-        request.container_requests.add(devices_ids=ids)
-        try:
-            # No deadline: a plugin that hangs here stalls the admission of every pod of the node.
-            response = await endpoint.stub().Allocate(request)
-        except grpc.aio.AioRpcError as error:
-            raise AllocationError(in_go(error)) from error
-        if not response.container_responses:
-            raise AllocationError("no containers return in allocation response %s" % response)
-        return response.container_responses[0]
-
-    def _in_chance_order(self, items: Mapping[str, int] | Set[str] | List[str]) -> List[str]:
-        shuffled = sorted(items)
-        self._chance.shuffle(shuffled)
-        return shuffled
+    def allocated_status(self, pod_uid: str, container: str) -> List[Dict[str, object]]:
+        """A container's ``allocatedResourcesStatus``; a device that its plugin has dropped still counts as healthy."""
+        status: List[Dict[str, object]] = []
+        for resource, held in sorted(self.state.held_by(pod_uid, container).items()):
+            known = self.state.devices.get(resource, {})
+            health = {
+                device: "Unhealthy" if device in known and known[device].health != HEALTHY else "Healthy"
+                for device in held.ids()
+            }
+            entries = [{"resourceID": device, "health": health[device]} for device in sorted(health)]
+            status.append({"name": resource, "resources": entries})
+        return status
 
     def _connected(self, client: Client, options: api.DevicePluginOptions) -> None:
         self.endpoints[client.resource] = Endpoint(client, options)

@@ -34,10 +34,10 @@ class Client:
         self._channel = unix_channel(socket, receive_limit=RECEIVE_LIMIT)
         self.stub: api_grpc.DevicePluginAsyncStub = api_grpc.DevicePluginStub(self._channel)
 
-    async def connect(self) -> api.DevicePluginOptions:
-        """Dial, and ask for the plugin's options. Raises RuntimeError in the kubelet's words."""
+    async def connect(self, timeout: float) -> api.DevicePluginOptions:
+        """Dial for up to ``timeout`` seconds, and ask for options. Raises RuntimeError in the kubelet's words."""
         try:
-            await asyncio.wait_for(self._channel.channel_ready(), DIAL_TIMEOUT)
+            await asyncio.wait_for(self._channel.channel_ready(), timeout)
         except asyncio.TimeoutError:
             raise RuntimeError("failed to dial device plugin: context deadline exceeded") from None
         try:
@@ -62,7 +62,9 @@ class PluginClients(api_grpc.RegistrationServicer):
         on_connected: Callable[[Client, api.DevicePluginOptions], None],
         on_devices: Callable[[str, api.ListAndWatchResponse], None],
         on_disconnected: Callable[[str], None],
+        dial_timeout: float = DIAL_TIMEOUT,
     ) -> None:
+        self._dial_timeout = dial_timeout
         self._directory = directory
         self._on_connected = on_connected
         self._on_devices = on_devices
@@ -99,7 +101,7 @@ class PluginClients(api_grpc.RegistrationServicer):
         # The new client takes the old one's place before it is known to work, and nobody closes the old one.
         self._clients[resource] = client
         try:
-            options = await client.connect()
+            options = await client.connect(self._dial_timeout)
         except (RuntimeError, asyncio.CancelledError) as error:
             self._clients.pop(resource, None)
             await self._close(client)

@@ -43,10 +43,10 @@ class PodManager:
             for container in await self._runtime.containers()
             if container.state == cri.CONTAINER_RUNNING
         }
-        devices.sources_ready = False
+        devices.allocator.sources_ready = False
         for pod in pods:
             await self.add(pod)
-        devices.sources_ready = True
+        devices.allocator.sources_ready = True
 
     async def stop(self) -> None:
         """Forget all pods, as the death of a kubelet does; their containers run on."""

@@ -11,8 +11,9 @@ from typing import Dict, List, Optional
 from ..cri_errors import CriError
 from ..wire import cri_v1_pb2 as cri
 from . import klog
+from .allocator import AllocationError
 from .container_config import CONTAINER_NAME, POD_UID, container_config, log_directory, sandbox_config
-from .device_manager import AllocationError, DeviceManager
+from .device_manager import DeviceManager
 from .memory_runtime import Runtime
 from .pods import Container, Pod
 
@@ -117,7 +118,7 @@ class PodWorker:
     ) -> None:
         if await self._runtime.image(container.image) is None:
             raise OSError("ErrImageNeverPull: Container image %r is not present" % container.image)
-        held = await self._devices.before_start(self.pod.uid, container.name, container.limits)
+        held = await self._devices.allocator.before_start(self.pod.uid, container.name, container.limits)
         config = container_config(self.pod, container, held, attempt)
         os.makedirs(os.path.join(sandbox_configuration.log_directory, container.name), exist_ok=True)
         identity = await self._runtime.create_container(sandbox, config, sandbox_configuration)

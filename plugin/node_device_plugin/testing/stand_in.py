@@ -13,6 +13,7 @@ from ..kubelet_checkpoint import Checkpoint, read_checkpoint
 from ..wire import cri_v1_pb2 as cri
 from .device_manager import Capacity, DeviceManager
 from .memory_runtime import MemoryRuntime, Runtime
+from .plugin_clients import DIAL_TIMEOUT
 from .pod_manager import PodManager
 from .pod_resources_server import PodResourcesServer
 from .pod_worker import PodStatus
@@ -46,7 +47,7 @@ class StandInKubelet:
     directory: the device plugin directory. root: the kubelet's root directory, by default the one above it.
     runtime: what runs containers; by default nothing does (MemoryRuntime). It outlives restarts, as a real one does.
     logs: folder of pods' logs. interval: seconds between looks at a pod. clock: seconds, for the grace period of
-    5 minutes. chance: decides the order of ids. pods: what the pod source holds when this kubelet starts.
+    5 minutes. chance: decides the order of ids. dial_timeout: seconds that Register waits for a plugin to be reachable.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class StandInKubelet:
         interval: float = 0.02,
         clock: Callable[[], float] = time.monotonic,
         chance: Optional[random.Random] = None,
+        dial_timeout: float = DIAL_TIMEOUT,
     ) -> None:
         self.directory = str(directory)
         self.root = root or os.path.dirname(self.directory)
@@ -70,6 +72,7 @@ class StandInKubelet:
         self._interval = interval
         self._clock = clock
         self._chance = chance or random.Random()
+        self._dial_timeout = dial_timeout
         self._manager: Optional[DeviceManager] = None
 
     async def __aenter__(self) -> StandInKubelet:
@@ -107,6 +110,7 @@ class StandInKubelet:
             is_running=self.pods.was_running,
             clock=self._clock,
             chance=self._chance,
+            dial_timeout=self._dial_timeout,
         )
         await self._manager.start()
         self._pod_resources = PodResourcesServer(self.pod_resources_socket, self._manager, self.pods.active)

@@ -1,0 +1,82 @@
+"""The pods of a folder of manifests: what appears there runs, what goes ends, what changes begins anew."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Dict, NamedTuple, Tuple
+
+import yaml
+
+from . import klog
+from .pods import ManifestError, Pod, parse_pod
+from .stand_in import StandInKubelet
+
+
+class _Read(NamedTuple):
+    """A manifest that was read; uid: of its pod, empty where it is none. seen: what told that it has changed."""
+
+    uid: str
+    seen: Tuple[int, int, int]
+
+
+class StaticPods:
+    """Keeps a kubelet's pods as the manifests in ``folder`` say."""
+
+    def __init__(self, folder: str, kubelet: StandInKubelet) -> None:
+        self._folder = folder
+        self._kubelet = kubelet
+        self._read: Dict[str, _Read] = {}
+        self._ending: Dict[str, asyncio.Future[None]] = {}
+
+    def read_first(self) -> None:
+        """What is there before the kubelet starts: it is then taken over, not begun."""
+        for pod, _ in self._changed():
+            self._kubelet.source[pod.uid] = pod
+
+    async def look(self) -> None:
+        """Compare the folder with the pods, and act."""
+        before = {path: read.uid for path, read in self._read.items()}
+        changed = self._changed()
+        for path, uid in before.items():
+            if uid and self._read.get(path, _Read("", (0, 0, 0))).uid != uid:
+                klog.info(2, "SyncLoop REMOVE", source="file", path=path)
+                # A pod that takes its time to end keeps nobody else waiting.
+                self._ending[path] = asyncio.ensure_future(self._kubelet.remove_pod(uid))
+        for pod, path in changed:
+            if before.get(path) != pod.uid:
+                klog.info(2, "SyncLoop ADD", source="file", pods=pod.full_name)
+                if path in self._ending:
+                    await self._ending.pop(path)
+                self._kubelet.source[pod.uid] = pod
+                await self._kubelet.pods.add(pod)
+
+    def _changed(self) -> list[tuple[Pod, str]]:
+        """Read what has changed since the last look, in the order of the files' names."""
+        pods = []
+        found: Dict[str, _Read] = {}
+        for entry in sorted(self._entries(), key=lambda entry: entry.name):
+            try:
+                status = entry.stat()
+                seen = (status.st_mtime_ns, status.st_size, status.st_ino)
+                known = self._read.get(entry.path)
+                if known is not None and known.seen == seen:
+                    found[entry.path] = known
+                    continue
+                found[entry.path] = _Read("", seen)
+                with open(entry.path, "rb") as file:
+                    pod = parse_pod(yaml.safe_load(file), entry.path, self._kubelet.node_name)
+            except (OSError, yaml.YAMLError, ManifestError) as error:
+                klog.error("Could not process manifest file", error, path=entry.path)
+                continue
+            found[entry.path] = _Read(pod.uid, seen)
+            pods.append((pod, entry.path))
+        self._read = found
+        return pods
+
+    def _entries(self) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(self._folder) as entries:
+                return [entry for entry in entries if not entry.name.startswith(".") and entry.is_file()]
+        except FileNotFoundError:
+            return []
