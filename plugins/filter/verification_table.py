@@ -18,7 +18,7 @@ options:
     elements: str
     required: true
   hostvars:
-    description: The variables of all hosts; the reports are in C(node_devices_verification).
+    description: The variables of all hosts; the reports are in C(verification_report).
     type: dict
     required: true
 """
@@ -44,7 +44,7 @@ def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str,
     lines = [_HEAD]
     for host in hosts:
         variables = hostvars[host]
-        report = variables.get("node_devices_verification") if hasattr(variables, "get") else None
+        report = variables.get("verification_report") if hasattr(variables, "get") else None
         if not report:
             lines.append((host, "-", "-", "-", "-", "not verified"))
             continue

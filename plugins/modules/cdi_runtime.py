@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+# Documentation of the action of the same name, which runs other modules on the node.
+
+DOCUMENTATION = r"""
+module: cdi_runtime
+short_description: Make CDI effective in a node's container runtime
+description:
+  - Plans the least change of the runtime's configuration on the controller, lets the node's own runtime check it, and
+    compares what it makes of the old and the new text. Only if nothing but CDI's two keys differs is it written, the
+    runtime restarted and asked; otherwise the old configuration is put back and runs.
+  - Where CDI is effective already, the runtime is never touched.
+options:
+  state:
+    description: V(absent) gives the two keys back what they were.
+    type: str
+    choices: [present, absent]
+    default: present
+  node:
+    description: What M(nodedevices.kubernetes.node_facts) returned.
+    type: dict
+    required: true
+  command:
+    description: The plugin's command on the node, which asks the running runtime.
+    type: path
+    required: true
+author: The node-devices authors
+"""
+
+EXAMPLES = r"""
+- name: Turn CDI on
+  nodedevices.kubernetes.cdi_runtime:
+    node: "{{ node }}"
+    command: /usr/local/bin/node-device-plugin
+"""
+
+RETURN = r"""
+restarted:
+  description: Whether the runtime was restarted, or in check mode would be.
+  type: bool
+  returned: when something changes
+"""

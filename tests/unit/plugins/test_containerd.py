@@ -1,0 +1,174 @@
+"""The edit of containerd's configuration: starting points as a table, each with the whole text that must come out."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import containerd
+
+OFF = '[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\ncdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
+ON = OFF.replace("false", "true")
+OFF_2 = OFF.replace("grpc.v1.cri", "cri.v1.runtime")
+BOTH = 'enable_cdi = true\ncdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
+MINIMAL = 'version = 2\n\n[plugins."io.containerd.grpc.v1.cri"]\n' + BOTH
+
+DEBIAN = """\
+version = 2
+
+[plugins]
+  [plugins."io.containerd.grpc.v1.cri"]
+    [plugins."io.containerd.grpc.v1.cri".cni]
+      bin_dir = "/usr/lib/cni"
+      conf_dir = "/etc/cni/net.d"
+  [plugins."io.containerd.internal.v1.opt"]
+    path = "/var/lib/containerd/opt"
+"""
+KUBEADM = """\
+# Written by hand.
+version = 2
+root = "/data/containerd" # a larger disk
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "registry.example.com/pause:3.9"   # ours
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+    SystemdCgroup = true
+"""
+
+# name: (what is there, what must come out)
+EDITS = {
+    "no file": (None, MINIMAL),
+    "empty": ("", MINIMAL),
+    "comments only": ("# docker.com\n# nothing here", "# docker.com\n# nothing here\n" + MINIMAL),
+    "top-level keys without a version": (
+        '# moved\nroot = "/data"\n\n[grpc]\naddress = "/run/x.sock"\n',
+        '# moved\nversion = 2\nroot = "/data"\n\n[grpc]\naddress = "/run/x.sock"\n\n' + MINIMAL.partition("\n\n")[2],
+    ),
+    "no cri table": (
+        'version = 2\n\n[debug]\nlevel = "info"\n',
+        'version = 2\n\n[debug]\nlevel = "info"\n\n' + MINIMAL.partition("\n\n")[2],
+    ),
+    "no line end at the end": (
+        'version = 2\n[debug]\nlevel = "info"',
+        'version = 2\n[debug]\nlevel = "info"\n\n' + MINIMAL.partition("\n\n")[2],
+    ),
+    "turned off by somebody": (
+        "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nenable_cdi = false # no\nsandbox_image = 'x'\n",
+        'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n'
+        'cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
+        "enable_cdi = true # no\nsandbox_image = 'x'\n",
+    ),
+    "Windows line ends": (
+        "version = 2\r\n# x\r\n",
+        "version = 2\r\n# x\r\n\r\n" + MINIMAL.partition("\n\n")[2].replace("\n", "\r\n"),
+    ),
+    "Debian's own": (
+        DEBIAN,
+        DEBIAN.replace(
+            '.cri"]\n    [',
+            '.cri"]\n    enable_cdi = true\n    cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n    [',
+        ),
+    ),
+    "a kubeadm guide's": (
+        KUBEADM,
+        KUBEADM.replace(
+            '.cri"]\n',
+            '.cri"]\n  enable_cdi = true\n  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n',
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_the_least_change(name):
+    content, wanted = EDITS[name]
+    assert containerd.plan(content, OFF, "1.7.24~ds1") == wanted
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_a_change_of_the_result_can_be_undone_by_key(name):
+    content, edited = EDITS[name]
+    later = edited + "# later\n"
+    undone = tomllib.loads(containerd.undo(later, content))
+    before = tomllib.loads(content or "")
+    cri = before.get("plugins", {}).get("io.containerd.grpc.v1.cri", {})
+    assert undone.get("plugins", {}).get("io.containerd.grpc.v1.cri", {}) == cri
+    assert "# later" in containerd.undo(later, content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        DEBIAN,
+        'version = 2\nplugins = {"io.containerd.grpc.v1.cri" = {sandbox_image = "x"}}\n',
+        'version = 2\nplugins = {"io.containerd.internal.v1.opt" = {path = "x"}}\n',
+        'version = 2\nplugins."io.containerd.grpc.v1.cri".sandbox_image = "x"\n[debug]\nlevel = "info"\n',
+        'version = 2\n[plugins."io.containerd.grpc.v1.cri".cni]\nbin_dir = "x"\n[debug]\nlevel = "info"\n'
+        '[plugins."io.containerd.internal.v1.opt"]\npath = "x"\n',
+        "version = 2\n[plugins.'io.containerd.grpc.v1.cri']\n\n\n# end\n",
+    ],
+)
+def test_nothing_but_the_keys_changes(content):
+    before = tomllib.loads(content)
+    edited = containerd.plan(content, OFF, "1.7.24")
+    after = tomllib.loads(edited)
+    cri = after["plugins"]["io.containerd.grpc.v1.cri"]
+    assert (cri.pop("enable_cdi"), cri.pop("cdi_spec_dirs")) == (True, ["/etc/cdi", "/var/run/cdi"])
+    before["plugins"].setdefault("io.containerd.grpc.v1.cri", {})
+    assert after == before
+    # And not a line is lost.
+    assert [line for line in content.splitlines() if line not in edited and "plugins = {" not in line] == []
+
+
+def test_effective_already_is_left_alone():
+    assert containerd.plan(None, ON, "1.7.24") is None
+    assert containerd.plan("version = 3\n", OFF_2.replace("false", "true"), "2.1.9") is None
+
+
+def test_custom_folders_stay_and_ours_come_beside_them():
+    dump = ON.replace('"/etc/cdi", "/var/run/cdi"', '"/opt/cdi", "/etc/cdi"')
+    content = "version = 2\n" + dump
+    assert containerd.plan(content, dump, "1.7.24") == content.replace('"/etc/cdi"]', '"/etc/cdi", "/var/run/cdi"]')
+
+
+@pytest.mark.parametrize(
+    ("content", "table"),
+    [
+        ("version = 3\n", "io.containerd.cri.v1.runtime"),
+        ("version = 2\n", "io.containerd.grpc.v1.cri"),
+        (None, "io.containerd.cri.v1.runtime"),
+    ],
+)
+def test_containerd_2_where_it_was_turned_off(content, table):
+    edited = tomllib.loads(containerd.plan(content, OFF_2, "2.1.9"))
+    assert edited["plugins"] == {table: {"enable_cdi": True, "cdi_spec_dirs": ["/etc/cdi", "/var/run/cdi"]}}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("[plugins.cri]\nsandbox_image = 'x'\n", "no `version = 2`"),
+        ("version = 1\n", "no `version = 2`"),
+        ("version = 2\n[plugins\n", "not valid TOML .*line 2"),
+    ],
+)
+def test_refused_with_the_reason(content, reason):
+    with pytest.raises(containerd.Refusal, match=reason):
+        containerd.plan(content, OFF, "1.7.24")
+
+
+def test_undo_by_key_gives_back_what_was_set():
+    before = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\n'
+    later = containerd.plan(before, OFF, "1.7.24") + 'sandbox_image = "later"\n'
+    assert tomllib.loads(containerd.undo(later, before)) == tomllib.loads(before + 'sandbox_image = "later"\n')
+
+
+def test_effective_comparison():
+    before = 'imports = ["/etc/containerd/config.toml"]\n' + OFF
+    after = 'imports = ["/etc/containerd/.staged"]\n' + ON
+    places = ("/etc/containerd/config.toml", "/etc/containerd/.staged")
+    assert containerd.unexpected_changes(before, after, *places) == []
+    assert containerd.unexpected_changes(before, after + "sandbox_image = 'x'\n[grpc]\nuid = 1\n", *places) == [
+        "grpc",
+        "plugins.io.containerd.grpc.v1.cri.sandbox_image",
+    ]
