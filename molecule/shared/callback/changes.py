@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes which tasks changed which hosts, one line each, so that a check can be held to its run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.callback import CallbackBase
+
+DOCUMENTATION = r"""
+name: changes
+type: notification
+short_description: Writes which tasks changed which hosts
+description:
+  - Into the folder that the environment variable E(NODE_DEVICES_CHANGES) names, in a file named as the playbook, ending
+    in C(.check) or C(.run). Verification is left out, which a check cannot foretell.
+"""
+
+
+class CallbackModule(CallbackBase):
+    """Collects while the playbook runs, writes at its end."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "notification"
+    CALLBACK_NAME = "changes"
+    CALLBACK_NEEDS_ENABLED = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: set[str] = set()
+        self._name = ""
+        self._check = False
+
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        self._name = Path(playbook._file_name).stem
+
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        self._check = bool(play.check_mode)
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        if result._result.get("changed") and "verify" not in result._task.tags:
+            self._lines.add(f"{result._host.get_name()}: {result._task.get_name()}")
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        folder = Path(os.environ["NODE_DEVICES_CHANGES"])
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{self._name}.{'check' if self._check else 'run'}").write_text("\n".join(sorted(self._lines)))
