@@ -52,7 +52,12 @@ class ActionModule(ActionBase):
                 return {"changed": False, "msg": "CDI is effective"}
             # The file is right, and the daemon was started before it was.
             return self._apply(self._config["content"], spec_dirs=self._wanted_dirs(), reason=reason)
-        self._check(new)
+        after = self._adapter.effective(self._check(new))
+        if not after.suffices:
+            raise containerd.Refusal(
+                "turning CDI on in it has no effect, so one of its imports replaces the whole CRI table: set "
+                "enable_cdi = true in that file"
+            )
         return self._apply(new, spec_dirs=self._wanted_dirs(), reason="CDI is off in its configuration")
 
     def _wanted_dirs(self):
@@ -89,7 +94,8 @@ class ActionModule(ActionBase):
             content = self._adapter.undo(config["content"], content)
         if content == config["content"]:
             return self._put_back()
-        self._check(content or "")
+        if content is not None:
+            self._check(content)
         return self._apply(content, spec_dirs=None, reason="our change is taken back", undo=True)
 
     def _put_back(self):
@@ -98,7 +104,7 @@ class ActionModule(ActionBase):
         )
 
     def _check(self, content):
-        """Raise Refusal unless the runtime makes of the text what it makes of the present one, CDI's keys apart."""
+        """What the runtime makes of the text. Raises Refusal unless that is what it is now, CDI's two keys apart."""
         answer = self._on_node(
             do="check",
             path=self._config["path"],
@@ -116,6 +122,7 @@ class ActionModule(ActionBase):
                 f"the edit would change more than CDI: {', '.join(differences)} would differ in what containerd makes "
                 f"of it; nothing was written"
             )
+        return answer["effective"]
 
     def _apply(self, content, spec_dirs, reason, undo=False):
         path = self._config["path"]

@@ -51,12 +51,13 @@ def _no_python(facts, task_vars):
     """A sentence for a module that did not come back with facts."""
     said = str(facts.get("module_stderr") or facts.get("module_stdout") or facts.get("msg") or "").strip()
     text = f"{said} {facts.get('msg', '')}".lower()
-    interpreter = task_vars.get("ansible_python_interpreter") or "python3"
+    interpreter = str(task_vars.get("ansible_python_interpreter") or "auto")
+    where = "on the node" if interpreter.startswith("auto") else f"at {interpreter}"
     if "not found" in text or "no such file" in text or "interpreter" in text:
         return (
-            f"there is no Python at {interpreter}: install Python 3.9 or later (Debian: apt-get install python3), or "
+            f"there is no Python {where}: install Python 3.9 or later (Debian: apt-get install python3), or "
             f"name the interpreter in ansible_python_interpreter"
         )
     if "syntaxerror" in text or "requires a minimum of python" in text or "future feature annotations" in text:
-        return f"{interpreter} is too old: Python 3.9 is the oldest that the plugin runs on ({said[-200:]})"
+        return f"the Python {where} is too old: 3.9 is the oldest that the plugin runs on ({said[-200:]})"
     return f"the node could not be looked at: {said[-400:] or 'no answer'}"

@@ -202,14 +202,17 @@ def runtime_facts(path):
 
 def containerd_config(program, arguments):
     """containerd's root configuration file, and what the version that runs makes of it."""
-    path = option(arguments, "--config", "-c") or "/etc/containerd/config.toml"
+    given = option(arguments, "--config", "-c")
+    path = given or "/etc/containerd/config.toml"
     content = text_of(path)
+    # Only the default file may be missing, and then `config dump` fails, while the daemon runs with its defaults.
+    command = [program, "--config", path, "config", "dump" if given or os.path.exists(path) else "default"]
     return {
         "path": path,
         "exists": os.path.exists(path),
         "content": content,
         "sha256": ledgers.sha256(content.encode()) if content is not None else None,
-        "effective": output_of([program, "--config", path, "config", "dump"]),
+        "effective": output_of(command),
     }
 
 
