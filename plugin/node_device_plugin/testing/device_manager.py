@@ -21,8 +21,9 @@ from ..wire import device_plugin_v1beta1_pb2 as api
 from ..wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 from . import checkpoint, klog
 from .allocator import Allocator, Endpoint
-from .device_state import HEALTHY, DeviceState
+from .device_state import DeviceState
 from .plugin_clients import DIAL_TIMEOUT, Client, PluginClients
+from .resource_health import ResourceHealth
 
 #: The registration socket, in the device plugin directory.
 SOCKET_NAME = "kubelet.sock"
@@ -56,6 +57,7 @@ class DeviceManager:
     ) -> None:
         self.directory = directory
         self.state = DeviceState()
+        self.health = ResourceHealth(self.state)
         self.endpoints: Dict[str, Endpoint] = {}
         self._active_pods = active_pods
         self._clock = clock
@@ -123,24 +125,13 @@ class DeviceManager:
         if self._active_pods is not None and self.allocator.sources_ready:
             self.state.keep_pods(self._active_pods())
 
-    def allocated_status(self, pod_uid: str, container: str) -> List[Dict[str, object]]:
-        """A container's ``allocatedResourcesStatus``; a device that its plugin has dropped still counts as healthy."""
-        status: List[Dict[str, object]] = []
-        for resource, held in sorted(self.state.held_by(pod_uid, container).items()):
-            known = self.state.devices.get(resource, {})
-            health = {
-                device: "Unhealthy" if device in known and known[device].health != HEALTHY else "Healthy"
-                for device in held.ids()
-            }
-            entries = [{"resourceID": device, "health": health[device]} for device in sorted(health)]
-            status.append({"name": resource, "resources": entries})
-        return status
-
     def _connected(self, client: Client, options: api.DevicePluginOptions) -> None:
         self.endpoints[client.resource] = Endpoint(client, options)
 
     def _received(self, resource: str, response: api.ListAndWatchResponse) -> None:
+        before = self.state.devices.get(resource, {})
         self.state.update(resource, response.devices)
+        self.health.listed(before, self.state.devices[resource])
         self.endpoints[resource].has_sent = True
         self._write()
         klog.info(

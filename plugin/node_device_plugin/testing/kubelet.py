@@ -24,6 +24,7 @@ KUBERNETES_VERSION = "v1.36.2"
 _VERSION = "Kubernetes %s (stand-in of node-device-plugin)" % KUBERNETES_VERSION
 #: Where plugins register, whatever the root directory is.
 _DEVICE_PLUGINS = "/var/lib/kubelet/device-plugins"
+_LOGS = "/var/log/pods"
 #: Seconds between looks at the manifests, at the pods' containers, and for sandboxes that nobody knows.
 _LOOK, _POD_INTERVAL, _HOUSEKEEPING = 0.3, 0.5, 2.0
 
@@ -86,7 +87,7 @@ async def _run(settings: Settings, root: str) -> None:
             _DEVICE_PLUGINS,
             root=root,
             runtime=runtime,
-            logs="/var/log/pods",
+            logs=_LOGS,
             node_name=socket.gethostname(),
             interval=_POD_INTERVAL,
         )

@@ -67,7 +67,7 @@ class KubeletUnderTest(Protocol):
 class InProcess:
     """The stand-in in this process, with a runtime that runs nothing. folder: an empty one."""
 
-    quiet = 0.1
+    quiet = 0.06
     node_name = "node"
 
     def __init__(self, folder: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Awaitable, Callable, Dict, NoReturn, Set
+from typing import Awaitable, Callable, Dict, NoReturn, Optional, Set
 
 import grpc
 import grpc.aio
@@ -33,6 +33,8 @@ class Client:
         self.resource = resource
         self._channel = unix_channel(socket, receive_limit=RECEIVE_LIMIT)
         self.stub: api_grpc.DevicePluginAsyncStub = api_grpc.DevicePluginStub(self._channel)
+        self._stream: Optional[grpc.aio.UnaryStreamCall[api.Empty, api.ListAndWatchResponse]] = None
+        self._is_closed = False
 
     async def connect(self, timeout: float) -> api.DevicePluginOptions:
         """Dial for up to ``timeout`` seconds, and ask for options. Raises RuntimeError in the kubelet's words."""
@@ -45,8 +47,29 @@ class Client:
         except grpc.aio.AioRpcError as error:
             raise RuntimeError("failed to get device plugin options: %s" % in_go(error)) from error
 
+    async def watch(self, on_devices: Callable[[str, api.ListAndWatchResponse], None]) -> str:
+        """Tell of each list of devices until the stream ends; gives the reason in the kubelet's words."""
+        self._stream = self.stub.ListAndWatch(api.Empty())
+        try:
+            async for response in self._stream:
+                klog.info(
+                    2, "State pushed for device plugin", resource=self.resource, resourceCapacity=len(response.devices)
+                )
+                on_devices(self.resource, response)
+        except grpc.aio.AioRpcError as error:
+            return in_go(error)
+        except asyncio.CancelledError:
+            if not self._is_closed:
+                raise
+            return "rpc error: code = Canceled desc = grpc: the client connection is closing"
+        return "EOF"
+
     async def close(self) -> None:
         """Close the connection; whatever runs on it ends."""
+        self._is_closed = True
+        # Closing a channel of grpc.aio does not reach a stream that is being read.
+        if self._stream is not None:
+            self._stream.cancel()
         await self._channel.close(None)
 
 
@@ -120,18 +143,7 @@ class PluginClients(api_grpc.RegistrationServicer):
         task.add_done_callback(self._running.discard)
 
     async def _run(self, client: Client) -> None:
-        try:
-            async for response in client.stub.ListAndWatch(api.Empty()):
-                klog.info(
-                    2,
-                    "State pushed for device plugin",
-                    resource=client.resource,
-                    resourceCapacity=len(response.devices),
-                )
-                self._on_devices(client.resource, response)
-            problem = "EOF"
-        except grpc.aio.AioRpcError as error:
-            problem = in_go(error)
+        problem = await client.watch(self._on_devices)
         klog.error("ListAndWatch ended unexpectedly for device plugin", problem, resource=client.resource)
         # kubernetes#127803: this may be the client of the same resource's next plugin, which is then the one that goes.
         named = self._clients.pop(client.resource, None)

@@ -20,6 +20,8 @@ from .pods import Container, Pod
 #: Seconds between the second start of a container and the third; doubled for each further one, up to the limit.
 _RESTART_DELAY = 10.0
 _RESTART_DELAY_LIMIT = 300.0
+#: Seconds between looks at the health of a pod's devices, where nothing is heard of it.
+_RESYNC = 60.0
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 
@@ -59,12 +61,15 @@ class PodWorker:
         self._logs = logs
         self._interval = interval
         self._restart_at: Dict[str, float] = {}
+        self._health_seen = -_RESYNC
 
     async def run(self) -> None:
         """Until the pod has ended, or this is cancelled, which leaves its containers running."""
         while True:
             try:
                 await self._sync()
+                if time.monotonic() - self._health_seen > _RESYNC:
+                    self._look_at_health()
                 if self.status.is_terminal:
                     await self._stop_sandboxes()
                     return
@@ -121,6 +126,7 @@ class PodWorker:
         held = await self._devices.allocator.before_start(self.pod.uid, container.name, container.limits)
         config = container_config(self.pod, container, held, attempt)
         os.makedirs(os.path.join(sandbox_configuration.log_directory, container.name), exist_ok=True)
+        self._look_at_health()
         identity = await self._runtime.create_container(sandbox, config, sandbox_configuration)
         await self._runtime.start_container(identity)
         klog.info(2, "Started container", pod=self.pod.full_name, containerName=container.name, restartCount=attempt)
@@ -155,6 +161,10 @@ class PodWorker:
         if len(self.status.containers) == len(self.pod.containers):
             self.status.phase, self.status.message = RUNNING, ""
         return containers
+
+    def _look_at_health(self) -> None:
+        self._devices.health.look_at(self.pod.uid, [container.name for container in self.pod.containers])
+        self._health_seen = time.monotonic()
 
     def _prepare_volumes(self) -> None:
         for volume in self.pod.volumes:

@@ -75,5 +75,5 @@ class PodsHttpServer:
             "containerID": "containerd://" + container.id,
             "restartCount": container.restart_count,
             "state": {"running": {}} if code is None else {"terminated": {"exitCode": code}},
-            "allocatedResourcesStatus": self._kubelet.manager.allocated_status(pod.uid, name),
+            "allocatedResourcesStatus": self._kubelet.manager.health.of(pod.uid, name),
         }

@@ -67,11 +67,13 @@ class RecordingPlugin(api_grpc.DevicePluginServicer):
         self._server: Optional[grpc.aio.Server] = None
         self._changed: asyncio.Condition = asyncio.Condition()
         self._ended = 0
+        self._stopping = False
 
     async def start(self) -> None:
         """Serve."""
         path = os.path.join(self.directory, self.endpoint)
         os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._stopping = False
         self._server = grpc.aio.server()
         api_grpc.add_DevicePluginServicer_to_server(self, self._server)
         self._server.add_insecure_port("unix:" + path)
@@ -79,6 +81,7 @@ class RecordingPlugin(api_grpc.DevicePluginServicer):
 
     async def stop(self) -> None:
         """Stop serving: every stream ends, the socket goes."""
+        self._stopping = True
         if self._server is not None:
             await self._server.stop(None)
             self._server = None
@@ -118,7 +121,7 @@ class RecordingPlugin(api_grpc.DevicePluginServicer):
                     while self._ended == ended and self.devices == sent:
                         await self._changed.wait()
         except (asyncio.CancelledError, GeneratorExit):
-            self.calls.append({"call": "ListAndWatch", "ended_by": "kubelet" if self._server else "plugin"})
+            self.calls.append({"call": "ListAndWatch", "ended_by": "plugin" if self._stopping else "kubelet"})
             raise
         self.calls.append({"call": "ListAndWatch", "ended_by": "plugin"})
 

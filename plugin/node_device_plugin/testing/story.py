@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import time
 from typing import Any, Awaitable, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Union
 
@@ -44,6 +45,7 @@ class Story:
         self.steps: List[Dict[str, Any]] = []
         self.by_chance: Set[str] = set()
         self._image = image
+        self._token = secrets.token_hex(8)
         self._plugins: Dict[str, RecordingPlugin] = {}
         self._told: Dict[str, int] = {}
         self._pods: Set[str] = set()
@@ -76,7 +78,8 @@ class Story:
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                "metadata": {"name": name, "namespace": "default"},
+                # The label makes it another pod than one of this name that the node has had before.
+                "metadata": {"name": name, "namespace": "default", "labels": {"story": self._token}},
                 "spec": {
                     "hostNetwork": True,
                     "restartPolicy": policy,
@@ -189,7 +192,7 @@ class Story:
                 pod["health"] = {
                     _short(entry["name"]): {device["resourceID"]: device["health"] for device in entry["resources"]}
                     for entry in container.get("allocatedResourcesStatus") or ()
-                    if entry["name"] not in self.by_chance
+                    if _short(entry["name"]) not in self.by_chance
                 }
                 pod["given"] = _plain(await self.kubelet.given(container["containerID"]))
             pods[name] = pod

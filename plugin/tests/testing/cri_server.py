@@ -1,0 +1,105 @@
+"""A container runtime's socket with nothing but memory behind it, which answers as containerd does."""
+
+import json
+
+import grpc
+import grpc.aio
+
+from node_device_plugin.testing.memory_runtime import MemoryRuntime
+from node_device_plugin.wire import cri_v1_pb2 as cri
+from node_device_plugin.wire import cri_v1_pb2_grpc as cri_grpc
+
+
+class CriServer(cri_grpc.RuntimeServiceServicer, cri_grpc.ImageServiceServicer):
+    """version, config, images: what Version, a verbose Status and the list of images say."""
+
+    def __init__(self, socket, version="2.1.9", config=None, images=()):
+        self.runtime = MemoryRuntime()
+        self.version = version
+        self.config = config
+        self.images = list(images)
+        self._socket = socket
+
+    async def __aenter__(self):
+        self._server = grpc.aio.server()
+        cri_grpc.add_RuntimeServiceServicer_to_server(self, self._server)
+        cri_grpc.add_ImageServiceServicer_to_server(self, self._server)
+        self._server.add_insecure_port("unix:" + self._socket)
+        await self._server.start()
+        return self
+
+    async def __aexit__(self, *error):
+        await self._server.stop(None)
+
+    async def Version(self, request, context):
+        return cri.VersionResponse(
+            version="0.1.0", runtime_name="containerd", runtime_version=self.version, runtime_api_version="v1"
+        )
+
+    async def Status(self, request, context):
+        conditions = [
+            cri.RuntimeCondition(type="RuntimeReady", status=True),
+            cri.RuntimeCondition(type="NetworkReady", status=False, reason="NoNetwork", message="no CNI"),
+        ]
+        info = {"golang": "go"}
+        if request.verbose and self.config is not None:
+            info["config"] = self.config if isinstance(self.config, str) else json.dumps(self.config)
+        return cri.StatusResponse(status=cri.RuntimeStatus(conditions=conditions), info=info)
+
+    async def RunPodSandbox(self, request, context):
+        return cri.RunPodSandboxResponse(pod_sandbox_id=await self.runtime.run_pod_sandbox(request.config))
+
+    async def StopPodSandbox(self, request, context):
+        await self.runtime.stop_pod_sandbox(request.pod_sandbox_id)
+        return cri.StopPodSandboxResponse()
+
+    async def RemovePodSandbox(self, request, context):
+        await self.runtime.remove_pod_sandbox(request.pod_sandbox_id)
+        return cri.RemovePodSandboxResponse()
+
+    async def ListPodSandbox(self, request, context):
+        items = await self.runtime.pod_sandboxes(request.filter.label_selector)
+        return cri.ListPodSandboxResponse(items=items)
+
+    async def CreateContainer(self, request, context):
+        if request.pod_sandbox_id not in {sandbox.id for sandbox in await self.runtime.pod_sandboxes()}:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "failed to find sandbox id %r" % request.pod_sandbox_id)
+        identity = await self.runtime.create_container(request.pod_sandbox_id, request.config, request.sandbox_config)
+        return cri.CreateContainerResponse(container_id=identity)
+
+    async def StartContainer(self, request, context):
+        await self.runtime.start_container(request.container_id)
+        return cri.StartContainerResponse()
+
+    async def StopContainer(self, request, context):
+        await self.runtime.stop_container(request.container_id, request.timeout)
+        return cri.StopContainerResponse()
+
+    async def RemoveContainer(self, request, context):
+        await self.runtime.remove_container(request.container_id)
+        return cri.RemoveContainerResponse()
+
+    async def ListContainers(self, request, context):
+        wanted = request.filter
+        return cri.ListContainersResponse(
+            containers=await self.runtime.containers(wanted.label_selector, wanted.pod_sandbox_id)
+        )
+
+    async def ContainerStatus(self, request, context):
+        status = await self.runtime.container_status(request.container_id)
+        pid = 4711 if status.state == cri.CONTAINER_RUNNING else 0
+        info = {"info": json.dumps({"pid": pid})} if request.verbose else {}
+        return cri.ContainerStatusResponse(status=status, info=info)
+
+    async def ExecSync(self, request, context):
+        output = " ".join(request.cmd).encode()
+        return cri.ExecSyncResponse(stdout=output, stderr=b"err", exit_code=3)
+
+    async def ListImages(self, request, context):
+        return cri.ListImagesResponse(images=self.images)
+
+    async def ImageStatus(self, request, context):
+        for image in self.images or [await self.runtime.image(request.image.image)]:
+            if request.image.image in image.repo_tags:
+                return cri.ImageStatusResponse(image=image)
+        return cri.ImageStatusResponse()

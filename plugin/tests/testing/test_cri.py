@@ -1,0 +1,113 @@
+"""The CRI client: what it makes of a runtime's answers, which are as containerd 1.7.24 and 2.1.9 gave them."""
+
+import pytest
+
+from node_device_plugin.cri import CriClient, ExecResult
+from node_device_plugin.cri_errors import CriError
+from node_device_plugin.wire import cri_v1_pb2 as cri
+
+from .cri_server import CriServer
+
+CONTAINERD_1_7 = {
+    "enableCDI": False,
+    "cdiSpecDirs": ["/etc/cdi", "/var/run/cdi"],
+    "sandboxImage": "registry.k8s.io/pause:3.8",
+}
+CONTAINERD_2_1 = {"enableCDI": True, "cdiSpecDirs": ["/etc/cdi"]}
+CONTAINERD_1_6 = {"sandboxImage": "registry.k8s.io/pause:3.6"}
+
+
+@pytest.fixture
+def socket(short_path):
+    return str(short_path / "containerd.sock")
+
+
+async def test_version_over_the_kubelets_form_of_the_endpoint(socket):
+    async with CriServer(socket, version="1.7.24~ds1"), CriClient("unix://" + socket) as client:
+        assert await client.version() == ("containerd", "1.7.24~ds1", "v1")
+
+
+@pytest.mark.parametrize(
+    ("config", "cdi_enabled", "cdi_spec_dirs", "sandbox_image"),
+    [
+        (CONTAINERD_1_7, False, ("/etc/cdi", "/var/run/cdi"), "registry.k8s.io/pause:3.8"),
+        (CONTAINERD_2_1, True, ("/etc/cdi",), None),
+        (CONTAINERD_1_6, None, None, "registry.k8s.io/pause:3.6"),
+        ("no json", None, None, None),
+        ("[]", None, None, None),
+        (None, None, None, None),
+    ],
+)
+async def test_status(socket, config, cdi_enabled, cdi_spec_dirs, sandbox_image):
+    async with CriServer(socket, config=config), CriClient(socket) as client:
+        status = await client.status()
+    assert status[1:] == (cdi_enabled, cdi_spec_dirs, sandbox_image)
+    assert status.conditions[1] == ("NetworkReady", False, "NoNetwork", "no CNI")
+
+
+@pytest.mark.parametrize(
+    ("config", "images", "expected"),
+    [
+        (CONTAINERD_1_7, [("registry.k8s.io/pause:3.8", False)], "registry.k8s.io/pause:3.8"),
+        (CONTAINERD_1_7, [("busybox:1", False)], None),
+        (CONTAINERD_2_1, [("registry.k8s.io/pause:3.10", True), ("busybox:1", False)], "registry.k8s.io/pause:3.10"),
+        (CONTAINERD_2_1, [("agent:1", True), ("registry.k8s.io/pause:3.10", True)], "registry.k8s.io/pause:3.10"),
+        (CONTAINERD_2_1, [("localhost/sandbox:1", True)], "localhost/sandbox:1"),
+        (CONTAINERD_2_1, [("registry.k8s.io/pause:3.10", False)], None),
+        (CONTAINERD_2_1, [], None),
+    ],
+)
+async def test_sandbox_image(socket, config, images, expected):
+    known = [cri.Image(id=tag, repo_tags=[tag], pinned=pinned) for tag, pinned in images]
+    async with CriServer(socket, config=config, images=known), CriClient(socket) as client:
+        assert await client.sandbox_image() == expected
+        assert len(await client.images()) == len(known)
+
+
+async def test_a_pod_from_its_beginning_to_its_end(socket):
+    config = cri.PodSandboxConfig(
+        metadata=cri.PodSandboxMetadata(name="pod", namespace="default", uid="1"), labels={"a": "b"}
+    )
+    container = cri.ContainerConfig(metadata=cri.ContainerMetadata(name="main"), labels={"a": "b"})
+    async with CriServer(socket), CriClient(socket) as client:
+        sandbox = await client.run_pod_sandbox(config)
+        identity = await client.create_container(sandbox, container, config)
+        assert await client.container_pid(identity) is None
+        await client.start_container(identity)
+        assert await client.container_pid(identity) == 4711
+        assert await client.exec_sync(identity, ["echo", "hi"]) == ExecResult(3, b"echo hi", b"err")
+        assert [c.id for c in await client.containers({"a": "b"}, sandbox)] == [identity]
+        assert await client.containers({"a": "c"}) == []
+        assert [s.id for s in await client.pod_sandboxes({"a": "b"})] == [sandbox]
+        await client.stop_container(identity, 1)
+        assert (await client.container_status(identity)).exit_code == 137
+        await client.remove_container(identity)
+        await client.stop_pod_sandbox(sandbox)
+        await client.remove_pod_sandbox(sandbox)
+        assert await client.pod_sandboxes() == []
+
+
+async def test_a_runtime_that_is_not_there(socket):
+    async with CriClient(socket) as client:
+        with pytest.raises(CriError) as error:
+            await client.version()
+    assert str(error.value).startswith("the container runtime at %s could not tell its version: UNAVAILABLE: " % socket)
+    assert str(error.value).endswith("(is it running, is this its socket, and may this user open it?)")
+
+
+async def test_a_socket_that_speaks_no_cri(kubelet):
+    """As containerd's does with disabled_plugins = ["cri"]: gRPC, and nothing of this service."""
+    async with CriClient(kubelet.socket) as client:
+        with pytest.raises(CriError, match=r"UNIMPLEMENTED: .*disabled_plugins"):
+            await client.version()
+
+
+async def test_a_runtimes_own_error_names_what_was_tried(socket):
+    sandbox_config = cri.PodSandboxConfig(metadata=cri.PodSandboxMetadata(name="pod", namespace="default"))
+    config = cri.ContainerConfig(metadata=cri.ContainerMetadata(name="main"))
+    async with CriServer(socket), CriClient(socket) as client:
+        with pytest.raises(CriError) as error:
+            await client.create_container("none", config, sandbox_config)
+    assert error.value.attempted == "create container main of pod default/pod"
+    assert error.value.code.name == "NOT_FOUND"
+    assert error.value.details == "failed to find sandbox id 'none'"
