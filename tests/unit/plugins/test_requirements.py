@@ -1,0 +1,108 @@
+"""One clear sentence for each thing that a node lacks, all at once."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.action.node_facts import _no_python
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.requirements import unmet
+
+ALL = ["python", "systemd", "runtime", "kubelet", "devices"]
+GOOD = {
+    "python": {"version": [3, 9, 2], "executable": "/usr/bin/python3"},
+    "init": "systemd",
+    "runtime": {
+        "socket": "/run/containerd/containerd.sock",
+        "name": "containerd",
+        "executable": "/usr/bin/containerd",
+        "version": "1.7.2",
+        "config": {"path": "/etc/containerd/config.toml", "exists": False, "content": None},
+    },
+    "kubelet": {"pid": 7, "version": "1.29.0"},
+    "missing_devices": [],
+}
+PATHS = {
+    "/dev/a": {"device": "example.com/serial a", "required": True},
+    "/dev/b": {"device": "example.com/serial b", "required": False},
+}
+
+
+def node(**changes):
+    changed = copy.deepcopy(GOOD)
+    for path, value in changes.items():
+        *folders, key = path.split("__")
+        place = changed
+        for folder in folders:
+            place = place[folder]
+        place[key] = value
+    return changed
+
+
+@pytest.mark.parametrize("kubelet", [GOOD["kubelet"], None])
+def test_nothing_stands_in_the_way(kubelet):
+    assert unmet(ALL, node(kubelet=kubelet), PATHS) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "beginning"),
+    [
+        ({"python__version": [3, 8, 10]}, "/usr/bin/python3 is Python 3.8.10, and 3.9 is the oldest"),
+        ({"init": "sh"}, "the first process is sh, not systemd"),
+        (
+            {"runtime": {"socket": "/run/x.sock", "problem": "no such file or directory"}},
+            "no container runtime answers at /run/x.sock (no such file or directory): install",
+        ),
+        ({"runtime__name": "crio", "runtime__executable": "/usr/bin/crio"}, "the container runtime at /run/containerd"),
+        ({"runtime__version": "1.6.20~ds1"}, "containerd 1.6.20~ds1 cannot give devices to containers by CDI"),
+        ({"runtime__version": "1.7.1"}, "containerd 1.7.1 cannot give devices"),
+        ({"runtime__version": None}, "/usr/bin/containerd --version does not tell"),
+        (
+            {"runtime__config": {"path": "/etc/c.toml", "exists": True, "content": 'disabled_plugins = ["cri"]'}},
+            "/etc/c.toml turns CRI off (disabled_plugins has cri)",
+        ),
+        (
+            {"runtime__config": {"path": "/etc/c.toml", "exists": True, "content": "a = 1\n[x\n"}},
+            "/etc/c.toml is not valid TOML (",
+        ),
+        (
+            {"runtime__config": {"path": "/etc/c.toml", "exists": True, "content": None}},
+            "/etc/c.toml cannot be read as text",
+        ),
+        ({"kubelet__version": "1.28.15"}, "kubelet 1.28.15 drops CDI names without a word"),
+        ({"kubelet__version": None}, "the kubelet (process 7) does not tell its version"),
+        ({"missing_devices": ["/dev/a", "/dev/b"]}, "/dev/a is missing, which example.com/serial a is made of"),
+        ({"ledger_problem": "ledger.json is damaged"}, "ledger.json is damaged"),
+    ],
+)
+def test_one_sentence(changes, beginning):
+    sentences = unmet(ALL, node(**changes), PATHS)
+    assert len(sentences) == 1
+    assert sentences[0].startswith(beginning)
+
+
+def test_all_at_once_and_only_what_is_asked_for():
+    bad = node(init="sh", kubelet__version="1.28.0", missing_devices=["/dev/a"])
+    assert len(unmet(ALL, bad, PATHS)) == 3
+    assert len(unmet(["kubelet"], bad, PATHS)) == 1
+
+
+@pytest.mark.parametrize(
+    ("facts", "interpreter", "sentence"),
+    [
+        (
+            {"module_stderr": "/bin/sh: 1: /usr/bin/python3: not found"},
+            "/usr/bin/python3",
+            "there is no Python at /usr",
+        ),
+        ({"msg": "No python interpreters found for host"}, "auto_silent", "there is no Python on the node"),
+        (
+            {"msg": "ansible-core requires a minimum of Python version 3.8. Current version: 3.6.9"},
+            None,
+            "the Python on the node is too old",
+        ),
+        ({"module_stderr": "boom"}, None, "the node could not be looked at: boom"),
+    ],
+)
+def test_a_node_without_a_usable_python(facts, interpreter, sentence):
+    assert _no_python(facts, {"ansible_python_interpreter": interpreter}).startswith(sentence)

@@ -1,0 +1,129 @@
+"""Which CDI specs a node gets: additions first, removals when nobody holds the device."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, specs
+
+FILE = "node-device-plugin_example.com_camera.json"
+PATH = f"/etc/cdi/{FILE}"
+
+
+def resource(*ids, edits=None, **rest):
+    devices = [{"id": name, "nodes": [{"path": f"/dev/{name}"}]} for name in ids]
+    return {"name": "example.com/camera", "devices": devices, "container_edits": edits or {}, **rest}
+
+
+def read(*resources):
+    return declaration.read({"node_devices_resources": list(resources)}, lambda _name: list(resources)).as_data()
+
+
+def file(path, content):
+    folder, _, name = path.rpartition("/")
+    return {"path": path, "folder": folder, "name": name, "content": content}
+
+
+def node(*files, ours=(PATH,), version="1.7.24"):
+    return {
+        "runtime": {"version": version},
+        "cdi_files": list(files),
+        "ledger": {path: {"kind": "file", "owner": "cdi_specs"} for path in ours},
+    }
+
+
+def node_with(*resources):
+    return node(*(file(f"/etc/cdi/{name}", text) for name, text in read(*resources)["cdi_specs"].items()))
+
+
+def made(node_now, *resources):
+    data = read(*resources)
+    return specs.Specs(data["cdi_specs"], data["cdi_kinds"], node_now)
+
+
+def devices(text):
+    return [device["name"] for device in json.loads(text)["devices"]]
+
+
+def test_a_bare_node_gets_what_is_declared():
+    wanted = made(node(), resource("a", "b"))
+    assert wanted.leftovers == []
+    assert wanted.texts([]) == read(resource("a", "b"))["cdi_specs"]
+
+
+def test_what_is_no_longer_declared_stays_at_first():
+    wanted = made(node_with(resource("a", "b", "c")), resource("b"))
+    assert [leftover.name for leftover in wanted.leftovers] == ["example.com/camera=a", "example.com/camera=c"]
+    assert devices(wanted.texts(wanted.leftovers)[FILE]) == ["b", "a", "c"]
+
+
+def test_a_resource_that_is_gone_keeps_its_file_for_what_stays():
+    wanted = made(node_with(resource("a", "b")))
+    assert devices(wanted.texts(wanted.leftovers[:1])[FILE]) == ["a"]
+    assert wanted.texts([]) == {}
+
+
+def test_what_a_pod_holds_stays_and_the_rest_goes():
+    wanted = made(node_with(resource("a", "b", "c", replicas=2)), resource("c", replicas=2))
+    holders = {
+        "held": [{"resource": "example.com/camera", "device": "a::1", "namespace": "default", "pod": "viewer"}],
+        "allocatable": {"example.com/camera": ["b::0", "b::1"]},
+    }
+    staying, going = wanted.split(holders, advertised_counts=True)
+    assert [(held.leftover.device, held.reason) for held in staying] == [
+        ("a", "held by default/viewer"),
+        ("b", "still offered by the kubelet as example.com/camera"),
+    ]
+    assert going == []
+    staying, going = wanted.split(holders, advertised_counts=False)
+    assert [held.leftover.device for held in staying] == ["a"]
+    assert [leftover.device for leftover in going] == ["b"]
+
+
+def test_a_pod_that_holds_the_same_id_of_another_declared_resource_counts_not():
+    other = {"name": "example.com/other", "devices": [{"id": "a", "nodes": [{"path": "/dev/a"}]}]}
+    wanted = made(node_with(resource("a")), other)
+    holder = {"device": "a", "namespace": "default", "pod": "p"}
+    assert wanted.split({"held": [{**holder, "resource": "example.com/other"}]}, True)[0] == []
+    # A resource that nobody declares any more may be the leftover's.
+    assert len(wanted.split({"held": [{**holder, "resource": "example.com/former-name"}]}, True)[0]) == 1
+
+
+def test_a_held_device_keeps_what_its_kind_gave_it():
+    before = resource("a", "b", edits={"env": ["OLD=1"]})
+    wanted = made(node_with(before), resource("b", edits={"env": ["NEW=1"]}))
+    spec = json.loads(wanted.texts(wanted.leftovers)[FILE])
+    assert spec["containerEdits"] == {"env": ["NEW=1"]}
+    assert spec["devices"][1]["name"] == "a"
+    assert spec["devices"][1]["containerEdits"]["env"] == ["OLD=1"]
+    assert spec["devices"][1]["containerEdits"]["deviceNodes"][0]["path"] == "/dev/a"
+
+
+def test_specs_of_others_are_no_leftovers():
+    foreign = file("/etc/cdi/vendor.json", json.dumps({"kind": "vendor.com/gpu", "devices": [{"name": "0"}]}))
+    assert made(node(foreign)).leftovers == []
+
+
+@pytest.mark.parametrize("folder", ["/etc/cdi", "/var/run/cdi"])
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_a_device_that_another_file_has_is_refused(folder, form):
+    content = (
+        "kind: example.com/camera\ndevices: [{name: a}]\n"
+        if form == "yaml"
+        else ('{"kind": "example.com/camera", "devices": [{"name": "a"}]}')
+    )
+    wanted = made(node(file(f"{folder}/other.{form}", content)), resource("a"))
+    with pytest.raises(specs.SpecsError, match=rf"example.com/camera=a is in {folder}/other.{form} too"):
+        wanted.check([])
+
+
+def test_a_foreign_file_that_is_no_spec_is_no_conflict():
+    made(node(file("/etc/cdi/x.yaml", "{"), file("/etc/cdi/y.json", None)), resource("a")).check([])
+
+
+def test_what_the_runtime_would_refuse_is_refused():
+    wanted = made(node(version="1.7.12"), resource("a", edits={"additional_gids": [5]}))
+    with pytest.raises(specs.SpecsError, match=r"additional gids .* needs CDI 0.7.0, and containerd 1.7.12 accepts"):
+        wanted.check([])
+    made(node(version="1.7.24"), resource("a", edits={"additional_gids": [5]})).check([])
