@@ -8,14 +8,10 @@ from __future__ import annotations
 import random
 from typing import Callable, Dict, Iterable, List, Mapping, Optional, Set
 
-import grpc
-import grpc.aio
-
 from ..wire import device_plugin_v1beta1_pb2 as api
-from ..wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 from . import klog
 from .device_state import DeviceState, Held
-from .plugin_clients import Client, in_go
+from .plugin_clients import CallError, Client
 
 #: Seconds that PreStartContainer may take; Allocate and GetPreferredAllocation have no limit at all.
 PRE_START_TIMEOUT = 30.0
@@ -39,11 +35,11 @@ class Endpoint:
         self.stopped_at = stopped_at
         self.has_sent = False
 
-    def stub(self) -> api_grpc.DevicePluginAsyncStub:
-        """What to call; raises AllocationError after the plugin has gone."""
+    def connected(self) -> Client:
+        """Whom to call; raises CallError after the plugin has gone."""
         if self.client is None or self.stopped_at is not None:
-            raise AllocationError("endpoint has been stopped")
-        return self.client.stub
+            raise CallError("endpoint has been stopped")
+        return self.client
 
 
 class Allocator:
@@ -113,12 +109,12 @@ class Allocator:
                         "no devices found allocated in local cache for pod %s, container %s, resource %s"
                         % (pod_uid, container, resource)
                     )
+                request = api.PreStartContainerRequest(devices_ids=self._in_chance_order(ids))
                 try:
-                    await endpoint.stub().PreStartContainer(
-                        api.PreStartContainerRequest(devices_ids=self._in_chance_order(ids)), timeout=PRE_START_TIMEOUT
-                    )
-                except grpc.aio.AioRpcError as error:
-                    message = "device plugin PreStartContainer rpc failed with err: %s" % in_go(error)
+                    plugin = endpoint.connected()
+                    await plugin.call(plugin.stub.PreStartContainer, request, PRE_START_TIMEOUT)
+                except CallError as error:
+                    message = "device plugin PreStartContainer rpc failed with err: %s" % error
                     raise AllocationError(message) from error
             if ids is None:
                 klog.info(2, "Needs to re-allocate device plugin resources for pod", containerName=container)
@@ -171,10 +167,10 @@ class Allocator:
         request = api.PreferredAllocationRequest()
         request.container_requests.add(available_deviceIDs=self._in_chance_order(available), allocation_size=size)
         try:
-            response = await endpoint.stub().GetPreferredAllocation(request)
-        except (grpc.aio.AioRpcError, AllocationError) as error:
-            words = in_go(error) if isinstance(error, grpc.aio.AioRpcError) else str(error)
-            raise AllocationError("device plugin GetPreferredAllocation rpc failed with err: %s" % words) from error
+            plugin = endpoint.connected()
+            response = await plugin.call(plugin.stub.GetPreferredAllocation, request)
+        except CallError as error:
+            raise AllocationError("device plugin GetPreferredAllocation rpc failed with err: %s" % error) from error
         return set(response.container_responses[0].deviceIDs) if response.container_responses else set()
 
     async def _ask_plugin(
@@ -190,10 +186,11 @@ class Allocator:
         request = api.AllocateRequest()
         request.container_requests.add(devices_ids=ids)
         try:
+            plugin = endpoint.connected()
             # No deadline: a plugin that hangs here stalls the admission of every pod of the node.
-            response = await endpoint.stub().Allocate(request)
-        except grpc.aio.AioRpcError as error:
-            raise AllocationError(in_go(error)) from error
+            response = await plugin.call(plugin.stub.Allocate, request)
+        except CallError as error:
+            raise AllocationError(str(error)) from error
         if not response.container_responses:
             raise AllocationError("no containers return in allocation response %s" % response)
         return response.container_responses[0]

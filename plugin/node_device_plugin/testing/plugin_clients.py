@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Awaitable, Callable, Dict, NoReturn, Optional, Set
+from typing import Awaitable, Callable, Dict, NoReturn, Optional, Set, TypeVar
 
 import grpc
 import grpc.aio
@@ -26,6 +26,16 @@ RECEIVE_LIMIT = 4 << 20
 _VERSION = "v1beta1"
 
 
+_CLOSING = "rpc error: code = Canceled desc = grpc: the client connection is closing"
+
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+
+
+class CallError(Exception):
+    """A call to a plugin failed; the text is what a kubelet's log says of it."""
+
+
 class Client:
     """The connection to one plugin."""
 
@@ -37,15 +47,34 @@ class Client:
         self._is_closed = False
 
     async def connect(self, timeout: float) -> api.DevicePluginOptions:
-        """Dial for up to ``timeout`` seconds, and ask for options. Raises RuntimeError in the kubelet's words."""
+        """Dial for up to ``timeout`` seconds, and ask for options. Raises CallError."""
         try:
             await asyncio.wait_for(self._channel.channel_ready(), timeout)
         except asyncio.TimeoutError:
-            raise RuntimeError("failed to dial device plugin: context deadline exceeded") from None
+            raise CallError("failed to dial device plugin: context deadline exceeded") from None
         try:
-            return await self.stub.GetDevicePluginOptions(api.Empty())
+            return await self.call(self.stub.GetDevicePluginOptions, api.Empty())
+        except CallError as error:
+            raise CallError("failed to get device plugin options: %s" % error) from error
+
+    async def call(
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[_Request, _Response],
+        request: _Request,
+        timeout: Optional[float] = None,
+    ) -> _Response:
+        """Call one of ``stub``'s methods, for up to ``timeout`` seconds. Raises CallError."""
+        if self._is_closed:
+            raise CallError(_CLOSING)
+        try:
+            return await method(request, timeout=timeout)
         except grpc.aio.AioRpcError as error:
-            raise RuntimeError("failed to get device plugin options: %s" % in_go(error)) from error
+            raise CallError(_in_go(error)) from error
+        except asyncio.CancelledError:
+            # Either this connection was closed, or whoever waits here has been cancelled.
+            if not self._is_closed:
+                raise
+            raise CallError(_CLOSING) from None
 
     async def watch(self, on_devices: Callable[[str, api.ListAndWatchResponse], None]) -> str:
         """Tell of each list of devices until the stream ends; gives the reason in the kubelet's words."""
@@ -57,11 +86,11 @@ class Client:
                 )
                 on_devices(self.resource, response)
         except grpc.aio.AioRpcError as error:
-            return in_go(error)
+            return _in_go(error)
         except asyncio.CancelledError:
             if not self._is_closed:
                 raise
-            return "rpc error: code = Canceled desc = grpc: the client connection is closing"
+            return _CLOSING
         return "EOF"
 
     async def close(self) -> None:
@@ -125,7 +154,7 @@ class PluginClients(api_grpc.RegistrationServicer):
         self._clients[resource] = client
         try:
             options = await client.connect(self._dial_timeout)
-        except (RuntimeError, asyncio.CancelledError) as error:
+        except (CallError, asyncio.CancelledError) as error:
             self._clients.pop(resource, None)
             await self._close(client)
             if isinstance(error, asyncio.CancelledError):
@@ -148,8 +177,8 @@ class PluginClients(api_grpc.RegistrationServicer):
         # kubernetes#127803: this may be the client of the same resource's next plugin, which is then the one that goes.
         named = self._clients.pop(client.resource, None)
         if named is not None:
-            await self._close(named)
             self._on_disconnected(named.resource)
+            await self._close(named)
             klog.info(2, "Device plugin disconnected", resource=named.resource)
 
     async def _close(self, client: Client) -> None:
@@ -157,7 +186,7 @@ class PluginClients(api_grpc.RegistrationServicer):
         await client.close()
 
 
-def in_go(error: grpc.aio.AioRpcError) -> str:
+def _in_go(error: grpc.aio.AioRpcError) -> str:
     """A gRPC error as the kubelet's log shows it."""
     name = error.code().name.title().replace("_", "")
     return "rpc error: code = %s desc = %s" % (name, error.details())

@@ -93,9 +93,14 @@ class PodManager:
         if known.task is not None:
             known.task.cancel()
             await asyncio.gather(known.task, return_exceptions=True)
-        if known.worker is not None:
-            await known.worker.terminate()
-        self._known.pop(pod_uid, None)
+        try:
+            if known.worker is not None:
+                await known.worker.terminate()
+        except CriError as error:
+            # Nobody knows its sandbox any more: it goes with the strangers.
+            klog.error("Failed killing pod", error, pod=known.pod.full_name)
+        finally:
+            self._known.pop(pod_uid, None)
 
     async def remove_strangers(self) -> None:
         """Stop and remove every sandbox that belongs to no pod which may run, whoever made it."""

@@ -20,7 +20,8 @@ import sys
 import time
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from .kubelet_under_test import KubeletUnderTest, OnNode
+from .kubelet_under_test import KubeletUnderTest
+from .on_node import OnNode
 from .scenarios import CDI_DEVICES, CDI_KIND, SCENARIOS
 from .story import Story
 

@@ -137,15 +137,16 @@ async def test_ids_come_in_no_order(folder, plugins):
         ids = ["a%d" % number for number in range(9)]
         asked = []
         plugin = await plugins(ids)
+
+        async def remember(request, context):
+            asked.extend(request.container_requests[0].devices_ids)
+            return api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()])
+
+        plugin.Allocate = remember
+        await plugin.stop()
+        await plugin.start()
         await plugin.register()
         await kubelet.registered(RESOURCE)
-        ask = kubelet.manager.endpoints[RESOURCE].client.stub.Allocate
-
-        async def remember(request):
-            asked.extend(request.container_requests[0].devices_ids)
-            return await ask(request)
-
-        kubelet.manager.endpoints[RESOURCE].client.stub.Allocate = remember
         await kubelet.allocate_pod("pod", {"main": {RESOURCE: 9}})
         assert sorted(asked) == ids
         assert asked != ids
@@ -231,3 +232,29 @@ async def test_the_grace_period_is_five_minutes(folder, plugins):
         # Said once; after that the resource is unknown, and so it is in the checkpoint.
         assert kubelet.capacity().removed == []
         assert kubelet.checkpoint().registered == {}
+
+
+async def test_a_plugin_that_goes_during_allocate_rejects_the_pod(kubelet, plugins):
+    old, new = await plugins(["a0"], "old"), await plugins(["a0"], "new")
+    asked = asyncio.Event()
+
+    async def hang(request, context):
+        asked.set()
+        await asyncio.sleep(60)
+
+    new.Allocate = hang
+    await new.stop()
+    await new.start()
+    await old.register()
+    await kubelet.registered(RESOURCE)
+    await new.register()
+    await kubelet.registered(RESOURCE)
+    pod = asyncio.ensure_future(kubelet.allocate_pod("pod", {"main": {RESOURCE: 1}}))
+    await asked.wait()
+    # The other plugin's end closes the connection on which the answer is awaited.
+    await old.stop()
+    with pytest.raises(PodRejected, match="the client connection is closing"):
+        await pod
+    await kubelet.disconnected(RESOURCE)
+    with pytest.raises(PodRejected, match="no healthy devices"):
+        await kubelet.allocate_pod("late", {"main": {RESOURCE: 1}})

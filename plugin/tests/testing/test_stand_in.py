@@ -3,8 +3,10 @@
 import asyncio
 import os
 
+import grpc
 import pytest
 
+from node_device_plugin.cri_errors import CriError
 from node_device_plugin.pod_resources import Holder, PodResourcesClient, PodResourcesError
 from node_device_plugin.testing import PodRejected, StandInKubelet
 from node_device_plugin.wire import cri_v1_pb2 as cri
@@ -159,3 +161,34 @@ async def test_150_lives_leave_nothing_behind(folder, plugins):
     assert len(os.listdir("/proc/self/fd")) < 100
     assert len(asyncio.all_tasks()) < 20
     await kubelet.stop()
+
+
+async def test_a_runtime_that_fails_while_a_pod_ends_leaves_no_pod_behind(kubelet, monkeypatch, caplog):
+    pod = await kubelet.allocate_pod("pod", {"main": {}})
+
+    async def fail(sandbox):
+        raise CriError("/run/x.sock", "stop sandbox", grpc.StatusCode.UNAVAILABLE, "gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kubelet.runtime, "stop_pod_sandbox", fail)
+        await kubelet.remove_pod(pod.uid)
+        await kubelet.pods.remove_strangers()
+    assert "Failed killing pod" in caplog.text
+    assert kubelet.pods.active() == []
+    assert len(await kubelet.runtime.pod_sandboxes()) == 1
+    await kubelet.pods.remove_strangers()
+    assert await kubelet.runtime.pod_sandboxes() == []
+
+
+async def test_a_runtime_that_fails_while_a_pod_begins_is_asked_again(kubelet, monkeypatch):
+    run = kubelet.runtime.run_pod_sandbox
+    failures = [1, 2]
+
+    async def fail_twice(config):
+        if failures:
+            failures.pop()
+            raise CriError("/run/x.sock", "start a sandbox", grpc.StatusCode.UNKNOWN, "no luck")
+        return await run(config)
+
+    monkeypatch.setattr(kubelet.runtime, "run_pod_sandbox", fail_twice)
+    assert (await kubelet.allocate_pod("pod", {"main": {}})).containers["main"]

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from node_device_plugin.testing import transcripts
-from node_device_plugin.testing.kubelet_under_test import InProcess
+from node_device_plugin.testing.in_process import InProcess
 from node_device_plugin.testing.scenarios import SCENARIOS
 
 TRANSCRIPTS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "transcripts")
