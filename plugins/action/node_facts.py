@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import re
+
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, requirements
+
+# What shells say of a program that is not there.
+_MISSING = re.compile("not found|no such file")
 
 
 class ActionModule(ActionBase):
@@ -15,7 +20,8 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         task_vars = task_vars or {}
         arguments = {key: value for key, value in self._task.args.items() if value is not None}
-        requires = list(arguments.pop("requires", []))
+        requires = arguments.pop("requires", [])
+        requires = requires.split(",") if isinstance(requires, str) else list(requires)
         known = arguments.pop("known", None)
         device_paths = declaration.plain(arguments.get("device_paths") or {})
         if known:
@@ -50,14 +56,15 @@ class ActionModule(ActionBase):
 def _no_python(facts, task_vars):
     """A sentence for a module that did not come back with facts."""
     said = str(facts.get("module_stderr") or facts.get("module_stdout") or facts.get("msg") or "").strip()
-    text = f"{said} {facts.get('msg', '')}".lower()
+    text = f"{said}\n{facts.get('msg', '')}".lower()
     interpreter = str(task_vars.get("ansible_python_interpreter") or "auto")
     where = "on the node" if interpreter.startswith("auto") else f"at {interpreter}"
-    if "not found" in text or "no such file" in text or "interpreter" in text:
+    missing = any("python" in line and _MISSING.search(line) for line in text.splitlines())
+    if missing or "no python interpreters found" in text:
         return (
             f"there is no Python {where}: install Python 3.9 or later (Debian: apt-get install python3), or "
             f"name the interpreter in ansible_python_interpreter"
         )
     if "syntaxerror" in text or "requires a minimum of python" in text or "future feature annotations" in text:
-        return f"the Python {where} is too old: 3.9 is the oldest that the plugin runs on ({said[-200:]})"
+        return f"the Python {where} is too old: 3.9 is the oldest that the plugin runs on"
     return f"the node could not be looked at: {said[-400:] or 'no answer'}"

@@ -51,6 +51,10 @@ python:
   description: Version as three numbers, and executable.
   type: dict
   returned: always
+uid:
+  description: The user that tasks run as.
+  type: int
+  returned: always
 machine:
   description: As C(uname -m) says.
   type: str
@@ -313,6 +317,7 @@ def main():
     module.exit_json(
         changed=False,
         python={"version": list(sys.version_info[:3]), "executable": sys.executable},
+        uid=os.geteuid(),
         machine=platform.machine(),
         libc=libc(),
         init=first_line("/proc/1/comm"),

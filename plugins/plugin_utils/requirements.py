@@ -34,6 +34,14 @@ def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[st
         "kubelet": lambda: _kubelet(node["kubelet"]),
         "devices": lambda: _devices(node["missing_devices"], device_paths),
     }
+    unknown = set(requires) - set(checks)
+    if unknown:
+        return [f"requires: {', '.join(sorted(unknown))} is none of {', '.join(checks)}"]
+    if node["uid"] != 0:
+        # Without root's rights the rest would be guesswork.
+        return [
+            f"tasks run as user {node['uid']}, not as root: set ansible_become: true (and how, if it needs a password)"
+        ]
     sentences = [sentence for name in requires for sentence in checks[name]()]
     if node.get("ledger_problem"):
         sentences.append(node["ledger_problem"])

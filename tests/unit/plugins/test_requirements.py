@@ -11,6 +11,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.requirement
 ALL = ["python", "systemd", "runtime", "kubelet", "devices"]
 GOOD = {
     "python": {"version": [3, 9, 2], "executable": "/usr/bin/python3"},
+    "uid": 0,
     "init": "systemd",
     "runtime": {
         "socket": "/run/containerd/containerd.sock",
@@ -48,6 +49,7 @@ def test_nothing_stands_in_the_way(kubelet):
     ("changes", "beginning"),
     [
         ({"python__version": [3, 8, 10]}, "/usr/bin/python3 is Python 3.8.10, and 3.9 is the oldest"),
+        ({"uid": 1000, "init": "sh"}, "tasks run as user 1000, not as root: set ansible_become: true"),
         ({"init": "sh"}, "the first process is sh, not systemd"),
         (
             {"runtime": {"socket": "/run/x.sock", "problem": "no such file or directory"}},
