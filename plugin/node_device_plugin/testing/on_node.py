@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import glob
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import socket
 import tempfile
 import urllib.error
 import urllib.request
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Set
 
 from ..cri import CriClient
 from .kubelet_under_test import Given
@@ -59,6 +60,7 @@ class OnNode:
         self._static_pods = os.path.join(self._root, "manifests")
         self.pod_resources_socket = os.path.join(self._root, "pod-resources", "kubelet.sock")
         self._configuration = os.path.join(self._root, "config.yaml")
+        self._pods: Set[str] = set()
         self._process: Optional[asyncio.subprocess.Process] = None
 
     async def fresh(self) -> None:
@@ -98,14 +100,18 @@ class OnNode:
         await self.stop()
         async with CriClient(self._runtime) as runtime:
             for sandbox in await runtime.pod_sandboxes():
-                if sandbox.metadata.name.endswith("-" + self.node_name):
+                if sandbox.metadata.name in {self._name(pod) for pod in self._pods}:
                     await runtime.stop_pod_sandbox(sandbox.id)
                     await runtime.remove_pod_sandbox(sandbox.id)
+        for pod in self._pods:
+            for logs in glob.glob("/var/log/pods/*_%s_*" % self._name(pod)):
+                shutil.rmtree(logs)
         shutil.rmtree(self._root, ignore_errors=True)
         shutil.rmtree(self.directory, ignore_errors=True)
 
     async def place(self, manifest: Dict[str, Any]) -> None:
         path = self._manifest(manifest["metadata"]["name"])
+        self._pods.add(manifest["metadata"]["name"])
         _write(os.path.join(self._root, "manifest"), json.dumps(manifest))
         os.rename(os.path.join(self._root, "manifest"), path)
 
@@ -138,6 +144,9 @@ class OnNode:
     async def end_container(self, container_id: str) -> None:
         async with CriClient(self._runtime) as runtime:
             await runtime.stop_container(container_id.rpartition("/")[2], 1)
+
+    def _name(self, pod: str) -> str:
+        return "%s-%s" % (pod, self.node_name)
 
     def _manifest(self, name: str) -> str:
         return os.path.join(self._static_pods, name + ".json")

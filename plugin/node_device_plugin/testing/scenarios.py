@@ -6,8 +6,9 @@ import asyncio
 from typing import Awaitable, Callable, Dict, List
 
 from ..wire import device_plugin_v1beta1_pb2 as api
+from .observation import DOMAIN, Seen
 from .recorder import healthy, register
-from .story import DOMAIN, Seen, Story
+from .story import Story
 
 Scenario = Callable[[Story], Awaitable[None]]
 
@@ -124,7 +125,7 @@ async def more_than_there_are(story: Story) -> None:
 
 
 async def ids_by_chance(story: Story) -> None:
-    story.by_chance = {"a"}
+    story.seen.by_chance = {"a"}
     a = await story.plugin("a", "a", healthy(["a%d" % number for number in range(8)]))
     await story.step("a plugin registers", a.register(), _has("a", 8))
     await story.step("a pod asks for three of eight", story.place("some", {"a": 3}), _pod_is("some", "Running"))

@@ -32,8 +32,8 @@ _CDI_SPEC = "/etc/cdi/node-device-plugin-transcripts.json"
 
 async def run(name: str, kubelet: KubeletUnderTest, image: str) -> List[Dict[str, Any]]:
     """Run one scenario on a kubelet of its own; gives its steps."""
-    await kubelet.fresh()
     story = Story(kubelet, image)
+    await kubelet.fresh()
     try:
         await SCENARIOS[name](story)
     finally:
