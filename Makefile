@@ -48,6 +48,37 @@ lab-clean: lab-down
 	  | xargs --no-run-if-empty $(ENGINE) image rm
 	rm -rf .lab
 
+## check: lint and unit tests, under a minute once set up
+.PHONY: check
+check: dev
+	ruff check
+	ruff format --check
+	mypy
+	yamllint --strict .
+	proto/generate --check
+	roles/generate_argument_specs --check
+	pytest plugin/tests tests/unit
+	ansible-lint --offline -q
+
+## test: everything: check, the oldest Python, the collection as others install it, and molecule
+.PHONY: test
+test: check oldest-python collection molecule
+
+# The plugin's unit tests as on the oldest node: Debian bullseye, Python 3.9.
+.PHONY: oldest-python
+oldest-python: system dev
+	@tests/oldest_python
+
+.PHONY: collection
+collection: dev
+	pytest tests/collection
+
+# One scenario after the other: each has its own nodes, and their kubelets and containerds share the machine.
+.PHONY: molecule
+molecule: system dev lab-images
+	molecule --version
+	molecule test --all --no-command-borders
+
 ## lock: renew the locked requirements
 .PHONY: lock
 lock:

@@ -13,7 +13,7 @@ import pytest
 
 from node_device_plugin.testing import StandInKubelet
 
-PACKAGE = Path(__file__).parents[1]
+PATH = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
 CONFIG = """
 kubelet_device_plugin_dir: %s
 resources:
@@ -50,7 +50,7 @@ async def running(short_path: Path) -> AsyncIterator[Tuple["asyncio.subprocess.P
     journal = Journal(short_path / "notify")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "node_device_plugin", "run", "--config", str(config)),
-        env={**os.environ, "PYTHONPATH": str(PACKAGE), "NOTIFY_SOCKET": str(journal.path)},
+        env={**os.environ, "PYTHONPATH": PATH, "NOTIFY_SOCKET": str(journal.path)},
         stderr=asyncio.subprocess.PIPE,
     )
     try:
@@ -104,7 +104,7 @@ async def test_a_bad_configuration_is_said_and_not_run(short_path: Path) -> None
     (short_path / "config.yaml").write_text("resources: [{name: x}]")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "node_device_plugin", "run", "--config", str(short_path / "config.yaml")),
-        env={**os.environ, "PYTHONPATH": str(PACKAGE)},
+        env={**os.environ, "PYTHONPATH": PATH},
         stderr=asyncio.subprocess.PIPE,
     )
     _, errors = await asyncio.wait_for(process.communicate(), 20)

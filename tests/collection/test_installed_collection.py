@@ -1,0 +1,138 @@
+"""The collection as others get it: built, installed beside a bare ansible-core, used by its full names."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+CHECKOUT = Path(__file__).parents[2]
+RESOURCES = """
+node_devices_resources:
+  - name: github.com.ihcsim/crand
+    container_edits: {env: [CDI_PROVIDER=github.com.ihcsim/crand]}
+    devices:
+      - {id: crand0, nodes: [{path: /dev/crand0, host_path: /dev/random, mode: "0660"}]}
+node_devices_resources_more:
+  - {name: example.com/none}
+"""
+PLAYBOOK = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - nodedevices.kubernetes.declaration:
+      register: declared
+    - ansible.builtin.copy:
+        dest: "{{ out }}"
+        content: "{{ declared | ansible.builtin.to_json }}"
+        mode: "0644"
+      delegate_to: localhost
+"""
+
+
+class Controller:
+    """A folder with a bare ansible-core and the collection in it, and nothing of the checkout."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "PYTHON"))},
+            "ANSIBLE_COLLECTIONS_PATH": str(folder / "collections"),
+            "ANSIBLE_NOCOLOR": "1",
+        }
+
+    def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self.folder / "venv" / "bin" / program), *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def controller(tmp_path_factory: pytest.TempPathFactory) -> Controller:
+    folder = tmp_path_factory.mktemp("controller")
+    version = re.search(r"^ansible-core==(\S+)", (CHECKOUT / "requirements/controller.txt").read_text(), re.M)
+    assert version
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    made = Controller(folder)
+    done = made.run("pip", "install", "--quiet", f"ansible-core=={version.group(1)}")
+    assert done.returncode == 0, done.stderr
+    built = made.run("ansible-galaxy", "collection", "build", str(CHECKOUT), "--output-path", str(folder))
+    assert built.returncode == 0, built.stderr
+    (archive,) = folder.glob("nodedevices-kubernetes-*.tar.gz")
+    installed = made.run("ansible-galaxy", "collection", "install", "--offline", str(archive), "-p", "collections")
+    assert installed.returncode == 0, installed.stderr
+    (folder / "inventory.yml").write_text(
+        yaml.safe_dump(
+            {"all": {"hosts": {"node1": {"ansible_connection": "local"}}, "vars": yaml.safe_load(RESOURCES)}}
+        )
+    )
+    return made
+
+
+def test_what_is_installed_is_what_the_roles_need_and_no_more(controller: Controller) -> None:
+    installed = controller.folder / "collections/ansible_collections/nodedevices/kubernetes"
+    assert {"pyproject.toml", "plugin", "plugins", "roles", "playbooks", "requirements"} <= set(os.listdir(installed))
+    assert not {"molecule", ".lab", ".venv", ".ansible", "tests"} & set(os.listdir(installed))
+    assert not list(installed.glob("plugin/tests"))
+
+
+def test_it_renders_byte_for_byte_what_the_plugin_renders(controller: Controller) -> None:
+    (controller.folder / "declare.yml").write_text(PLAYBOOK)
+    out = controller.folder / "declared.json"
+    done = controller.run("ansible-playbook", "-i", "inventory.yml", "declare.yml", "-e", f"out={out}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    declared = json.loads(out.read_text())
+    config = controller.folder / "config.yaml"
+    config.write_text(yaml.safe_dump(declared["configuration"]))
+    rendered = subprocess.run(
+        [sys.executable, "-m", "node_device_plugin", "cdi", "render", "--config", config],
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT / "plugin")},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert list(declared["cdi_specs"]) == ["node-device-plugin_github.com.ihcsim_crand.json"]
+    assert rendered == "".join(f"# {name}\n{text}" for name, text in declared["cdi_specs"].items())
+
+
+def test_the_playbooks_run_by_name(controller: Controller) -> None:
+    for playbook in ("site", "verify", "uninstall"):
+        done = controller.run(
+            "ansible-playbook", "-i", "inventory.yml", "--syntax-check", f"nodedevices.kubernetes.{playbook}"
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_wrong_declaration_stops_before_any_node(controller: Controller) -> None:
+    wrong = {"node_devices_resources_wrong": [{"name": "nonsense"}, {"name": "a/b", "devcies": []}]}
+    done = controller.run(
+        "ansible-playbook", "-i", "inventory.yml", "nodedevices.kubernetes.site", "-e", json.dumps(wrong)
+    )
+    assert done.returncode != 0
+    for words in (
+        "node1: node_devices_resources_wrong[0] (nonsense).name",
+        "node_devices_resources_wrong[1] (a/b).devcies",
+    ):
+        assert words in done.stdout + done.stderr
+    assert "Look at the node" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "role", ["node_tools", "cdi_runtime", "cdi_specs", "device_plugin", "verification", "lab_node"]
+)
+def test_every_role_is_documented(controller: Controller, role: str) -> None:
+    done = controller.run("ansible-doc", "-t", "role", f"nodedevices.kubernetes.{role}")
+    assert done.returncode == 0, done.stderr
+    assert f"{role}_state" in done.stdout
