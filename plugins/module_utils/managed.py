@@ -30,12 +30,16 @@ class Report:
         return bool(self.written or self.removed)
 
     def add_diff(self, path, before, after):
+        texts = [_shown(before), _shown(after)]
+        if texts[0] == texts[1] and before != after:
+            # Only the mode differs, and Ansible shows headers only beside a difference.
+            texts = ["mode %04o\n" % state["mode"] for state in (before, after)]
         self.diffs.append(
             {
                 "before_header": _header(path, before),
                 "after_header": _header(path, after),
-                "before": _shown(before),
-                "after": _shown(after),
+                "before": texts[0],
+                "after": texts[1],
             }
         )
 

@@ -157,6 +157,14 @@ def test_a_change_by_someone_else_is_mended_while_wanted(node):
     assert node.snapshot() == {}
 
 
+def test_a_mode_that_somebody_changed_is_shown_and_mended(node):
+    node.converge(node.file("a", "ours"))
+    (node.root / "a").chmod(0o600)
+    (diff,) = node.converge(node.file("a", "ours")).diffs
+    assert (diff["before"], diff["after"]) == ("mode 0600\n", "mode 0644\n")
+    assert oct((node.root / "a").stat().st_mode) == "0o100644"
+
+
 def test_a_change_by_someone_else_stays_when_ours_goes(node):
     node.converge(node.file("d/a", "ours"), node.file("d/b", "ours"))
     (node.root / "d" / "a").write_text("theirs")
