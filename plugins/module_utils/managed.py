@@ -31,9 +31,9 @@ class Report:
 
     def add_diff(self, path, before, after):
         texts = [_shown(before), _shown(after)]
-        if texts[0] == texts[1] and before != after:
-            # Only the mode differs, and Ansible shows headers only beside a difference.
-            texts = ["mode %04o\n" % state["mode"] for state in (before, after)]
+        if texts[0] == texts[1]:
+            # Only the mode differs, or the file is empty; and Ansible shows headers only beside a difference.
+            texts = ["mode %04o\n" % state["mode"] if state else "" for state in (before, after)]
         self.diffs.append(
             {
                 "before_header": _header(path, before),
