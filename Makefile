@@ -49,16 +49,19 @@ lab-clean: lab-down
 	rm -rf .lab
 
 ## check: lint and unit tests, under a minute once set up
-.PHONY: check
+.PHONY: check lint unit
 check: dev
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint unit
+lint:
 	ruff check
 	ruff format --check
 	mypy
 	yamllint --strict .
 	proto/generate --check
 	roles/generate_argument_specs --check
-	pytest plugin/tests tests/unit
 	ansible-lint --offline -q
+unit:
+	pytest plugin/tests tests/unit
 
 ## test: everything: check, the oldest Python, the collection as others install it, and molecule
 .PHONY: test
