@@ -235,9 +235,8 @@ def kubelet_of(pid, arguments):
     executable = os.path.realpath("/proc/%d/exe" % pid)
     command = [arguments[0] if os.path.isabs(arguments[0]) else executable]
     if os.path.basename(executable).startswith("python"):
-        # A script: its interpreter may have options before the script itself.
-        script = next((word for word in arguments[1:] if not word.startswith("-")), None)
-        command = [executable, script] if script else command
+        # A script: its interpreter, by the name that has its environment, may have options before the script itself.
+        command += [word for word in arguments[1:] if not word.startswith("-")][:1]
     version = re.search(r"v(\d+\.\d+\.\d+\S*)", output_of([*command, "--version"]) or "")
     config_path = option(arguments, "--config")
     config = text_of(config_path) if config_path else None
