@@ -1,7 +1,6 @@
 """The one place that makes gRPC channels: to the kubelet's, the container runtime's and the plugin's unix sockets.
 
-A program's first module imports this one before grpc: the core reads GRPC_VERBOSITY once, when it is loaded, and may
-litter stderr otherwise.
+A program's first module imports this one before grpc, whose core reads its settings once, when it is loaded.
 """
 
 from __future__ import annotations
@@ -9,6 +8,9 @@ from __future__ import annotations
 import os
 
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+# Its fork handlers spoil the pollers of a process that starts a program where Python forks for that (before 3.10; seen:
+# "epoll_wait error: Bad file descriptor" and calls that never end). Nobody here speaks gRPC in a fork.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 import grpc.aio

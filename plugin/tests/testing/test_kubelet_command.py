@@ -107,7 +107,11 @@ async def test_a_whole_life(short_path):
             env={**os.environ, "NOTIFY_SOCKET": str(short_path / "notify"), "PYTHONPATH": os.pathsep.join(sys.path)},
             stderr=asyncio.subprocess.PIPE,
         )
-        ready = await asyncio.get_running_loop().run_in_executor(None, notified.recv, 100)
+        try:
+            ready = await asyncio.get_running_loop().run_in_executor(None, notified.recv, 100)
+        except socket.timeout:
+            process.kill()
+            pytest.fail("not ready:\n" + (await process.communicate())[1].decode())
         assert ready == b"READY=1"
         assert os.path.exists(os.path.join(folder, "kubelet.sock"))
         assert os.path.exists(str(short_path / "pod-resources" / "kubelet.sock"))
