@@ -59,6 +59,7 @@ lint:
 	yamllint --strict .
 	proto/generate --check
 	roles/generate_argument_specs --check
+	docs/generate_reference --check
 	ansible-lint --offline -q
 unit:
 	pytest plugin/tests tests/unit

@@ -16,7 +16,7 @@ from .service import DevicePlugin
 log = logging.getLogger(__name__)
 
 #: Seconds between two looks at the device nodes.
-_HEALTH_PERIOD = 5.0
+_HEALTH_PERIOD = 2.0
 #: Seconds between two words to systemd about the state.
 _STATUS_PERIOD = 1.0
 
