@@ -1,6 +1,6 @@
-"""The one place that makes gRPC channels: to the kubelet's, the container runtime's and the plugin's unix sockets.
+"""The one place that loads grpc, and that makes channels: to the kubelet's, the runtime's and plugins' unix sockets.
 
-A program's first module imports this one before grpc, whose core reads its settings once, when it is loaded.
+The core of grpc reads its settings once, when it is loaded: who needs grpc takes it from here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 # "epoll_wait error: Bad file descriptor" and calls that never end). Nobody here speaks gRPC in a fork.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-import grpc
+import grpc as grpc
 import grpc.aio
 
 _OPTIONS = (

@@ -9,9 +9,7 @@ import json
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
 
-import grpc.aio
-
-from .channels import unix_channel
+from .channels import grpc, unix_channel
 from .cri_errors import CriError
 from .wire import cri_v1_pb2 as cri
 from .wire import cri_v1_pb2_grpc as cri_grpc

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import grpc
+from .channels import grpc
 
 #: What to look at, by gRPC's status code.
 _ADVICE = {

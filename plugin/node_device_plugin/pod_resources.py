@@ -5,10 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Set, Tuple, Type, TypeVar
 
-import grpc
-import grpc.aio
-
-from .channels import unix_channel
+from .channels import grpc, unix_channel
 from .wire import pod_resources_v1_pb2 as pod_resources
 from .wire import pod_resources_v1_pb2_grpc as pod_resources_grpc
 

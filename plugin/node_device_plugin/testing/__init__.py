@@ -23,8 +23,6 @@ It keeps what the real one does to plugins, its bugs included (see plugin/tests/
 init containers, NUMA hints, eviction, volumes other than hostPath, and node objects.
 """
 
-# First, because it sets up what grpc reads when it is loaded.
-from .. import channels as channels
 from .recorder import RecordingPlugin, healthy
 from .stand_in import AllocatedPod, PodRejected, StandInKubelet
 

@@ -13,9 +13,7 @@ import stat
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Set
 
-import grpc
-import grpc.aio
-
+from ..channels import grpc
 from ..kubelet_checkpoint import FILE_NAME
 from ..wire import device_plugin_v1beta1_pb2 as api
 from ..wire import device_plugin_v1beta1_pb2_grpc as api_grpc
