@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 import urllib.error
 import urllib.request
@@ -66,7 +67,7 @@ class OnNode:
     async def fresh(self) -> None:
         await self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
-        shutil.rmtree(self._root, ignore_errors=True)
+        _remove_root(self._root)
         os.makedirs(self._static_pods)
         _write(
             self._configuration,
@@ -106,7 +107,7 @@ class OnNode:
         for pod in self._pods:
             for logs in glob.glob("/var/log/pods/*_%s_*" % self._name(pod)):
                 shutil.rmtree(logs)
-        shutil.rmtree(self._root, ignore_errors=True)
+        _remove_root(self._root)
         shutil.rmtree(self.directory, ignore_errors=True)
 
     async def place(self, manifest: Dict[str, Any]) -> None:
@@ -155,6 +156,13 @@ class OnNode:
     def _answers(path: str) -> bool:
         with socket.socket(socket.AF_UNIX) as connection:
             return connection.connect_ex(path) == 0
+
+
+def _remove_root(path: str) -> None:
+    # A real kubelet mounts its root directory on itself, so that mounts below it are shared.
+    while subprocess.run(["umount", "-R", path], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+        pass
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _write(path: str, text: str) -> None:
