@@ -29,7 +29,7 @@ PLAYBOOK = """
     - nodedevices.kubernetes.declaration:
       register: declared
     - ansible.builtin.copy:
-        dest: "{{ out }}"
+        dest: "{{ out }}/{{ inventory_hostname }}.json"
         content: "{{ declared | ansible.builtin.to_json }}"
         mode: "0644"
       delegate_to: localhost
@@ -90,21 +90,47 @@ def test_what_is_installed_is_what_the_roles_need_and_no_more(controller: Contro
 
 def test_it_renders_byte_for_byte_what_the_plugin_renders(controller: Controller) -> None:
     (controller.folder / "declare.yml").write_text(PLAYBOOK)
-    out = controller.folder / "declared.json"
-    done = controller.run("ansible-playbook", "-i", "inventory.yml", "declare.yml", "-e", f"out={out}")
+    lab = str(CHECKOUT / "inventories" / "lab")
+    done = controller.run("ansible-playbook", "-i", lab, "declare.yml", "-e", f"out={controller.folder}")
     assert done.returncode == 0, done.stdout + done.stderr
-    declared = json.loads(out.read_text())
-    config = controller.folder / "config.yaml"
-    config.write_text(yaml.safe_dump(declared["configuration"]))
-    rendered = subprocess.run(
-        [sys.executable, "-m", "node_device_plugin", "cdi", "render", "--config", config],
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT / "plugin")},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert list(declared["cdi_specs"]) == ["node-device-plugin_github.com.ihcsim_crand.json"]
-    assert rendered == "".join(f"# {name}\n{text}" for name, text in declared["cdi_specs"].items())
+    for host in ("lab-node1", "lab-node2"):
+        declared = json.loads((controller.folder / f"{host}.json").read_text())
+        config = controller.folder / "config.yaml"
+        config.write_text(yaml.safe_dump(declared["configuration"]))
+        rendered = subprocess.run(
+            [sys.executable, "-m", "node_device_plugin", "cdi", "render", "--config", config],
+            env={**os.environ, "PYTHONPATH": str(CHECKOUT / "plugin")},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        assert len(declared["cdi_specs"]) == 2
+        assert rendered == "".join(f"# {name}\n{text}" for name, text in declared["cdi_specs"].items())
+
+
+def test_its_wheel_is_built_from_it_and_writes_nothing_into_it(controller: Controller, tmp_path: Path) -> None:
+    installed = controller.folder / "collections/ansible_collections/nodedevices/kubernetes"
+    before = sorted(installed.rglob("*"))
+    code = (
+        "import pathlib, sys; "
+        "from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels; "
+        "print(wheels.COLLECTION, wheels._built(pathlib.Path(sys.argv[1])).sha256)"
+    )
+    digests = []
+    for collections in (controller.folder / "collections", CHECKOUT / ".ansible/collections"):
+        said = subprocess.run(
+            [sys.executable, "-c", code, tmp_path / str(len(digests))],
+            env={**os.environ, "PYTHONPATH": str(collections), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        folder, digest = said.split()
+        assert folder == str((collections / "ansible_collections/nodedevices/kubernetes").resolve())
+        digests.append(digest)
+    assert sorted(installed.rglob("*")) == before
+    # The same wheel from the collection and from the checkout.
+    assert digests[0] == digests[1]
 
 
 def test_the_playbooks_run_by_name(controller: Controller) -> None:
