@@ -199,7 +199,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--static-pod-dir", metavar="DIR", help="where the kubelet takes static pods from")
     verify.add_argument("--image", help="image of the proof's containers (default: the runtime's sandbox image)")
     verify.add_argument("--devices", choices=("one", "all"), default="one", help="free devices that a proof asks for")
-    verify.add_argument("--record", metavar="FILE", help="what was proven before (\"proven\" of an earlier -o json)")
+    verify.add_argument("--record", metavar="FILE", help='what was proven before ("proven" of an earlier -o json)')
     verify.add_argument("--unproven", action="store_true", help="prove only what --record does not hold")
     verify.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="for the kubelet and each proof")
     add(commands, "version", _version, "Print the version.")

@@ -18,9 +18,7 @@ import re
 import secrets
 from typing import AsyncIterator, Optional, Tuple
 
-import grpc
-
-from .channels import unix_channel
+from .channels import grpc, unix_channel
 from .service import DevicePlugin
 from .wire import device_plugin_v1beta1_pb2 as api
 from .wire import device_plugin_v1beta1_pb2_grpc as api_grpc

@@ -7,9 +7,8 @@ import contextlib
 import logging
 from typing import Any, AsyncIterator, Iterator, List, Set
 
-import grpc
-
 from .allocation import NotAllocatable, UnknownDevice, allocate
+from .channels import grpc
 from .device_table import DeviceTable
 from .wire import device_plugin_v1beta1_pb2 as api
 from .wire import device_plugin_v1beta1_pb2_grpc as api_grpc
