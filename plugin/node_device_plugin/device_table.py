@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+import logging
+import re
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple, Union
 
 from .declaration import Device, Resource
+from .device_ids import DeviceIds
+
+log = logging.getLogger(__name__)
+
+#: The reason of a device that was discovered once and is found no longer.
+GONE = "gone"
+_ABSENT = "it is not on this node"
 
 
 class Listed(NamedTuple):
@@ -19,23 +28,63 @@ class DeviceTable:
     """Which devices of a resource are listed, and why one is unhealthy.
 
     A device that is not required is left out until it was there once; after that it stays listed, unhealthy while it
-    is away, because the kubelet goes on calling a dropped device healthy.
+    is away, because the kubelet goes on calling a dropped device healthy. The same goes for discovered devices.
+
+    resource: what is declared. ids: shared by the tables of a node.
     """
 
-    def __init__(self, resource: Resource) -> None:
+    def __init__(self, resource: Resource, ids: Optional[DeviceIds] = None) -> None:
+        #: The declared resource with every device that is or was here: declared order, then discovered ones by id.
         self.resource = resource
+        #: Discovered devices that cannot be listed: id to the reason.
+        self.refused: Dict[str, str] = {}
+        self._declared = resource.devices
+        self._ids = ids if ids is not None else DeviceIds()
+        self._discovered: Dict[str, Device] = {}
+        self._gone: Set[str] = set()
         #: Device id to the reason why it is unhealthy (None: healthy); listed devices only.
         self._reasons: Dict[str, Optional[str]] = {}
         self._changed = asyncio.Event()
+        for device in self._declared:
+            self._ids.claim(resource.kubelet_ids(device), resource.name)
+
+    def set_devices(self, devices: Iterable[Device]) -> List[Tuple[Device, Optional[str]]]:
+        """Take in what discovery finds now (all of it; declared devices are not its business).
+
+        A device that has vanished is unhealthy at once, with the reason GONE. One that is new, or back, shows with the
+        next ``update``: nothing is given away unchecked. Ids that the declaration or another resource has already are
+        refused (see ``refused``). Returns news as ``update`` does.
+        """
+        found: Dict[str, Device] = {}
+        refused: Dict[str, str] = {}
+        declared = {device.id for device in self._declared}
+        for device in devices:
+            owner = self.resource.name if device.id in declared or device.id in found else None
+            owner = owner or self._ids.claim(self.resource.kubelet_ids(device), self.resource.name)
+            if owner is None:
+                found[device.id] = device
+            else:
+                refused[device.id] = "its id is one of %s already" % owner
+        for device_id, why in refused.items():
+            if self.refused.get(device_id) != why:
+                log.warning("%s: discovered device %s is refused: %s", self.resource.name, device_id, why)
+        self.refused = refused
+        self._gone = set(self._discovered) - set(found)
+        self._discovered.update(found)
+        in_order = sorted(self._discovered.values(), key=lambda device: natural_order(device.id))
+        self.resource = self.resource._replace(devices=(*self._declared, *in_order))
+        return self.update(dict.fromkeys(self._gone, GONE))
 
     def update(self, reasons: Mapping[str, Optional[str]]) -> List[Tuple[Device, Optional[str]]]:
-        """Take in what a check found: device id to the reason why it is unhealthy, or None.
+        """Take in what a check found: device id to the reason why it is unhealthy, or None; others stay as they are.
 
         Returns the devices whose state is news, with the reason. Watchers wake only where something changed.
         """
         news = []
         for device in self.resource.devices:
-            reason = reasons[device.id]
+            if device.id not in reasons:
+                continue
+            reason = GONE if device.id in self._gone else reasons[device.id]
             if reason is not None and not device.required and device.id not in self._reasons:
                 continue
             if device.id not in self._reasons or self._reasons[device.id] != reason:
@@ -48,10 +97,10 @@ class DeviceTable:
 
     def reason(self, device: Device) -> Optional[str]:
         """Why a device cannot be given away now; None where it can."""
-        return self._reasons.get(device.id, "it is not on this node")
+        return self._reasons.get(device.id, _ABSENT)
 
     def listed(self) -> Tuple[Listed, ...]:
-        """Every share of every listed device, in the order of the declaration."""
+        """Every share of every listed device, in the order of ``resource``."""
         return tuple(
             Listed(kubelet_id, self._reasons[device.id] is None)
             for device in self.resource.devices
@@ -67,3 +116,8 @@ class DeviceTable:
             if listed != last:
                 return listed
             await changed.wait()
+
+
+def natural_order(text: str) -> List[Tuple[int, Union[int, str]]]:
+    """A key that sorts as people count: tty2 before tty10."""
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"([0-9]+)", text) if part]

@@ -9,6 +9,7 @@ from typing import Any, List, Sequence
 
 from . import health, systemd
 from .configuration import LoadedConfiguration
+from .device_ids import DeviceIds
 from .device_table import DeviceTable
 from .registration import Registration, remove_stale_sockets
 from .service import DevicePlugin
@@ -29,7 +30,8 @@ async def run(loaded: LoadedConfiguration) -> None:
         loop.add_signal_handler(number, stop.set)
     directory = loaded.configuration.kubelet_device_plugin_dir
     remove_stale_sockets(directory)
-    tables = [DeviceTable(resource) for resource in loaded.configuration.resources]
+    ids = DeviceIds()
+    tables = [DeviceTable(resource, ids) for resource in loaded.configuration.resources]
     await _check(tables)
     registrations = [Registration(DevicePlugin(table), directory) for table in tables]
     tasks = [asyncio.create_task(registration.run()) for registration in registrations]

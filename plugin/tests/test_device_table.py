@@ -1,9 +1,12 @@
 """The table: what is listed, what is news, and when watchers hear of it."""
 
 import asyncio
-from typing import Any, List
+from typing import Any, Dict, List
 
-from node_device_plugin.declaration import parse_resources
+import pytest
+
+from node_device_plugin.declaration import Device, parse_resources
+from node_device_plugin.device_ids import DeviceIds
 from node_device_plugin.device_table import DeviceTable, Listed
 
 (RESOURCE,) = parse_resources(
@@ -54,3 +57,66 @@ async def test_a_watcher_hears_of_every_change_that_shows_and_of_nothing_else() 
         await asyncio.sleep(0.01)
     watcher.cancel()
     assert heard == [[True] * 4, [False, False, True, True], [True] * 4]
+
+
+def discovered(*ids: str, path: str = "/dev/null") -> List[Device]:
+    (resource,) = parse_resources(
+        [{"name": "example.com/xx", "devices": [{"id": each, "nodes": [{"path": path}]} for each in ids]}]
+    )
+    return list(resource.devices)
+
+
+def all_fine(table: DeviceTable) -> None:
+    table.update({device.id: None for device in table.resource.devices})
+
+
+def states(table: DeviceTable) -> Dict[str, bool]:
+    return {entry.kubelet_id: entry.healthy for entry in table.listed()}
+
+
+async def test_discovered_devices_come_after_the_declared_ones_in_natural_order() -> None:
+    (declared,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "zz"}]}])
+    table = DeviceTable(declared)
+    table.set_devices(discovered("tty10", "tty2", "by-id-9"))
+    assert table.listed() == ()
+    all_fine(table)
+    assert list(states(table)) == ["zz", "by-id-9", "tty2", "tty10"]
+
+
+async def test_a_device_that_vanishes_stays_listed_and_comes_back() -> None:
+    (empty,) = parse_resources([{"name": "example.com/dev"}])
+    table = DeviceTable(empty)
+    table.set_devices(discovered("a", "b"))
+    all_fine(table)
+    news = table.set_devices(discovered("b"))
+    assert [(device.id, reason) for device, reason in news] == [("a", "gone")]
+    # A check that began before it went changes nothing.
+    all_fine(table)
+    assert states(table) == {"a": False, "b": True}
+    (back, _) = discovered("a", "b", path="/dev/zero")
+    table.set_devices([back, *discovered("b")])
+    all_fine(table)
+    assert states(table) == {"a": True, "b": True}
+    # The path under a stable id is the one that it has now.
+    assert table.resource.devices[0].nodes[0].path == "/dev/zero"
+
+
+async def test_an_id_that_is_taken_is_refused_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    """The kubelet tells devices apart by id alone."""
+    one, two = parse_resources([{"name": "example.com/one", "devices": [{"id": "d"}]}, {"name": "example.com/two"}])
+    ids = DeviceIds()
+    first, second = DeviceTable(one, ids), DeviceTable(two, ids)
+    for _ in range(2):
+        first.set_devices(discovered("d"))
+        second.set_devices(discovered("d", "e"))
+    all_fine(second)
+    assert states(second) == {"e": True}
+    assert second.refused == {"d": "its id is one of example.com/one already"}
+    assert first.refused == {"d": "its id is one of example.com/one already"}
+    assert caplog.messages == [
+        "example.com/one: discovered device d is refused: its id is one of example.com/one already",
+        "example.com/two: discovered device d is refused: its id is one of example.com/one already",
+    ]
+    ids.release("example.com/one")
+    second.set_devices(discovered("d", "e"))
+    assert second.refused == {}
