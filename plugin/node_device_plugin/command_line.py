@@ -48,7 +48,7 @@ def _run(options: argparse.Namespace) -> int:
 
     loaded = load(options.config)
     logs.configure(loaded.configuration.log_level)
-    asyncio.run(plugin.run(loaded))
+    asyncio.run(plugin.run(options.config, loaded))
     return 0
 
 

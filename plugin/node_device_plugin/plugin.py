@@ -1,4 +1,4 @@
-"""The running plugin: every resource of the node in one process."""
+"""The running plugin: every resource of the node in one process, one task a concern."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import logging
 import signal
 from typing import Any, List, Sequence
 
-from . import health, systemd
+from . import logs, systemd
 from .configuration import LoadedConfiguration
-from .device_ids import DeviceIds
-from .device_table import DeviceTable
 from .registration import Registration, remove_stale_sockets
-from .service import DevicePlugin
+from .reload import Reloader
+from .served import ServedResources, check
+from .supervision import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -22,59 +22,54 @@ _HEALTH_PERIOD = 2.0
 _STATUS_PERIOD = 1.0
 
 
-async def run(loaded: LoadedConfiguration) -> None:
-    """Serve until SIGTERM or SIGINT."""
+async def run(path: str, loaded: LoadedConfiguration) -> None:
+    """Serve until SIGTERM or SIGINT. path: the configuration file, which is read again when asked to."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    directory = loaded.configuration.kubelet_device_plugin_dir
-    remove_stale_sockets(directory)
-    ids = DeviceIds()
-    tables = [DeviceTable(resource, ids) for resource in loaded.configuration.resources]
-    await _check(tables)
-    registrations = [Registration(DevicePlugin(table), directory) for table in tables]
-    tasks = [asyncio.create_task(registration.run()) for registration in registrations]
-    tasks.append(asyncio.create_task(_check_for_ever(tables)))
-    tasks.append(asyncio.create_task(_report_for_ever(registrations)))
+    tasks = Tasks()
+    resources = ServedResources(tasks)
+
+    async def apply(loaded: LoadedConfiguration) -> None:
+        logs.configure(loaded.configuration.log_level)
+        change = await resources.apply(loaded.configuration)
+        log.info("configuration %s: %s", loaded.sha256[:12], change)
+
+    reloader = Reloader(path, loaded, apply)
+    loop.add_signal_handler(signal.SIGHUP, reloader.ask)
+    remove_stale_sockets(loaded.configuration.kubelet_device_plugin_dir)
     stopped: asyncio.Future[Any] = asyncio.create_task(stop.wait())
     try:
-        ready: asyncio.Future[Any] = asyncio.gather(*(registration.serving() for registration in registrations))
-        await asyncio.wait([ready, stopped], return_when=asyncio.FIRST_COMPLETED)
+        await apply(loaded)
+        tasks.start(reloader.run())
+        tasks.start(_check_for_ever(resources))
+        tasks.start(_report_for_ever(resources))
+        ready: asyncio.Future[Any] = asyncio.gather(*(each.serving() for each in resources.registrations))
+        await asyncio.wait([ready, stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
         if not stop.is_set():
-            log.info("serving %d resources, configuration %s", len(registrations), loaded.sha256[:12])
             systemd.notify("READY=1")
-        # A task that ends is a defect: it comes to light here instead of going on without it.
-        done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        await asyncio.wait([stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
+        if tasks.defect.done():
+            tasks.defect.result()
     finally:
         systemd.notify("STOPPING=1")
-        for task in [*tasks, stopped]:
-            task.cancel()
-        await asyncio.gather(*tasks, stopped, return_exceptions=True)
+        stopped.cancel()
+        await tasks.stop()
         log.info("stopped")
 
 
-async def _check(tables: Sequence[DeviceTable]) -> None:
-    for table in tables:
-        for device, reason in table.update(await asyncio.to_thread(health.check, table.resource)):
-            if reason is None:
-                log.info("%s: device %s is healthy", table.resource.name, device.id)
-            else:
-                log.warning("%s: device %s is unhealthy: %s", table.resource.name, device.id, reason)
-
-
-async def _check_for_ever(tables: Sequence[DeviceTable]) -> None:
+async def _check_for_ever(resources: ServedResources) -> None:
     while True:
         await asyncio.sleep(_HEALTH_PERIOD)
-        await _check(tables)
+        await check(resources.tables)
 
 
-async def _report_for_ever(registrations: Sequence[Registration]) -> None:
+async def _report_for_ever(resources: ServedResources) -> None:
     last = ""
     while True:
+        registrations = resources.registrations
         missing = _unregistered(registrations)
         status = "STATUS=%d of %d resources registered with the kubelet%s" % (
             len(registrations) - len(missing),

@@ -100,6 +100,16 @@ async def test_a_device_that_comes_is_listed_and_stays_listed_when_it_goes(short
         await kubelet.until(lambda: kubelet.devices("example.com/dev") == {"d0": "Healthy", "d1": "Unhealthy"}, 20)
 
 
+async def test_sighup_reads_the_configuration_again(short_path: Path) -> None:
+    async with StandInKubelet(str(short_path / "dp")) as kubelet, running(short_path) as (process, journal):
+        await kubelet.registered("example.com/dev")
+        await journal.until("READY=1")
+        config = short_path / "config.yaml"
+        config.write_text(config.read_text() + "  - {name: example.com/more, devices: [{id: m0}]}\n")
+        process.send_signal(signal.SIGHUP)
+        assert await kubelet.registered("example.com/more") == {"m0": "Healthy"}
+
+
 async def test_a_bad_configuration_is_said_and_not_run(short_path: Path) -> None:
     (short_path / "config.yaml").write_text("resources: [{name: x}]")
     process = await asyncio.create_subprocess_exec(

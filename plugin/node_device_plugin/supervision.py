@@ -1,0 +1,35 @@
+"""Tasks that run as long as the process does, or until somebody stops them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Coroutine, Set
+
+
+class Tasks:
+    """Keeps tasks, one a concern. One that ends by itself is a defect, which comes to light in ``defect``."""
+
+    def __init__(self) -> None:
+        #: Fails with the error of the first task that ended by itself. Never has a result.
+        self.defect: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._tasks: Set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Begin ``work``; it goes on until it is stopped."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def stop(self, *tasks: asyncio.Task[Any]) -> None:
+        """Cancel tasks and wait until they have cleaned up; without arguments, all of them."""
+        ending = tasks or tuple(self._tasks)
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or self.defect.done():
+            return
+        self.defect.set_exception(task.exception() or RuntimeError("%r has ended" % task))
