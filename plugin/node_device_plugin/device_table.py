@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple, Union
+import time
+from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple, Union
 
 from .declaration import Device, Resource
 from .device_ids import DeviceIds
+from .flapping import Flapping
 
 log = logging.getLogger(__name__)
 
@@ -30,16 +32,24 @@ class DeviceTable:
     A device that is not required is left out until it was there once; after that it stays listed, unhealthy while it
     is away, because the kubelet goes on calling a dropped device healthy. The same goes for discovered devices.
 
-    resource: what is declared. ids: shared by the tables of a node.
+    resource: what is declared. ids: shared by the tables of a node. recovery_delay: seconds (see Flapping).
+    clock: gives seconds, monotonic.
     """
 
-    def __init__(self, resource: Resource, ids: Optional[DeviceIds] = None) -> None:
+    def __init__(
+        self,
+        resource: Resource,
+        ids: Optional[DeviceIds] = None,
+        recovery_delay: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         #: The declared resource with every device that is or was here: declared order, then discovered ones by id.
         self.resource = resource
         #: Discovered devices that cannot be listed: id to the reason.
         self.refused: Dict[str, str] = {}
         self._declared = resource.devices
         self._ids = ids if ids is not None else DeviceIds()
+        self._flapping = Flapping(recovery_delay, clock)
         self._discovered: Dict[str, Device] = {}
         self._gone: Set[str] = set()
         #: Device id to the reason why it is unhealthy (None: healthy); listed devices only.
@@ -84,10 +94,12 @@ class DeviceTable:
         for device in self.resource.devices:
             if device.id not in reasons:
                 continue
-            reason = GONE if device.id in self._gone else reasons[device.id]
-            if reason is not None and not device.required and device.id not in self._reasons:
+            found = GONE if device.id in self._gone else reasons[device.id]
+            is_new = device.id not in self._reasons
+            reason = self._flapping.judged(device.id, found, is_new, self._reasons.get(device.id))
+            if reason is not None and not device.required and is_new:
                 continue
-            if device.id not in self._reasons or self._reasons[device.id] != reason:
+            if is_new or self._reasons[device.id] != reason:
                 news.append((device, reason))
                 self._reasons[device.id] = reason
         if news:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import Any, AsyncIterator, Iterator, List, Set
+from typing import Any, AsyncIterator, Iterator, Optional, Set, Tuple
 
 from .allocation import NotAllocatable, UnknownDevice, allocate
 from .channels import grpc
-from .device_table import DeviceTable
+from .device_table import DeviceTable, Listed
 from .wire import device_plugin_v1beta1_pb2 as api
 from .wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 
@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
+#: Seconds after a change in which further ones are sent as one: the kubelet syncs its checkpoint to disk for each.
+COALESCE = 1.0
 
 
 class Stream:
@@ -61,35 +63,33 @@ class Stream:
 class DevicePlugin(api_grpc.DevicePluginServicer):
     """Lists and gives away the devices of one table."""
 
-    def __init__(self, table: DeviceTable) -> None:
+    def __init__(self, table: DeviceTable, coalesce: float = COALESCE) -> None:
         self.table = table
         self.stream = Stream()
+        self._coalesce = coalesce
 
     async def GetDevicePluginOptions(self, request: api.Empty, context: Any) -> api.DevicePluginOptions:
         """Neither PreStartContainer nor GetPreferredAllocation is wanted. The kubelet asks inside its Register."""
         return api.DevicePluginOptions()
 
     async def ListAndWatch(self, request: api.Empty, context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
-        """The devices now and after each change; the kubelet writes its checkpoint for each message."""
+        """The devices now and after each change, which goes out at once unless another one went just before it."""
         # Cancelled at once when the kubelet goes.
         with self.stream.opened() as end:
-            last = None
+            last: Optional[Tuple[Listed, ...]] = None
             while True:
                 change = asyncio.ensure_future(self.table.changed(last))
-                both: List[asyncio.Future[Any]] = [change, end]
-                try:
-                    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    change.cancel()
-                if end.done():
+                if not await _first(change, end):
                     return
-                last = change.result()
+                is_change, last = last is not None, change.result()
                 yield api.ListAndWatchResponse(
                     devices=[
                         api.Device(ID=entry.kubelet_id, health=HEALTHY if entry.healthy else UNHEALTHY)
                         for entry in last
                     ]
                 )
+                if is_change and not await _first(asyncio.ensure_future(asyncio.sleep(self._coalesce)), end):
+                    return
 
     async def GetPreferredAllocation(
         self, request: api.PreferredAllocationRequest, context: Any
@@ -127,3 +127,12 @@ class DevicePlugin(api_grpc.DevicePluginServicer):
                 " ".join([d.name for d in answer.cdi_devices] + sorted(answer.envs)) or "nothing to add",
             )
         return api.AllocateResponse(container_responses=answers)
+
+
+async def _first(awaited: asyncio.Future[Any], end: asyncio.Future[None]) -> bool:
+    """Whether ``awaited`` is done before the stream is to end."""
+    try:
+        await asyncio.wait([awaited, end], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        awaited.cancel()
+    return not end.done()

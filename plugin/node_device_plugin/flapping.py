@@ -1,0 +1,54 @@
+"""Devices that come and go: a loss counts at once, a recovery only after the device has been steady for a while."""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, Optional
+
+#: The reason of a device that is fine again, and not trusted yet.
+UNSTEADY = "it was lost again soon after it had come back; waiting until it is steady"
+
+
+class _History:
+    """Seconds of the clock, or None. came_back: the last recovery that counted. fine_since: of a flapping device."""
+
+    def __init__(self) -> None:
+        self.came_back: Optional[float] = None
+        self.is_flapping = False
+        self.fine_since: Optional[float] = None
+
+
+class Flapping:
+    """A device that is lost again less than ``delay`` seconds after it came back has to be fine for ``delay`` seconds.
+
+    The first recovery counts at once. clock: gives seconds, monotonic.
+    """
+
+    def __init__(self, delay: float, clock: Callable[[], float]) -> None:
+        self._delay = delay
+        self._clock = clock
+        self._histories: Dict[str, _History] = {}
+
+    def judged(self, device_id: str, reason: Optional[str], is_new: bool, shown: Optional[str]) -> Optional[str]:
+        """What counts: ``reason`` as a check found it (None: healthy), or UNSTEADY.
+
+        is_new: never shown before. shown: the reason that is shown now.
+        """
+        now = self._clock()
+        if reason is not None:
+            history = self._histories.get(device_id)
+            if history is not None:
+                history.fine_since = None
+                if shown is None and history.came_back is not None and now - history.came_back < self._delay:
+                    history.is_flapping = True
+            return reason
+        if is_new or shown is None:
+            return None
+        history = self._histories.setdefault(device_id, _History())
+        if history.is_flapping:
+            if history.fine_since is None:
+                history.fine_since = now
+            if now - history.fine_since < self._delay:
+                return UNSTEADY
+            history.is_flapping = False
+        history.came_back = now
+        return None
