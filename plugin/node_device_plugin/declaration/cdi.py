@@ -56,10 +56,10 @@ def render_spec(resource: Resource) -> Optional[Dict[str, Any]]:
 
 
 def render_specs(resources: Sequence[Resource]) -> Dict[str, Dict[str, Any]]:
-    """The specs of a node: file name to content."""
+    """The specs of a node that the role owns: file name to content. Kinds with discovered devices are the plugin's."""
     specs = {}
     for resource in resources:
-        spec = render_spec(resource)
+        spec = None if resource.dynamic_cdi else render_spec(resource)
         if spec is not None:
             specs[file_name(resource.cdi_kind)] = spec
     return specs

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 
 from .names import qualified_cdi_name
+from .patterns import wildcards
 
 #: Between a device's id and the number of its share, where replicas are more than one.
 _SHARE = "::"
+
+#: Properties of a USB device: its ids, serial number (empty for none) and port (as sysfs calls it, e.g. 1-1.2).
+USB_PROPERTIES = ("vendor", "product", "serial", "port")
+#: Properties of a PCI device: address (0000:3b:00.0), ids, class code, IOMMU group (empty for none).
+PCI_PROPERTIES = ("address", "vendor", "device", "class_code", "iommu_group")
 
 
 class DeviceNode(NamedTuple):
@@ -20,6 +26,10 @@ class DeviceNode(NamedTuple):
     gid: Optional[int]
     #: Permission bits.
     mode: Optional[int]
+    #: What the node on the host has to be: ``c`` or ``b``, and its numbers; None for any.
+    type: Optional[str] = None
+    major: Optional[int] = None
+    minor: Optional[int] = None
 
 
 class Mount(NamedTuple):
@@ -58,6 +68,8 @@ class Device(NamedTuple):
     container_edits: ContainerEdits
     properties: Mapping[str, str]
     required: bool
+    #: NUMA node that the device is near to; None for none or unknown.
+    numa_node: Optional[int] = None
 
     @property
     def has_edits(self) -> bool:
@@ -72,6 +84,62 @@ class Device(NamedTuple):
         return values
 
 
+class UsbSelector(NamedTuple):
+    """USB devices: hexadecimal ids of four digits in lower case, and a pattern of the serial number; None for any."""
+
+    vendor: Optional[str] = None
+    product: Optional[str] = None
+    serial: Optional[str] = None
+
+
+class PciSelector(NamedTuple):
+    """PCI devices: hexadecimal ids of four digits, and the front of the class code's six; None for any."""
+
+    vendor: Optional[str] = None
+    device: Optional[str] = None
+    class_code: Optional[str] = None
+
+
+class GroupedNode(NamedTuple):
+    """A device node that belongs to a discovered device; ``path`` is a pattern with placeholders."""
+
+    path: str
+    optional: bool
+
+
+class Discovery(NamedTuple):
+    """How devices are found while the plugin runs. Without a method (paths, usb, pci) nothing is discovered."""
+
+    paths: Tuple[str, ...] = ()
+    usb: Tuple[UsbSelector, ...] = ()
+    pci: Tuple[PciSelector, ...] = ()
+    nodes: Tuple[GroupedNode, ...] = ()
+    exclude: Tuple[str, ...] = ()
+    permissions: str = "rw"
+    uid: Optional[int] = None
+    gid: Optional[int] = None
+    mode: Optional[int] = None
+
+    @property
+    def methods(self) -> Tuple[str, ...]:
+        """The methods in use, by the names of their keys."""
+        return tuple(name for name in ("paths", "usb", "pci") if getattr(self, name))
+
+    def property_names(self) -> FrozenSet[str]:
+        """The properties that every device found has, whichever method found it."""
+        sets = [frozenset("match%d" % (n + 1) for n in range(wildcards(pattern))) for pattern in self.paths]
+        if self.usb:
+            sets.append(frozenset(USB_PROPERTIES))
+        if self.pci:
+            sets.append(frozenset(PCI_PROPERTIES))
+        return frozenset.intersection(*sets) if sets else frozenset()
+
+    def template_names(self) -> FrozenSet[str]:
+        """What may stand in a value of ``env`` beside {index}. A PCI device may have no node, and so no path."""
+        has_node = not self.pci or any(not node.optional for node in self.nodes)
+        return self.property_names() | {"id"} | ({"path", "host_path"} if has_node else set())
+
+
 class Resource(NamedTuple):
     """An extended resource and the devices that this node has of it, in the order of the declaration."""
 
@@ -81,6 +149,7 @@ class Resource(NamedTuple):
     env: Mapping[str, str]
     container_edits: ContainerEdits
     replicas: int
+    discover: Discovery = Discovery()
 
     def cdi_name(self, device: Device) -> Optional[str]:
         """The device's fully qualified CDI name; None where CDI has nothing to do for it."""
@@ -90,8 +159,13 @@ class Resource(NamedTuple):
 
     @property
     def uses_cdi(self) -> bool:
-        """Whether any device of it is given by CDI."""
-        return any(self.cdi_name(device) for device in self.devices)
+        """Whether any device of it is given by CDI, or may be once it is discovered."""
+        return bool(self.discover.methods) or any(self.cdi_name(device) for device in self.devices)
+
+    @property
+    def dynamic_cdi(self) -> bool:
+        """Whether the plugin writes the kind's spec while it runs, declared devices too: a kind has one owner."""
+        return bool(self.discover.methods)
 
     def kubelet_ids(self, device: Device) -> List[str]:
         """The ids under which the kubelet lists the device: one for each share."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
-from . import env, names, schema
+from . import env, fields, names, schema
+from .discover import parse_discovery
 from .model import Configuration, ContainerEdits, Device, DeviceNode, Hook, Mount, Resource
 from .problems import DeclarationError, Problem
 
@@ -34,7 +34,7 @@ def parse_configuration(raw: Any) -> Configuration:
     data = schema.normalise(raw, schema.Field("dict", "", fields=schema.CONFIGURATION), "", problems)
     resources = _resources(data["resources"] or [], "resources", problems)
     directory = data["kubelet_device_plugin_dir"]
-    _absolute(directory, "kubelet_device_plugin_dir", problems)
+    fields.absolute(directory, "kubelet_device_plugin_dir", problems)
     if len(os.fsencode(directory)) > names.MAX_DEVICE_PLUGIN_DIR:
         message = "has more than the %d bytes that leave room for a socket's name" % names.MAX_DEVICE_PLUGIN_DIR
         problems.append(Problem("kubelet_device_plugin_dir", message))
@@ -69,6 +69,7 @@ def _resource(item: Mapping[str, Any], where: str, problems: List[Problem]) -> R
         env=item["env"],
         container_edits=_container_edits(item["container_edits"], where + ".container_edits", problems),
         replicas=item["replicas"],
+        discover=parse_discovery(item["discover"], where + ".discover", problems),
     )
     problems.extend(_cdi_problems(resource, where, declared_kind=item["cdi_kind"] is not None, name_ok=not message))
     problems.extend(env.template_problems(resource, where))
@@ -118,24 +119,23 @@ def _device(item: Mapping[str, Any], where: str, problems: List[Problem]) -> Dev
         container_edits=_container_edits(item["container_edits"], where + ".container_edits", problems),
         properties=item["properties"],
         required=item["required"],
+        numa_node=item["numa_node"],
     )
 
 
 def _node(item: Mapping[str, Any], where: str, problems: List[Problem]) -> DeviceNode:
     path = item["path"] or ""
     host_path = item["host_path"] or path
-    _absolute(item["path"], where + ".path", problems)
-    _absolute(item["host_path"], where + ".host_path", problems)
-    permissions = item["permissions"]
-    if not permissions or set(permissions) - set("rwm") or len(set(permissions)) != len(permissions):
-        problems.append(Problem(where + ".permissions", "must be made of r, w and m, each at most once"))
-    mode = None
-    if item["mode"] is not None:
-        if re.fullmatch(r"0?[0-7]{3}", item["mode"]):
-            mode = int(item["mode"], 8)
-        else:
-            problems.append(Problem(where + ".mode", 'must be three octal digits such as "0660"'))
-    return DeviceNode(path, host_path, permissions, item["uid"], item["gid"], mode)
+    fields.absolute(item["path"], where + ".path", problems)
+    fields.absolute(item["host_path"], where + ".host_path", problems)
+    permissions = fields.permissions(item["permissions"], where + ".permissions", problems)
+    mode = fields.mode(item["mode"], where + ".mode", problems)
+    return DeviceNode(
+        *(path, host_path, permissions, item["uid"], item["gid"], mode),
+        type=item["type"],
+        major=item["major"],
+        minor=item["minor"],
+    )
 
 
 def _container_edits(item: Mapping[str, Any], where: str, problems: List[Problem]) -> ContainerEdits:
@@ -143,16 +143,16 @@ def _container_edits(item: Mapping[str, Any], where: str, problems: List[Problem
     mounts = []
     for position, mount in enumerate(item["mounts"]):
         place = _place(where + ".mounts", position, None)
-        _absolute(mount["container_path"], place + ".container_path", problems)
+        fields.absolute(mount["container_path"], place + ".container_path", problems)
         if mount["host_path"] is not None and mount["type"] is None:
-            _absolute(mount["host_path"], place + ".host_path", problems)
+            fields.absolute(mount["host_path"], place + ".host_path", problems)
         mounts.append(
             Mount(mount["host_path"] or "", mount["container_path"] or "", mount["type"], tuple(mount["options"] or ()))
         )
     hooks = []
     for position, hook in enumerate(item["hooks"]):
         place = _place(where + ".hooks", position, hook["name"])
-        _absolute(hook["path"], place + ".path", problems)
+        fields.absolute(hook["path"], place + ".path", problems)
         _assignments(hook["env"], place + ".env", problems)
         hooks.append(
             Hook(hook["name"] or "", hook["path"] or "", tuple(hook["args"]), tuple(hook["env"]), hook["timeout"])
@@ -171,11 +171,6 @@ def _assignments(items: Sequence[Any], where: str, problems: List[Problem]) -> N
         message = names.env_name_problem(name) if separator else "must have the form NAME=value, not %r" % assignment
         if message:
             problems.append(Problem("%s[%d]" % (where, position), message))
-
-
-def _absolute(path: Any, where: str, problems: List[Problem]) -> None:
-    if path is not None and (not os.path.isabs(path) or os.path.normpath(path) != path or path == "/"):
-        problems.append(Problem(where, "must be an absolute path in its shortest form, not %r" % path))
 
 
 def _repetitions(placed: Sequence[Tuple[str, Resource]]) -> Iterator[Problem]:

@@ -43,6 +43,11 @@ DEVICE_NODE: Dict[str, Field] = {
     "uid": Field("int", "Owner of the node inside the container; the host's where it is left out.", minimum=0),
     "gid": Field("int", "Group of the node inside the container; the host's where it is left out.", minimum=0),
     "mode": Field("str", 'Octal file mode of the node inside the container, e.g. "0660".'),
+    "type": Field(
+        "str", "What the host's node has to be: c or b (character or block); either if left out.", choices=("c", "b")
+    ),
+    "major": Field("int", "Major number that the host's node has to have; any if left out.", minimum=0),
+    "minor": Field("int", "Minor number that the host's node has to have; any if left out.", minimum=0),
 }
 
 MOUNT: Dict[str, Field] = {
@@ -90,6 +95,70 @@ DEVICE: Dict[str, Field] = {
         "Whether provisioning stops where a device node is missing; if false, the device is left out until it exists.",
         default=True,
     ),
+    "numa_node": Field("int", "NUMA node that the device is near to, for the kubelet's topology manager.", minimum=0),
+}
+
+USB_SELECTOR: Dict[str, Field] = {
+    "vendor": Field("str", 'Vendor id, four hexadecimal digits, e.g. "0403"; any if left out.'),
+    "product": Field("str", 'Product id, four hexadecimal digits, e.g. "6001"; any if left out.'),
+    "serial": Field("str", "Pattern of the serial number, e.g. A50*; any, or none, if left out."),
+}
+
+PCI_SELECTOR: Dict[str, Field] = {
+    "vendor": Field("str", 'Vendor id, four hexadecimal digits, e.g. "10de"; any if left out.'),
+    "device": Field("str", 'Device id, four hexadecimal digits, e.g. "1eb8"; any if left out.'),
+    "class_code": Field("str", 'Class: the first two, four or all six hexadecimal digits of its code, e.g. "0302".'),
+}
+
+GROUPED_NODE: Dict[str, Field] = {
+    "path": Field(
+        "str",
+        "Absolute path with placeholders ({match1}, {iommu_group} …), which may be a pattern. A pattern below paths "
+        "takes what is there, below usb and pci it chooses among the device's own nodes.",
+        required=True,
+    ),
+    "optional": Field("bool", "Whether the device is complete without it.", default=False),
+}
+
+DISCOVER: Dict[str, Field] = {
+    "paths": Field(
+        "list",
+        "Patterns of device nodes, or of links to them; each is a device, named after the path that matched. What the "
+        "wildcards matched are the properties match1, match2 …",
+        default=[],
+        elements="str",
+    ),
+    "usb": Field(
+        "list",
+        "USB devices, found where any of these fits; named after vendor, product and serial number, or the port where "
+        "that is none. Properties: vendor, product, serial, port.",
+        default=[],
+        elements="dict",
+        fields=USB_SELECTOR,
+    ),
+    "pci": Field(
+        "list",
+        "PCI devices, found where any of these fits; named after their address, with their NUMA node. Properties: "
+        "address, vendor, device, class_code, iommu_group.",
+        default=[],
+        elements="dict",
+        fields=PCI_SELECTOR,
+    ),
+    "nodes": Field(
+        "list",
+        "What else makes one device. A device that lacks one which is not optional is not listed. Without it a USB or "
+        "PCI device has all nodes that its drivers made.",
+        default=[],
+        elements="dict",
+        fields=GROUPED_NODE,
+    ),
+    "exclude": Field(
+        "list",
+        "Patterns of what is left out: paths (that matched, or that a link leads to), USB ports and PCI addresses.",
+        default=[],
+        elements="str",
+    ),
+    **{name: DEVICE_NODE[name] for name in ("permissions", "uid", "gid", "mode")},
 }
 
 RESOURCE: Dict[str, Field] = {
@@ -100,6 +169,12 @@ RESOURCE: Dict[str, Field] = {
         default=[],
         elements="dict",
         fields=DEVICE,
+    ),
+    "discover": Field(
+        "dict",
+        "How more devices are found while the plugin runs; it then owns the kind's CDI spec, in /var/run/cdi.",
+        default={},
+        fields=DISCOVER,
     ),
     "env": Field(
         "dict",

@@ -84,7 +84,7 @@ def test_all_problems_at_once_each_in_its_variable():
         [
             "node_devices_resources_map: must be a list of resources, not dict",
             "node_devices_resources_group[1] (devices.example.com/serial).colour: is not a known key; known are "
-            "cdi_kind, container_edits, devices, env, name, replicas",
+            "cdi_kind, container_edits, devices, discover, env, name, replicas",
             "node_devices_resources_host[0] (example.com/x).devices[0] (d).nodes[0].path: must be an absolute path in "
             "its shortest form, not 'dev'",
             "node_devices_resources_host[0] (example.com/x).name: gives the CDI kind its name, but the CDI class 'x' "

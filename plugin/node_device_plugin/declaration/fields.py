@@ -1,0 +1,32 @@
+"""Rules for single fields that several parts of a declaration have; what does not fit is appended to ``problems``."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, List, Optional
+
+from .problems import Problem
+
+
+def absolute(path: Any, where: str, problems: List[Problem]) -> None:
+    """A path has to be absolute, in its shortest form, and none of the root directory; None is left out."""
+    if path is not None and (not os.path.isabs(path) or os.path.normpath(path) != path or path == "/"):
+        problems.append(Problem(where, "must be an absolute path in its shortest form, not %r" % path))
+
+
+def permissions(text: str, where: str, problems: List[Problem]) -> str:
+    """What a container may do with a device node."""
+    if not text or set(text) - set("rwm") or len(set(text)) != len(text):
+        problems.append(Problem(where, "must be made of r, w and m, each at most once"))
+    return text
+
+
+def mode(text: Optional[str], where: str, problems: List[Problem]) -> Optional[int]:
+    """An octal file mode as a number."""
+    if text is None:
+        return None
+    if re.fullmatch(r"0?[0-7]{3}", text):
+        return int(text, 8)
+    problems.append(Problem(where, 'must be three octal digits such as "0660"'))
+    return None

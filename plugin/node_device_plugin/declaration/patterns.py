@@ -1,0 +1,58 @@
+"""Patterns of paths (shell globs), and templates with placeholders: what discovery looks for, what Allocate adds."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import List, Mapping, Pattern
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_WILDCARD = re.compile(r"\*+|\?|\[!?\]?[^\]]*\]")
+
+
+def placeholders(template: str) -> List[str]:
+    """The names that stand in braces, in their order, repetitions too."""
+    return _PLACEHOLDER.findall(template)
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """The template with every placeholder replaced. KeyError where ``values`` lacks one."""
+    return _PLACEHOLDER.sub(lambda match: values[match.group(1)], template)
+
+
+def wildcards(pattern: str) -> int:
+    """How many wildcards (``*``, ``?``, ``[...]``) a pattern has."""
+    return len(_WILDCARD.findall(pattern))
+
+
+@functools.lru_cache(maxsize=1024)
+def compiled(pattern: str) -> Pattern[str]:
+    """The pattern as a regular expression with one group for each wildcard; none of them matches a ``/``."""
+    parts, end = [], 0
+    for match in _WILDCARD.finditer(pattern):
+        parts.append(re.escape(pattern[end : match.start()]))
+        end = match.end()
+        text = match.group()
+        if text.startswith("*"):
+            parts.append("([^/]*)")
+        elif text == "?":
+            parts.append("([^/])")
+        else:
+            inner = text[1:-1].replace("\\", r"\\").replace("[", r"\[")
+            inner = "^" + inner[1:] if inner.startswith("!") else inner.replace("^", r"\^")
+            # A ']' that stands first is meant literally.
+            inner = inner.replace("]", r"\]")
+            parts.append("((?!/)[%s])" % inner)
+    parts.append(re.escape(pattern[end:]))
+    return re.compile("".join(parts) + r"\Z", re.DOTALL)
+
+
+def pattern_problem(pattern: str) -> str:
+    """Why it is no usable pattern; empty where it is."""
+    if "**" in pattern:
+        return "'**' is not known: each '/' has to be written"
+    try:
+        compiled(pattern)
+    except re.error as error:
+        return "is not a pattern: %s" % error
+    return ""

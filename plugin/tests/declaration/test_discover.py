@@ -1,0 +1,150 @@
+"""The key ``discover``: read, written again, and every mistake in it named."""
+
+from typing import List
+
+import pytest
+import yaml
+
+from node_device_plugin.declaration import DeclarationError, cdi, parse_resources
+from node_device_plugin.declaration.model import DeviceNode, Discovery, PciSelector, UsbSelector
+from node_device_plugin.declaration.patterns import compiled, wildcards
+from node_device_plugin.declaration.serialise import resources_to_data
+
+EVERYTHING = """
+- name: example.com/dev
+  devices: [{id: d, numa_node: 1, nodes: [{path: /dev/d, type: c, major: 1, minor: 3}], properties: {vendor: "1"}}]
+  discover:
+    paths: ["/dev/video[0-9]*"]
+    usb: [{vendor: "0403", product: 6A01, serial: A*}]
+    pci: [{vendor: 10DE, device: 1eb8, class_code: "0302"}]
+    nodes: [{path: /dev/ctl}, {path: /dev/dri/card*, optional: true}]
+    exclude: [/dev/video9, "0000:00:*"]
+    permissions: r
+    uid: 0
+    gid: 44
+    mode: "0660"
+"""
+
+
+def problems(text: str) -> List[str]:
+    with pytest.raises(DeclarationError) as caught:
+        parse_resources(yaml.safe_load(text))
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_everything_is_read_and_written_again() -> None:
+    resources = parse_resources(yaml.safe_load(EVERYTHING))
+    assert parse_resources(resources_to_data(resources)) == resources
+    (resource,) = resources
+    assert resource.discover.usb == (UsbSelector("0403", "6a01", "A*"),)
+    assert resource.discover.pci == (PciSelector("10de", "1eb8", "0302"),)
+    assert resource.discover.methods == ("paths", "usb", "pci")
+    assert (resource.discover.mode, resource.discover.permissions) == (0o660, "r")
+    assert resource.devices[0].numa_node == 1
+    assert resource.devices[0].nodes == (DeviceNode("/dev/d", "/dev/d", "rw", None, None, None, "c", 1, 3),)
+
+
+def test_nothing_is_discovered_by_default() -> None:
+    (resource,) = parse_resources([{"name": "a.b/c"}])
+    assert resource.discover == Discovery()
+    assert not resource.dynamic_cdi
+    assert resources_to_data([resource]) == [{"name": "a.b/c", "devices": []}]
+
+
+def test_the_spec_of_a_discovered_kind_is_the_plugins_alone() -> None:
+    declared, discovered = parse_resources(
+        [
+            {"name": "a.b/declared", "devices": [{"id": "x", "nodes": [{"path": "/dev/x"}]}]},
+            {
+                "name": "a.b/discovered",
+                "devices": [{"id": "y", "nodes": [{"path": "/dev/y"}]}],
+                "discover": {"paths": ["/dev/z*"]},
+            },
+        ]
+    )
+    assert list(cdi.render_specs([declared, discovered])) == [cdi.file_name("a.b/declared")]
+    assert discovered.uses_cdi
+    assert discovered.dynamic_cdi
+
+
+@pytest.mark.parametrize(
+    ("discover", "says"),
+    [
+        ("{exclude: [/dev/x]}", "discover: says nothing about what to look for: it takes paths, usb or pci"),
+        ("{paths: [dev/x]}", "discover.paths[0]: must be an absolute path in its shortest form, not 'dev/x'"),
+        ("{paths: [/dev/**/x]}", "discover.paths[0]: '**' is not known: each '/' has to be written"),
+        ("{paths: ['/dev/[z-a]']}", "discover.paths[0]: is not a pattern"),
+        ("{paths: [/dev/x], nodes: [{path: '/dev/{match1}'}]}",
+         "discover.nodes[0].path: {match1} is not known of every device found; known are: none"),
+        ("{paths: [/dev/x*], nodes: [{}]}", "discover.nodes[0].path: is missing"),
+        ("{paths: [/dev/x*], nodes: [{path: x}]}", "discover.nodes[0].path: must be an absolute path"),
+        ("{paths: [/dev/x*], permissions: x}", "discover.permissions: must be made of r, w and m"),
+        ("{paths: [/dev/x*], mode: '9'}", "discover.mode: must be three octal digits"),
+        ("{paths: [/dev/x*], exclude: ['']}", "discover.exclude[0]: is empty"),
+        ("{paths: [/dev/x*], exclude: [a**]}", "discover.exclude[0]: '**' is not known"),
+        ("{usb: [{}]}", "discover.usb[0]: would take every USB device"),
+        ("{usb: [{vendor: '403'}]}", "discover.usb[0].vendor: must be four hexadecimal digits, in quotes, not '403'"),
+        ("{usb: [{vendor: 403}]}", "discover.usb[0].vendor: must be text, not 403"),
+        ("{usb: [{product: 40g0}]}", "discover.usb[0].product: must be four hexadecimal digits"),
+        ("{usb: [{serial: '**'}]}", "discover.usb[0].serial: '**' is not known"),
+        ("{pci: [{}]}", "discover.pci[0]: would take every PCI device"),
+        ("{pci: [{device: x}]}", "discover.pci[0].device: must be four hexadecimal digits"),
+        ("{pci: [{class_code: '030'}]}", "discover.pci[0].class_code: must be two, four or six hexadecimal digits"),
+        ("{pci: [{class: '03'}]}", "discover.pci[0].class: is not a known key; known are class_code, device, vendor"),
+    ],
+)  # fmt: skip
+def test_each_mistake_is_named(discover: str, says: str) -> None:
+    found = problems("- {name: example.com/dev, discover: %s}" % discover)
+    assert any(says in problem for problem in found), found
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("- {name: a.bb/cc, discover: {paths: [/dev/x*]}, env: {A: x}}", "env.A: put {index} into its name"),
+        ("- {name: a.bb/cc, discover: {paths: [/dev/x*, /dev/y]}, env: {'A_{index}': '{match1}'}}",
+         "{match1} is not known of every discovered device; known are host_path, id, index, path"),
+        ("- {name: a.bb/cc, discover: {pci: [{vendor: '8086'}]}, env: {'A_{index}': '{path}'}}",
+         "{path} is not known of every discovered device"),
+        ("- {name: a.bb/c, discover: {paths: [/dev/x*]}}", "but the CDI class 'c' has fewer"),
+        ("- {name: a.bb/cc, discover: {paths: [/dev/x*]}, env: {'A_{index}': x}}\n"
+         "- {name: a.bb/dd, devices: [{id: d}], env: {A_7: x}}",
+         "the variable A_7 is also set by a.bb/cc (A_{index})"),
+        ("- {name: a.bb/cc, devices: [{id: d, numa_node: -1}]}", "numa_node: must be at least 0"),
+        ("- {name: a.bb/cc, devices: [{id: d, nodes: [{path: /x, type: p}]}]}", "type: must be one of c, b"),
+    ],
+)  # fmt: skip
+def test_what_follows_from_it_is_checked(text: str, says: str) -> None:
+    found = problems(text)
+    assert any(says in problem for problem in found), found
+
+
+def test_placeholders_that_every_method_knows_are_fine() -> None:
+    parse_resources(
+        yaml.safe_load(
+            """
+            - name: a.bb/cc
+              discover: {usb: [{vendor: "0403"}], pci: [{vendor: "8086"}], nodes: [{path: /dev/ctl}]}
+              env: {"A_{index}": "{id} {path} {host_path} {vendor} {index}"}
+            """
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "groups"),
+    [
+        ("/dev/ttyUSB*", "/dev/ttyUSB12", ("12",)),
+        ("/dev/ttyUSB*", "/dev/ttyUSB1/x", None),
+        ("/dev/sd[a-c]?", "/dev/sdb1", ("b", "1")),
+        ("/dev/sd[!a]", "/dev/sda", None),
+        ("/dev/sd[!a]", "/dev/sd/", None),
+        ("/dev/x[]^]", "/dev/x^", ("^",)),
+        ("/dev/a.b", "/dev/aXb", None),
+        ("/dev/*/by-*", "/dev/serial/by-id", ("serial", "id")),
+    ],
+)
+def test_what_wildcards_match(pattern: str, text: str, groups: object) -> None:
+    match = compiled(pattern).match(text)
+    assert (match.groups() if match else None) == groups
+    assert groups is None or wildcards(pattern) == len(groups)  # type: ignore[arg-type]
