@@ -83,6 +83,11 @@ molecule: system dev lab-images
 	molecule --version
 	molecule test --all --no-command-borders
 
+## bench: how fast the plugin is and how little it needs; a table, and .bench/latest.json
+.PHONY: bench
+bench: dev
+	PYTHONPATH=plugin python -m bench
+
 ## lock: renew the locked requirements
 .PHONY: lock
 lock:

@@ -1,0 +1,53 @@
+"""``python -m bench [NAME ...]``: measure, print a table, and write .bench/latest.json."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import sys
+import time
+from typing import Callable, Dict, List
+
+from . import allocate, hotplug, kubelet_restart, many_devices, needs, start
+from .figures import Figure, table
+
+MEASUREMENTS: Dict[str, Callable[[], List[Figure]]] = {
+    "kubelet_restart": kubelet_restart.measure,
+    "hotplug": hotplug.measure,
+    "start": start.measure,
+    "allocate": allocate.measure,
+    "needs": needs.measure,
+    "many_devices": many_devices.measure,
+}
+
+
+def main(names: List[str]) -> int:
+    unknown = [name for name in names if name not in MEASUREMENTS]
+    if unknown:
+        print("bench: no %s; there are %s" % (", ".join(unknown), ", ".join(MEASUREMENTS)), file=sys.stderr)
+        return 2
+    # The stand-in kubelet would tell of every restart.
+    logging.getLogger("kubelet").setLevel(logging.CRITICAL)
+    figures: List[Figure] = []
+    for name in names or MEASUREMENTS:
+        print("bench: %s ..." % name, file=sys.stderr, flush=True)
+        figures.extend(MEASUREMENTS[name]())
+    print(table(figures))
+    os.makedirs(".bench", exist_ok=True)
+    with open(os.path.join(".bench", "latest.json"), "w") as file:
+        result = {
+            "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "python": platform.python_version(),
+            "cpus": os.cpu_count(),
+            "load": os.getloadavg(),
+            "figures": [figure.to_data() for figure in figures],
+        }
+        json.dump(result, file, indent=2)
+        file.write("\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

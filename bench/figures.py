@@ -1,0 +1,61 @@
+"""What was measured: figures, statistics, and the table."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+
+class Figure(NamedTuple):
+    """One measured number. unit: e.g. ``ms``. floor: the bare server's. most: what is asked for, in the same unit."""
+
+    name: str
+    unit: str
+    ours: float
+    floor: Optional[float] = None
+    most: Optional[float] = None
+
+    @property
+    def reached(self) -> Optional[bool]:
+        """Whether it is what is asked for; None where nothing is."""
+        return None if self.most is None else self.ours <= self.most
+
+    def to_data(self) -> Dict[str, Any]:
+        """For the JSON file."""
+        return {**self._asdict(), "reached": self.reached}
+
+
+def percentile(values: Sequence[float], part: float) -> float:
+    """The value that ``part`` (0 to 1) of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, round(part * len(ordered) + 0.5) - 1))]
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value."""
+    return statistics.median(values)
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """The figures for people."""
+    rows = [("", "ours", "floor", "asked for", "")]
+    for figure in figures:
+        rows.append(
+            (
+                figure.name,
+                _number(figure.ours, figure.unit),
+                _number(figure.floor, figure.unit),
+                "" if figure.most is None else "<= " + _number(figure.most, figure.unit),
+                {None: "", True: "reached", False: "MISSED"}[figure.reached],
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines: List[str] = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:4], widths[1:4])), row[4]]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def _number(value: Optional[float], unit: str) -> str:
+    return "" if value is None else ("%.3g %s" % (value, unit) if value < 1000 else "%.0f %s" % (value, unit))

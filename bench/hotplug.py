@@ -1,0 +1,50 @@
+"""From a device node that goes or appears until the kubelet's list shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import List, Tuple
+
+from . import processes
+from .figures import Figure, median, percentile
+from .settings import Settings, settings, until
+
+CHANGES = 10
+#: Milliseconds.
+MOST = 100.0
+
+
+def measure() -> List[Figure]:
+    with settings(resources=10, devices=10) as given, processes.plugin(given.config, given.log):
+        gone, appeared = asyncio.run(_changes(given))
+    return [
+        Figure("a device node goes, median of %d" % CHANGES, "ms", median(gone), most=MOST),
+        Figure("a device node goes, p95", "ms", percentile(gone, 0.95)),
+        Figure("a device node appears, median of %d" % CHANGES, "ms", median(appeared), most=MOST),
+        Figure("a device node appears, p95", "ms", percentile(appeared, 0.95)),
+    ]
+
+
+async def _changes(given: Settings) -> Tuple[List[float], List[float]]:
+    gone, appeared = [], []
+    async with given.kubelet() as kubelet:
+        await until(lambda: given.all_connected(kubelet))
+
+        async def shown(resource: int, device: int, health: str) -> float:
+            name, device_id = given.resources[resource], given.id(resource, device)
+            started = time.monotonic()
+            return (await until(lambda: kubelet.devices(name)[device_id] == health) - started) * 1e3
+
+        for number in range(CHANGES):
+            # Another device each time: one that comes and goes is held back on purpose.
+            resource, device = number % len(given.resources), number // len(given.resources)
+            # Changes in the second after a change wait for its end.
+            await asyncio.sleep(1.2)
+            os.unlink(given.node(resource, device))
+            gone.append(await shown(resource, device, "Unhealthy"))
+            await asyncio.sleep(1.2)
+            os.symlink("/dev/null", given.node(resource, device))
+            appeared.append(await shown(resource, device, "Healthy"))
+    return gone, appeared

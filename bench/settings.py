@@ -1,0 +1,114 @@
+"""What is measured with: a folder, device nodes, a configuration, and a stand-in kubelet."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from typing import Any, Callable, Dict, Iterator, List
+
+from node_device_plugin.configuration import load
+from node_device_plugin.testing import StandInKubelet
+from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
+
+
+class Settings:
+    """A configuration of ``resources`` times ``devices`` in a folder of its own.
+
+    Its device nodes are links to /dev/null, which need no root.
+    """
+
+    def __init__(self, folder: str, resources: int, devices: int) -> None:
+        self.folder = folder
+        self.resources = ["example.com/dev-%d" % number for number in range(resources)]
+        self.devices = devices
+        self.directory = os.path.join(folder, "dp")
+        self.log = os.path.join(folder, "log")
+        self.config = os.path.join(folder, "config.yaml")
+        self.answers = os.path.join(folder, "answers")
+        os.makedirs(os.path.join(folder, "dev"))
+        for path in (self.node(resource, device) for resource in range(resources) for device in range(devices)):
+            os.symlink("/dev/null", path)
+        with open(self.config, "w") as file:
+            json.dump(self._configuration(), file, indent=1)
+        self._write_answers()
+
+    def node(self, resource: int, device: int) -> str:
+        """The device node of a device."""
+        return os.path.join(self.folder, "dev", "%d-%d" % (resource, device))
+
+    def id(self, resource: int, device: int) -> str:
+        """The id of a device."""
+        return "device-%d-%d" % (resource, device)
+
+    def _configuration(self) -> Dict[str, Any]:
+        return {
+            "kubelet_device_plugin_dir": self.directory,
+            "resources": [
+                {
+                    "name": name,
+                    "env": {"DEV_%d_{index}" % number: "{path}"},
+                    "devices": [
+                        {
+                            "id": self.id(number, device),
+                            "nodes": [{"path": "/dev/bench-%d" % device, "host_path": self.node(number, device)}],
+                        }
+                        for device in range(self.devices)
+                    ],
+                }
+                for number, name in enumerate(self.resources)
+            ],
+        }
+
+    def _write_answers(self) -> None:
+        """For the floor: what the plugin says to Allocate for the first device, and each resource's list."""
+        # Imported here, as everything of the plugin that is not the question.
+        from node_device_plugin.allocation import allocate
+        from node_device_plugin.device_table import DeviceTable
+
+        resource = load(self.config).configuration.resources[0]
+        table = DeviceTable(resource)
+        table.update({device.id: None for device in resource.devices})
+        answer = api.AllocateResponse(container_responses=[allocate(table, [self.id(0, 0)])])
+        listed: List[str] = []
+        for number in range(len(self.resources)):
+            devices = [api.Device(ID=self.id(number, device), health="Healthy") for device in range(self.devices)]
+            listed.append(api.ListAndWatchResponse(devices=devices).SerializeToString().hex())
+        with open(self.answers, "w") as file:
+            json.dump({"allocate": answer.SerializeToString().hex(), "lists": listed}, file)
+
+    def kubelet(self) -> StandInKubelet:
+        """A kubelet for it; a context manager."""
+        return StandInKubelet(self.directory)
+
+    def all_connected(self, kubelet: StandInKubelet) -> bool:
+        """Whether every resource is registered and has sent its devices."""
+        for name in self.resources:
+            endpoint = kubelet.manager.endpoints.get(name)
+            if endpoint is None or endpoint.stopped_at is not None or not endpoint.has_sent:
+                return False
+        return True
+
+
+@contextlib.contextmanager
+def settings(resources: int, devices: int) -> Iterator[Settings]:
+    """Settings in a folder that is gone afterwards; short, because it holds sockets."""
+    folder = tempfile.mkdtemp(prefix="bench-")
+    try:
+        yield Settings(folder, resources, devices)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def until(condition: Callable[[], bool], timeout: float = 30.0) -> float:
+    """Wait for a condition, looking every millisecond; gives the (monotonic) time when it was true."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError("what was waited for did not come in %g s" % timeout)
+        await asyncio.sleep(0.001)
+    return time.monotonic()

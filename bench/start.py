@@ -1,0 +1,33 @@
+"""From the start of the process until the kubelet has the list of every resource."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import List
+
+from . import processes
+from .figures import Figure, median
+from .settings import Settings, settings, until
+
+ROUNDS = 5
+#: Times the floor.
+MOST = 2.5
+
+
+def measure() -> List[Figure]:
+    figures = []
+    for resources, devices in ((2, 3), (10, 100)):
+        with settings(resources, devices) as given:
+            ours, floor = [], []
+            for _ in range(ROUNDS):
+                floor.append(asyncio.run(_once(given, processes.floor(given.directory, given.answers, given.log))))
+                ours.append(asyncio.run(_once(given, processes.plugin(given.config, given.log))))
+        name = "start to registered, %d resources of %d devices" % (resources, devices)
+        figures.append(Figure(name, "ms", median(ours), median(floor), MOST * median(floor)))
+    return figures
+
+
+async def _once(given: Settings, process: processes.Measured) -> float:
+    async with given.kubelet() as kubelet:
+        with process:
+            return (await until(lambda: given.all_connected(kubelet)) - process.started) * 1e3
