@@ -20,12 +20,13 @@ def test_a_good_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"resources: [", "is not valid YAML: .*line 1"),
+        (b"resources: [", "is not valid YAML: .*line [12]"),
         (b"\xff\xfe\xfa", "is not valid YAML"),
         (b"", "configuration: must be a mapping"),
         (b"a: &a [*a]\nresources: []", "a: is not a known key"),
         (b"resources: !!python/object:os.system []", "is not valid YAML"),
-        (b"[" * 5000, "is not valid YAML"),
+        (b"[" * 200000, "is not valid YAML: it nests more than 50 levels deep"),
+        (b"- " * 200000, "is not valid YAML: it nests more than 50 levels deep"),
     ],
 )
 def test_a_bad_file(tmp_path: Path, content: bytes, says: str) -> None:
