@@ -62,6 +62,19 @@ def _validate(options: argparse.Namespace) -> int:
     return 0
 
 
+def _discover(options: argparse.Namespace) -> int:
+    from . import discovery
+    from .discovery import listing
+
+    resources = load(options.config).configuration.resources
+    data = listing.to_data(resources, discovery.discover(resources))
+    if options.output == "json":
+        _print_json(data)
+    else:
+        print(listing.to_text(data))
+    return 0
+
+
 def _cdi_render(options: argparse.Namespace) -> int:
     specs = cdi.render_specs(load(options.config).configuration.resources)
     if options.output == "json":
@@ -176,6 +189,7 @@ def _parser() -> argparse.ArgumentParser:
 
     add(commands, "run", _run, "Serve the devices until SIGTERM.", config)
     add(commands, "validate", _validate, "Check a configuration and say everything that is wrong with it.", config)
+    add(commands, "discover", _discover, "Show the devices that a configuration would find here.", config, output)
     cdi_commands = commands.add_parser("cdi", help="CDI specs.").add_subparsers(metavar="COMMAND", required=True)
     add(cdi_commands, "render", _cdi_render, "Print the CDI specs of a configuration.", config, output)
     add(commands, "runtime", _runtime, "Ask the running container runtime what it believes about CDI.", runtime, output)

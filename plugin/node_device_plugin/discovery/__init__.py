@@ -1,0 +1,113 @@
+"""Discovery: what a configuration finds on this node now, as devices like the declared ones.
+
+Each way of discovery is a module (paths, usb, pci) that reads a Root; grouping makes devices of what they find. All of
+it is plain code that reads the file system: not for the event loop.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple
+
+from ..declaration import Device, Resource
+from ..declaration.model import ContainerEdits, DeviceNode, Discovery
+from ..declaration.names import MAX_DEVICE_ID
+from ..declaration.patterns import compiled
+from ..device_table import natural_order
+from . import paths, pci, usb
+from .found import Found, Node, device_id
+from .grouping import grouped
+from .root import Root
+
+__all__ = ["Discovered", "discover", "find", "with_discovered"]
+
+_NAMELESS = Device(id="", nodes=(), container_edits=ContainerEdits(), properties={}, required=False)
+
+
+class Discovered(NamedTuple):
+    """What was found of a resource: devices as people count, and what another device has already, with the reason."""
+
+    devices: Tuple[Device, ...]
+    left_out: Tuple[Tuple[Device, str], ...]
+
+
+def find(resource: Resource, root: str = "/") -> List[Device]:
+    """The devices that ``resource.discover`` finds below ``root``, as people count; whoever else has them."""
+    discovery = resource.discover
+    # A share's number needs room, too.
+    room = MAX_DEVICE_ID - len(resource.kubelet_ids(_NAMELESS)[-1])
+    devices: Dict[str, Device] = {}
+    inside = Root(root)
+    for found in _found(discovery, inside):
+        if any(compiled(pattern).match(name) for name in found.known_as for pattern in discovery.exclude):
+            continue
+        nodes = grouped(found, discovery.nodes, inside)
+        if nodes is not None:
+            device = _device(device_id(found.name, room), nodes, found, discovery)
+            devices.setdefault(device.id, device)
+    return sorted(devices.values(), key=lambda device: natural_order(device.id))
+
+
+def discover(resources: Sequence[Resource], root: str = "/") -> Dict[str, Discovered]:
+    """What every resource finds that discovers, by its name.
+
+    A device belongs to one resource alone: what is declared comes first, then the resource that stands further up.
+    """
+    ids = {device.id: resource.name for resource in resources for device in resource.devices}
+    nodes = {
+        node.host_path: "%s=%s" % (resource.name, device.id)
+        for resource in resources
+        for device in resource.devices
+        for node in device.nodes
+    }
+    result = {}
+    for resource in resources:
+        if not resource.discover.methods:
+            continue
+        mine: List[Device] = []
+        left_out: List[Tuple[Device, str]] = []
+        for device in find(resource, root):
+            first = device.nodes[0].host_path if device.nodes else ""
+            if device.id in ids:
+                left_out.append((device, "%s has a device of this id" % ids[device.id]))
+            elif first in nodes:
+                left_out.append((device, "%s is a node of %s" % (first, nodes[first])))
+            else:
+                mine.append(device)
+        for device in mine:
+            ids[device.id] = resource.name
+            if device.nodes:
+                nodes[device.nodes[0].host_path] = "%s=%s" % (resource.name, device.id)
+        result[resource.name] = Discovered(tuple(mine), tuple(left_out))
+    return result
+
+
+def with_discovered(resource: Resource, devices: Sequence[Device]) -> Resource:
+    """The resource with the devices that were found beside the declared ones."""
+    return resource._replace(devices=(*resource.devices, *devices))
+
+
+def _found(discovery: Discovery, root: Root) -> Iterator[Found]:
+    yield from paths.find(discovery.paths, root)
+    yield from usb.find(discovery.usb, root)
+    yield from pci.find(discovery.pci, root)
+
+
+def _device(device_id: str, nodes: Sequence[Node], found: Found, discovery: Discovery) -> Device:
+    return Device(
+        id=device_id,
+        nodes=tuple(
+            DeviceNode(
+                path=node.path,
+                host_path=node.host_path,
+                permissions=discovery.permissions,
+                uid=discovery.uid,
+                gid=discovery.gid,
+                mode=discovery.mode,
+            )
+            for node in nodes
+        ),
+        container_edits=ContainerEdits(),
+        properties=found.properties,
+        required=False,
+        numa_node=found.numa_node,
+    )

@@ -1,0 +1,60 @@
+"""A root directory to discover in: plain files stand for device nodes."""
+
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+from node_device_plugin.declaration import Device, Resource, parse_resources
+from node_device_plugin.discovery import find
+
+
+class Machine:
+    """Files, links and devices below a directory, by their absolute paths inside of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def file(self, path: str, text: str = "") -> None:
+        target = self.path / path[1:]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+    def link(self, path: str, target: str) -> None:
+        link = self.path / path[1:]
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+
+    def remove(self, path: str) -> None:
+        (self.path / path[1:]).unlink()
+
+    def on_bus(self, bus: str, directory: str, **attributes: str) -> None:
+        """A device in /sys/devices with its link in the bus, and its node where it has one (``devname``)."""
+        name = directory.rsplit("/", 1)[-1]
+        self.link("/sys/bus/%s/devices/%s" % (bus, name), "../../../devices/%s" % directory)
+        devname = attributes.pop("devname", None)
+        self.file("/sys/devices/%s/uevent" % directory)
+        for key, text in attributes.items():
+            self.file("/sys/devices/%s/%s" % (directory, key), text + "\n")
+        if devname:
+            self.node_of(directory, devname)
+
+    def node_of(self, directory: str, devname: str) -> None:
+        """A device directory with a node."""
+        self.file("/sys/devices/%s/dev" % directory, "1:2\n")
+        self.file("/sys/devices/%s/uevent" % directory, "MAJOR=1\nMINOR=2\nDEVNAME=%s\n" % devname)
+        self.file("/dev/" + devname)
+
+    def find(self, discover: Dict[str, Any], **more: Any) -> List[Device]:
+        return find(resource(discover, **more), str(self.path))
+
+
+def resource(discover: Dict[str, Any], name: str = "example.com/dev", **more: Any) -> Resource:
+    (only,) = parse_resources([{"name": name, "discover": discover, **more}])
+    return only
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)

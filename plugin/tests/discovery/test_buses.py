@@ -1,0 +1,107 @@
+"""USB and PCI devices, in an injected sysfs."""
+
+from .conftest import Machine
+
+HUB = "pci0000:00/0000:00:14.0/usb1"
+
+
+def usb(machine: Machine, port: str, number: int, serial: str = "", product: str = "6001", below: str = HUB) -> str:
+    directory = "%s/%s" % (below, port)
+    attributes = {"serial": serial} if serial else {}
+    machine.on_bus(
+        "usb", directory, idVendor="0403", idProduct=product, devname="bus/usb/001/%03d" % number, **attributes
+    )
+    return directory
+
+
+def test_usb_by_vendor_product_and_serial(machine: Machine) -> None:
+    directory = usb(machine, "1-2", 4, serial="A50285BI")
+    machine.on_bus("usb", directory + "/1-2:1.0", bInterfaceNumber="00")
+    machine.node_of(directory + "/1-2:1.0/ttyUSB0/tty/ttyUSB0", "ttyUSB0")
+    usb(machine, "1-3", 5, product="6015")
+    (device,) = machine.find({"usb": [{"vendor": "0403", "product": "6001"}]})
+    assert device.id == "usb-0403-6001-A50285BI"
+    assert device.properties == {"vendor": "0403", "product": "6001", "serial": "A50285BI", "port": "1-2"}
+    assert sorted(node.path for node in device.nodes) == ["/dev/bus/usb/001/004", "/dev/ttyUSB0"]
+    assert [d.id for d in machine.find({"usb": [{"vendor": "0403"}]})] == [
+        "usb-0403-6001-A50285BI",
+        "usb-0403-6015-1-3",
+    ]
+    assert [d.id for d in machine.find({"usb": [{"serial": "A5*"}]})] == ["usb-0403-6001-A50285BI"]
+    assert [d.id for d in machine.find({"usb": [{"vendor": "0403"}], "exclude": ["1-2"]})] == ["usb-0403-6015-1-3"]
+    assert machine.find({"usb": [{"vendor": "0404"}, {"product": "6002"}, {"serial": "B*"}]}) == []
+
+
+def test_the_same_serial_number_twice_is_told_apart_by_the_port(machine: Machine) -> None:
+    usb(machine, "1-1", 1, serial="0001")
+    usb(machine, "1-10", 2, serial="0001")
+    found = machine.find({"usb": [{"vendor": "0403"}], "exclude": ["1-10"]})
+    assert [device.id for device in found] == ["usb-0403-6001-0001-1-1"]
+
+
+def test_what_hangs_on_a_hub_is_not_the_hubs(machine: Machine) -> None:
+    hub = usb(machine, "1-1", 1, product="0001")
+    usb(machine, "1-1.4", 2, product="0002", below=hub)
+    (device,) = machine.find({"usb": [{"product": "0001"}]})
+    assert [node.path for node in device.nodes] == ["/dev/bus/usb/001/001"]
+
+
+def test_nodes_choose_among_those_of_the_device(machine: Machine) -> None:
+    directory = usb(machine, "1-2", 4)
+    machine.node_of(directory + "/1-2:1.0/video4linux/video3", "video3")
+    machine.file("/dev/video0")
+    discover = {"usb": [{"vendor": "0403"}], "nodes": [{"path": "/dev/video*"}]}
+    (device,) = machine.find(discover)
+    assert [node.path for node in device.nodes] == ["/dev/video3"]
+    machine.remove("/dev/video3")
+    assert machine.find(discover) == []
+
+
+def test_a_usb_device_without_a_node_is_none_yet(machine: Machine) -> None:
+    machine.on_bus("usb", HUB + "/1-2", idVendor="0403", idProduct="6001")
+    assert machine.find({"usb": [{"vendor": "0403"}]}) == []
+
+
+def pci(machine: Machine, address: str, numa_node: str = "0", **attributes: str) -> str:
+    directory = "pci0000:00/%s" % address
+    machine.on_bus(
+        "pci",
+        directory,
+        **{"vendor": "0x10de", "device": "0x1eb8", "class": "0x030200", "numa_node": numa_node, **attributes},
+    )
+    return directory
+
+
+def test_pci_by_vendor_device_and_class_with_its_numa_node(machine: Machine) -> None:
+    directory = pci(machine, "0000:3b:00.0", numa_node="1")
+    machine.node_of(directory + "/drm/card1", "dri/card1")
+    machine.node_of(directory + "/drm/renderD129", "dri/renderD129")
+    pci(machine, "0000:00:02.0", numa_node="-1", **{"class": "0x020000"})
+    (device,) = machine.find({"pci": [{"vendor": "10de", "class_code": "0302"}]})
+    assert (device.id, device.numa_node) == ("pci-0000:3b:00.0", 1)
+    assert [node.path for node in device.nodes] == ["/dev/dri/card1", "/dev/dri/renderD129"]
+    both = machine.find({"pci": [{"device": "1eb8"}]})
+    assert [(d.id, d.numa_node) for d in both] == [("pci-0000:00:02.0", None), ("pci-0000:3b:00.0", 1)]
+    assert machine.find({"pci": [{"device": "1eb8"}], "exclude": ["0000:*"]}) == []
+    assert [d.id for d in machine.find({"pci": [{"class_code": "02"}]})] == ["pci-0000:00:02.0"]
+
+
+def test_pci_with_the_node_of_its_iommu_group(machine: Machine) -> None:
+    directory = pci(machine, "0000:3b:00.0")
+    machine.link("/sys/devices/%s/iommu_group" % directory, "../../../kernel/iommu_groups/42")
+    machine.file("/dev/vfio/42")
+    machine.file("/dev/vfio/vfio")
+    pci(machine, "0000:3c:00.0")
+    nodes = [{"path": "/dev/vfio/{iommu_group}"}, {"path": "/dev/vfio/vfio"}]
+    (device,) = machine.find({"pci": [{"vendor": "10de"}], "nodes": nodes})
+    assert device.properties["iommu_group"] == "42"
+    assert [node.path for node in device.nodes] == ["/dev/vfio/42", "/dev/vfio/vfio"]
+
+
+def test_what_hangs_on_a_usb_controller_or_a_bridge_is_not_theirs(machine: Machine) -> None:
+    controller = pci(machine, "0000:00:14.0")
+    machine.on_bus("usb", controller + "/usb1", idVendor="1d6b", idProduct="0002", devname="bus/usb/001/001")
+    machine.on_bus("pci", controller + "/0000:01:00.0", vendor="0x1", device="0x2", **{"class": "0x3"})
+    machine.node_of(controller + "/0000:01:00.0/nvme/nvme0", "nvme0")
+    (device,) = machine.find({"pci": [{"vendor": "10de"}]})
+    assert device.nodes == ()

@@ -1,0 +1,46 @@
+"""The command ``discover``: what this configuration would find here."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from node_device_plugin.command_line import main
+
+CONFIG = """
+resources:
+  - name: example.com/found
+    devices: [{id: fixed, numa_node: 1, nodes: [{path: /dev/null}]}, {id: away, nodes: [{path: /dev/no-such-node}]}]
+    discover: {paths: ["%(here)s/link*", "%(here)s/node*"]}
+  - {name: example.com/second, discover: {paths: ["%(here)s/node*"]}}
+  - {name: example.com/none}
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mknod needs root")
+def test_what_this_configuration_would_find(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mknod(tmp_path / "node0", 0o20600, os.makedev(1, 3))
+    (tmp_path / "link0").symlink_to("node0")
+    (tmp_path / "config.yaml").write_text(CONFIG % {"here": tmp_path})
+    prefix = str(tmp_path)[1:].replace("/", "-")
+    assert main(["discover", "--config", str(tmp_path / "config.yaml"), "-o", "json"]) == 0
+    found, second, none = json.loads(capsys.readouterr().out)["resources"]
+    fixed, away, link = found["devices"]
+    assert (fixed["origin"], fixed["numa_node"], fixed["problem"]) == ("declared", 1, None)
+    assert away["problem"].startswith("/dev/no-such-node: ")
+    assert link["origin"] == "discovered"
+    assert link["nodes"] == [{"path": "%s/link0" % tmp_path, "host_path": "%s/node0" % tmp_path}]
+    assert link["properties"] == {"match1": "0"}
+    assert second["devices"] == []
+    assert [entry["id"].startswith(prefix[:20]) for entry in second["left_out"]] == [True]
+    assert "%s/node0 is a node of example.com/found=" % tmp_path in second["left_out"][0]["reason"]
+    assert none == {"name": "example.com/none", "devices": [], "left_out": []}
+
+    assert main(["discover", "--config", str(tmp_path / "config.yaml")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["RESOURCE", "DEVICE", "NODES", "NUMA", "STATE"]
+    assert lines[1].split() == ["example.com/found", "fixed", "/dev/null", "1", "declared"]
+    assert "%s/link0 -> %s/node0" % (tmp_path, tmp_path) in lines[3]
+    assert "left out: %s/node0 is a node of" % tmp_path in lines[4]
+    assert lines[5].split() == ["example.com/none", "none", "-", "-", "-"]

@@ -1,0 +1,133 @@
+"""Devices by paths: patterns, links, groups, exclusion; in an injected root, and with real device nodes."""
+
+import os
+from pathlib import Path
+from typing import List
+
+import pytest
+
+from node_device_plugin.declaration import Device
+from node_device_plugin.declaration.names import cdi_device_problem
+from node_device_plugin.discovery import find
+
+from .conftest import Machine, resource
+
+
+def ids(devices: List[Device]) -> List[str]:
+    return [device.id for device in devices]
+
+
+def paths(device: Device) -> List[str]:
+    return [node.path for node in device.nodes]
+
+
+def test_order_is_as_people_count(machine: Machine) -> None:
+    for name in ("ttyUSB10", "ttyUSB2", "ttyUSB0"):
+        machine.file("/dev/" + name)
+    machine.file("/dev/ttyUSBdir/x")
+    assert ids(machine.find({"paths": ["/dev/ttyUSB*"]})) == ["ttyUSB0", "ttyUSB2", "ttyUSB10"]
+
+
+def test_plugins_7_a_link_by_id_follows_the_device_and_keeps_its_id(machine: Machine) -> None:
+    """squat#78, Akri#734: containerd refuses a link as a device node, so the host's path is what it leads to."""
+    machine.file("/dev/ttyUSB0")
+    machine.link("/dev/serial/by-id/usb-FTDI_A50-if00", "../../ttyUSB0")
+    (before,) = machine.find({"paths": ["/dev/serial/by-id/*"]})
+    machine.file("/dev/ttyUSB7")
+    machine.link("/dev/serial/by-id/usb-FTDI_A50-if00", "../../ttyUSB7")
+    (after,) = machine.find({"paths": ["/dev/serial/by-id/*"]})
+    assert before.id == after.id == "serial-by-id-usb-FTDI_A50-if00"
+    assert before.nodes[0].path == after.nodes[0].path == "/dev/serial/by-id/usb-FTDI_A50-if00"
+    assert (before.nodes[0].host_path, after.nodes[0].host_path) == ("/dev/ttyUSB0", "/dev/ttyUSB7")
+
+
+def test_links_stay_inside_of_the_root(machine: Machine) -> None:
+    machine.file("/dev/real0")
+    machine.link("/dev/absolute", "/dev/real0")
+    machine.link("/dev/above", "../../../../dev/real0")
+    machine.link("/dev/dangling", "nothing")
+    machine.link("/dev/circle", "circle")
+    machine.link("/alias", "dev")
+    for path in ("/dev/absolute", "/dev/above", "/alias/real0"):
+        (device,) = machine.find({"paths": [path]})
+        assert device.nodes[0].host_path == "/dev/real0"
+    assert machine.find({"paths": ["/dev/dangling", "/dev/circle"]}) == []
+
+
+def test_two_paths_to_one_node_are_one_device_by_the_first_pattern(machine: Machine) -> None:
+    machine.file("/dev/sg0")
+    machine.link("/dev/by-id/x", "../sg0")
+    assert ids(machine.find({"paths": ["/dev/by-id/*", "/dev/sg*"]})) == ["by-id-x"]
+
+
+def test_exclusion_by_the_path_and_by_what_a_link_leads_to(machine: Machine) -> None:
+    for name in ("tty0", "tty1", "tty2"):
+        machine.file("/dev/" + name)
+    machine.link("/dev/by-id/a", "../tty1")
+    found = machine.find({"paths": ["/dev/by-id/*", "/dev/tty[0-9]"], "exclude": ["/dev/tty1", "/dev/*2"]})
+    assert ids(found) == ["tty0"]
+
+
+def test_several_nodes_make_one_device_and_some_are_optional(machine: Machine) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "cap1-a", "cap1-b", "uvm0"):
+        machine.file("/dev/" + name)
+    discover = {
+        "paths": ["/dev/nvidia[0-9]"],
+        "nodes": [
+            {"path": "/dev/nvidiactl"},
+            {"path": "/dev/cap{match1}-*", "optional": True},
+            {"path": "/dev/uvm{match1}", "optional": True},
+        ],
+    }
+    zero, one = machine.find(discover)
+    assert paths(zero) == ["/dev/nvidia0", "/dev/nvidiactl", "/dev/uvm0"]
+    assert paths(one) == ["/dev/nvidia1", "/dev/nvidiactl", "/dev/cap1-a", "/dev/cap1-b"]
+    assert zero.properties == {"match1": "0"}
+    machine.remove("/dev/nvidiactl")
+    assert machine.find(discover) == []
+
+
+def test_a_wildcards_match_is_taken_literally(machine: Machine) -> None:
+    machine.file("/dev/x*")
+    machine.file("/dev/y1")
+    assert machine.find({"paths": ["/dev/x*"], "nodes": [{"path": "/dev/y{match1}"}]}) == []
+
+
+def test_what_a_container_may_do_is_the_resources(machine: Machine) -> None:
+    machine.file("/dev/x")
+    (device,) = machine.find({"paths": ["/dev/x"], "permissions": "r", "gid": 5, "mode": "0640"})
+    node = device.nodes[0]
+    assert (node.permissions, node.uid, node.gid, node.mode) == ("r", None, 5, 0o640)
+    assert not device.required
+
+
+@pytest.mark.parametrize("name", ["usb-Ünïcode #1", "x" * 100, "-", "a b", "a_b", "x" * 99 + "y"])
+def test_ids_are_legal_and_of_a_legal_length(machine: Machine, name: str) -> None:
+    machine.file("/dev/" + name)
+    for replicas in (1, 100):
+        one = resource({"paths": ["/dev/*"]}, replicas=replicas)
+        (device,) = find(one, str(machine.path))
+        assert cdi_device_problem(device.id) is None
+        assert len(one.kubelet_ids(device)[-1]) <= 63
+
+
+def test_what_was_made_legal_stays_apart(machine: Machine) -> None:
+    for name in ("a b", "a_b", "x" * 80, "x" * 81):
+        machine.file("/dev/" + name)
+    found = ids(machine.find({"paths": ["/dev/*"]}))
+    assert len(set(found)) == 4
+    assert "a_b" in found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mknod needs root")
+def test_real_nodes(tmp_path: Path) -> None:
+    os.mknod(tmp_path / "node1", 0o20600, os.makedev(1, 3))
+    os.mknod(tmp_path / "node2", 0o60600, os.makedev(7, 250))
+    (tmp_path / "node3").touch()
+    (tmp_path / "node4").mkdir()
+    (tmp_path / "link").symlink_to("node1")
+    found = find(resource({"paths": ["%s/node*" % tmp_path]}))
+    assert [device.nodes[0].host_path for device in found] == [str(tmp_path / "node1"), str(tmp_path / "node2")]
+    (linked,) = find(resource({"paths": ["%s/li*" % tmp_path]}))
+    assert linked.nodes[0].host_path == str(tmp_path / "node1")
+    assert linked.nodes[0].path == str(tmp_path / "link")
