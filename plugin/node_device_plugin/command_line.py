@@ -47,7 +47,7 @@ def _run(options: argparse.Namespace) -> int:
     from . import logs, plugin
 
     loaded = load(options.config)
-    logs.configure(loaded.configuration.log_level)
+    logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
     asyncio.run(plugin.run(options.config, loaded))
     return 0
 

@@ -1,16 +1,41 @@
-"""Log lines for the journal: systemd reads the priority from the front of a line."""
+"""Log lines for the journal (systemd reads the priority from the front of a line), for people or for programs."""
 
 from __future__ import annotations
 
+import datetime
+import json
 import logging
 import os
 
 _PRIORITY = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 
 
-class _Formatter(logging.Formatter):
+class _Text(logging.Formatter):
     def __init__(self, journal: bool) -> None:
         super().__init__("%(message)s" if journal else "%(asctime)s %(levelname)s %(message)s")
+
+
+class _Json(logging.Formatter):
+    """One object a line: time, level, logger (the module), message, and a traceback where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.datetime.fromtimestamp(record.created, datetime.timezone.utc)
+        data = {
+            "time": moment.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            data["exception"] = self.formatException(record.exc_info)
+        return json.dumps(data, ensure_ascii=False)
+
+
+class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes to stderr, with the priority in front of each line where stderr is the journal."""
+
+    def __init__(self, journal: bool) -> None:
+        super().__init__()
         self._journal = journal
 
     def format(self, record: logging.LogRecord) -> str:
@@ -21,8 +46,9 @@ class _Formatter(logging.Formatter):
         return "\n".join(prefix + line for line in text.splitlines())
 
 
-def configure(level: str) -> None:
-    """Log to stderr from ``level`` (debug, info, warning, error) on."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Formatter(journal="JOURNAL_STREAM" in os.environ))
+def configure(level: str, form: str) -> None:
+    """Log to stderr from ``level`` (debug, info, warning, error) on. form: text or json."""
+    journal = "JOURNAL_STREAM" in os.environ
+    handler = _Handler(journal)
+    handler.setFormatter(_Json() if form == "json" else _Text(journal))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

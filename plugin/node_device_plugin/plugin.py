@@ -9,9 +9,13 @@ from typing import Any, List, Sequence
 
 from . import logs, systemd
 from .configuration import LoadedConfiguration
+from .observability import watchdog
+from .observability.endpoints import TcpEndpoint, UnixEndpoint, status_socket
+from .observability.pages import private_pages, public_pages
+from .observability.state import State
 from .registration import Registration, remove_stale_sockets
 from .reload import Reloader
-from .served import ServedResources, check
+from .served import ServedResources
 from .supervision import Tasks
 
 log = logging.getLogger(__name__)
@@ -32,17 +36,25 @@ async def run(path: str, loaded: LoadedConfiguration) -> None:
     resources = ServedResources(tasks)
 
     async def apply(loaded: LoadedConfiguration) -> None:
-        logs.configure(loaded.configuration.log_level)
+        logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
+        http.move(loaded.configuration.http_address)
         change = await resources.apply(loaded.configuration)
         log.info("configuration %s: %s", loaded.sha256[:12], change)
 
     reloader = Reloader(path, loaded, apply)
+    state = State(resources, reloader)
+    http = TcpEndpoint(public_pages(state, tasks.all_run))
+    own = UnixEndpoint(status_socket(loaded.configuration.kubelet_device_plugin_dir), private_pages(state, reloader))
     loop.add_signal_handler(signal.SIGHUP, reloader.ask)
     remove_stale_sockets(loaded.configuration.kubelet_device_plugin_dir)
     stopped: asyncio.Future[Any] = asyncio.create_task(stop.wait())
     try:
         await apply(loaded)
-        tasks.start(reloader.run())
+        for concern in (reloader.run(), http.run(), own.run()):
+            tasks.start(concern)
+        every = watchdog.interval()
+        if every is not None:
+            tasks.start(watchdog.ping(every, tasks.all_run))
         tasks.start(_check_for_ever(resources))
         tasks.start(_report_for_ever(resources))
         ready: asyncio.Future[Any] = asyncio.gather(*(each.serving() for each in resources.registrations))
@@ -63,7 +75,7 @@ async def run(path: str, loaded: LoadedConfiguration) -> None:
 async def _check_for_ever(resources: ServedResources) -> None:
     while True:
         await asyncio.sleep(_HEALTH_PERIOD)
-        await check(resources.tables)
+        await resources.check()
 
 
 async def _report_for_ever(resources: ServedResources) -> None:

@@ -19,6 +19,7 @@ import secrets
 from typing import AsyncIterator, Optional, Tuple
 
 from .channels import grpc, unix_channel
+from .observability import metrics
 from .service import DevicePlugin
 from .wire import device_plugin_v1beta1_pb2 as api
 from .wire import device_plugin_v1beta1_pb2_grpc as api_grpc
@@ -122,15 +123,19 @@ class Registration:
                 await api_grpc.RegistrationStub(channel).Register(request, timeout=_REGISTER_DEADLINE)
         except grpc.aio.AioRpcError as error:
             if error.code() == grpc.StatusCode.UNAVAILABLE:
+                metrics.REGISTRATIONS.increment(self.resource, "no_kubelet")
                 log.info("%s: no kubelet answers on %s", self.resource, self._kubelet_socket)
             else:
+                metrics.REGISTRATIONS.increment(self.resource, "refused")
                 log.warning("%s: the kubelet refused: %s: %s", self.resource, error.code().name, error.details())
             return False
         try:
             await asyncio.wait_for(self.service.stream.wait_until(True), _STREAM_DEADLINE)
         except asyncio.TimeoutError:
+            metrics.REGISTRATIONS.increment(self.resource, "no_stream")
             log.warning("%s: registered, but the kubelet opened no stream in %g s", self.resource, _STREAM_DEADLINE)
             return False
+        metrics.REGISTRATIONS.increment(self.resource, "registered")
         return True
 
     async def _kubelet_there(self) -> Tuple[int, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Awaitable, Callable, NamedTuple, Tuple
+from typing import Awaitable, Callable, List, NamedTuple, Tuple
 
 from .configuration import LoadedConfiguration, load
 from .declaration import DeclarationError, Problem
+from .observability import metrics
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class Reloader:
         self.last = Outcome("unchanged")
         self._apply = apply
         self._wanted = asyncio.Event()
-        self._one_at_a_time = asyncio.Lock()
+        self._waiting: List[asyncio.Future[Outcome]] = []
 
     def ask(self) -> None:
         """Reload soon (for signal handlers and file watchers)."""
@@ -49,13 +50,19 @@ class Reloader:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            await self.reload()
+            waiting, self._waiting = self._waiting, []
+            self.last = await self._reload()
+            metrics.RELOADS.increment(self.last.result)
+            for answer in waiting:
+                if not answer.done():
+                    answer.set_result(self.last)
 
     async def reload(self) -> Outcome:
-        """Read the file, and run with it if it is good and another one."""
-        async with self._one_at_a_time:
-            self.last = await self._reload()
-            return self.last
+        """Reload and tell how it ended. It ends well even if who asks does not wait: the work is ``run``'s."""
+        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answer)
+        self.ask()
+        return await answer
 
     async def _reload(self) -> Outcome:
         try:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Dict, Iterable, List, NamedTuple, Tuple
+import time
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from . import health
 from .declaration import Configuration, Resource
 from .device_ids import DeviceIds
 from .device_table import DeviceTable
+from .observability.measured import MeasuredDevicePlugin
 from .registration import Registration
-from .service import DevicePlugin
 from .supervision import Tasks
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ class ServedResources:
 
     def __init__(self, tasks: Tasks) -> None:
         self.by_name: Dict[str, Served] = {}
+        #: When the devices were last looked at as a whole (time.monotonic); None before the first time.
+        self.checked_at: Optional[float] = None
         self._tasks = tasks
         self._ids = DeviceIds()
 
@@ -79,10 +82,12 @@ class ServedResources:
             if resource.name not in kept
         }
         # What is new is checked before the old stream ends, so that the kubelet is without its devices for a moment.
-        await check([table for _, table in tables.values()])
+        await _check([table for _, table in tables.values()])
         await self._stop(old.values())
         started = {name: self._start(resource, directory, table) for name, (resource, table) in tables.items()}
         self.by_name = {name: kept.get(name) or started[name] for name in names}
+        if self.checked_at is None:
+            self.checked_at = time.monotonic()
         return Change(
             added=tuple(name for name in started if name not in old),
             changed=tuple(name for name in started if name in old),
@@ -91,7 +96,7 @@ class ServedResources:
         )
 
     def _start(self, resource: Resource, directory: str, table: DeviceTable) -> Served:
-        registration = Registration(DevicePlugin(table), directory)
+        registration = Registration(MeasuredDevicePlugin(table), directory)
         return Served(resource, directory, table, registration, self._tasks.start(registration.run()))
 
     async def _stop(self, ending: Iterable[Served]) -> None:
@@ -99,8 +104,13 @@ class ServedResources:
         if tasks:
             await self._tasks.stop(*tasks)
 
+    async def check(self) -> None:
+        """Look at every device."""
+        await _check(self.tables)
+        self.checked_at = time.monotonic()
 
-async def check(tables: Iterable[DeviceTable]) -> None:
+
+async def _check(tables: Iterable[DeviceTable]) -> None:
     """Look at the devices of each table, and log what is news."""
     for table in tables:
         for device, reason in table.update(await asyncio.to_thread(health.check, table.resource)):

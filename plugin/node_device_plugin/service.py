@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from typing import Any, AsyncIterator, Iterator, Optional, Set, Tuple
 
 from .allocation import NotAllocatable, UnknownDevice, allocate
@@ -26,16 +27,23 @@ class Stream:
 
     def __init__(self) -> None:
         self._ends: Set[asyncio.Future[None]] = set()
+        self._opened_at = 0.0
         self._changed = asyncio.Event()
 
     @property
     def is_open(self) -> bool:
         return bool(self._ends)
 
+    @property
+    def age(self) -> Optional[float]:
+        """Seconds since it was opened; None while it is not."""
+        return time.monotonic() - self._opened_at if self._ends else None
+
     @contextlib.contextmanager
     def opened(self) -> Iterator[asyncio.Future[None]]:
         """A stream is open inside this block, which is to be left when the future that it gives is done."""
         end = asyncio.get_running_loop().create_future()
+        self._opened_at = time.monotonic()
         self._ends.add(end)
         self._tell()
         try:

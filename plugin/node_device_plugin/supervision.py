@@ -28,6 +28,10 @@ class Tasks:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
 
+    def all_run(self) -> bool:
+        """Whether none has ended by itself."""
+        return not self.defect.done()
+
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if task.cancelled() or self.defect.done():

@@ -53,6 +53,7 @@ class Running:
 async def running(short_path: Path) -> AsyncIterator[Running]:
     process = Running(short_path)
     await process.apply(process.reloader.loaded)
+    process.tasks.start(process.reloader.run())
     yield process
     await process.tasks.stop()
 
@@ -111,7 +112,6 @@ async def test_a_bad_file_is_refused_and_the_old_configuration_stays(
 
 
 async def test_who_asks_while_it_reloads_is_answered_by_another_reload(running: Running) -> None:
-    running.tasks.start(running.reloader.run())
     running.write(AFTER)
     for _ in range(3):
         running.reloader.ask()

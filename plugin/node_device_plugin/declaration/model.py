@@ -192,3 +192,5 @@ class Configuration(NamedTuple):
     resources: Tuple[Resource, ...]
     kubelet_device_plugin_dir: str
     log_level: str
+    log_format: str
+    http_address: str

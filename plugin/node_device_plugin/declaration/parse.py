@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
-from . import env, fields, names, schema
+from . import addresses, env, fields, names, schema
 from .discover import parse_discovery
 from .model import Configuration, ContainerEdits, Device, DeviceNode, Hook, Mount, Resource
 from .problems import DeclarationError, Problem
@@ -36,11 +36,14 @@ def parse_configuration(raw: Any) -> Configuration:
     directory = data["kubelet_device_plugin_dir"]
     fields.absolute(directory, "kubelet_device_plugin_dir", problems)
     if len(os.fsencode(directory)) > names.MAX_DEVICE_PLUGIN_DIR:
-        message = "has more than the %d bytes that leave room for a socket's name" % names.MAX_DEVICE_PLUGIN_DIR
-        problems.append(Problem("kubelet_device_plugin_dir", message))
+        too_long = "has more than the %d bytes that leave room for a socket's name" % names.MAX_DEVICE_PLUGIN_DIR
+        problems.append(Problem("kubelet_device_plugin_dir", too_long))
+    message = addresses.http_address_problem(data["http_address"])
+    if message:
+        problems.append(Problem("http_address", message))
     if problems:
         raise DeclarationError(problems)
-    return Configuration(resources, directory, data["log_level"])
+    return Configuration(resources, directory, data["log_level"], data["log_format"], data["http_address"])
 
 
 def _resources(data: Sequence[Mapping[str, Any]], where: str, problems: List[Problem]) -> Tuple[Resource, ...]:

@@ -198,6 +198,15 @@ CONFIGURATION: Dict[str, Field] = {
         default="/var/lib/kubelet/device-plugins",
     ),
     "log_level": Field("str", "How much is logged.", default="info", choices=("debug", "info", "warning", "error")),
+    "log_format": Field(
+        "str", "Log lines for people, or an object a line for programs.", default="text", choices=("text", "json")
+    ),
+    "http_address": Field(
+        "str",
+        "Where /metrics, /healthz and /readyz are served: address:port (an IPv6 address in brackets; without an "
+        "address: every one of the node); nowhere if empty.",
+        default="127.0.0.1:9819",
+    ),
 }
 
 

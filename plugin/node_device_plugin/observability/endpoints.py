@@ -1,0 +1,102 @@
+"""Where the pages can be reached: a TCP address for scrapers and probes, a unix socket for this node's root."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from typing import AsyncIterator, Optional, Tuple
+
+from ..declaration.addresses import parse_http_address
+from ..registration import SOCKET_FOLDER
+from .http import Pages, Routes
+
+log = logging.getLogger(__name__)
+
+#: The unix socket beside those of the resources: who has the configuration can find it.
+STATUS_SOCKET = "status.sock"
+#: Seconds until it is tried again to listen, and between two looks whether the socket is still there.
+_AGAIN = 5.0
+
+
+def status_socket(kubelet_device_plugin_dir: str) -> str:
+    """The path of the running plugin's own socket."""
+    return os.path.join(kubelet_device_plugin_dir, SOCKET_FOLDER, STATUS_SOCKET)
+
+
+class TcpEndpoint:
+    """Serves pages at an address that may change. A port that is taken is said and tried again: the devices go on."""
+
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
+        self._address = ""
+        self._moved = asyncio.Event()
+
+    def move(self, address: str) -> None:
+        """Serve at another address (``host:port``); nowhere if it is empty."""
+        if address != self._address:
+            self._address = address
+            self._moved.set()
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        while True:
+            self._moved.clear()
+            address = self._address
+            try:
+                async with self._listening(address):
+                    await self._moved.wait()
+            except OSError as error:
+                log.error("cannot serve metrics at %s: %s", address, error.strerror or error)
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._moved.wait(), _AGAIN)
+
+    @contextlib.asynccontextmanager
+    async def _listening(self, address: str) -> AsyncIterator[None]:
+        if not address:
+            yield
+            return
+        host, port = parse_http_address(address)
+        server = await asyncio.start_server(Pages(self._routes), host or None, port)
+        try:
+            log.info("metrics, health and readiness at http://%s", address)
+            yield
+        finally:
+            server.close()
+
+
+class UnixEndpoint:
+    """Serves pages on the socket ``status_socket``, for root alone; makes it anew where somebody removed it."""
+
+    def __init__(self, path: str, routes: Routes) -> None:
+        self._path = path
+        self._routes = routes
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        while True:
+            try:
+                os.makedirs(os.path.dirname(self._path), mode=0o750, exist_ok=True)
+                server = await asyncio.start_unix_server(Pages(self._routes), self._path)
+                os.chmod(self._path, 0o600)
+            except OSError as error:
+                log.error("cannot serve %s: %s", self._path, error.strerror or error)
+                await asyncio.sleep(_AGAIN)
+                continue
+            mine = self._identity()
+            try:
+                while mine is not None and self._identity() == mine:
+                    await asyncio.sleep(_AGAIN)
+                log.warning("somebody removed %s; serving anew", self._path)
+            finally:
+                server.close()
+                if mine is not None and self._identity() == mine:
+                    os.unlink(self._path)
+
+    def _identity(self) -> Optional[Tuple[int, int, int]]:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_ctime_ns

@@ -1,0 +1,90 @@
+"""Metrics in Prometheus' text format (0.0.4): counters, histograms, and gauges read when they are asked for.
+
+prometheus_client would do the same, but for 5 MB and 0.1 s of every start on a small node (measured: as much again as a
+sixth of the plugin's memory, and half of the time that its imports take). A test reads this text with its parser.
+"""
+
+from __future__ import annotations
+
+import bisect
+from typing import Dict, Iterable, Iterator, List, Sequence, Tuple
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Labels = Tuple[str, ...]
+
+
+class Counter:
+    """A number that only grows, for each set of label values. name: ends in ``_total``."""
+
+    def __init__(self, name: str, help: str, labels: Labels = ()) -> None:
+        self.name, self.help, self.labels = name, help, labels
+        self._values: Dict[Labels, int] = {}
+
+    def increment(self, *values: str) -> None:
+        """Count one more. values: of the labels, in their order."""
+        self._values[values] = self._values.get(values, 0) + 1
+
+    def value(self, *values: str) -> int:
+        """What was counted so far."""
+        return self._values.get(values, 0)
+
+    def render(self) -> Iterator[str]:
+        """Its lines."""
+        return _family(self.name, "counter", self.help, self.labels, sorted(self._values.items()))
+
+
+class Histogram:
+    """How many observations were at most as large as each bound, for each set of label values. bounds: ascending."""
+
+    def __init__(self, name: str, help: str, labels: Labels, bounds: Sequence[float]) -> None:
+        self.name, self.help, self.labels, self.bounds = name, help, labels, bounds
+        # For each bound, and for what is larger than all of them, the observations that fell there; and their sum.
+        self._counts: Dict[Labels, List[int]] = {}
+        self._sums: Dict[Labels, float] = {}
+
+    def observe(self, amount: float, *values: str) -> None:
+        """Take in one observation. values: of the labels, in their order."""
+        counts = self._counts.setdefault(values, [0] * (len(self.bounds) + 1))
+        counts[bisect.bisect_left(self.bounds, amount)] += 1
+        self._sums[values] = self._sums.get(values, 0.0) + amount
+
+    def render(self) -> Iterator[str]:
+        """Its lines."""
+        yield from _head(self.name, "histogram", self.help)
+        for values, counts in sorted(self._counts.items()):
+            total = 0
+            for bound, count in zip([*map(_number, self.bounds), "+Inf"], counts):
+                total += count
+                yield _line(self.name + "_bucket", (*self.labels, "le"), (*values, bound), total)
+            yield _line(self.name + "_sum", self.labels, values, self._sums[values])
+            yield _line(self.name + "_count", self.labels, values, total)
+
+
+def gauge(name: str, help: str, labels: Labels, samples: Iterable[Tuple[Labels, float]]) -> Iterator[str]:
+    """The lines of a number that goes up and down. samples: label values and the number."""
+    return _family(name, "gauge", help, labels, samples)
+
+
+def _family(name: str, kind: str, help: str, labels: Labels, samples: Iterable[Tuple[Labels, float]]) -> Iterator[str]:
+    yield from _head(name, kind, help)
+    for values, number in samples:
+        yield _line(name, labels, values, number)
+
+
+def _head(name: str, kind: str, help: str) -> Iterator[str]:
+    yield "# HELP %s %s" % (name, help.replace("\\", r"\\").replace("\n", r"\n"))
+    yield "# TYPE %s %s" % (name, kind)
+
+
+def _line(name: str, labels: Labels, values: Labels, number: float) -> str:
+    pairs = ",".join('%s="%s"' % (label, _escaped(value)) for label, value in zip(labels, values))
+    return "%s%s %s" % (name, "{%s}" % pairs if pairs else "", _number(number))
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(number: float) -> str:
+    return repr(number) if isinstance(number, float) else str(number)

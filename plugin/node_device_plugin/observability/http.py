@@ -1,0 +1,115 @@
+"""A small HTTP/1.1 server on the plugin's own event loop: GET and HEAD of a few pages, POST of a few actions.
+
+Every answer closes its connection. Nothing here blocks: a page is what a coroutine returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from http import HTTPStatus
+from typing import Awaitable, Callable, Mapping, NamedTuple, Set, Tuple
+
+log = logging.getLogger(__name__)
+
+#: Bytes of a request line, and of all headers together; larger ones are refused.
+_LARGEST_LINE = 4096
+_LARGEST_HEAD = 16384
+#: Seconds that a client may take to send its request, and to take its answer.
+_PATIENCE = 10.0
+#: Connections at once; who comes later is told to come back.
+_MOST_CONNECTIONS = 32
+
+
+class Response(NamedTuple):
+    """An answer."""
+
+    status: HTTPStatus
+    body: str
+    content_type: str = "text/plain; charset=utf-8"
+
+
+#: What makes a page.
+Page = Callable[[], Awaitable[Response]]
+#: Method (GET or POST) and path to what answers.
+Routes = Mapping[Tuple[str, str], Page]
+
+
+class Pages:
+    """Answers the connections of a server (for asyncio.start_server and start_unix_server)."""
+
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
+        self._open: Set[asyncio.StreamWriter] = set()
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request and close."""
+        self._open.add(writer)
+        try:
+            with contextlib.suppress(OSError, asyncio.TimeoutError):
+                await asyncio.wait_for(self._answer(reader, writer), _PATIENCE)
+        finally:
+            self._open.discard(writer)
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) > _MOST_CONNECTIONS:
+            response, head_only = _plain(HTTPStatus.SERVICE_UNAVAILABLE), False
+        else:
+            response, head_only = await self._response(reader)
+        body = response.body.encode()
+        head = "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n" % (
+            response.status,
+            response.status.phrase,
+            response.content_type,
+            len(body),
+        )
+        # What a browser is told to do with it: nothing but show it.
+        head += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\n"
+        writer.write(head.encode() + (b"" if head_only else body))
+        await writer.drain()
+
+    async def _response(self, reader: asyncio.StreamReader) -> Tuple[Response, bool]:
+        try:
+            method, target = await _request(reader)
+        except (ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return _plain(HTTPStatus.BAD_REQUEST), False
+        path = target.partition("?")[0]
+        asked = "GET" if method == "HEAD" else method
+        page = self._routes.get((asked, path))
+        if page is None:
+            known = any(path == each for _, each in self._routes)
+            return _plain(HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND), method == "HEAD"
+        try:
+            return await page(), method == "HEAD"
+        except Exception:
+            # A page that fails must not take the plugin with it.
+            log.exception("the page %s failed", path)
+            return _plain(HTTPStatus.INTERNAL_SERVER_ERROR), method == "HEAD"
+
+
+async def _request(reader: asyncio.StreamReader) -> Tuple[str, str]:
+    """Method and target. ValueError where it is no HTTP/1 request, or too large."""
+    words = (await _line(reader)).split()
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        raise ValueError("no HTTP/1 request line")
+    size = 0
+    while True:
+        line = await _line(reader)
+        if not line:
+            return words[0], words[1]
+        size += len(line)
+        if size > _LARGEST_HEAD:
+            raise ValueError("too many headers")
+
+
+async def _line(reader: asyncio.StreamReader) -> str:
+    line = await reader.readuntil(b"\n") if not reader.at_eof() else b""
+    if len(line) > _LARGEST_LINE:
+        raise ValueError("too long a line")
+    return line.decode("latin-1").rstrip("\r\n")
+
+
+def _plain(status: HTTPStatus) -> Response:
+    return Response(status, status.phrase + "\n")

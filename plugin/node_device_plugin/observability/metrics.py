@@ -1,0 +1,36 @@
+"""What is counted while the plugin runs. Who does a thing counts it; gauges are read from the state (see state)."""
+
+from __future__ import annotations
+
+from .exposition import Counter, Histogram
+
+PREFIX = "node_device_plugin_"
+
+REGISTRATIONS = Counter(
+    PREFIX + "registrations_total",
+    "Attempts to register a resource with the kubelet, by result: registered, no_kubelet, refused, or no_stream "
+    "(the kubelet took the registration and never asked for the devices).",
+    ("resource", "result"),
+)
+ALLOCATIONS = Counter(
+    PREFIX + "allocations_total",
+    "Allocate calls of the kubelet, by result: ok, or gRPC's status code in lower case.",
+    ("resource", "result"),
+)
+ALLOCATION_SECONDS = Histogram(
+    PREFIX + "allocation_duration_seconds",
+    "How long an Allocate call took inside the plugin; pod admission of the whole node waits for it.",
+    ("resource",),
+    (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 10.0),
+)
+CDI_WRITES = Counter(
+    PREFIX + "cdi_writes_total",
+    "CDI specs written or removed by the running plugin, by result: written, removed or failed.",
+    ("result",),
+)
+RELOADS = Counter(
+    PREFIX + "configuration_reloads_total",
+    "Readings of the configuration file while running, by result: applied, unchanged or refused.",
+    ("result",),
+)
+COUNTED = (REGISTRATIONS, ALLOCATIONS, ALLOCATION_SECONDS, CDI_WRITES, RELOADS)

@@ -1,0 +1,175 @@
+"""The small HTTP server: what browsers, scrapers and attackers send."""
+
+import asyncio
+from http import HTTPStatus
+from pathlib import Path
+from typing import AsyncIterator, Dict
+
+import pytest
+
+from node_device_plugin.declaration.addresses import http_address_problem, parse_http_address
+from node_device_plugin.observability.endpoints import TcpEndpoint, UnixEndpoint
+from node_device_plugin.observability.http import Pages, Response
+
+
+async def _page() -> Response:
+    return Response(HTTPStatus.OK, "grüße\n")
+
+
+async def _fails() -> Response:
+    raise ValueError("here")
+
+
+ROUTES = {("GET", "/page"): _page, ("GET", "/fails"): _fails, ("POST", "/act"): _page}
+
+
+@pytest.fixture
+async def socket(short_path: Path) -> AsyncIterator[str]:
+    path = str(short_path / "http.sock")
+    server = await asyncio.start_unix_server(Pages(ROUTES), path)
+    yield path
+    server.close()
+
+
+async def say(socket: str, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(socket)
+    writer.write(request)
+    writer.write_eof()
+    answer = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        ("GET /page HTTP/1.1", "200 OK"),
+        ("GET /page?a=b HTTP/1.0", "200 OK"),
+        ("HEAD /page HTTP/1.1", "200 OK"),
+        ("POST /act HTTP/1.1", "200 OK"),
+        ("GET /act HTTP/1.1", "405 Method Not Allowed"),
+        ("DELETE /page HTTP/1.1", "405 Method Not Allowed"),
+        ("GET /nothing HTTP/1.1", "404 Not Found"),
+        ("GET /fails HTTP/1.1", "500 Internal Server Error"),
+        ("GET /page", "400 Bad Request"),
+        ("GET /page HTTP/2", "400 Bad Request"),
+        ("", "400 Bad Request"),
+        ("GET /" + "x" * 5000 + " HTTP/1.1", "400 Bad Request"),
+        ("GET /" + "x" * 100_000 + " HTTP/1.1", "400 Bad Request"),
+        ("GET /page HTTP/1.1\r\n" + "a: %s\r\n" % ("b" * 1000) * 20, "400 Bad Request"),
+    ],
+)
+async def test_answers(socket: str, request_line: str, status: str) -> None:
+    answer = await say(socket, (request_line + "\r\nHost: x\r\n\r\n").encode())
+    assert answer.startswith(b"HTTP/1.1 " + status.encode() + b"\r\n")
+    assert b"\r\nConnection: close\r\n" in answer
+
+
+async def test_the_length_counts_bytes_and_head_has_no_body(socket: str) -> None:
+    assert (await say(socket, b"GET /page HTTP/1.1\r\n\r\n")).endswith("\r\n\r\ngrüße\n".encode())
+    head = await say(socket, b"HEAD /page HTTP/1.1\r\n\r\n")
+    assert b"Content-Length: 8\r\n" in head
+    assert head.endswith(b"\r\n\r\n")
+
+
+async def test_no_bytes_at_all_and_binary_ones(socket: str) -> None:
+    assert (await say(socket, b"")).startswith(b"HTTP/1.1 400")
+    assert (await say(socket, bytes(range(256)) * 10)).startswith(b"HTTP/1.1 400")
+
+
+async def test_clients_that_only_wait_do_not_keep_others_out_for_ever(socket: str) -> None:
+    waiting = [await asyncio.open_unix_connection(socket) for _ in range(32)]
+    await asyncio.sleep(0.05)
+    assert (await say(socket, b"GET /page HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 503")
+    for _, writer in waiting:
+        writer.close()
+    while not (await say(socket, b"GET /page HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200"):
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("127.0.0.1:9819", ("127.0.0.1", 9819)),
+        ("[::1]:80", ("::1", 80)),
+        (":9819", ("", 9819)),
+        ("[::]:65535", ("::", 65535)),
+    ],
+)
+def test_addresses(text: str, parsed: "tuple[str, int]") -> None:
+    assert parse_http_address(text) == parsed
+    assert http_address_problem(text) is None
+    assert http_address_problem("") is None
+
+
+@pytest.mark.parametrize("text", ["9819", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", "localhost:9819", "::1:80"])
+def test_bad_addresses(text: str) -> None:
+    assert http_address_problem(text) is not None
+
+
+def free_port() -> int:
+    import socket as sockets
+
+    with sockets.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def test_the_endpoint_moves_and_a_port_that_is_taken_is_no_end(caplog: pytest.LogCaptureFixture) -> None:
+    async def answers(port: int) -> bool:
+        try:
+            _reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            return False
+        writer.close()
+        return True
+
+    async def until(wanted: Dict[int, bool]) -> None:
+        while {port: await answers(port) for port in wanted} != wanted:
+            await asyncio.sleep(0.01)
+
+    first, second, taken = free_port(), free_port(), free_port()
+    other = await asyncio.start_server(Pages(ROUTES), "127.0.0.1", taken)
+    endpoint = TcpEndpoint(ROUTES)
+    task = asyncio.create_task(endpoint.run())
+    endpoint.move("127.0.0.1:%d" % first)
+    await asyncio.wait_for(until({first: True}), 10)
+    endpoint.move("127.0.0.1:%d" % taken)
+    await asyncio.wait_for(until({first: False}), 10)
+    while "cannot serve metrics at 127.0.0.1:%d" % taken not in caplog.text:
+        await asyncio.sleep(0.01)
+    endpoint.move("127.0.0.1:%d" % second)
+    await asyncio.wait_for(until({second: True}), 10)
+    endpoint.move("")
+    await asyncio.wait_for(until({second: False}), 10)
+    assert not task.done()
+    task.cancel()
+    other.close()
+
+
+async def test_the_own_socket_is_roots_and_goes_with_the_plugin(short_path: Path) -> None:
+    path = short_path / "folder" / "status.sock"
+    task = asyncio.create_task(UnixEndpoint(str(path), ROUTES).run())
+    while not (path.exists() and path.stat().st_mode & 0o777 == 0o600):
+        await asyncio.sleep(0.01)
+    assert (await say(str(path), b"GET /page HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert not path.exists()
+
+
+async def test_the_own_socket_is_made_anew(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("node_device_plugin.observability.endpoints._AGAIN", 0.02)
+    path = short_path / "status.sock"
+    path.mkdir()
+    task = asyncio.create_task(UnixEndpoint(str(path), ROUTES).run())
+    await asyncio.sleep(0.1)
+    path.rmdir()
+    for _ in range(2):
+        while not path.is_socket():
+            await asyncio.sleep(0.01)
+        path.unlink()
+    assert not task.done()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

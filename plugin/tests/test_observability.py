@@ -1,0 +1,259 @@
+"""What the running plugin lets others see, from outside of its process."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, AsyncIterator, Dict, List, Tuple
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from node_device_plugin.observability import watchdog
+from node_device_plugin.observability.exposition import Counter, Histogram, gauge
+from node_device_plugin.testing import PodRejected, StandInKubelet
+
+from .test_http import free_port, say
+from .test_plugin import PATH, Journal
+
+CONFIG = """
+kubelet_device_plugin_dir: %s
+http_address: 127.0.0.1:%d
+log_format: json
+resources:
+  - name: example.com/dev
+    devices: [{id: d0}, {id: d1, nodes: [{path: /dev/none}]}, {id: d2, required: false, nodes: [{path: /x}]}]
+  - {name: example.com/none}
+"""
+
+
+def samples(text: str) -> Dict[str, float]:
+    """Each sample as ``name{label=value,...}``."""
+    return {
+        "%s{%s}" % (s.name, ",".join("%s=%s" % pair for pair in sorted(s.labels.items()))): s.value
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+    }
+
+
+def test_the_text_is_what_prometheus_reads() -> None:
+    counter = Counter("x_total", 'a\\b "c"\nd', ("name",))
+    counter.increment('back\\slash "quote"\nline')
+    counter.increment("b")
+    counter.increment("b")
+    histogram = Histogram("h_seconds", "help", ("name",), (0.1, 1.0))
+    for amount in (0.1, 0.5, 7.0):
+        histogram.observe(amount, "n")
+    lines = [*counter.render(), *histogram.render(), *gauge("g", "help", (), [((), 1.5)])]
+    assert samples("\n".join(lines) + "\n") == {
+        'x_total{name=back\\slash "quote"\nline}': 1,
+        "x_total{name=b}": 2,
+        "h_seconds_bucket{le=0.1,name=n}": 1,
+        "h_seconds_bucket{le=1.0,name=n}": 2,
+        "h_seconds_bucket{le=+Inf,name=n}": 3,
+        "h_seconds_sum{name=n}": 7.6,
+        "h_seconds_count{name=n}": 3,
+        "g{}": 1.5,
+    }
+
+
+class Plugin:
+    def __init__(self, folder: Path, process: "asyncio.subprocess.Process", journal: Journal, port: int) -> None:
+        self.folder, self.process, self.journal, self._port = folder, process, journal, port
+        self.config = folder / "config.yaml"
+
+    async def get(self, path: str) -> Tuple[int, str]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        writer.write(b"GET %s HTTP/1.1\r\n\r\n" % path.encode())
+        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+        writer.close()
+        return int(head.split()[1]), body
+
+    async def own(self, request: str) -> Any:
+        socket = str(self.folder / "dp" / "node-device-plugin" / "status.sock")
+        return json.loads((await say(socket, b"%s HTTP/1.1\r\n\r\n" % request.encode())).partition(b"\r\n\r\n")[2])
+
+
+@pytest.fixture
+async def plugin(short_path: Path) -> AsyncIterator[Plugin]:
+    port = free_port()
+    (short_path / "config.yaml").write_text(CONFIG % (short_path / "dp", port))
+    journal = Journal(short_path / "notify")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "node_device_plugin", "run", "--config", str(short_path / "config.yaml")),
+        env={**os.environ, "PYTHONPATH": PATH, "NOTIFY_SOCKET": str(journal.path), "WATCHDOG_USEC": "300000"},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    await journal.until("READY=1")
+    yield Plugin(short_path, process, journal, port)
+    if process.returncode is None:
+        process.kill()
+    await process.communicate()
+    journal.close()
+
+
+async def test_alive_at_once_ready_when_registered(plugin: Plugin) -> None:
+    assert await plugin.get("/healthz") == (200, "ok\n")
+    status, body = await plugin.get("/readyz")
+    assert (status, body.splitlines()) == (
+        503,
+        ["example.com/dev: the kubelet has no stream open", "example.com/none: the kubelet has no stream open"],
+    )
+    async with StandInKubelet(str(plugin.folder / "dp")) as kubelet:
+        for name in ("example.com/dev", "example.com/none"):
+            await kubelet.registered(name)
+        assert await plugin.get("/readyz") == (200, "ok\n")
+    while (await plugin.get("/readyz"))[0] != 503:
+        await asyncio.sleep(0.01)
+
+
+async def test_metrics(plugin: Plugin) -> None:
+    """Complaint 13: no metrics to alert on."""
+    async with StandInKubelet(str(plugin.folder / "dp")) as kubelet:
+        for name in ("example.com/dev", "example.com/none"):
+            await kubelet.registered(name)
+        await kubelet.allocate_pod("test", {"main": {"example.com/dev": 1}})
+        with pytest.raises(PodRejected):
+            await kubelet.allocate_pod("test2", {"main": {"example.com/dev": 1}})
+        status, text = await plugin.get("/metrics")
+        assert status == 200
+        seen = samples(text)
+        prefix = "node_device_plugin_"
+        assert seen[prefix + "registrations_total{resource=example.com/dev,result=registered}"] == 1
+        assert seen[prefix + "allocations_total{resource=example.com/dev,result=ok}"] == 1
+        assert seen[prefix + "allocation_duration_seconds_count{resource=example.com/dev}"] == 1
+        assert seen[prefix + "stream_open{resource=example.com/none}"] == 1
+        assert 0 < seen[prefix + "stream_age_seconds{resource=example.com/dev}"] < 60
+        assert {name: value for name, value in seen.items() if name.startswith(prefix + "devices{")} == {
+            prefix + "devices{reason=,resource=example.com/dev,state=healthy}": 1,
+            prefix + "devices{reason=No such file or directory,resource=example.com/dev,state=unhealthy}": 1,
+            prefix + "devices{reason=it is not on this node,resource=example.com/dev,state=absent}": 1,
+            prefix + "devices{reason=,resource=example.com/none,state=healthy}": 0,
+        }
+        assert seen[prefix + "configuration_refused{}"] == 0
+        assert [name for name in seen if name.startswith(prefix + "build_info{python=3.")]
+        assert [name for name in seen if name.startswith(prefix + "configuration_info{sha256=")]
+
+
+async def test_the_own_socket_tells_the_state_and_reloads(plugin: Plugin) -> None:
+    before = await plugin.own("GET /status")
+    assert [resource["name"] for resource in before["resources"]] == ["example.com/dev", "example.com/none"]
+    assert [(d["id"], d["state"], d["reason"]) for d in before["resources"][0]["devices"]] == [
+        ("d0", "healthy", None),
+        ("d1", "unhealthy", "/dev/none: No such file or directory"),
+        ("d2", "absent", "it is not on this node"),
+    ]
+    assert await plugin.own("POST /reload") == {"result": "unchanged", "problems": []}
+    good = plugin.config.read_text()
+    plugin.config.write_text("resources: [{name: x}]")
+    refused = await plugin.own("POST /reload")
+    assert refused["result"] == "refused"
+    assert refused["problems"][0].startswith("resources[0] (x).name: ")
+    state = await plugin.own("GET /status")
+    assert state["configuration"]["problems"] == refused["problems"]
+    assert state["configuration"]["sha256"] == before["configuration"]["sha256"]
+    assert "node_device_plugin_configuration_refused 1" in (await plugin.get("/metrics"))[1].splitlines()
+    plugin.config.write_text(good + "  - {name: example.com/more}\n")
+    assert await plugin.own("POST /reload") == {"result": "applied", "problems": []}
+    state = await plugin.own("GET /status")
+    assert [resource["name"] for resource in state["resources"]][2:] == ["example.com/more"]
+    assert (
+        samples((await plugin.get("/metrics"))[1])["node_device_plugin_configuration_reloads_total{result=applied}"]
+        == 1
+    )
+
+
+async def test_the_public_address_neither_tells_the_state_nor_reloads(plugin: Plugin) -> None:
+    assert (await plugin.get("/status"))[0] == 404
+    assert (await plugin.get("/reload"))[0] == 404
+
+
+async def test_pings_while_it_lives_and_none_while_it_hangs(plugin: Plugin) -> None:
+    await plugin.journal.until("WATCHDOG=1")
+    plugin.process.send_signal(signal.SIGSTOP)
+    await asyncio.sleep(0.2)
+    with contextlib.suppress(BlockingIOError):
+        while plugin.journal._socket.recv(4096):
+            pass
+    plugin.journal._heard.clear()
+    await asyncio.sleep(0.3)
+    with pytest.raises(BlockingIOError):
+        plugin.journal._socket.recv(4096)
+    plugin.process.send_signal(signal.SIGCONT)
+    await plugin.journal.until("WATCHDOG=1")
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None),
+        ({"WATCHDOG_USEC": "30000000"}, 10.0),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}, 10.0),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "nonsense"}, None),
+    ],
+)
+def test_whether_systemd_wants_pings(
+    monkeypatch: pytest.MonkeyPatch, environment: Dict[str, str], expected: "float | None"
+) -> None:
+    for name in ("WATCHDOG_USEC", "WATCHDOG_PID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert watchdog.interval() == expected
+
+
+async def test_no_pings_once_a_task_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: List[str] = []
+    monkeypatch.setattr("node_device_plugin.systemd.notify", sent.append)
+    alive = [True]
+    task = asyncio.create_task(watchdog.ping(0.01, lambda: alive[0]))
+    await asyncio.sleep(0.05)
+    alive[0] = False
+    await asyncio.sleep(0.02)
+    count = len(sent)
+    await asyncio.sleep(0.05)
+    task.cancel()
+    assert count > 1
+    assert len(sent) == count
+
+
+async def test_logs_for_programs(plugin: Plugin) -> None:
+    plugin.process.send_signal(signal.SIGTERM)
+    _, errors = await asyncio.wait_for(plugin.process.communicate(), 20)
+    records = [json.loads(line) for line in errors.decode().splitlines()]
+    assert {"time", "level", "logger", "message"} == set(records[0])
+    assert ("node_device_plugin.plugin", "info", "stopped") in [
+        (r["logger"], r["level"], r["message"]) for r in records
+    ]
+
+
+@pytest.mark.parametrize("journal", [True, False])
+def test_a_traceback_is_part_of_its_record(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], journal: bool
+) -> None:
+    from node_device_plugin import logs
+
+    monkeypatch.delenv("JOURNAL_STREAM", raising=False)
+    if journal:
+        monkeypatch.setenv("JOURNAL_STREAM", "1:2")
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        logs.configure("info", "json")
+        try:
+            raise ValueError("here")
+        except ValueError:
+            logging.getLogger("x").exception("it failed for %s", "d0")
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    line = capsys.readouterr().err.rstrip("\n")
+    assert line.startswith("<3>{") == journal
+    record = json.loads(line[3:] if journal else line)
+    assert (record["level"], record["message"]) == ("error", "it failed for d0")
+    assert record["exception"].endswith("ValueError: here")
