@@ -9,6 +9,7 @@ import time
 from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple, Union
 
 from .declaration import Device, Resource
+from .declaration.list_size import LIMIT, listed_size
 from .device_ids import DeviceIds
 from .flapping import Flapping
 
@@ -24,6 +25,8 @@ class Listed(NamedTuple):
 
     kubelet_id: str
     healthy: bool
+    #: None where it is not known.
+    numa_node: Optional[int] = None
 
 
 class DeviceTable:
@@ -55,6 +58,7 @@ class DeviceTable:
         #: Device id to the reason why it is unhealthy (None: healthy); listed devices only.
         self._reasons: Dict[str, Optional[str]] = {}
         self._changed = asyncio.Event()
+        self._places = _places(resource)
         for device in self._declared:
             self._ids.claim(resource.kubelet_ids(device), resource.name)
 
@@ -68,7 +72,12 @@ class DeviceTable:
         found: Dict[str, Device] = {}
         refused: Dict[str, str] = {}
         declared = {device.id for device in self._declared}
+        size = sum(listed_size(self.resource, device) for device in self._declared)
         for device in devices:
+            size += listed_size(self.resource, device)
+            if size > LIMIT:
+                refused[device.id] = "the kubelet takes no list of more than %d bytes" % LIMIT
+                continue
             owner = self.resource.name if device.id in declared or device.id in found else None
             owner = owner or self._ids.claim(self.resource.kubelet_ids(device), self.resource.name)
             if owner is None:
@@ -83,6 +92,7 @@ class DeviceTable:
         self._discovered.update(found)
         in_order = sorted(self._discovered.values(), key=lambda device: natural_order(device.id))
         self.resource = self.resource._replace(devices=(*self._declared, *in_order))
+        self._places = _places(self.resource)
         return self.update(dict.fromkeys(self._gone, GONE))
 
     def update(self, reasons: Mapping[str, Optional[str]]) -> List[Tuple[Device, Optional[str]]]:
@@ -111,10 +121,17 @@ class DeviceTable:
         """Why a device cannot be given away now; None where it can."""
         return self._reasons.get(device.id, _ABSENT)
 
+    def devices_of(self, kubelet_ids: Iterable[str]) -> List[Device]:
+        """The devices behind kubelet ids (in any order), each once, in the order of ``resource``.
+
+        Raises KeyError with the first id that is no device of this resource.
+        """
+        return [self.resource.devices[place] for place in sorted({self._places[each] for each in kubelet_ids})]
+
     def listed(self) -> Tuple[Listed, ...]:
         """Every share of every listed device, in the order of ``resource``."""
         return tuple(
-            Listed(kubelet_id, self._reasons[device.id] is None)
+            Listed(kubelet_id, self._reasons[device.id] is None, device.numa_node)
             for device in self.resource.devices
             if device.id in self._reasons
             for kubelet_id in self.resource.kubelet_ids(device)
@@ -128,6 +145,15 @@ class DeviceTable:
             if listed != last:
                 return listed
             await changed.wait()
+
+
+def _places(resource: Resource) -> Dict[str, int]:
+    """Kubelet id to the place of its device: made once for each list, because Allocate has no time for it."""
+    return {
+        kubelet_id: place
+        for place, device in enumerate(resource.devices)
+        for kubelet_id in resource.kubelet_ids(device)
+    }
 
 
 def natural_order(text: str) -> List[Tuple[int, Union[int, str]]]:

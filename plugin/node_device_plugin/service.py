@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import Any, AsyncIterator, Iterator, Optional, Set, Tuple
+from typing import Any, AsyncIterator, Iterator, NoReturn, Optional, Set, Tuple
 
-from .allocation import NotAllocatable, UnknownDevice, allocate
+from .allocation import NotAllocatable, OverLimit, UnhealthyDevice, UnknownDevice, allocate, devices_of
 from .channels import grpc
 from .device_table import DeviceTable, Listed
+from .pre_start import pre_start
+from .preference import preferred
 from .wire import device_plugin_v1beta1_pb2 as api
 from .wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 
@@ -20,6 +22,11 @@ HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 #: Seconds after a change in which further ones are sent as one: the kubelet syncs its checkpoint to disk for each.
 COALESCE = 1.0
+_CODES = {
+    UnknownDevice: grpc.StatusCode.NOT_FOUND,
+    UnhealthyDevice: grpc.StatusCode.FAILED_PRECONDITION,
+    OverLimit: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
 
 
 class Stream:
@@ -77,8 +84,12 @@ class DevicePlugin(api_grpc.DevicePluginServicer):
         self._coalesce = coalesce
 
     async def GetDevicePluginOptions(self, request: api.Empty, context: Any) -> api.DevicePluginOptions:
-        """Neither PreStartContainer nor GetPreferredAllocation is wanted. The kubelet asks inside its Register."""
-        return api.DevicePluginOptions()
+        """What the resource asks for. The kubelet asks inside its Register, and passes over what Register says."""
+        resource = self.table.resource
+        return api.DevicePluginOptions(
+            pre_start_required=bool(resource.pre_start.command),
+            get_preferred_allocation_available=resource.preference is not None,
+        )
 
     async def ListAndWatch(self, request: api.Empty, context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
         """The devices now and after each change, which goes out at once unless another one went just before it."""
@@ -90,51 +101,78 @@ class DevicePlugin(api_grpc.DevicePluginServicer):
                 if not await _first(change, end):
                     return
                 is_change, last = last is not None, change.result()
-                yield api.ListAndWatchResponse(
-                    devices=[
-                        api.Device(ID=entry.kubelet_id, health=HEALTHY if entry.healthy else UNHEALTHY)
-                        for entry in last
-                    ]
-                )
+                yield api.ListAndWatchResponse(devices=map(_device, last))
                 if is_change and not await _first(asyncio.ensure_future(asyncio.sleep(self._coalesce)), end):
                     return
 
     async def GetPreferredAllocation(
         self, request: api.PreferredAllocationRequest, context: Any
     ) -> api.PreferredAllocationResponse:
-        """Not offered: the kubelet never asks."""
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not offered in GetDevicePluginOptions")
-        return api.PreferredAllocationResponse()
+        """By the resource's preference. An error would cost the pod its admission, so there is none."""
+        return api.PreferredAllocationResponse(
+            container_responses=[
+                api.ContainerPreferredAllocationResponse(
+                    deviceIDs=preferred(
+                        self.table.resource,
+                        asked.available_deviceIDs,
+                        asked.must_include_deviceIDs,
+                        asked.allocation_size,
+                    )
+                )
+                for asked in request.container_requests
+            ]
+        )
 
     async def PreStartContainer(
         self, request: api.PreStartContainerRequest, context: Any
     ) -> api.PreStartContainerResponse:
-        """Not offered: the kubelet never asks."""
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not offered in GetDevicePluginOptions")
+        """Run the resource's command: FAILED_PRECONDITION where it fails, NOT_FOUND for an id that is none of ours."""
+        resource = self.table.resource
+        try:
+            devices = devices_of(self.table, request.devices_ids)
+        except NotAllocatable as error:
+            await self._refuse(context, "to start a container", error)
+        problem = await pre_start(resource, devices)
+        if problem is not None:
+            log.error("%s: a container cannot start: %s", resource.name, problem)
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION, "%s: before a container: %s" % (resource.name, problem)
+            )
         return api.PreStartContainerResponse()
 
     async def Allocate(self, request: api.AllocateRequest, context: Any) -> api.AllocateResponse:
-        """Env and fully qualified CDI names for each container.
+        """What each container gets.
 
-        NOT_FOUND for an id that is none of ours, FAILED_PRECONDITION for a device that is not healthy.
+        NOT_FOUND for an id that is none of ours, FAILED_PRECONDITION for a device that is not healthy,
+        RESOURCE_EXHAUSTED for more than a container may have.
         """
         resource = self.table.resource.name
         try:
             answers = [allocate(self.table, list(asked.devices_ids)) for asked in request.container_requests]
         except NotAllocatable as error:
-            log.error("%s: refused to allocate: %s", resource, error)
-            code = (
-                grpc.StatusCode.NOT_FOUND if isinstance(error, UnknownDevice) else grpc.StatusCode.FAILED_PRECONDITION
-            )
-            await context.abort(code, str(error))
+            await self._refuse(context, "to allocate", error)
         for asked, answer in zip(request.container_requests, answers):
+            given = [device.name for device in answer.cdi_devices] + [node.host_path for node in answer.devices]
+            given += [mount.host_path for mount in answer.mounts] + sorted(answer.envs) + sorted(answer.annotations)
             log.info(
                 "%s: allocated %s as %s",
                 resource,
                 " ".join(sorted(asked.devices_ids)),
-                " ".join([d.name for d in answer.cdi_devices] + sorted(answer.envs)) or "nothing to add",
+                " ".join(given) or "nothing to add",
             )
         return api.AllocateResponse(container_responses=answers)
+
+    async def _refuse(self, context: Any, what: str, error: NotAllocatable) -> NoReturn:
+        log.error("%s: refused %s: %s", self.table.resource.name, what, error)
+        await context.abort(_CODES[type(error)], str(error))
+        raise AssertionError("abort raises")
+
+
+def _device(entry: Listed) -> api.Device:
+    device = api.Device(ID=entry.kubelet_id, health=HEALTHY if entry.healthy else UNHEALTHY)
+    if entry.numa_node is not None:
+        device.topology.nodes.add(ID=entry.numa_node)
+    return device
 
 
 async def _first(awaited: asyncio.Future[Any], end: asyncio.Future[None]) -> bool:

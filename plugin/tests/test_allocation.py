@@ -3,8 +3,9 @@
 import pytest
 import yaml
 
-from node_device_plugin.allocation import UnhealthyDevice, UnknownDevice, allocate
+from node_device_plugin.allocation import OverLimit, UnhealthyDevice, UnknownDevice, allocate
 from node_device_plugin.declaration import parse_resources
+from node_device_plugin.declaration.expectations import expected_in_container
 from node_device_plugin.device_table import DeviceTable
 
 (RESOURCE,) = parse_resources(
@@ -37,3 +38,56 @@ async def test_an_unknown_or_unhealthy_device_is_refused_by_name() -> None:
         allocate(table(), ["aa", "cc"])
     with pytest.raises(UnhealthyDevice, match="device bb: /dev/b: gone"):
         allocate(table(bb="/dev/b: gone"), ["aa", "bb"])
+
+
+WITHOUT_CDI = """
+- name: example.com/dev
+  injection: device_nodes
+  env: {"DEV_{index}": "{id}", BOTH: "{id}"}
+  annotations: {"example.com/dev-{index}": "{host_path} {port}"}
+  container_edits:
+    env: [BOTH=the edits', PROVIDER=me]
+    mounts: [{host_path: /etc/dev, container_path: /etc/dev, options: [ro, bind]}]
+  devices:
+    - id: d0
+      nodes: [{path: /dev/d, host_path: /dev/zero, permissions: r}, {path: /dev/ctl, host_path: /dev/null}]
+      properties: {port: "7"}
+      container_edits: {mounts: [{host_path: /run/d0, container_path: /run/d0}]}
+"""
+
+
+async def test_device_nodes_and_mounts_where_there_is_no_cdi() -> None:
+    (resource,) = parse_resources(yaml.safe_load(WITHOUT_CDI))
+    made = DeviceTable(resource)
+    made.update({"d0": None})
+    answer = allocate(made, ["d0"])
+    assert not answer.cdi_devices
+    assert [(d.container_path, d.host_path, d.permissions) for d in answer.devices] == [
+        ("/dev/d", "/dev/zero", "r"),
+        ("/dev/ctl", "/dev/null", "rw"),
+    ]
+    assert [(m.container_path, m.host_path, m.read_only) for m in answer.mounts] == [
+        ("/etc/dev", "/etc/dev", True),
+        ("/run/d0", "/run/d0", False),
+    ]
+    assert dict(answer.envs) == {"DEV_0": "d0", "BOTH": "the edits'", "PROVIDER": "me"}
+    assert dict(answer.annotations) == {"example.com/dev-0": "/dev/zero 7"}
+    assert not resource.uses_cdi
+
+
+async def test_what_is_expected_of_a_container_is_the_same_without_cdi() -> None:
+    data = yaml.safe_load(WITHOUT_CDI)
+    (without,) = parse_resources(data)
+    (by_cdi,) = parse_resources([{**data[0], "injection": "cdi"}])
+    assert expected_in_container(without, without.devices) == expected_in_container(by_cdi, by_cdi.devices)
+
+
+async def test_a_container_gets_no_more_than_its_limit() -> None:
+    (resource,) = parse_resources(
+        [{"name": "example.com/dev", "replicas": 4, "container_limit": 2, "devices": [{"id": "d0"}]}]
+    )
+    made = DeviceTable(resource)
+    made.update({"d0": None})
+    assert allocate(made, ["d0::3", "d0::0"])
+    with pytest.raises(OverLimit, match=r"a container may have 2 of example\.com/dev \(container_limit\), not 3"):
+        allocate(made, ["d0::0", "d0::1", "d0::2"])

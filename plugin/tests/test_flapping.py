@@ -25,7 +25,7 @@ def shown(table: DeviceTable, reason: Optional[str]) -> Optional[str]:
     return table.reason(RESOURCE.devices[0])
 
 
-def test_the_first_recovery_counts_at_once_and_the_next_ones_when_it_is_steady() -> None:
+async def test_the_first_recovery_counts_at_once_and_the_next_ones_when_it_is_steady() -> None:
     clock = Clock()
     table = DeviceTable(RESOURCE, recovery_delay=10, clock=clock)
     assert shown(table, None) is None
@@ -43,7 +43,7 @@ def test_the_first_recovery_counts_at_once_and_the_next_ones_when_it_is_steady()
     assert shown(table, None) is None
 
 
-def test_a_device_that_is_lost_rarely_does_not_flap() -> None:
+async def test_a_device_that_is_lost_rarely_does_not_flap() -> None:
     clock = Clock()
     table = DeviceTable(RESOURCE, recovery_delay=10, clock=clock)
     for _ in range(5):
@@ -52,14 +52,14 @@ def test_a_device_that_is_lost_rarely_does_not_flap() -> None:
         assert shown(table, LOST) == LOST
 
 
-def test_without_a_delay_every_recovery_counts_at_once() -> None:
+async def test_without_a_delay_every_recovery_counts_at_once() -> None:
     table = DeviceTable(RESOURCE, clock=Clock())
     for _ in range(5):
         assert shown(table, LOST) == LOST
         assert shown(table, None) is None
 
 
-def test_waiting_is_news_once() -> None:
+async def test_waiting_is_news_once() -> None:
     clock = Clock()
     table = DeviceTable(RESOURCE, recovery_delay=10, clock=clock)
     for reason in (None, LOST, None, LOST):

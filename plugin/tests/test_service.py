@@ -1,8 +1,12 @@
 """The DevicePlugin service, called as the kubelet calls it."""
 
 import asyncio
-from typing import List
+from pathlib import Path
+from typing import Any, List
 
+import pytest
+
+from node_device_plugin.channels import grpc
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.device_table import DeviceTable
 from node_device_plugin.service import DevicePlugin
@@ -44,3 +48,105 @@ async def test_the_first_change_goes_out_at_once_and_those_right_after_it_as_one
     # The end is not held up.
     service.stream.end()
     await asyncio.wait_for(listener, 1)
+
+
+class Aborted(Exception):
+    """What a call was ended with."""
+
+
+class Context:
+    async def abort(self, code: grpc.StatusCode, details: str) -> None:
+        raise Aborted("%s: %s" % (code.name, details))
+
+
+def service(table_reasons: Any = None, **keys: Any) -> DevicePlugin:
+    (resource,) = parse_resources(
+        [{"name": "example.com/dev", "devices": [{"id": "d0", "numa_node": 0}, {"id": "d1"}], **keys}]
+    )
+    table = DeviceTable(resource)
+    table.update(table_reasons or {"d0": None, "d1": None})
+    return DevicePlugin(table)
+
+
+async def options(asked: DevicePlugin) -> api.DevicePluginOptions:
+    return await asked.GetDevicePluginOptions(api.Empty(), None)
+
+
+async def test_only_what_a_resource_asks_for_is_offered() -> None:
+    assert await options(service()) == api.DevicePluginOptions()
+    assert (await options(service(preference="packed"))).get_preferred_allocation_available
+    assert (await options(service(pre_start={"command": ["/bin/true"]}))).pre_start_required
+
+
+async def test_a_known_numa_node_is_told_and_an_unknown_one_left_out() -> None:
+    stream = service().ListAndWatch(api.Empty(), None)
+    message = await stream.__anext__()
+    d0, d1 = message.devices
+    assert d0.HasField("topology")
+    assert [node.ID for node in d0.topology.nodes] == [0]
+    assert not d1.HasField("topology")
+
+
+async def test_every_container_request_is_answered_in_its_order() -> None:
+    request = api.AllocateRequest()
+    request.container_requests.add(devices_ids=["d1"])
+    request.container_requests.add(devices_ids=["d0"])
+    answer = await service(env={"DEV_{index}": "{id}"}).Allocate(request, Context())
+    assert [dict(each.envs) for each in answer.container_responses] == [{"DEV_0": "d1"}, {"DEV_0": "d0"}]
+
+
+@pytest.mark.parametrize(
+    ("ids", "says"),
+    [
+        (["d0", "dx"], "NOT_FOUND: example.com/dev has no device dx"),
+        (["d1"], "FAILED_PRECONDITION: example.com/dev: device d1: /dev/x: gone"),
+        (["d0", "d1"], "RESOURCE_EXHAUSTED: a container may have 1 of example.com/dev"),
+    ],
+)
+async def test_what_cannot_be_given_is_refused_with_a_status(ids: List[str], says: str) -> None:
+    request = api.AllocateRequest()
+    request.container_requests.add(devices_ids=ids)
+    asked = service({"d0": None, "d1": "/dev/x: gone"}, **({"container_limit": 1} if says.startswith("RES") else {}))
+    with pytest.raises(Aborted) as caught:
+        await asked.Allocate(request, Context())
+    assert str(caught.value).startswith(says)
+
+
+async def test_a_preference_is_answered_for_each_container() -> None:
+    request = api.PreferredAllocationRequest()
+    request.container_requests.add(available_deviceIDs=["d1", "d0"], allocation_size=1)
+    request.container_requests.add(available_deviceIDs=["d1", "d0"], must_include_deviceIDs=["d1"], allocation_size=1)
+    answer = await service(preference="packed").GetPreferredAllocation(request, Context())
+    assert [list(each.deviceIDs) for each in answer.container_responses] == [["d0"], ["d1"]]
+
+
+async def test_a_reset_before_a_container_starts(tmp_path: Path) -> None:
+    command = [
+        "/bin/sh",
+        "-c",
+        'test $DEVICE_ID != d1 || { echo stuck >&2; exit 1; }; touch "%s/$DEVICE_ID"' % tmp_path,
+    ]
+    asked = service(pre_start={"command": command, "timeout": 5})
+    await asked.PreStartContainer(api.PreStartContainerRequest(devices_ids=["d0"]), Context())
+    assert [path.name for path in tmp_path.iterdir()] == ["d0"]
+    with pytest.raises(Aborted, match=r"FAILED_PRECONDITION: .*device d1: /bin/sh ended with 1: stuck"):
+        await asked.PreStartContainer(api.PreStartContainerRequest(devices_ids=["d0", "d1"]), Context())
+    with pytest.raises(Aborted, match="NOT_FOUND"):
+        await asked.PreStartContainer(api.PreStartContainerRequest(devices_ids=["dx"]), Context())
+
+
+async def test_a_reset_that_hangs_holds_up_nothing_but_its_container() -> None:
+    asked = service(pre_start={"command": ["/bin/sleep", "60"], "timeout": 1})
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    hanging = asyncio.create_task(
+        asked.PreStartContainer(api.PreStartContainerRequest(devices_ids=["d0", "d1"]), Context())
+    )
+    await asyncio.sleep(0.05)
+    request = api.AllocateRequest()
+    request.container_requests.add(devices_ids=["d0"])
+    assert await asyncio.wait_for(asked.Allocate(request, Context()), 0.5)
+    with pytest.raises(Aborted, match="device d0: /bin/sleep took longer than"):
+        await hanging
+    # The limit is for both devices together.
+    assert loop.time() - begun < 1.9

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, Iterator, List, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from .model import Device, Resource
 from .names import env_name_problem
@@ -14,6 +14,7 @@ _INDEX = "index"
 BUILT_IN_VALUES = ("id", "path", "host_path", _INDEX)
 #: Numbers that are tried for a discovered resource, whose number of devices nobody knows.
 _DISCOVERED = 100
+_A = {"variable": "a variable", "annotation": "an annotation"}
 
 
 def allocate_env(resource: Resource, devices: Sequence[Device]) -> Dict[str, str]:
@@ -21,23 +22,40 @@ def allocate_env(resource: Resource, devices: Sequence[Device]) -> Dict[str, str
 
     devices: in the order of the declaration, each once (as Resource.devices_of gives them); their numbers count from 0.
     """
-    variables = {}
+    return _filled(resource.env, devices)
+
+
+def allocate_annotations(resource: Resource, devices: Sequence[Device]) -> Dict[str, str]:
+    """The annotations of such a container, numbered in the same way."""
+    return _filled(resource.annotations, devices)
+
+
+def _filled(templates: Mapping[str, str], devices: Sequence[Device]) -> Dict[str, str]:
+    result = {}
     for number, device in enumerate(devices):
         values = {_INDEX: str(number), **device.template_values()}
-        for name, value in resource.env.items():
-            variables[fill(name, values)] = fill(value, values)
-    return variables
+        for name, value in templates.items():
+            result[fill(name, values)] = fill(value, values)
+    return result
 
 
 def template_problems(resource: Resource, where: str) -> Iterator[Problem]:
     """What is wrong with the templates of one resource."""
-    for name, value in resource.env.items():
-        field = "%s.env.%s" % (where, name)
+    yield from _template_problems(resource, resource.env, where + ".env", "variable")
+    yield from _template_problems(resource, resource.annotations, where + ".annotations", "annotation")
+
+
+def _template_problems(resource: Resource, templates: Mapping[str, str], where: str, what: str) -> Iterator[Problem]:
+    for name, value in templates.items():
+        field = "%s.%s" % (where, name)
         others = [placeholder for placeholder in placeholders(name) if placeholder != _INDEX]
         if others:
-            yield Problem(field, "only {index} may stand in a variable's name, not {%s}" % others[0])
+            yield Problem(field, "only {index} may stand in %s's name, not {%s}" % (_A[what], others[0]))
             continue
-        message = env_name_problem(fill(name, {_INDEX: "0"}))
+        if what == "variable":
+            message = env_name_problem(fill(name, {_INDEX: "0"}))
+        else:
+            message = None if name.strip() else "is empty"
         if message:
             yield Problem(field, message)
         if "{%s}" % _INDEX not in name and resource.discover.methods:
@@ -45,7 +63,7 @@ def template_problems(resource: Resource, where: str) -> Iterator[Problem]:
         elif "{%s}" % _INDEX not in name and len(resource.devices) > 1:
             yield Problem(
                 field,
-                "a container that gets two devices would have this variable twice; put {index} into its name",
+                "a container that gets two devices would have this %s twice; put {index} into its name" % what,
             )
         for placeholder in dict.fromkeys(placeholders(value)):
             lacking = [d.id for d in resource.devices if placeholder not in {_INDEX, *d.template_values()}]
@@ -62,23 +80,43 @@ def template_problems(resource: Resource, where: str) -> Iterator[Problem]:
                 )
 
 
-def collision_problems(placed: Iterable[Tuple[str, Resource]]) -> Iterator[Problem]:
-    """Variables that two resources would both set in a container that asks for both.
+def collision_problems(placed: Sequence[Tuple[str, Resource]]) -> Iterator[Problem]:
+    """Variables and annotations that two resources would both set in a container that asks for both.
 
     The kubelet takes the first in an order by chance and only logs it, so this is an error of the declaration.
     placed: the resources, each with the path of its field.
     """
-    seen: Dict[str, Tuple[str, str]] = {}
+    seen: Dict[Tuple[str, str], Tuple[str, str]] = {}
     for where, resource in placed:
         reported: List[str] = []
-        for template in resource.env:
-            for number in range(_DISCOVERED if resource.discover.methods else len(resource.devices)):
-                variable = template.replace("{%s}" % _INDEX, str(number))
-                owner = seen.setdefault(variable, (resource.name, template))
-                if owner != (resource.name, template) and template not in reported:
-                    reported.append(template)
+        for what, field, template, name in _given_names(resource):
+            owner = seen.setdefault((what, name), (resource.name, template))
+            if owner != (resource.name, template) and template not in reported:
+                reported.append(template)
+                yield Problem(
+                    "%s.%s" % (where, field),
+                    "the %s %s is also set by %s (%s); a container may ask for both" % (what, name, *owner),
+                )
+    # Without CDI its edits are the kubelet's as well. Devices of one resource may repeat them: we decide which stays.
+    for where, resource in placed:
+        if resource.injection != "device_nodes":
+            continue
+        for edits in (resource.container_edits, *(device.container_edits for device in resource.devices)):
+            for name in dict.fromkeys(assignment.partition("=")[0] for assignment in edits.env):
+                owner = seen.setdefault(("variable", name), (resource.name, "container_edits"))
+                if owner[0] != resource.name:
                     yield Problem(
-                        "%s.env.%s" % (where, template),
-                        "the variable %s is also set by %s (%s); a container may ask for both"
-                        % (variable, owner[0], owner[1]),
+                        where + ".container_edits.env",
+                        "the variable %s is also set by %s (%s); a container may ask for both" % (name, *owner),
                     )
+
+
+def _given_names(resource: Resource) -> Iterator[Tuple[str, str, str, str]]:
+    """Every name that Allocate may give: what it is, the path of its field, its template, and the name."""
+    for what, key, templates in (
+        ("variable", "env", resource.env),
+        ("annotation", "annotations", resource.annotations),
+    ):
+        for template in templates:
+            for number in range(_DISCOVERED if resource.discover.methods else len(resource.devices)):
+                yield what, "%s.%s" % (key, template), template, template.replace("{%s}" % _INDEX, str(number))

@@ -25,17 +25,18 @@ def expected_in_container(resource: Resource, devices: Sequence[Device]) -> Expe
     variables: Dict[str, List[str]] = {}
     nodes: List[DeviceNode] = []
     mounts: List[Mount] = []
-    given_by_cdi = [device for device in devices if resource.cdi_name(device)]
-    if given_by_cdi:
-        for edits in [resource.container_edits, *(device.container_edits for device in given_by_cdi)]:
+    edited = [device for device in devices if resource.edits(device)]
+    if edited:
+        for edits in [resource.container_edits, *(device.container_edits for device in edited)]:
             for assignment in edits.env:
                 name, _, value = assignment.partition("=")
                 variables.setdefault(name, []).append(value)
             mounts.extend(mount for mount in edits.mounts if mount not in mounts)
-        for device in given_by_cdi:
+        for device in edited:
             nodes.extend(node for node in device.nodes if node not in nodes)
     env = {name: tuple(values) for name, values in variables.items()}
-    # CDI edits the container after the kubelet set its variables: of two with one name, CDI's stays.
+    # CDI edits the container after the kubelet set its variables: of two with one name, CDI's stays. Without CDI
+    # allocation keeps to the same order.
     for name, value in allocate_env(resource, devices).items():
         env.setdefault(name, (value,))
     return Expectation(tuple(device.id for device in devices), env, tuple(nodes), tuple(mounts))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 
 from .names import qualified_cdi_name
 from .patterns import wildcards
 
 #: Between a device's id and the number of its share, where replicas are more than one.
-_SHARE = "::"
+SHARE = "::"
 
 #: Properties of a USB device: its ids, serial number (empty for none) and port (as sysfs calls it, e.g. 1-1.2).
 USB_PROPERTIES = ("vendor", "product", "serial", "port")
@@ -140,6 +141,13 @@ class Discovery(NamedTuple):
         return self.property_names() | {"id"} | ({"path", "host_path"} if has_node else set())
 
 
+class PreStart(NamedTuple):
+    """A command before a container starts; without one there is nothing to do. timeout: seconds, for all devices."""
+
+    command: Tuple[str, ...] = ()
+    timeout: int = 10
+
+
 class Resource(NamedTuple):
     """An extended resource and the devices that this node has of it, in the order of the declaration."""
 
@@ -150,28 +158,40 @@ class Resource(NamedTuple):
     container_edits: ContainerEdits
     replicas: int
     discover: Discovery = Discovery()
+    #: Most that a container may ask for; None for no limit.
+    container_limit: Optional[int] = None
+    #: ``packed``, ``distributed`` or ``numa``; None leaves the choice to the kubelet.
+    preference: Optional[str] = None
+    pre_start: PreStart = PreStart()
+    #: ``cdi`` or ``device_nodes``.
+    injection: str = "cdi"
+    annotations: Mapping[str, str] = MappingProxyType({})
 
     def cdi_name(self, device: Device) -> Optional[str]:
         """The device's fully qualified CDI name; None where CDI has nothing to do for it."""
-        if device.has_edits or self.container_edits != ContainerEdits():
-            return qualified_cdi_name(self.cdi_kind, device.id)
-        return None
+        if self.injection != "cdi":
+            return None
+        return qualified_cdi_name(self.cdi_kind, device.id) if self.edits(device) else None
+
+    def edits(self, device: Device) -> bool:
+        """Whether a container that gets the device gets more than Allocate's variables and annotations."""
+        return device.has_edits or self.container_edits != ContainerEdits()
 
     @property
     def uses_cdi(self) -> bool:
         """Whether any device of it is given by CDI, or may be once it is discovered."""
-        return bool(self.discover.methods) or any(self.cdi_name(device) for device in self.devices)
+        return self.dynamic_cdi or any(self.cdi_name(device) for device in self.devices)
 
     @property
     def dynamic_cdi(self) -> bool:
         """Whether the plugin writes the kind's spec while it runs, declared devices too: a kind has one owner."""
-        return bool(self.discover.methods)
+        return bool(self.discover.methods) and self.injection == "cdi"
 
     def kubelet_ids(self, device: Device) -> List[str]:
         """The ids under which the kubelet lists the device: one for each share."""
         if self.replicas == 1:
             return [device.id]
-        return ["%s%s%d" % (device.id, _SHARE, share) for share in range(self.replicas)]
+        return ["%s%s%d" % (device.id, SHARE, share) for share in range(self.replicas)]
 
     def devices_of(self, kubelet_ids: List[str]) -> List[Device]:
         """The devices behind kubelet ids (in any order), each once, in the order of the declaration.

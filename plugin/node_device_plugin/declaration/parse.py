@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
-from . import addresses, env, fields, names, schema
+from . import addresses, env, fields, giving, list_size, names, schema
 from .discover import parse_discovery
-from .model import Configuration, ContainerEdits, Device, DeviceNode, Hook, Mount, Resource
+from .model import Configuration, ContainerEdits, Device, DeviceNode, Hook, Mount, PreStart, Resource
 from .problems import DeclarationError, Problem
 
 
@@ -73,10 +73,19 @@ def _resource(item: Mapping[str, Any], where: str, problems: List[Problem]) -> R
         container_edits=_container_edits(item["container_edits"], where + ".container_edits", problems),
         replicas=item["replicas"],
         discover=parse_discovery(item["discover"], where + ".discover", problems),
+        container_limit=item["container_limit"],
+        preference=item["preference"],
+        pre_start=PreStart(tuple(part or "" for part in item["pre_start"]["command"]), item["pre_start"]["timeout"]),
+        injection=item["injection"],
+        annotations=item["annotations"],
     )
     problems.extend(_cdi_problems(resource, where, declared_kind=item["cdi_kind"] is not None, name_ok=not message))
     problems.extend(env.template_problems(resource, where))
-    return resource
+    problems.extend(giving.problems(resource, where))
+    too_long = list(list_size.size_problems(resource, where))
+    problems.extend(too_long)
+    # Nobody goes through more shares than can be listed.
+    return resource._replace(replicas=1) if too_long else resource
 
 
 def _place(where: str, position: int, label: Any) -> str:

@@ -161,6 +161,19 @@ DISCOVER: Dict[str, Field] = {
     **{name: DEVICE_NODE[name] for name in ("permissions", "uid", "gid", "mode")},
 }
 
+PRE_START: Dict[str, Field] = {
+    "command": Field(
+        "list",
+        "The program's absolute path and its arguments. Its environment has RESOURCE_NAME, DEVICE_ID, DEVICE_PATH (the "
+        "first node's, on the host) and DEVICE_PROPERTY_<NAME> for each property.",
+        default=[],
+        elements="str",
+    ),
+    "timeout": Field(
+        "int", "Seconds that all devices of a container may take together, 25 at most.", default=10, minimum=1
+    ),
+}
+
 RESOURCE: Dict[str, Field] = {
     "name": Field("str", "Extended resource, e.g. devices.example.com/serial.", required=True),
     "devices": Field(
@@ -188,6 +201,36 @@ RESOURCE: Dict[str, Field] = {
     ),
     "cdi_kind": Field("str", "CDI kind (vendor/class), where it is not the resource's name."),
     "replicas": Field("int", "How many containers may share each device.", default=1, minimum=1),
+    "container_limit": Field(
+        "int", "How many a container may ask for; the admission of a pod that asks for more fails.", minimum=1
+    ),
+    "preference": Field(
+        "str",
+        "Which free devices the kubelet should take: packed (as few devices as possible, those in use first), "
+        "distributed (as many as possible, the least used first), numa (of as few NUMA nodes as possible); its own "
+        "choice if left out.",
+        choices=("packed", "distributed", "numa"),
+    ),
+    "pre_start": Field(
+        "dict",
+        "A command that is run for each device before a container that has it starts, e.g. to reset it; if it fails, "
+        "the container does not start.",
+        default={},
+        fields=PRE_START,
+    ),
+    "injection": Field(
+        "str",
+        "How a container gets its devices: by CDI names, or as device nodes, mounts and variables in the answer to "
+        "Allocate, for runtimes and kubelets without CDI.",
+        default="cdi",
+        choices=("cdi", "device_nodes"),
+    ),
+    "annotations": Field(
+        "dict",
+        "Annotations that the runtime gets for a container, for each device; templates as in env.",
+        default={},
+        elements="str",
+    ),
 }
 
 CONFIGURATION: Dict[str, Field] = {

@@ -1,0 +1,123 @@
+"""How devices are given: what cannot work is refused, with the path of its field."""
+
+from typing import Any, Dict, List
+
+import pytest
+import yaml
+
+from node_device_plugin.declaration import DeclarationError, parse_resources
+from node_device_plugin.declaration.list_size import LIMIT, listed_size
+from node_device_plugin.declaration.serialise import resources_to_data
+from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
+
+
+def problems(text: str) -> List[str]:
+    with pytest.raises(DeclarationError) as caught:
+        parse_resources(yaml.safe_load(text))
+    return [str(problem).replace(" (example.com/dev)", "") for problem in caught.value.problems]
+
+
+def test_what_only_cdi_can_do_is_refused_without_it() -> None:
+    found = problems(
+        """
+        - name: example.com/dev
+          injection: device_nodes
+          container_edits:
+            additional_gids: [44]
+            hooks: [{name: prestart, path: /bin/true}]
+            mounts: [{host_path: tmpfs, container_path: /tmp, type: tmpfs, options: [nosuid]}]
+          devices: [{id: d0, nodes: [{path: /dev/d, gid: 44, mode: "0660", uid: 1000}]}]
+        """
+    )
+    only = ": can only be given by CDI, not with injection: device_nodes"
+    assert found == [
+        "resources[0].container_edits.hooks" + only,
+        "resources[0].container_edits.additional_gids" + only,
+        "resources[0].container_edits.mounts[0].type" + only,
+        "resources[0].container_edits.mounts[0].options: injection: device_nodes takes only bind, rbind, ro, rw, not "
+        "'nosuid'",
+        "resources[0].devices[0] (d0).nodes[0].uid" + only,
+        "resources[0].devices[0] (d0).nodes[0].gid" + only,
+        "resources[0].devices[0] (d0).nodes[0].mode" + only,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ("pre_start: {timeout: 5}", "resources[0].pre_start.command: is missing"),
+        ("pre_start: {command: [reset]}", "resources[0].pre_start.command[0]: must be the absolute path"),
+        ("pre_start: {command: [/bin/x], timeout: 30}", "resources[0].pre_start.timeout: must be at most 25"),
+        ("container_limit: 0", "resources[0].container_limit: must be at least 1"),
+        ("preference: best", "resources[0].preference: must be one of packed, distributed, numa"),
+        ("annotations: {cdi.k8s.io/x: y}", "resources[0].annotations.cdi.k8s.io/x: must not begin with 'cdi.k8s.io/'"),
+        ("annotations: {'': y}", "resources[0].annotations.: is empty"),
+        ("annotations: {x: '{port}'}, devices: [{id: d}]", "resources[0].annotations.x: {port} is no property of"),
+        ("devices: [{id: d, numa_node: -1}]", "resources[0].devices[0] (d).numa_node: must be at least 0"),
+        ("devices: [{id: d, numa_node: 99999999999999999999}]", "resources[0].devices[0] (d).numa_node: must be at"),
+    ],
+)
+def test_refusals(keys: str, says: str) -> None:
+    (found,) = problems("[{name: example.com/dev, %s}]" % keys)
+    assert found.startswith(says)
+
+
+def test_two_resources_may_not_give_one_container_the_same_name() -> None:
+    found = problems(
+        """
+        - {name: example.com/dev, annotations: {x: y}, env: {A: "1"}, devices: [{id: d0}]}
+        - {name: example.com/other, annotations: {x: z}, devices: [{id: d1}]}
+        - {name: example.com/plain, injection: device_nodes, container_edits: {env: [A=2]}, devices: [{id: d2}]}
+        """
+    )
+    assert found == [
+        "resources[1] (example.com/other).annotations.x: the annotation x is also set by example.com/dev (x); a "
+        "container may ask for both",
+        "resources[2] (example.com/plain).container_edits.env: the variable A is also set by example.com/dev (A); a "
+        "container may ask for both",
+    ]
+
+
+@pytest.mark.parametrize("replicas", [1, 7, 101])
+@pytest.mark.parametrize("numa_node", [None, 0, 1, 300])
+@pytest.mark.parametrize("device_id", ["d", "d" * 55, "\u00e4" * 50])
+def test_the_size_of_a_list_is_what_protobuf_makes_of_it(replicas: int, numa_node: Any, device_id: str) -> None:
+    device = {"id": device_id, "numa_node": numa_node}
+    (resource,) = parse_resources([{"name": "example.com/dev", "devices": [device], "replicas": replicas}])
+    message = api.ListAndWatchResponse()
+    for kubelet_id in resource.kubelet_ids(resource.devices[0]):
+        listed = message.devices.add(ID=kubelet_id, health="Unhealthy")
+        if numa_node is not None:
+            listed.topology.nodes.add(ID=numa_node)
+    assert listed_size(resource, resource.devices[0]) == message.ByteSize()
+
+
+def test_more_than_the_kubelet_takes_is_refused_with_the_number_that_it_takes() -> None:
+    """Complaint 11: ListAndWatch over 4 MiB."""
+    devices = [{"id": "device-%05d" % number} for number in range(1000)]
+    (found,) = problems(yaml.safe_dump([{"name": "example.com/dev", "replicas": 1000, "devices": devices}]))
+    (resource,) = parse_resources([{"name": "example.com/dev", "replicas": 1000, "devices": devices[:1]}])
+    fitting = LIMIT // listed_size(resource, resource.devices[0])
+    assert found == (
+        "resources[0].devices: the kubelet takes no list of more than 4194304 bytes: %d of these 1000 devices with "
+        "1000 replicas each fit into it" % fitting
+    )
+    assert parse_resources([{"name": "example.com/dev", "replicas": 1000, "devices": devices[:fitting]}])
+
+
+def test_nonsense_is_refused_before_anybody_counts_it_out() -> None:
+    (found,) = problems("[{name: example.com/dev, replicas: 999999999999, devices: [{id: d}]}]")
+    assert "0 of these 1 devices" in found
+
+
+def test_as_data_again() -> None:
+    data: Dict[str, Any] = {
+        "name": "example.com/dev",
+        "devices": [{"id": "d", "numa_node": 1}],
+        "container_limit": 1,
+        "preference": "numa",
+        "pre_start": {"command": ["/bin/reset", "now"], "timeout": 3},
+        "injection": "device_nodes",
+        "annotations": {"x-{index}": "{id}"},
+    }
+    assert resources_to_data(parse_resources([data])) == [data]

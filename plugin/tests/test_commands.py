@@ -1,0 +1,60 @@
+"""Commands of the configuration: what they are told, how they fail, and that their limit holds."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from node_device_plugin.commands import environment, run_command
+from node_device_plugin.declaration import parse_resources
+
+(RESOURCE,) = parse_resources(
+    [
+        {
+            "name": "example.com/dev",
+            "devices": [
+                {"id": "d0", "nodes": [{"path": "/dev/d", "host_path": "/dev/null"}], "properties": {"port": "7"}}
+            ],
+        }
+    ]
+)
+VARIABLES = environment(RESOURCE, RESOURCE.devices[0])
+
+
+def shell(text: str) -> "list[str]":
+    return ["/bin/sh", "-c", text]
+
+
+async def test_what_a_command_is_told() -> None:
+    test = '[ "$RESOURCE_NAME $DEVICE_ID $DEVICE_PATH $DEVICE_PROPERTY_PORT" = "example.com/dev d0 /dev/null 7" ]'
+    assert await run_command(shell(test), VARIABLES, 10) is None
+
+
+async def test_why_it_failed() -> None:
+    talk = "for i in $(seq 2000); do echo line $i >&2; done; echo '  no answer ' >&2; echo >&2; exit 3"
+    assert await run_command(shell(talk), VARIABLES, 10) == "/bin/sh ended with 3: no answer"
+    assert await run_command(shell("exit 1"), VARIABLES, 10) == "/bin/sh ended with 1"
+    assert await run_command(shell("kill -9 $$"), VARIABLES, 10) == "/bin/sh was killed by signal 9"
+    assert await run_command(["/none"], VARIABLES, 10) == "/none: No such file or directory"
+
+
+async def test_a_command_that_takes_too_long_is_killed_with_what_it_started(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    hangs = "sleep 60 & echo $! > %s; wait" % pid
+    assert await run_command(shell(hangs), VARIABLES, 0.5) == "/bin/sh took longer than 0.5 s"
+    for _ in range(100):
+        if not _runs(int(pid.read_text())):
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("its child is still there")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        with open("/proc/%d/stat" % pid) as file:
+            return file.read().rpartition(") ")[2][0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+async def test_what_it_leaves_behind_does_not_hold_it_up() -> None:
+    assert await asyncio.wait_for(run_command(shell("setsid sleep 5 & exit 0"), dict(os.environ), 10), 3) is None
