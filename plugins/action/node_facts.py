@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 
 from ansible.errors import AnsibleConnectionFailure
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, requirements
 
@@ -23,6 +24,7 @@ class ActionModule(ActionBase):
         requires = arguments.pop("requires", [])
         requires = requires.split(",") if isinstance(requires, str) else list(requires)
         known = arguments.pop("known", None)
+        cdi = boolean(arguments.pop("cdi", True))
         device_paths = declaration.plain(arguments.get("device_paths") or {})
         if known:
             facts = declaration.plain(known)
@@ -39,7 +41,7 @@ class ActionModule(ActionBase):
         if facts.get("failed") or "runtime" not in facts:
             sentences = [_no_python(facts, task_vars)]
         else:
-            sentences = requirements.unmet(requires, facts, device_paths)
+            sentences = requirements.unmet(requires, facts, device_paths, cdi)
             if not sentences:
                 result.update(facts)
         result["changed"] = False

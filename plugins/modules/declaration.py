@@ -34,6 +34,10 @@ cdi_specs:
   description: The text of each CDI spec, by file name.
   type: dict
   returned: success
+needs_cdi:
+  description: Whether runtime and kubelet have to know CDI; not where every resource has injection C(device_nodes).
+  type: bool
+  returned: success
 cdi_kinds:
   description: The CDI kind of each resource.
   type: dict

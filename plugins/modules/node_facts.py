@@ -21,6 +21,12 @@ options:
     elements: str
     choices: [python, systemd, runtime, kubelet, devices]
     default: []
+  cdi:
+    description:
+      - Whether devices are given by CDI, as M(nodedevices.kubernetes.declaration) returns it; read by the action.
+        Without it any version of runtime and kubelet will do.
+    type: bool
+    default: true
   known:
     description: An earlier result of this task for the host, which saves the execution; read by the action.
     type: raw

@@ -35,6 +35,8 @@ class Declaration(NamedTuple):
             "resources": serialise.resources_to_data(self.configuration.resources),
             "configuration": serialise.configuration_to_data(self.configuration),
             "cdi_specs": {name: cdi.serialise(spec) for name, spec in self.specs.items()},
+            "needs_cdi": not self.configuration.resources
+            or any(resource.injection == "cdi" for resource in self.configuration.resources),
             "cdi_kinds": {resource.name: resource.cdi_kind for resource in self.configuration.resources},
             "device_paths": device_paths(self.configuration.resources),
             "kubelet_device_plugin_dir": self.configuration.kubelet_device_plugin_dir,

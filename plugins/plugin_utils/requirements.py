@@ -21,17 +21,18 @@ _CRI_PLUGINS = {
 }
 
 
-def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[str, Any]) -> list[str]:
+def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[str, Any], cdi: bool = True) -> list[str]:
     """A sentence for each thing that stands in the way.
 
     node: the result of the module node_facts.
     device_paths: as the declaration gives them.
+    cdi: whether devices are given by CDI, which old runtimes and kubelets do not know.
     """
     checks = {
         "python": lambda: _python(node["python"]),
         "systemd": lambda: _systemd(node["init"]),
-        "runtime": lambda: _runtime(node["runtime"]),
-        "kubelet": lambda: _kubelet(node["kubelet"]),
+        "runtime": lambda: _runtime(node["runtime"], cdi),
+        "kubelet": lambda: _kubelet(node["kubelet"]) if cdi else (),
         "devices": lambda: _devices(node["missing_devices"], device_paths),
     }
     unknown = set(requires) - set(checks)
@@ -69,7 +70,7 @@ def _systemd(init: str) -> Iterator[str]:
         )
 
 
-def _runtime(runtime: Mapping[str, Any]) -> Iterator[str]:
+def _runtime(runtime: Mapping[str, Any], cdi: bool) -> Iterator[str]:
     place = runtime["socket"]
     if runtime.get("problem"):
         yield (
@@ -84,13 +85,13 @@ def _runtime(runtime: Mapping[str, Any]) -> Iterator[str]:
         )
         return
     version = runtime["version"]
-    if version is None:
+    if cdi and version is None:
         yield f"{runtime['executable']} --version does not tell a version, so what it makes of CDI is not known"
-    elif version_tuple(version) < _OLDEST_CONTAINERD:
+    elif cdi and version_tuple(version) < _OLDEST_CONTAINERD:
         yield (
             f"containerd {version} cannot give devices to containers by CDI: below 1.7.2 it drops the CDI names "
             f"that the kubelet passes on, without a word. Upgrade it to 1.7.2 or later (Debian 13 has 1.7.24, "
-            f"docker.com's containerd.io packages have 1.7 and 2.x)"
+            f"docker.com's containerd.io packages have 1.7 and 2.x), or give devices with injection: device_nodes"
         )
     yield from _containerd_config(runtime["config"])
 
@@ -121,7 +122,7 @@ def _kubelet(kubelet: Mapping[str, Any] | None) -> Iterator[str]:
     elif version_tuple(version)[:2] < _OLDEST_KUBELET:
         yield (
             f"kubelet {version} drops CDI names without a word, so containers would start without their devices: "
-            f"upgrade it to 1.29 or later"
+            f"upgrade it to 1.29 or later, or give devices with injection: device_nodes"
         )
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
 
-from node_device_plugin.declaration import cdi, parse_resources
+from node_device_plugin.declaration import cdi, parse_resources, schema
 
 SERIAL = {
     "name": "devices.example.com/serial",
@@ -43,6 +43,7 @@ def test_no_variable_is_an_empty_declaration():
         "configuration": {"resources": []},
         "cdi_specs": {},
         "cdi_kinds": {},
+        "needs_cdi": True,
         "device_paths": {},
         "kubelet_device_plugin_dir": "/var/lib/kubelet/device-plugins",
     }
@@ -84,7 +85,7 @@ def test_all_problems_at_once_each_in_its_variable():
         [
             "node_devices_resources_map: must be a list of resources, not dict",
             "node_devices_resources_group[1] (devices.example.com/serial).colour: is not a known key; known are "
-            "cdi_kind, container_edits, devices, discover, env, name, replicas",
+            + ", ".join(sorted(schema.RESOURCE)),
             "node_devices_resources_host[0] (example.com/x).devices[0] (d).nodes[0].path: must be an absolute path in "
             "its shortest form, not 'dev'",
             "node_devices_resources_host[0] (example.com/x).name: gives the CDI kind its name, but the CDI class 'x' "
@@ -106,3 +107,11 @@ def test_a_failing_expression_is_one_problem():
         "node_devices_resources: 'x' is undefined",
         "node_devices_resources_b: 'x' is undefined",
     ]
+
+
+@pytest.mark.parametrize(
+    ("injections", "needs"), [([], True), (["cdi"], True), (["device_nodes"], False), (["device_nodes", "cdi"], True)]
+)
+def test_cdi_is_needed_unless_every_resource_does_without(injections, needs):
+    resources = [{"name": f"example.com/dev{n}", "injection": how} for n, how in enumerate(injections)]
+    assert read({"node_devices_resources": resources}).as_data()["needs_cdi"] is needs

@@ -83,6 +83,13 @@ def test_one_sentence(changes, beginning):
     assert sentences[0].startswith(beginning)
 
 
+def test_without_cdi_old_versions_will_do_and_all_else_is_asked_for_as_ever():
+    old = node(runtime__version="1.6.20~ds1", kubelet__version="1.24.0")
+    assert len(unmet(ALL, old, PATHS)) == 2
+    assert unmet(ALL, old, PATHS, cdi=False) == []
+    assert len(unmet(ALL, {**old, "missing_devices": ["/dev/a"]}, PATHS, cdi=False)) == 1
+
+
 def test_all_at_once_and_only_what_is_asked_for():
     bad = node(init="sh", kubelet__version="1.28.0", missing_devices=["/dev/a"])
     assert len(unmet(ALL, bad, PATHS)) == 3
