@@ -16,9 +16,10 @@ import logging
 import os
 import re
 import secrets
-from typing import AsyncIterator, Optional, Tuple
+from typing import AsyncIterator
 
-from .channels import grpc, unix_channel
+from .channels import grpc
+from .kubelet_socket import Identity, KubeletSocket
 from .observability import metrics
 from .service import DevicePlugin
 from .wire import device_plugin_v1beta1_pb2 as api
@@ -27,7 +28,6 @@ from .wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 log = logging.getLogger(__name__)
 
 API_VERSION = "v1beta1"
-KUBELET_SOCKET = "kubelet.sock"
 #: Our sockets lie in a folder of their own: when the kubelet starts it removes the sockets beside its own, not folders.
 SOCKET_FOLDER = "node-device-plugin"
 
@@ -35,8 +35,6 @@ SOCKET_FOLDER = "node-device-plugin"
 _REGISTER_DEADLINE = 15.0
 #: Seconds from a registration that went well to its stream; it takes milliseconds.
 _STREAM_DEADLINE = 5.0
-#: Seconds between two looks at the kubelet's socket while no stream is open.
-_LOOK = 0.02
 _FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
 #: Longest path that a unix socket can have, in bytes.
 _LONGEST_SOCKET_PATH = 107
@@ -44,13 +42,16 @@ _STOP_GRACE = 0.5
 
 
 class Registration:
-    """Keeps one resource registered with the kubelet of a device plugin directory."""
+    """Keeps one resource registered with the kubelet of a device plugin directory.
 
-    def __init__(self, service: DevicePlugin, directory: str) -> None:
+    kubelet: its socket, which the resources of a directory share.
+    """
+
+    def __init__(self, service: DevicePlugin, kubelet: KubeletSocket) -> None:
         self.service = service
         self.resource = service.table.resource.name
-        self._directory = directory
-        self._kubelet_socket = os.path.join(directory, KUBELET_SOCKET)
+        self._directory = kubelet.directory
+        self._kubelet = kubelet
         self._serving = asyncio.Event()
 
     async def serving(self) -> None:
@@ -107,7 +108,7 @@ class Registration:
                 log.warning("%s: the kubelet's stream has ended; registering again", self.resource)
                 continue
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._kubelet_other_than(kubelet), retry)
+                await asyncio.wait_for(self._kubelet.other_than(kubelet), retry)
             retry = min(2 * retry, _LAST_RETRY)
 
     async def _register(self, socket: str) -> bool:
@@ -118,13 +119,11 @@ class Registration:
             options=await self.service.GetDevicePluginOptions(api.Empty(), None),
         )
         try:
-            # A new channel each time: an old one would wait out its back-off.
-            async with unix_channel(self._kubelet_socket) as channel:
-                await api_grpc.RegistrationStub(channel).Register(request, timeout=_REGISTER_DEADLINE)
+            await self._kubelet.register(request, _REGISTER_DEADLINE)
         except grpc.aio.AioRpcError as error:
             if error.code() == grpc.StatusCode.UNAVAILABLE:
                 metrics.REGISTRATIONS.increment(self.resource, "no_kubelet")
-                log.info("%s: no kubelet answers on %s", self.resource, self._kubelet_socket)
+                log.info("%s: no kubelet answers on %s", self.resource, self._kubelet.path)
             else:
                 metrics.REGISTRATIONS.increment(self.resource, "refused")
                 log.warning("%s: the kubelet refused: %s: %s", self.resource, error.code().name, error.details())
@@ -138,26 +137,10 @@ class Registration:
         metrics.REGISTRATIONS.increment(self.resource, "registered")
         return True
 
-    async def _kubelet_there(self) -> Tuple[int, ...]:
-        identity = self._kubelet_identity()
-        if identity is None:
-            log.info("%s: waiting for the kubelet's socket %s", self.resource, self._kubelet_socket)
-        while identity is None:
-            await asyncio.sleep(_LOOK)
-            identity = self._kubelet_identity()
-        return identity
-
-    async def _kubelet_other_than(self, known: Tuple[int, ...]) -> None:
-        while self._kubelet_identity() in (known, None):
-            await asyncio.sleep(_LOOK)
-
-    def _kubelet_identity(self) -> Optional[Tuple[int, ...]]:
-        """Tells one kubelet's socket from the next one's; an inode alone may be used again."""
-        try:
-            found = os.stat(self._kubelet_socket)
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino, found.st_ctime_ns
+    async def _kubelet_there(self) -> Identity:
+        if self._kubelet.identity() is None:
+            log.info("%s: waiting for the kubelet's socket %s", self.resource, self._kubelet.path)
+        return await self._kubelet.other_than(None)
 
 
 def socket_path(directory: str, resource: str) -> str:

@@ -11,6 +11,7 @@ from . import health
 from .declaration import Configuration, Resource
 from .device_ids import DeviceIds
 from .device_table import DeviceTable
+from .kubelet_socket import KubeletSocket
 from .observability.measured import MeasuredDevicePlugin
 from .registration import Registration
 from .supervision import Tasks
@@ -50,6 +51,7 @@ class ServedResources:
         self.checked_at: Optional[float] = None
         self._tasks = tasks
         self._ids = DeviceIds()
+        self._kubelet: Optional[KubeletSocket] = None
 
     @property
     def tables(self) -> List[DeviceTable]:
@@ -84,7 +86,9 @@ class ServedResources:
         # What is new is checked before the old stream ends, so that the kubelet is without its devices for a moment.
         await _check([table for _, table in tables.values()])
         await self._stop(old.values())
-        started = {name: self._start(resource, directory, table) for name, (resource, table) in tables.items()}
+        if self._kubelet is None or self._kubelet.directory != directory:
+            self._kubelet = KubeletSocket(directory)
+        started = {name: self._start(resource, self._kubelet, table) for name, (resource, table) in tables.items()}
         self.by_name = {name: kept.get(name) or started[name] for name in names}
         if self.checked_at is None:
             self.checked_at = time.monotonic()
@@ -95,9 +99,9 @@ class ServedResources:
             kept=tuple(kept),
         )
 
-    def _start(self, resource: Resource, directory: str, table: DeviceTable) -> Served:
-        registration = Registration(MeasuredDevicePlugin(table), directory)
-        return Served(resource, directory, table, registration, self._tasks.start(registration.run()))
+    def _start(self, resource: Resource, kubelet: KubeletSocket, table: DeviceTable) -> Served:
+        registration = Registration(MeasuredDevicePlugin(table), kubelet)
+        return Served(resource, kubelet.directory, table, registration, self._tasks.start(registration.run()))
 
     async def _stop(self, ending: Iterable[Served]) -> None:
         tasks = [served.task for served in ending]

@@ -12,6 +12,7 @@ import yaml
 
 from node_device_plugin.declaration import names, parse_resources
 from node_device_plugin.device_table import DeviceTable
+from node_device_plugin.kubelet_socket import KubeletSocket
 from node_device_plugin.registration import Registration, remove_stale_sockets, socket_path
 from node_device_plugin.service import DevicePlugin
 from node_device_plugin.testing import PodRejected, StandInKubelet
@@ -32,10 +33,11 @@ RESOURCES = parse_resources(
 async def plugin(directory: str) -> AsyncIterator[Dict[str, Registration]]:
     """Every resource served and kept registered, as plugin.run does it, inside this block."""
     registrations = {}
+    kubelet = KubeletSocket(directory)
     for resource in RESOURCES:
         table = DeviceTable(resource)
         table.update({device.id: None for device in resource.devices})
-        registrations[resource.name] = Registration(DevicePlugin(table), directory)
+        registrations[resource.name] = Registration(DevicePlugin(table), kubelet)
     tasks = [asyncio.create_task(registration.run()) for registration in registrations.values()]
     try:
         yield registrations

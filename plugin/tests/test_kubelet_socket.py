@@ -1,0 +1,41 @@
+"""The kubelet's socket as resources share it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from node_device_plugin.channels import grpc
+from node_device_plugin.kubelet_socket import KubeletSocket
+from node_device_plugin.testing import StandInKubelet
+from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
+
+REQUEST = api.RegisterRequest(version="v0", endpoint="none.sock", resource_name="example.com/dev")
+
+
+async def test_all_that_wait_hear_of_a_new_socket_and_one_that_gives_up_leaves_the_others(short_path: Path) -> None:
+    socket = KubeletSocket(str(short_path))
+    assert socket.identity() is None
+    waiting = [asyncio.create_task(socket.other_than(None)) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    waiting.pop().cancel()
+    Path(socket.path).touch()
+    first = await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    assert first == [socket.identity()] * 2
+    again = asyncio.create_task(socket.other_than(first[0]))
+    await asyncio.sleep(0.05)
+    assert not again.done()
+    Path(socket.path).unlink()
+    Path(socket.path).touch()
+    assert await asyncio.wait_for(again, 5) == socket.identity() != first[0]
+
+
+async def test_after_a_call_that_failed_the_next_one_has_a_connection_of_its_own(short_path: Path) -> None:
+    socket = KubeletSocket(str(short_path / "dp"))
+    for _ in range(3):
+        with pytest.raises(grpc.aio.AioRpcError) as nobody:
+            await socket.register(REQUEST, 5)
+        assert nobody.value.code() == grpc.StatusCode.UNAVAILABLE
+    async with StandInKubelet(str(short_path / "dp")):
+        refused = await asyncio.gather(*(socket.register(REQUEST, 5) for _ in range(5)), return_exceptions=True)
+        assert [error.code() for error in refused] == [grpc.StatusCode.UNKNOWN] * 5
