@@ -52,6 +52,27 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _reload(options: argparse.Namespace) -> int:
+    from .observability import client
+
+    loaded = load(options.config)
+    try:
+        if options.check:
+            running = asyncio.run(client.ask(loaded.configuration, "GET", "/status"))["configuration"]
+            if running["sha256"] == loaded.sha256:
+                return 0
+            raise Failure(
+                "the plugin runs with configuration %s, not %s" % (running["sha256"][:12], loaded.sha256[:12])
+            )
+        answer = asyncio.run(client.ask(loaded.configuration, "POST", "/reload"))
+    except client.NotAnswering as error:
+        raise Failure(str(error)) from error
+    for problem in answer["problems"]:
+        print("node-device-plugin: %s" % problem, file=sys.stderr)
+    print("configuration %s: %s" % (loaded.sha256[:12], answer["result"]))
+    return 1 if answer["result"] == "refused" else 0
+
+
 def _validate(options: argparse.Namespace) -> int:
     loaded = load(options.config)
     resources = loaded.configuration.resources
@@ -188,6 +209,8 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     add(commands, "run", _run, "Serve the devices until SIGTERM.", config)
+    reload = add(commands, "reload", _reload, "Let the running plugin read its configuration again.", config)
+    reload.add_argument("--check", action="store_true", help="only say whether it runs with what the file says now")
     add(commands, "validate", _validate, "Check a configuration and say everything that is wrong with it.", config)
     add(commands, "discover", _discover, "Show the devices that a configuration would find here.", config, output)
     cdi_commands = commands.add_parser("cdi", help="CDI specs.").add_subparsers(metavar="COMMAND", required=True)

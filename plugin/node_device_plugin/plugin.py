@@ -10,12 +10,13 @@ from typing import Any, List, Sequence
 from . import logs, systemd
 from .configuration import LoadedConfiguration
 from .observability import watchdog
-from .observability.endpoints import TcpEndpoint, UnixEndpoint, status_socket
+from .observability.endpoints import TcpEndpoint, UnixEndpoint
 from .observability.pages import private_pages, public_pages
 from .observability.state import State
 from .registration import Registration, remove_stale_sockets
 from .reload import Reloader
 from .served import ServedResources
+from .sockets import status_socket
 from .supervision import Tasks
 
 log = logging.getLogger(__name__)

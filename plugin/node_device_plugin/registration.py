@@ -22,14 +22,13 @@ from .channels import grpc
 from .kubelet_socket import Identity, KubeletSocket
 from .observability import metrics
 from .service import DevicePlugin
+from .sockets import SOCKET_FOLDER
 from .wire import device_plugin_v1beta1_pb2 as api
 from .wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 
 log = logging.getLogger(__name__)
 
 API_VERSION = "v1beta1"
-#: Our sockets lie in a folder of their own: when the kubelet starts it removes the sockets beside its own, not folders.
-SOCKET_FOLDER = "node-device-plugin"
 
 #: Seconds. The kubelet dials back for up to 10 s inside Register.
 _REGISTER_DEADLINE = 15.0

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any, AsyncIterator, Dict, List, Tuple
+from typing import Any, AsyncIterator, Dict, List, Optional, Tuple
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -257,3 +257,33 @@ def test_a_traceback_is_part_of_its_record(
     record = json.loads(line[3:] if journal else line)
     assert (record["level"], record["message"]) == ("error", "it failed for d0")
     assert record["exception"].endswith("ValueError: here")
+
+
+async def command(plugin: Plugin, *arguments: str) -> Tuple[Optional[int], str]:
+    """Exit code and output of a command beside the running plugin."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "node_device_plugin", *arguments, "--config", str(plugin.config)),
+        env={**os.environ, "PYTHONPATH": PATH},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await asyncio.wait_for(process.communicate(), 20)
+    return process.returncode, output.decode()
+
+
+async def test_the_command_reload_waits_for_its_end_and_fails_where_the_file_is_refused(plugin: Plugin) -> None:
+    assert await command(plugin, "reload", "--check") == (0, "")
+    plugin.config.write_text(plugin.config.read_text() + "  - {name: example.com/more}\n")
+    while (await command(plugin, "reload"))[0] != 0:
+        pass
+    assert (await plugin.own("GET /status"))["resources"][2]["name"] == "example.com/more"
+    assert await command(plugin, "reload", "--check") == (0, "")
+    plugin.config.write_text("resources: [{name: x}]")
+    code, output = await command(plugin, "reload")
+    assert code == 1
+    assert "resources[0] (x).name" in output
+    plugin.config.write_text("kubelet_device_plugin_dir: /nowhere\nresources: []")
+    for arguments in (["reload"], ["reload", "--check"]):
+        code, output = await command(plugin, *arguments)
+        assert (code, len(output.splitlines())) == (1, 1)
+        assert "no plugin answers at /nowhere/node-device-plugin/status.sock: No such file" in output

@@ -9,6 +9,8 @@ short_description: A systemd service that runs with what its files say now
 description:
   - Makes a service enabled and running, and restarts it only if the process is older than one of O(files). So a play
     that died between writing a file and restarting is mended by the next one, which a handler would not do.
+  - Reloads it where only O(reload_files) changed, and only if the process itself says that it needs to
+    (O(reload_check)). A process that already took them in is left alone.
   - Systemd reads its units again only where one changed, because that can take device rules away from running
     containers.
   - A service that does not come up fails with its last journal lines.
@@ -27,8 +29,22 @@ options:
     type: list
     elements: path
     default: []
+  reload_files:
+    description: Files that the process reads again when it is reloaded (C(systemctl reload)).
+    type: list
+    elements: path
+    default: []
+  reload_check:
+    description: Command that fails if the process does not run with what O(reload_files) say now; writes nothing.
+    type: list
+    elements: str
+    default: []
   pending:
     description: Whether this play would change one of the files, for check mode; otherwise the files themselves tell.
+    type: bool
+    default: false
+  pending_reload:
+    description: The same for O(reload_files).
     type: bool
     default: false
 author: The node-devices authors
@@ -38,7 +54,9 @@ EXAMPLES = r"""
 - name: Run the plugin
   nodedevices.kubernetes.service:
     name: node-device-plugin.service
-    files: [/etc/node-device-plugin/config.yaml]
+    files: [/etc/systemd/system/node-device-plugin.service]
+    reload_files: [/etc/node-device-plugin/config.yaml]
+    reload_check: [node-device-plugin, reload, --check]
 """
 
 RETURN = r"""
@@ -91,6 +109,11 @@ class Service:
                 changed.append(path)
         return changed
 
+    def holds(self, command):
+        """Whether a command succeeds."""
+        code, _output, _error = self.module.run_command(command)
+        return code == 0
+
     def do(self, action, *arguments):
         """Run systemctl, or in check mode only say so."""
         self.actions.append(action)
@@ -107,8 +130,9 @@ class Service:
             )
 
 
-def run(service, files, pending):
+def run(service, parameters):
     """Enabled, running, and not older than its files."""
+    check_mode = service.module.check_mode
     # `enable` makes systemd read its units again, too.
     if service.state["UnitFileState"] not in ("enabled", "enabled-runtime"):
         service.do("enabled", "enable", service.name)
@@ -117,8 +141,12 @@ def run(service, files, pending):
     started = service.started()
     if started is None:
         service.do("started", "restart", service.name)
-    elif (pending and service.module.check_mode) or service.newer(files, started):
+    elif (parameters["pending"] and check_mode) or service.newer(parameters["files"], started):
         service.do("restarted", "restart", service.name)
+    elif (parameters["pending_reload"] and check_mode) or (
+        service.newer(parameters["reload_files"], started) and not service.holds(parameters["reload_check"])
+    ):
+        service.do("reloaded", "reload", service.name)
 
 
 def stop(service):
@@ -135,13 +163,17 @@ def main():
             "name": {"type": "str", "required": True},
             "state": {"type": "str", "choices": ["running", "absent"], "default": "running"},
             "files": {"type": "list", "elements": "path", "default": []},
+            "reload_files": {"type": "list", "elements": "path", "default": []},
+            "reload_check": {"type": "list", "elements": "str", "default": []},
             "pending": {"type": "bool", "default": False},
+            "pending_reload": {"type": "bool", "default": False},
         },
+        required_by={"reload_files": ["reload_check"]},
         supports_check_mode=True,
     )
     service = Service(module)
     if module.params["state"] == "running":
-        run(service, module.params["files"], module.params["pending"])
+        run(service, module.params)
     else:
         stop(service)
     module.exit_json(changed=bool(service.actions), actions=service.actions)

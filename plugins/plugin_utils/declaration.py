@@ -40,6 +40,7 @@ class Declaration(NamedTuple):
             "cdi_kinds": {resource.name: resource.cdi_kind for resource in self.configuration.resources},
             "device_paths": device_paths(self.configuration.resources),
             "kubelet_device_plugin_dir": self.configuration.kubelet_device_plugin_dir,
+            "http_address": self.configuration.http_address,
         }
 
 

@@ -9,20 +9,12 @@ import os
 from typing import AsyncIterator, Optional, Tuple
 
 from ..declaration.addresses import parse_http_address
-from ..registration import SOCKET_FOLDER
 from .http import Pages, Routes
 
 log = logging.getLogger(__name__)
 
-#: The unix socket beside those of the resources: who has the configuration can find it.
-STATUS_SOCKET = "status.sock"
 #: Seconds until it is tried again to listen, and between two looks whether the socket is still there.
 _AGAIN = 5.0
-
-
-def status_socket(kubelet_device_plugin_dir: str) -> str:
-    """The path of the running plugin's own socket."""
-    return os.path.join(kubelet_device_plugin_dir, SOCKET_FOLDER, STATUS_SOCKET)
 
 
 class TcpEndpoint:
@@ -67,7 +59,7 @@ class TcpEndpoint:
 
 
 class UnixEndpoint:
-    """Serves pages on the socket ``status_socket``, for root alone; makes it anew where somebody removed it."""
+    """Serves pages on a unix socket (see sockets), for root alone; makes it anew where somebody removed it."""
 
     def __init__(self, path: str, routes: Routes) -> None:
         self._path = path

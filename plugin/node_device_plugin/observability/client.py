@@ -1,0 +1,41 @@
+"""What commands ask the running plugin, over its own socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from ..declaration import Configuration
+from ..sockets import status_socket
+
+#: Seconds that an answer may take; a reload of many resources takes the longest.
+_PATIENCE = 60.0
+
+
+class NotAnswering(Exception):
+    """No plugin answers; the message says where it was looked for, and why."""
+
+
+async def ask(configuration: Configuration, method: str, path: str) -> Any:
+    """One page of the plugin that runs with ``configuration``'s directory, as data. Raises NotAnswering."""
+    socket = status_socket(configuration.kubelet_device_plugin_dir)
+    try:
+        return await asyncio.wait_for(_ask(socket, method, path), _PATIENCE)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except (ValueError, asyncio.TimeoutError) as error:
+        reason = str(error) or "no answer in %g s" % _PATIENCE
+    raise NotAnswering("no plugin answers at %s: %s (systemctl status node-device-plugin)" % (socket, reason))
+
+
+async def _ask(socket: str, method: str, path: str) -> Any:
+    reader, writer = await asyncio.open_unix_connection(socket)
+    try:
+        writer.write(("%s %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (method, path)).encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    finally:
+        writer.close()
+    if not head.startswith(b"HTTP/1.1 ") or b"\r\nContent-Type: application/json\r\n" not in head + b"\r\n":
+        raise ValueError("it says %r" % head.split(b"\r\n")[0].decode("latin-1"))
+    return json.loads(body)

@@ -1,0 +1,13 @@
+"""Where the plugin's own sockets are, below the kubelet's device plugin directory."""
+
+from __future__ import annotations
+
+import os
+
+#: A folder of their own: when the kubelet starts it removes the sockets beside its own, not folders.
+SOCKET_FOLDER = "node-device-plugin"
+
+
+def status_socket(kubelet_device_plugin_dir: str) -> str:
+    """The socket on which the running plugin answers its own commands: who has the configuration can find it."""
+    return os.path.join(kubelet_device_plugin_dir, SOCKET_FOLDER, "status.sock")
