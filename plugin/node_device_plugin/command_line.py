@@ -107,6 +107,17 @@ def _cdi_render(options: argparse.Namespace) -> int:
     return 0
 
 
+def _cdi_check(options: argparse.Namespace) -> int:
+    from .cdi_check import report
+
+    checked = _ask(report.check(options.dir, options.socket))
+    if options.output == "json":
+        _print_json(checked.to_data())
+    else:
+        print(checked.to_text())
+    return 1 if checked.problems else 0
+
+
 def _version(options: argparse.Namespace) -> int:
     print("node-device-plugin %s" % version())
     return 0
@@ -215,6 +226,17 @@ def _parser() -> argparse.ArgumentParser:
     add(commands, "discover", _discover, "Show the devices that a configuration would find here.", config, output)
     cdi_commands = commands.add_parser("cdi", help="CDI specs.").add_subparsers(metavar="COMMAND", required=True)
     add(cdi_commands, "render", _cdi_render, "Print the CDI specs of a configuration.", config, output)
+    check = add(
+        cdi_commands,
+        "check",
+        _cdi_check,
+        "Check every CDI spec of this node, own and foreign, as its runtime will read it.",
+        runtime,
+        output,
+    )
+    check.add_argument(
+        "--dir", metavar="DIR", action="append", help="a spec directory, once or more (default: the running runtime's)"
+    )
     add(commands, "runtime", _runtime, "Ask the running container runtime what it believes about CDI.", runtime, output)
     holders = add(commands, "holders", _holders, "Which pod holds which device.", kubelet, output)
     holders.add_argument(

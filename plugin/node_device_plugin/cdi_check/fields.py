@@ -1,0 +1,121 @@
+"""The fields of a CDI spec, as runtimes read them: strictly, an unknown one fails the whole file.
+
+After the specification's SPEC.md (1.1.0) and the checks of its Go library (pkg/cdi, Validate of a spec and its edits).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
+
+from ..declaration import Problem
+
+
+class Field(NamedTuple):
+    """One field. type: str, int (not negative), bool, map (of text), or what is in ``fields``."""
+
+    type: str
+    required: bool = False
+    is_list: bool = False
+    fields: Optional[Mapping[str, Field]] = None
+    choices: Tuple[str, ...] = ()
+
+
+_INTEL_RDT = {
+    "closID": Field("str"),
+    "l3CacheSchema": Field("str"),
+    "memBwSchema": Field("str"),
+    "schemata": Field("str", is_list=True),
+    "enableCMT": Field("bool"),
+    "enableMBM": Field("bool"),
+    "enableMonitoring": Field("bool"),
+}
+_DEVICE_NODE = {
+    "path": Field("str", required=True),
+    "hostPath": Field("str"),
+    "type": Field("str", choices=("b", "c", "u", "p")),
+    "major": Field("int"),
+    "minor": Field("int"),
+    "fileMode": Field("int"),
+    "permissions": Field("str"),
+    "uid": Field("int"),
+    "gid": Field("int"),
+}
+_HOOK = {
+    "hookName": Field(
+        "str",
+        required=True,
+        choices=("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"),
+    ),
+    "path": Field("str", required=True),
+    "args": Field("str", is_list=True),
+    "env": Field("str", is_list=True),
+    "timeout": Field("int"),
+}
+_MOUNT = {
+    "hostPath": Field("str", required=True),
+    "containerPath": Field("str", required=True),
+    "options": Field("str", is_list=True),
+    "type": Field("str"),
+}
+_NET_DEVICE = {"hostInterfaceName": Field("str", required=True), "name": Field("str", required=True)}
+EDITS: Dict[str, Field] = {
+    "env": Field("str", is_list=True),
+    "deviceNodes": Field("dict", is_list=True, fields=_DEVICE_NODE),
+    "netDevices": Field("dict", is_list=True, fields=_NET_DEVICE),
+    "hooks": Field("dict", is_list=True, fields=_HOOK),
+    "mounts": Field("dict", is_list=True, fields=_MOUNT),
+    "intelRdt": Field("dict", fields=_INTEL_RDT),
+    "additionalGids": Field("int", is_list=True),
+}
+_DEVICE = {
+    "name": Field("str", required=True),
+    "annotations": Field("map"),
+    "containerEdits": Field("dict", required=True, fields=EDITS),
+}
+SPEC: Dict[str, Field] = {
+    "cdiVersion": Field("str", required=True),
+    "kind": Field("str", required=True),
+    "annotations": Field("map"),
+    "devices": Field("dict", required=True, is_list=True, fields=_DEVICE),
+    "containerEdits": Field("dict", fields=EDITS),
+}
+
+_TYPES: Dict[str, Any] = {"str": str, "int": int, "bool": bool, "dict": dict, "map": dict}
+_NAMES = {"str": "text", "int": "a number from 0 on", "bool": "true or false", "dict": "a mapping", "map": "a mapping"}
+
+
+def shape_problems(data: Any, fields: Mapping[str, Field], where: str) -> Iterator[Problem]:
+    """Unknown and missing fields, and values of another type, below ``where`` (empty for the whole spec)."""
+    if not isinstance(data, dict):
+        yield Problem(where or "the file", "must be a mapping")
+        return
+    prefix = where + "." if where else ""
+    for key in data:
+        if key not in fields:
+            yield Problem("%s%s" % (prefix, key), "is not a field of CDI; known are %s" % ", ".join(sorted(fields)))
+    for key, field in fields.items():
+        value = data.get(key)
+        if value is None:
+            if field.required:
+                yield Problem(prefix + key, "is missing")
+        elif not field.is_list:
+            yield from _value_problems(value, field, prefix + key)
+        elif not isinstance(value, list):
+            yield Problem(prefix + key, "must be a list")
+        else:
+            for position, item in enumerate(value):
+                yield from _value_problems(item, field, "%s%s[%d]" % (prefix, key, position))
+
+
+def _value_problems(value: Any, field: Field, where: str) -> Iterator[Problem]:
+    is_bool = isinstance(value, bool) and field.type != "bool"
+    if not isinstance(value, _TYPES[field.type]) or is_bool or (field.type == "int" and value < 0):
+        yield Problem(where, "must be %s, not %r" % (_NAMES[field.type], value))
+    elif field.choices and value and value not in field.choices:
+        yield Problem(where, "must be one of %s, not %r" % (", ".join(field.choices), value))
+    elif field.required and value == "":
+        yield Problem(where, "is empty")
+    elif field.type == "map" and not all(isinstance(text, str) for pair in value.items() for text in pair):
+        yield Problem(where, "must hold text only")
+    elif field.fields is not None:
+        yield from shape_problems(value, field.fields, where)

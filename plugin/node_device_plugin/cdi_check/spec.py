@@ -1,0 +1,77 @@
+"""What is wrong with one CDI spec."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, Mapping, Optional
+
+from ..declaration import Problem, cdi, names
+from .fields import SPEC, shape_problems
+
+#: Every version that was released; others fail the load.
+VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
+
+
+def spec_problems(spec: Any, accepted: Optional[str] = None) -> Iterator[Problem]:
+    """Everything for which a runtime would refuse ``spec``, or come to harm.
+
+    accepted: the highest CDI version that this node's runtime takes, where it is known.
+    """
+    wrong = list(shape_problems(spec, SPEC, ""))
+    yield from wrong
+    if isinstance(spec, dict):
+        kind = spec.get("kind")
+        if isinstance(kind, str) and kind:
+            message = names.cdi_kind_problem(kind)
+            if message:
+                yield Problem("kind", message)
+        if isinstance(spec.get("cdiVersion"), str):
+            yield from _version_problems(spec, accepted, content=not wrong)
+    if wrong:
+        # The rules below are about values that have their type.
+        return
+    if not spec["devices"]:
+        yield Problem("devices", "is empty; at least one is asked for")
+    seen: Dict[str, int] = {}
+    for position, device in enumerate(spec["devices"]):
+        where = "devices[%d] (%s)" % (position, device["name"])
+        message = names.cdi_device_problem(device["name"])
+        if message:
+            yield Problem(where + ".name", message)
+        first = seen.setdefault(device["name"], position)
+        if first != position:
+            yield Problem(where + ".name", "is the name of devices[%d] already" % first)
+        if not any(device["containerEdits"].values()):
+            yield Problem(where + ".containerEdits", "is empty; a device without edits is refused")
+        yield from _edit_problems(device["containerEdits"], where + ".containerEdits")
+    yield from _edit_problems(spec.get("containerEdits") or {}, "containerEdits")
+
+
+def _version_problems(spec: Mapping[str, Any], accepted: Optional[str], content: bool) -> Iterator[Problem]:
+    version = spec["cdiVersion"]
+    if version.lstrip("v") not in VERSIONS:
+        yield Problem("cdiVersion", "%r is no version of CDI; known are %s" % (version, ", ".join(VERSIONS)))
+        return
+    if accepted is not None and cdi.version_tuple(version) > cdi.version_tuple(accepted):
+        yield Problem("cdiVersion", "this runtime accepts up to %s, not %s" % (accepted, version))
+    if content:
+        for feature in cdi.features(spec):
+            if cdi.version_tuple(feature.since) > cdi.version_tuple(version):
+                yield Problem(
+                    "cdiVersion",
+                    "%s (%s) needs at least %s, not %s" % (feature.name, feature.where, feature.since, version),
+                )
+
+
+def _edit_problems(edits: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    for position, assignment in enumerate(edits.get("env") or []):
+        if not assignment.partition("=")[0] or "=" not in assignment:
+            yield Problem("%s.env[%d]" % (where, position), "must have the form NAME=value, not %r" % assignment)
+    for position, node in enumerate(edits.get("deviceNodes") or []):
+        if set(node.get("permissions") or "") - set("rwm"):
+            place = "%s.deviceNodes[%d].permissions" % (where, position)
+            yield Problem(place, "must be made of r, w and m, not %r" % node["permissions"])
+    for position, hook in enumerate(edits.get("hooks") or []):
+        for number, assignment in enumerate(hook.get("env") or []):
+            if not assignment.partition("=")[0] or "=" not in assignment:
+                place = "%s.hooks[%d].env[%d]" % (where, position, number)
+                yield Problem(place, "must have the form NAME=value, not %r" % assignment)

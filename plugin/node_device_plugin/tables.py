@@ -1,0 +1,12 @@
+"""Tables for people: columns as wide as what is in them, nothing that a terminal would have to draw."""
+
+from __future__ import annotations
+
+from typing import List, Sequence
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lines with aligned columns; an empty cell is shown as ``-``."""
+    shown: List[List[str]] = [list(head), *([cell or "-" for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in shown) for column in range(len(head))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in shown)

@@ -1,0 +1,248 @@
+"""cdi check: good and bad specs, by themselves and beside each other."""
+
+import copy
+import json
+import os
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import pytest
+
+from node_device_plugin.cdi_check.directories import check_directories, check_file
+from node_device_plugin.cdi_check.spec import VERSIONS, spec_problems
+from node_device_plugin.command_line import main
+from node_device_plugin.declaration import cdi, parse_resources
+
+SMALL: Dict[str, Any] = {
+    "cdiVersion": "0.3.0",
+    "kind": "vendor.com/class",
+    "devices": [{"name": "d0", "containerEdits": {"env": ["A=b"]}}],
+}
+FULL: Dict[str, Any] = {
+    "cdiVersion": "1.1.0",
+    "kind": "vendor.com/class.x",
+    "annotations": {"a": "b"},
+    "devices": [
+        {
+            "name": "0:d",
+            "annotations": {"a": "b"},
+            "containerEdits": {
+                "env": ["A=b=c", "E="],
+                "deviceNodes": [
+                    {
+                        "path": "/dev/x",
+                        "hostPath": "/dev/y",
+                        "type": "c",
+                        "major": 1,
+                        "minor": 0,
+                        "fileMode": 432,
+                        "permissions": "rwm",
+                        "uid": 0,
+                        "gid": 44,
+                    }
+                ],
+                "netDevices": [{"hostInterfaceName": "eth1", "name": "net0"}],
+                "hooks": [{"hookName": "prestart", "path": "/x", "args": ["x"], "env": ["A=b"], "timeout": 1}],
+                "mounts": [{"hostPath": "/x", "containerPath": "/y", "options": ["ro"], "type": "bind"}],
+                "intelRdt": {"closID": "x", "l3CacheSchema": "y", "enableCMT": True},
+                "additionalGids": [44],
+            },
+        }
+    ],
+    "containerEdits": {"env": ["C=d"]},
+}
+
+
+def said(spec: Any, accepted: Optional[str] = None) -> List[str]:
+    return [str(problem) for problem in spec_problems(spec, accepted)]
+
+
+def test_good_specs() -> None:
+    assert said(SMALL, "0.5.0") == []
+    assert said(FULL) == []
+
+
+def test_what_this_project_renders_is_good() -> None:
+    (resource,) = parse_resources(
+        [
+            {
+                "name": "example.com/dev",
+                "container_edits": {
+                    "env": ["A=b"],
+                    "mounts": [{"host_path": "x", "container_path": "/x", "type": "tmpfs"}],
+                },
+                "devices": [
+                    {"id": "d0", "nodes": [{"path": "/dev/a", "host_path": "/dev/b", "gid": 44, "mode": "0660"}]},
+                    {"id": "1d", "container_edits": {"additional_gids": [7]}},
+                ],
+            }
+        ]
+    )
+    assert said(cdi.render_spec(resource), "0.7.0") == []
+
+
+def changed(path: str, value: Any, spec: Dict[str, Any] = FULL) -> Dict[str, Any]:
+    """A copy with one field set, or taken away (None)."""
+    result = copy.deepcopy(spec)
+    at: Any = result
+    *way, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+    for part in way:
+        at = at[part]
+    if value is None:
+        del at[last]
+    else:
+        at[last] = value
+    return result
+
+
+EDITS = "devices.0.containerEdits."
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("kind", None, "kind: is missing"),
+        (
+            "kind",
+            "v/class",
+            "kind: the CDI vendor 'v' has fewer than two characters, which crashes containerd's parser",
+        ),
+        (
+            "kind",
+            "vendor/c",
+            "kind: the CDI class 'c' has fewer than two characters, which crashes containerd's parser",
+        ),
+        ("kind", "novendor", "kind: 'novendor' is not a CDI kind"),
+        ("kind", 5, "kind: must be text, not 5"),
+        ("cdiVersion", None, "cdiVersion: is missing"),
+        ("cdiVersion", "0.9.0", "cdiVersion: '0.9.0' is no version of CDI"),
+        ("cdiVersion", 0.5, "cdiVersion: must be text, not 0.5"),
+        ("cdiVersion", "1.0.0", "cdiVersion: network devices (device 0:d) needs at least 1.1.0, not 1.0.0"),
+        ("devices", None, "devices: is missing"),
+        ("devices", [], "devices: is empty"),
+        ("devices", {}, "devices: must be a list"),
+        ("devices", ["d0"], "devices[0]: must be a mapping"),
+        ("colour", "red", "colour: is not a field of CDI; known are annotations, cdiVersion"),
+        ("annotations", {"a": 1}, "annotations: must hold text only"),
+        ("devices.0.name", "/dev/x", "devices[0] (/dev/x).name: '/dev/x' is not a legal CDI device name"),
+        ("devices.0.name", "", "devices[0].name: is empty"),
+        ("devices.0.containerEdits", {}, "devices[0] (0:d).containerEdits: is empty"),
+        ("devices.0.containerEdits", None, "devices[0].containerEdits: is missing"),
+        ("devices.0.nodes", [], "devices[0].nodes: is not a field of CDI"),
+        (EDITS + "env", ["A"], "devices[0] (0:d).containerEdits.env[0]: must have the form NAME=value"),
+        (EDITS + "env", ["=b"], "devices[0] (0:d).containerEdits.env[0]: must have the form NAME=value"),
+        (EDITS + "env", [1], "devices[0].containerEdits.env[0]: must be text, not 1"),
+        (EDITS + "deviceNodes.0.path", None, "devices[0].containerEdits.deviceNodes[0].path: is missing"),
+        (EDITS + "deviceNodes.0.type", "x", "devices[0].containerEdits.deviceNodes[0].type: must be one of b, c, u, p"),
+        (EDITS + "deviceNodes.0.uid", -1, "devices[0].containerEdits.deviceNodes[0].uid: must be a number from 0 on"),
+        (EDITS + "deviceNodes.0.uid", True, "devices[0].containerEdits.deviceNodes[0].uid: must be a number from 0 on"),
+        (EDITS + "deviceNodes.0.fileMode", "0660", "deviceNodes[0].fileMode: must be a number from 0 on, not '0660'"),
+        (EDITS + "deviceNodes.0.permissions", "rx", "deviceNodes[0].permissions: must be made of r, w and m, not 'rx'"),
+        (EDITS + "hooks.0.hookName", "later", "hooks[0].hookName: must be one of prestart, createRuntime"),
+        (EDITS + "hooks.0.env", ["x"], "hooks[0].env[0]: must have the form NAME=value, not 'x'"),
+        (EDITS + "mounts.0.containerPath", None, "mounts[0].containerPath: is missing"),
+        (EDITS + "mounts.0.host_path", "/x", "mounts[0].host_path: is not a field of CDI"),
+        (EDITS + "intelRdt.closId", "x", "intelRdt.closId: is not a field of CDI"),
+        ("containerEdits.env", "A=b", "containerEdits.env: must be a list"),
+    ],
+)
+def test_bad_specs(path: str, value: Any, says: str) -> None:
+    (problem,) = said(changed(path, value))
+    assert says in problem
+
+
+def test_the_same_device_twice_in_a_file() -> None:
+    twice = changed("devices", SMALL["devices"] * 2, SMALL)
+    assert said(twice) == ["devices[1] (d0).name: is the name of devices[0] already"]
+
+
+@pytest.mark.parametrize("data", [None, [], "text", 5, {}])
+def test_what_is_no_spec_at_all(data: Any) -> None:
+    assert said(data)
+
+
+def test_a_version_that_this_runtime_refuses() -> None:
+    assert said({**SMALL, "cdiVersion": "1.0.0"}, "0.8.0") == [
+        "cdiVersion: this runtime accepts up to 0.8.0, not 1.0.0"
+    ]
+    assert [version for version in VERSIONS if said({**SMALL, "cdiVersion": version})] == []
+
+
+def write(path: Path, spec: Any, mode: int = 0o644) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(spec if isinstance(spec, str) else json.dumps(spec))
+    path.chmod(mode)
+    return path
+
+
+def findings(*directories: Path) -> Dict[str, List[str]]:
+    files = check_directories([str(directory) for directory in directories], None)
+    return {os.path.basename(file.path): [str(problem) for problem in file.problems] for file in files}
+
+
+def test_files(tmp_path: Path) -> None:
+    write(tmp_path / "good.json", SMALL)
+    write(
+        tmp_path / "good.yaml",
+        "cdiVersion: 0.3.0\nkind: other.com/class\ndevices: [{name: d, containerEdits: {env: [A=b]}}]",
+    )
+    write(tmp_path / "ignored.yml", {**SMALL, "kind": "third.com/class"})
+    write(tmp_path / "mode.json", {**SMALL, "kind": "fourth.com/class"}, 0o600)
+    write(tmp_path / "broken.json", "{")
+    write(tmp_path / "broken.yaml", "a: [")
+    write(tmp_path / "twice.json", '{"kind": "a", "kind": "b"}')
+    write(tmp_path / ".hidden.json", {})
+    write(tmp_path / "notes.txt", "nothing")
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
+    found = findings(tmp_path, tmp_path / "none")
+    assert found.pop("good.json") == found.pop("good.yaml") == []
+    assert found.pop("ignored.yml") == [
+        "the file's name: ends in neither .json nor .yaml: runtimes ignore it; rename it"
+    ]
+    assert found.pop("mode.json") == ["the file's mode: 0600: others than its owner cannot read it; chmod 0644"]
+    assert found.pop("broken.json")[0].startswith("the file: cannot be parsed: Expecting property name")
+    assert found.pop("broken.yaml")[0].startswith("the file: cannot be parsed: ")
+    assert found.pop("twice.json") == ["the file: cannot be parsed: the key 'kind' stands twice"]
+    assert found.pop("folder.json") == ["the file: is no regular file"]
+    assert found.pop("gone.json") == ["the file: No such file or directory"]
+    assert found.pop(".hidden.json")
+    assert found == {}
+
+
+def test_a_device_in_two_files_of_a_directory_is_dropped_from_both(tmp_path: Path) -> None:
+    one, two = write(tmp_path / "a" / "one.json", SMALL), write(tmp_path / "a" / "two.json", SMALL)
+    # Another directory only goes before the first; a file that is ignored takes part in nothing.
+    write(tmp_path / "b" / "three.json", SMALL)
+    write(tmp_path / "a" / "four.yml", SMALL)
+    found = findings(tmp_path / "a", tmp_path / "b")
+    assert found["one.json"] == ["device vendor.com/class=d0: is in %s, too: runtimes drop both" % two]
+    assert found["two.json"] == ["device vendor.com/class=d0: is in %s, too: runtimes drop both" % one]
+    assert found["three.json"] == []
+    assert len(found["four.yml"]) == 1
+
+
+def test_whose_it_is(tmp_path: Path) -> None:
+    assert check_file(str(write(tmp_path / "node-device-plugin_x_y.json", SMALL)), None).owner == "ours"
+    assert check_file(str(write(tmp_path / "nvidia.yaml", SMALL)), None).owner == "foreign"
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "cdi"
+    arguments = ["cdi", "check", "--dir", str(folder), "--socket", str(tmp_path / "none.sock")]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.endswith("no spec in %s\n" % folder)
+    write(folder / "good.json", SMALL)
+    assert main(arguments) == 0
+    write(folder / "one-character.json", {**SMALL, "kind": "v/class"})
+    capsys.readouterr()
+    assert main(arguments) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split() == ["FILE", "OWNER", "KIND", "CDI", "DEVICES", "STATE"]
+    assert lines[3].split() == [str(folder / "good.json"), "foreign", "vendor.com/class", "0.3.0", "1", "ok"]
+    assert lines[4].split() == [str(folder / "one-character.json"), "foreign", "v/class", "0.3.0", "1", "wrong"]
+    assert lines[6].startswith("%s: kind: the CDI vendor 'v' has fewer" % (folder / "one-character.json"))
+    assert main([*arguments, "-o", "json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert data["directories"] == [str(folder)]
+    assert [len(file["problems"]) for file in data["files"]] == [0, 1]
