@@ -16,6 +16,7 @@ from .observability.state import State
 from .registration import Registration, remove_stale_sockets
 from .reload import Reloader
 from .served import ServedResources
+from .single_instance import only_instance
 from .sockets import status_socket
 from .supervision import Tasks
 
@@ -33,6 +34,12 @@ async def run(path: str, loaded: LoadedConfiguration) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    async with only_instance(loaded.configuration.kubelet_device_plugin_dir, stop) as is_alone:
+        if is_alone:
+            await _serve(path, loaded, stop)
+
+
+async def _serve(path: str, loaded: LoadedConfiguration, stop: asyncio.Event) -> None:
     tasks = Tasks()
     resources = ServedResources(tasks)
 
@@ -46,7 +53,7 @@ async def run(path: str, loaded: LoadedConfiguration) -> None:
     state = State(resources, reloader)
     http = TcpEndpoint(public_pages(state, tasks.all_run))
     own = UnixEndpoint(status_socket(loaded.configuration.kubelet_device_plugin_dir), private_pages(state, reloader))
-    loop.add_signal_handler(signal.SIGHUP, reloader.ask)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.ask)
     remove_stale_sockets(loaded.configuration.kubelet_device_plugin_dir)
     stopped: asyncio.Future[Any] = asyncio.create_task(stop.wait())
     try:
