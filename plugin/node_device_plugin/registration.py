@@ -100,7 +100,7 @@ class Registration:
             if not os.path.exists(socket):
                 log.warning("%s: somebody removed %s; serving anew", self.resource, socket)
                 return
-            if await self._register(socket):
+            if await self._register(socket, kubelet):
                 retry = _FIRST_RETRY
                 log.info("%s: registered with the kubelet", self.resource)
                 await self.service.stream.wait_until(False)
@@ -110,7 +110,7 @@ class Registration:
                 await asyncio.wait_for(self._kubelet.other_than(kubelet), retry)
             retry = min(2 * retry, _LAST_RETRY)
 
-    async def _register(self, socket: str) -> bool:
+    async def _register(self, socket: str, kubelet: Identity) -> bool:
         request = api.RegisterRequest(
             version=API_VERSION,
             endpoint=os.path.relpath(socket, self._directory),
@@ -127,14 +127,23 @@ class Registration:
                 metrics.REGISTRATIONS.increment(self.resource, "refused")
                 log.warning("%s: the kubelet refused: %s: %s", self.resource, error.code().name, error.details())
             return False
-        try:
-            await asyncio.wait_for(self.service.stream.wait_until(True), _STREAM_DEADLINE)
-        except asyncio.TimeoutError:
+        if not await self._stream_opened(kubelet):
             metrics.REGISTRATIONS.increment(self.resource, "no_stream")
-            log.warning("%s: registered, but the kubelet opened no stream in %g s", self.resource, _STREAM_DEADLINE)
+            log.warning("%s: registered, but the kubelet opened no stream", self.resource)
             return False
         metrics.REGISTRATIONS.increment(self.resource, "registered")
         return True
+
+    async def _stream_opened(self, kubelet: Identity) -> bool:
+        """Whether the kubelet opens the stream; it does not if it goes first, or takes too long."""
+        opened = asyncio.ensure_future(self.service.stream.wait_until(True))
+        replaced = asyncio.ensure_future(self._kubelet.other_than(kubelet))
+        try:
+            await asyncio.wait([opened, replaced], timeout=_STREAM_DEADLINE, return_when=asyncio.FIRST_COMPLETED)
+            return opened.done()
+        finally:
+            opened.cancel()
+            replaced.cancel()
 
     async def _kubelet_there(self) -> Identity:
         if self._kubelet.identity() is None:
