@@ -65,10 +65,20 @@ class Stream:
             if not end.done():
                 end.set_result(None)
 
-    async def wait_until(self, is_open: bool) -> None:
-        """Return as soon as the stream is open, or closed."""
+    async def wait_until(self, is_open: bool, timeout: Optional[float] = None) -> bool:
+        """Return as soon as the stream is open, or closed; false where it is not within ``timeout`` seconds."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
         while self.is_open != is_open:
-            await self._changed.wait()
+            # Not asyncio.wait_for: before Python 3.12 it loses a cancellation that comes with the result.
+            changed = asyncio.ensure_future(self._changed.wait())
+            try:
+                await asyncio.wait([changed], timeout=None if deadline is None else max(0.0, deadline - loop.time()))
+            finally:
+                changed.cancel()
+            if deadline is not None and loop.time() >= deadline and self.is_open != is_open:
+                return False
+        return True
 
     def _tell(self) -> None:
         self._changed.set()

@@ -19,6 +19,8 @@ _MAX_LABEL_NAME = 63
 MAX_DEVICE_ID = 63
 #: Bytes: a unix socket's path has at most 107, and ours are up to 44 longer than the directory.
 MAX_DEVICE_PLUGIN_DIR = 107 - 44
+#: The same below the kubelet's root directory, in plugins_registry.
+MAX_KUBELET_ROOT_DIR = 107 - 61
 
 
 def resource_name_problem(name: str) -> Optional[str]:

@@ -62,7 +62,7 @@ class DeviceManager:
         self.allocator = Allocator(
             self.state, self.endpoints, self.free_inactive, self._write, is_running, chance or random.Random()
         )
-        self._clients = PluginClients(directory, self._connected, self._received, self._disconnected, dial_timeout)
+        self.clients = PluginClients(directory, self._connected, self._received, self._disconnected, dial_timeout)
         self._server: Optional[grpc.aio.Server] = None
 
     @property
@@ -76,7 +76,7 @@ class DeviceManager:
         os.makedirs(self.directory, mode=0o755, exist_ok=True)
         self._sweep()
         self._server = grpc.aio.server()
-        api_grpc.add_RegistrationServicer_to_server(self._clients, self._server)
+        api_grpc.add_RegistrationServicer_to_server(self.clients, self._server)
         self._server.add_insecure_port("unix:" + self.socket)
         await self._server.start()
 
@@ -86,7 +86,7 @@ class DeviceManager:
             return
         await self._server.stop(None)
         self._server = None
-        await self._clients.close()
+        await self.clients.close()
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(self.socket)
 

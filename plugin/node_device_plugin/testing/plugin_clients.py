@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Awaitable, Callable, Dict, NoReturn, Optional, Set, TypeVar
+from typing import Awaitable, Callable, Dict, List, NoReturn, Optional, Set, TypeVar
 
 from ..channels import grpc, unix_channel
 from ..wire import device_plugin_v1beta1_pb2 as api
@@ -144,8 +144,32 @@ class PluginClients(api_grpc.RegistrationServicer):
             )
         if not is_extended_resource(resource):
             await _refuse(context, 'the ResourceName "%s" is invalid' % resource)
-        # Joined as text: whatever the plugin says lies below this directory.
-        client = Client(resource, os.path.normpath(self._directory + "/" + request.endpoint))
+        try:
+            # Joined as text: whatever the plugin says lies below this directory.
+            await self._connect(resource, os.path.normpath(self._directory + "/" + request.endpoint))
+        except CallError as error:
+            await _refuse(context, str(error))
+        return api.Empty()
+
+    async def connect(self, resource: str, socket: str, versions: List[str]) -> None:
+        """Take in a plugin that was found in plugins_registry. Raises CallError."""
+        klog.info(2, "Got Plugin at endpoint with versions", plugin=resource, endpoint=socket, versions=versions)
+        if _VERSION not in versions:
+            raise CallError(
+                "manager version, %s, is not among plugin supported versions %s" % (_VERSION, " ".join(versions))
+            )
+        if not is_extended_resource(resource):
+            raise CallError("invalid name of device plugin socket: %s" % resource)
+        await self._connect(resource, socket)
+
+    async def deregister(self, resource: str) -> None:
+        """The socket of a plugin has gone from plugins_registry: whoever is connected by its name goes."""
+        client = self._clients.get(resource)
+        if client is not None:
+            await self._close(client)
+
+    async def _connect(self, resource: str, socket: str) -> None:
+        client = Client(resource, socket)
         self._open.add(client)
         # The new client takes the old one's place before it is known to work, and nobody closes the old one.
         self._clients[resource] = client
@@ -154,14 +178,12 @@ class PluginClients(api_grpc.RegistrationServicer):
         except (CallError, asyncio.CancelledError) as error:
             self._clients.pop(resource, None)
             await self._close(client)
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            klog.error("Error connecting to device plugin client", error)
-            await _refuse(context, str(error))
+            if not isinstance(error, asyncio.CancelledError):
+                klog.error("Error connecting to device plugin client", error)
+            raise
         self._on_connected(client, options)
         klog.info(2, "Device plugin connected", resourceName=resource)
         self._start(self._run(client))
-        return api.Empty()
 
     def _start(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

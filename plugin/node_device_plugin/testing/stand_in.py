@@ -14,6 +14,7 @@ from ..wire import cri_v1_pb2 as cri
 from .device_manager import Capacity, DeviceManager
 from .memory_runtime import MemoryRuntime, Runtime
 from .plugin_clients import DIAL_TIMEOUT
+from .plugin_watcher import PluginWatcher
 from .pod_manager import PodManager
 from .pod_resources_server import PodResourcesServer
 from .pod_worker import PodStatus
@@ -48,6 +49,7 @@ class StandInKubelet:
     runtime: what runs containers; by default nothing does (MemoryRuntime). It outlives restarts, as a real one does.
     logs: folder of pods' logs. interval: seconds between looks at a pod. clock: seconds, for the grace period of
     5 minutes. chance: decides the order of ids. dial_timeout: seconds that Register waits for a plugin to be reachable.
+    registry_interval: seconds between looks at plugins_registry.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class StandInKubelet:
         clock: Callable[[], float] = time.monotonic,
         chance: Optional[random.Random] = None,
         dial_timeout: float = DIAL_TIMEOUT,
+        registry_interval: float = 1.0,
     ) -> None:
         self.directory = str(directory)
         self.root = root or os.path.dirname(self.directory)
@@ -73,6 +76,7 @@ class StandInKubelet:
         self._clock = clock
         self._chance = chance or random.Random()
         self._dial_timeout = dial_timeout
+        self._registry_interval = registry_interval
         self._manager: Optional[DeviceManager] = None
 
     async def __aenter__(self) -> StandInKubelet:
@@ -113,6 +117,8 @@ class StandInKubelet:
             dial_timeout=self._dial_timeout,
         )
         await self._manager.start()
+        self._watcher = PluginWatcher(self.root, self._manager.clients, self._registry_interval)
+        await self._watcher.start()
         self._pod_resources = PodResourcesServer(self.pod_resources_socket, self._manager, self.pods.active)
         await self._pod_resources.start()
         await self.pods.start(self._manager, list(self.source.values()))
@@ -124,6 +130,7 @@ class StandInKubelet:
         manager, self._manager = self._manager, None
         await self.pods.stop()
         await self._pod_resources.stop()
+        await self._watcher.stop()
         await manager.stop()
 
     async def restart(self) -> None:

@@ -1,0 +1,100 @@
+"""The other way in: the kubelet finds our sockets in plugins_registry."""
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+from typing import AsyncIterator, Dict, List
+
+from node_device_plugin.declaration import names, parse_resources
+from node_device_plugin.device_table import DeviceTable
+from node_device_plugin.plugins_registry import RegistryRegistration, remove_stale_sockets, socket_path
+from node_device_plugin.service import DevicePlugin
+from node_device_plugin.testing import StandInKubelet
+
+RESOURCES = parse_resources(
+    [
+        {"name": "example.com/dev", "devices": [{"id": "d0"}, {"id": "d1"}], "env": {"DEV_{index}": "{id}"}},
+        {"name": "example.com/none"},
+    ]
+)
+HEALTHY = {"d0": "Healthy", "d1": "Healthy"}
+
+
+@contextlib.asynccontextmanager
+async def plugin(root: Path) -> AsyncIterator[Dict[str, RegistryRegistration]]:
+    registrations = {}
+    for resource in RESOURCES:
+        table = DeviceTable(resource)
+        table.update({device.id: None for device in resource.devices})
+        registrations[resource.name] = RegistryRegistration(DevicePlugin(table), str(root))
+    tasks = [asyncio.create_task(registration.run()) for registration in registrations.values()]
+    try:
+        yield registrations
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def kubelet_at(root: Path) -> StandInKubelet:
+    return StandInKubelet(str(root / "dp"), registry_interval=0.05)
+
+
+def sockets(root: Path) -> List[str]:
+    return sorted(os.listdir(root / "plugins_registry"))
+
+
+async def test_every_resource_is_found_and_allocates(short_path: Path) -> None:
+    async with kubelet_at(short_path) as kubelet, plugin(short_path) as registrations:
+        assert await kubelet.registered("example.com/dev") == HEALTHY
+        assert await kubelet.registered("example.com/none") == {}
+        assert all(registration.is_registered for registration in registrations.values())
+        pod = await kubelet.allocate_pod("test", {"main": {"example.com/dev": 2}})
+        assert {env.key: env.value for env in pod.containers["main"].envs} == {"DEV_0": b"d0", "DEV_1": b"d1"}
+    assert sockets(short_path) == []
+
+
+async def test_the_kubelet_comes_later_and_restarts(short_path: Path) -> None:
+    async with plugin(short_path) as registrations:
+        await asyncio.gather(*(each.serving() for each in registrations.values()))
+        async with kubelet_at(short_path) as kubelet:
+            for _ in range(4):
+                assert await kubelet.registered("example.com/dev") == HEALTHY
+                assert await kubelet.registered("example.com/none") == {}
+                await kubelet.restart()
+
+
+async def test_a_lost_stream_makes_the_socket_anew(short_path: Path) -> None:
+    async with kubelet_at(short_path) as kubelet, plugin(short_path) as registrations:
+        for _ in range(3):
+            assert await kubelet.registered("example.com/dev") == HEALTHY
+            stream = registrations["example.com/dev"].service.stream
+            stream.end()
+            await stream.wait_until(False)
+            await asyncio.wait_for(stream.wait_until(True), 10)
+        assert len(sockets(short_path)) == len(RESOURCES)
+
+
+async def test_a_socket_that_somebody_removed_is_made_anew(short_path: Path) -> None:
+    async with kubelet_at(short_path) as kubelet, plugin(short_path) as registrations:
+        await kubelet.registered("example.com/dev")
+        os.unlink(registrations["example.com/dev"].socket)
+        # The kubelet lets go of what has gone from its folder.
+        await registrations["example.com/dev"].service.stream.wait_until(False)
+        assert await kubelet.registered("example.com/dev") == HEALTHY
+
+
+async def test_what_a_killed_instance_left_is_taken_over_or_away(short_path: Path) -> None:
+    folder = short_path / "plugins_registry"
+    folder.mkdir()
+    for name in ("node-device-plugin-old-123456.sock", "other.sock", "node-device-plugin.txt"):
+        (folder / name).touch()
+    remove_stale_sockets(str(short_path))
+    assert sockets(short_path) == ["node-device-plugin.txt", "other.sock"]
+
+
+def test_paths() -> None:
+    longest = "/" + "d" * (names.MAX_KUBELET_ROOT_DIR - 1)
+    assert len(socket_path(longest, "example.com/" + "n" * 63)) == 107
+    assert socket_path("/x", "a.example.com/dev") != socket_path("/x", "b.example.com/dev")
