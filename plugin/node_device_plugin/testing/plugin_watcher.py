@@ -66,9 +66,9 @@ class PluginWatcher:
                 del self._registered[path]
         for path, identity in present.items():
             if path not in self._registered:
-                resource = await self._take_in(path)
-                if resource is not None:
-                    self._registered[path] = (identity, resource)
+                taken_in = await self._take_in(path)
+                if taken_in is not None:
+                    self._registered[path] = (identity, taken_in)
 
     def _sockets(self) -> Iterable[Tuple[str, _Identity]]:
         for entry in os.scandir(self.folder):
