@@ -8,7 +8,7 @@ import json
 import sys
 from typing import Any, Callable, Coroutine, NoReturn, Optional, Sequence, TypeVar
 
-from .configuration import DEFAULT_PATH, load
+from .configuration import DEFAULT_PATH, directory_of, load
 from .declaration import DeclarationError, cdi
 from .version import version
 
@@ -58,13 +58,15 @@ def _reload(options: argparse.Namespace) -> int:
     loaded = load(options.config)
     try:
         if options.check:
-            running = asyncio.run(client.ask(loaded.configuration, "GET", "/status"))["configuration"]
+            running = asyncio.run(client.ask(loaded.configuration.kubelet_device_plugin_dir, "GET", "/status"))[
+                "configuration"
+            ]
             if running["sha256"] == loaded.sha256:
                 return 0
             raise Failure(
                 "the plugin runs with configuration %s, not %s" % (running["sha256"][:12], loaded.sha256[:12])
             )
-        answer = asyncio.run(client.ask(loaded.configuration, "POST", "/reload"))
+        answer = asyncio.run(client.ask(loaded.configuration.kubelet_device_plugin_dir, "POST", "/reload"))
     except client.NotAnswering as error:
         raise Failure(str(error)) from error
     for problem in answer["problems"]:
@@ -146,6 +148,28 @@ def _holders(options: argparse.Namespace) -> int:
     for held in state["held"]:
         print("%(namespace)s/%(pod)s %(container)s %(resource)s %(device)s" % held)
     return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    from .inspection.status import status
+
+    found = _ask(status(directory_of(options.config), options.kubelet_root))
+    if options.output == "json":
+        _print_json(found.to_data())
+    else:
+        print(found.to_text())
+    return 0 if found.is_fine else 1
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from .inspection.doctor import Doctor
+
+    findings = _ask(Doctor(options.config, options.socket, options.kubelet_root).examine())
+    if options.output == "json":
+        _print_json(findings.to_data())
+    else:
+        print(findings.to_text())
+    return 0 if findings.is_healthy else 1
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -245,6 +269,17 @@ def _parser() -> argparse.ArgumentParser:
         default=DEFAULT_KUBELET_ROOT + "/device-plugins",
         help="the kubelet's device plugin directory, whose checkpoint answers while no kubelet runs",
     )
+    add(commands, "status", _status, "What the plugin serves, and which pod holds what.", config, kubelet, output)
+    doctor = add(
+        commands,
+        "doctor",
+        _doctor,
+        "Walk the chain on this node, say what is wrong and the command that mends it.",
+        config,
+        runtime,
+        output,
+    )
+    doctor.add_argument("--kubelet-root", metavar="DIR", help="the kubelet's --root-dir (default: the running one's)")
     verify = add(
         commands,
         "verify",

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from .declaration import Configuration, DeclarationError, Problem, parse_configuration
+from .declaration import Configuration, DeclarationError, Problem, parse_configuration, schema
 
 # libyaml reads ten times as fast: half a second of a start with 1,000 devices. Not every build of PyYAML has it.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -55,3 +55,14 @@ def _read(content: bytes) -> Any:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
     return yaml.load(content, Loader=_Loader)
+
+
+def directory_of(path: str) -> str:
+    """The kubelet's device plugin directory by a configuration file; the usual one where the file cannot be used.
+
+    So that a plugin can be asked which goes on with an older configuration.
+    """
+    try:
+        return load(path).configuration.kubelet_device_plugin_dir
+    except DeclarationError:
+        return str(schema.CONFIGURATION["kubelet_device_plugin_dir"].default)

@@ -6,7 +6,6 @@ import asyncio
 import json
 from typing import Any
 
-from ..declaration import Configuration
 from ..sockets import status_socket
 
 #: Seconds that an answer may take; a reload of many resources takes the longest.
@@ -17,9 +16,9 @@ class NotAnswering(Exception):
     """No plugin answers; the message says where it was looked for, and why."""
 
 
-async def ask(configuration: Configuration, method: str, path: str) -> Any:
-    """One page of the plugin that runs with ``configuration``'s directory, as data. Raises NotAnswering."""
-    socket = status_socket(configuration.kubelet_device_plugin_dir)
+async def ask(directory: str, method: str, path: str) -> Any:
+    """One page of the plugin of a device plugin directory, as data. Raises NotAnswering."""
+    socket = status_socket(directory)
     try:
         return await asyncio.wait_for(_ask(socket, method, path), _PATIENCE)
     except OSError as error:

@@ -1,0 +1,214 @@
+"""Walks the chain on this node, link by link, with or without a running plugin."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from .. import health, node_state
+from ..cdi_check.directories import DEFAULT_DIRECTORIES, SpecFile, check_directories
+from ..configuration import LoadedConfiguration, directory_of, load
+from ..cri_errors import CriError
+from ..declaration import Configuration, DeclarationError, cdi
+from ..kubelet_checkpoint import CheckpointError
+from ..observability import client
+from .findings import Findings
+from .kubelet_process import KubeletProcess, running_kubelet
+
+#: The first kubelet that passes CDI names on without being told to (DevicePluginCDIDevices is beta there).
+_FIRST_KUBELET = (1, 29, 0)
+_PROVISION = "ansible-playbook playbooks/site.yml --limit THIS-NODE    # on the controller"
+_LOG = "journalctl --unit node-device-plugin --lines 50"
+
+
+class Doctor(NamedTuple):
+    """What is looked at. kubelet_root: None takes that of the running kubelet. proc: where processes are seen."""
+
+    config: str
+    runtime_socket: str
+    kubelet_root: Optional[str] = None
+    proc: str = "/proc"
+
+    async def examine(self) -> Findings:
+        """Every link, in the order in which a device reaches a container."""
+        findings = Findings()
+        loaded = await self._configuration(findings)
+        directories, accepted = await self._runtime(findings)
+        await _specs(findings, directories, accepted, loaded.configuration if loaded else None)
+        kubelet = await self._kubelet(findings)
+        if loaded is not None:
+            await _devices(findings, loaded.configuration)
+        directory = directory_of(self.config)
+        _directory(findings, directory)
+        await _socket(findings, directory)
+        state = await _plugin(findings, directory, loaded)
+        if loaded is None:
+            findings.unknown("registration", "the configuration says what to look for")
+            return findings
+        root = self.kubelet_root or (kubelet.root_dir if kubelet else "/var/lib/kubelet")
+        await _registration(findings, loaded.configuration, root, state)
+        return findings
+
+    async def _configuration(self, findings: Findings) -> Optional[LoadedConfiguration]:
+        try:
+            loaded = await asyncio.to_thread(load, self.config)
+        except DeclarationError as error:
+            more = len(error.problems) - 1
+            found = "%s%s" % (error.problems[0], " (and %d more)" % more if more else "")
+            findings.wrong(
+                "configuration", found, "node-device-plugin validate --config %s\n%s" % (self.config, _PROVISION)
+            )
+            return None
+        resources = loaded.configuration.resources
+        devices = sum(len(resource.devices) for resource in resources)
+        findings.ok("configuration", "%s: %d resources, %d devices" % (self.config, len(resources), devices))
+        return loaded
+
+    async def _runtime(self, findings: Findings) -> Tuple[Tuple[str, ...], Optional[str]]:
+        """Spec directories, and the highest CDI version, of the running runtime."""
+        try:
+            state = await node_state.runtime(self.runtime_socket)
+        except CriError as error:
+            findings.wrong("runtime", str(error), "systemctl status containerd    # or name its socket with --socket")
+            findings.unknown("CDI", "the runtime does not answer")
+            return DEFAULT_DIRECTORIES, None
+        name, version = state["name"], state["version"]
+        accepted = cdi.accepted_version(version) if name == "containerd" else None
+        if name == "containerd" and accepted is None:
+            found = "%s %s drops CDI names without a word; 1.7.2 is the first that takes them" % (name, version)
+            findings.wrong("runtime", found, "apt-get install --only-upgrade containerd")
+        elif not state["conditions"].get("RuntimeReady", True):
+            findings.wrong(
+                "runtime", "%s %s says that it is not ready" % (name, version), "journalctl --unit containerd"
+            )
+        else:
+            findings.ok("runtime", "%s %s" % (name, version))
+        directories = tuple(state["cdi"]["spec_dirs"] or DEFAULT_DIRECTORIES)
+        if state["cdi"]["enabled"] is False or (name == "containerd" and accepted is None):
+            findings.wrong("CDI", "off in the running %s: containers start without their devices" % name, _PROVISION)
+        elif state["cdi"]["enabled"] is None:
+            findings.ok("CDI", "%s does not say; it reads %s" % (name, ", ".join(directories)))
+        else:
+            findings.ok("CDI", "on, it reads %s" % ", ".join(directories))
+        return directories, accepted
+
+    async def _kubelet(self, findings: Findings) -> Optional[KubeletProcess]:
+        kubelet = await asyncio.to_thread(running_kubelet, self.proc)
+        if kubelet is None:
+            findings.wrong("kubelet", "no kubelet runs on this node", "systemctl status kubelet")
+        elif kubelet.version is None:
+            findings.ok("kubelet", "process %d does not tell its version" % kubelet.pid)
+        elif kubelet.version < _FIRST_KUBELET:
+            found = "%s drops CDI names without a word; 1.29 is the first that passes them on"
+            findings.wrong("kubelet", found % _dotted(kubelet.version), "apt-get install --only-upgrade kubelet")
+        else:
+            findings.ok("kubelet", "%s, root directory %s" % (_dotted(kubelet.version), kubelet.root_dir))
+        return kubelet
+
+
+async def _specs(
+    findings: Findings, directories: Tuple[str, ...], accepted: Optional[str], configuration: Optional[Configuration]
+) -> None:
+    files = await asyncio.to_thread(check_directories, directories, accepted)
+    bad = ["%s: %s" % (file.path, problem) for file in files for problem in file.problems]
+    if bad:
+        more = " (and %d more)" % (len(bad) - 1) if len(bad) > 1 else ""
+        findings.wrong("CDI specs", bad[0] + more, "node-device-plugin cdi check")
+        return
+    missing = _unresolved(files, configuration) if configuration else []
+    if missing:
+        found = "no spec in %s has %s" % (", ".join(directories), ", ".join(missing))
+        findings.wrong("CDI specs", found, "%s\nsystemctl restart node-device-plugin" % _PROVISION)
+    else:
+        findings.ok("CDI specs", "%d files, %d of them ours" % (len(files), sum(f.owner == "ours" for f in files)))
+
+
+def _unresolved(files: List[SpecFile], configuration: Configuration) -> List[str]:
+    there = {"%s=%s" % (file.kind, device) for file in files for device in file.devices}
+    names = [resource.cdi_name(device) for resource in configuration.resources for device in resource.devices]
+    return [name for name in names if name is not None and name not in there]
+
+
+async def _devices(findings: Findings, configuration: Configuration) -> None:
+    bad = []
+    for resource in configuration.resources:
+        for device in resource.devices:
+            reason = await asyncio.to_thread(health.unhealthy_reason, device)
+            if reason is not None and device.required:
+                bad.append("%s: %s" % (device.id, reason))
+    if bad:
+        more = " (and %d more)" % (len(bad) - 1) if len(bad) > 1 else ""
+        findings.wrong("devices", bad[0] + more, "node-device-plugin status    # each with its reason")
+    else:
+        findings.ok("devices", "every declared device node is there")
+
+
+def _directory(findings: Findings, directory: str) -> None:
+    link = "kubelet directory"
+    if not os.path.isdir(directory):
+        found = "%s is not there: has this node joined, and is it where this kubelet looks?" % directory
+        findings.wrong(link, found, "systemctl status kubelet    # kubelet_device_plugin_dir names another one")
+    elif not os.access(directory, os.W_OK | os.X_OK):
+        findings.wrong(link, "%s: this user may not write there" % directory, "sudo node-device-plugin doctor")
+    else:
+        findings.ok(link, directory)
+
+
+async def _socket(findings: Findings, directory: str) -> None:
+    path = os.path.join(directory, "kubelet.sock")
+    try:
+        _reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(path), 5)
+    except (OSError, asyncio.TimeoutError) as error:
+        reason = getattr(error, "strerror", None) or "no answer in 5 s"
+        findings.wrong("kubelet socket", "%s: %s" % (path, reason), "systemctl restart kubelet")
+        return
+    writer.close()
+    findings.ok("kubelet socket", "%s takes connections" % path)
+
+
+async def _plugin(
+    findings: Findings, directory: str, loaded: Optional[LoadedConfiguration]
+) -> Optional[Dict[str, Any]]:
+    try:
+        state: Dict[str, Any] = await client.ask(directory, "GET", "/status")
+    except client.NotAnswering as error:
+        findings.wrong("plugin", str(error), "systemctl restart node-device-plugin\n%s" % _LOG)
+        return None
+    running = state["configuration"]["sha256"]
+    if loaded is not None and running != loaded.sha256:
+        found = "it runs with configuration %s, the file is %s" % (running[:12], loaded.sha256[:12])
+        findings.wrong("plugin", found, "systemctl reload node-device-plugin")
+    else:
+        findings.ok("plugin", "%s, configuration %s" % (state["version"], running[:12]))
+    return state
+
+
+async def _registration(
+    findings: Findings, configuration: Configuration, root: str, state: Optional[Dict[str, Any]]
+) -> None:
+    link = "registration"
+    try:
+        listing = await node_state.listing(root, configuration.kubelet_device_plugin_dir)
+    except (CheckpointError, OSError) as error:
+        findings.wrong(link, str(error), "systemctl restart kubelet")
+        return
+    if listing is None:
+        findings.wrong(link, "no kubelet answers below %s" % root, "systemctl status kubelet    # or --kubelet-root")
+        return
+    missing = [resource.name for resource in configuration.resources if resource.name not in listing.registered]
+    closed = [each["name"] for each in (state or {}).get("resources", []) if not each["registered"]]
+    if missing:
+        found = "the kubelet does not know %s" % ", ".join(missing)
+        findings.wrong(link, found, "systemctl restart node-device-plugin\n%s" % _LOG)
+    elif closed:
+        found = "the kubelet has no stream open for %s" % ", ".join(closed)
+        findings.wrong(link, found, "systemctl restart node-device-plugin\n%s" % _LOG)
+    elif state is None:
+        findings.unknown(link, "the kubelet knows every resource from before; no plugin answers now")
+    else:
+        findings.ok(link, "the kubelet lists every resource")
+
+
+def _dotted(version: Tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,86 @@
+"""What the plugin serves now, and who holds it: from the running plugin, and from the kubelet's PodResources."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from .. import node_state
+from ..observability import client
+from ..tables import table
+
+
+class Status(NamedTuple):
+    """plugin: its own words (see observability.state), None where it does not answer, why. holders: who has what."""
+
+    plugin: Optional[Dict[str, Any]]
+    problem: str
+    holders: Dict[str, Any]
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether the plugin answers, is ready, and runs with what its file says."""
+        return self.plugin is not None and self.plugin["ready"] and not self.plugin["configuration"]["problems"]
+
+    def to_data(self) -> Dict[str, Any]:
+        """As JSON takes it."""
+        return {"plugin": self.plugin, "problem": self.problem, **self.holders}
+
+    def to_text(self) -> str:
+        """For people."""
+        if self.plugin is None:
+            lines = [self.problem, ""]
+            rows = [[h["resource"], h["device"], "", _holder(h), ""] for h in self.holders["held"]]
+        else:
+            lines, rows = [*_head(self.plugin), ""], self._rows(self.plugin["resources"])
+        if self.holders["source"] != "kubelet":
+            where = "nobody says" if self.holders["source"] == "none" else "its checkpoint says, by the pods' uid,"
+            lines.insert(-1, "no kubelet answers: %s who holds what" % where)
+        if not rows:
+            return "\n".join([*lines, "no devices"])
+        return "\n".join([*lines, table(["RESOURCE", "DEVICE", "STATE", "HELD BY", "REASON"], rows)])
+
+    def _rows(self, resources: List[Dict[str, Any]]) -> List[List[str]]:
+        holders: Dict[str, List[str]] = {}
+        for held in self.holders["held"]:
+            holders.setdefault(held["device"], []).append(_holder(held))
+        rows = []
+        for resource in resources:
+            state = "" if resource["registered"] else "not registered"
+            for device in resource["devices"]:
+                by = [name for kubelet_id in device["kubelet_ids"] for name in holders.get(kubelet_id, [])]
+                shown = state or device["state"]
+                rows.append([resource["name"], device["id"], shown, ", ".join(by), device["reason"] or ""])
+            for device_id, reason in resource["refused"].items():
+                rows.append([resource["name"], device_id, "refused", "", reason])
+            if not resource["devices"] and not resource["refused"]:
+                rows.append([resource["name"], "", state or "no devices", "", ""])
+        return rows
+
+
+async def status(directory: str, kubelet_root: str) -> Status:
+    """Ask the plugin and the kubelet. directory: the kubelet's for device plugins. Raises CheckpointError."""
+    plugin, problem = None, ""
+    try:
+        plugin = await client.ask(directory, "GET", "/status")
+    except client.NotAnswering as error:
+        problem = str(error)
+    return Status(plugin, problem, await node_state.holders(kubelet_root, directory))
+
+
+def _head(plugin: Dict[str, Any]) -> List[str]:
+    configuration = plugin["configuration"]
+    since = datetime.datetime.fromtimestamp(plugin["started"], datetime.timezone.utc)
+    lines = [
+        "node-device-plugin %s, running since %s, configuration %s"
+        % (plugin["version"], since.strftime("%Y-%m-%d %H:%M:%S UTC"), configuration["sha256"][:12]),
+        "ready" if plugin["ready"] else "not ready: %s" % "; ".join(plugin["not_ready"]),
+    ]
+    if configuration["problems"]:
+        lines.append("%s is refused, and an older configuration in force:" % configuration["path"])
+        lines.extend("  " + problem for problem in configuration["problems"])
+    return lines
+
+
+def _holder(held: Dict[str, str]) -> str:
+    return "/".join(part for part in (held["namespace"], held["pod"], held["container"]) if part)

@@ -1,0 +1,302 @@
+"""status and doctor: on a node where all is well, and with each link of the chain broken."""
+
+import copy
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any, AsyncIterator, Dict, List, Optional
+
+import pytest
+
+from node_device_plugin.command_line import main
+from node_device_plugin.configuration import load
+from node_device_plugin.cri_errors import CriError
+from node_device_plugin.declaration import cdi
+from node_device_plugin.inspection.doctor import Doctor
+from node_device_plugin.inspection.findings import Findings
+from node_device_plugin.inspection.kubelet_process import KubeletProcess, running_kubelet
+from node_device_plugin.inspection.status import Status, status
+from node_device_plugin.observability.endpoints import UnixEndpoint
+from node_device_plugin.observability.pages import private_pages
+from node_device_plugin.observability.state import State
+from node_device_plugin.reload import Reloader
+from node_device_plugin.served import ServedResources
+from node_device_plugin.sockets import status_socket
+from node_device_plugin.supervision import Tasks
+from node_device_plugin.tables import table
+from node_device_plugin.testing import StandInKubelet
+
+CONFIG = """
+kubelet_device_plugin_dir: %s
+resources:
+  - name: example.com/dev
+    replicas: 2
+    devices: [{id: d0, nodes: [{path: /dev/null}]}, {id: d1, required: false, nodes: [{path: /dev/none}]}]
+  - {name: example.com/none}
+"""
+CONTAINERD: Dict[str, Any] = {
+    "name": "containerd",
+    "version": "1.7.24",
+    "cdi": {"enabled": True, "spec_dirs": None},
+    "sandbox_image": None,
+    "conditions": {"RuntimeReady": True},
+}
+
+
+class Node:
+    """A node whose every link is there: kubelet, runtime, specs, the plugin's own socket."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.stand_in: StandInKubelet
+        self.folder = folder
+        self.directory = folder / "device-plugins"
+        self.config = folder / "config.yaml"
+        self.specs = folder / "cdi"
+        self.runtime = copy.deepcopy(CONTAINERD)
+        self.runtime["cdi"]["spec_dirs"] = [str(self.specs)]
+        self.kubelet: Optional[KubeletProcess] = KubeletProcess(1, (1, 36, 2), str(folder))
+        self.config.write_text(CONFIG % self.directory)
+        self.specs.mkdir()
+        for name, spec in cdi.render_specs(load(str(self.config)).configuration.resources).items():
+            (self.specs / name).write_text(cdi.serialise(spec))
+        monkeypatch.setattr("node_device_plugin.node_state.runtime", self._runtime)
+        monkeypatch.setattr("node_device_plugin.inspection.doctor.running_kubelet", lambda proc: self.kubelet)
+
+    async def _runtime(self, socket: str) -> Dict[str, Any]:
+        if not self.runtime:
+            from node_device_plugin.channels import grpc
+
+            raise CriError(socket, "tell its version", grpc.StatusCode.UNAVAILABLE, "nobody there")
+        return self.runtime
+
+    async def serve(self, tasks: Tasks) -> None:
+        loaded = load(str(self.config))
+        resources = ServedResources(tasks)
+
+        async def apply(_: Any) -> None:
+            raise AssertionError
+
+        self.reloader = Reloader(str(self.config), loaded, apply)
+        await resources.apply(loaded.configuration)
+        pages = private_pages(State(resources, self.reloader), self.reloader)
+        tasks.start(UnixEndpoint(status_socket(str(self.directory)), pages).run())
+        tasks.start(self.reloader.run())
+
+    async def wrong(self) -> Dict[str, str]:
+        """Each link that is wrong, and what was found there."""
+        return {each.link: each.found for each in await self.examine() if each.state == "wrong"}
+
+    async def examine(self) -> Findings:
+        findings = await Doctor(str(self.config), "/run/x.sock").examine()
+        assert all(bool(each.mend) == (each.state == "wrong") for each in findings)
+        return findings
+
+
+@pytest.fixture
+async def node(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
+    """With the kubelet's stand-in and the plugin running."""
+    given = Node(short_path, monkeypatch)
+    tasks = Tasks()
+    async with StandInKubelet(str(given.directory)) as kubelet:
+        await given.serve(tasks)
+        for name in ("example.com/dev", "example.com/none"):
+            await kubelet.registered(name)
+        given.stand_in = kubelet
+        yield given
+        await tasks.stop()
+
+
+LINKS = [
+    "configuration",
+    "runtime",
+    "CDI",
+    "CDI specs",
+    "kubelet",
+    "devices",
+    "kubelet directory",
+    "kubelet socket",
+    "plugin",
+    "registration",
+]
+
+
+async def test_a_node_where_all_is_well(node: Node) -> None:
+    findings = await node.examine()
+    assert [(each.link, each.state) for each in findings] == [(link, "ok") for link in LINKS]
+    assert findings.is_healthy
+    text = findings.to_text().splitlines()
+    assert text[0].split() == ["LINK", "STATE", "FOUND"]
+    assert text[2].split() == ["runtime", "ok", "containerd", "1.7.24"]
+    assert len(text) == 1 + len(LINKS)
+    assert findings.to_data()["healthy"] is True
+
+
+async def test_a_bad_configuration(node: Node) -> None:
+    node.config.write_text("resources: [{name: x}, {nmae: y}]")
+    findings = await node.examine()
+    assert findings[0].state == "wrong"
+    assert findings[0].found.startswith("resources[0] (x).name")
+    assert findings[0].found.endswith("(and 2 more)")
+    assert "node-device-plugin validate" in findings[0].mend
+
+
+async def test_the_runtime(node: Node) -> None:
+    node.runtime["cdi"]["enabled"] = False
+    assert list(await node.wrong()) == ["CDI"]
+    node.runtime["cdi"]["enabled"] = None
+    assert await node.wrong() == {}
+    node.runtime["conditions"]["RuntimeReady"] = False
+    assert list(await node.wrong()) == ["runtime"]
+    node.runtime["version"] = "1.6.20"
+    assert list(await node.wrong()) == ["runtime", "CDI"]
+    node.runtime = {}
+    wrong = await node.wrong()
+    assert "nobody there" in wrong["runtime"]
+
+
+async def test_the_specs(node: Node) -> None:
+    """Complaint 10: specs that are lost, or that others cannot read."""
+    (spec,) = node.specs.iterdir()
+    spec.chmod(0o600)
+    assert list(await node.wrong()) == ["CDI specs"]
+    spec.chmod(0o644)
+    (node.specs / "foreign.json").write_text('{"cdiVersion": "0.3.0", "kind": "v/class", "devices": []}')
+    assert "(and 1 more)" in (await node.wrong())["CDI specs"]
+    (node.specs / "foreign.json").unlink()
+    spec.unlink()
+    assert (await node.wrong())["CDI specs"].endswith("has example.com/dev=d0, example.com/dev=d1")
+
+
+async def test_the_kubelet(node: Node) -> None:
+    node.kubelet = KubeletProcess(1, (1, 28, 9), str(node.folder))
+    assert (await node.wrong())["kubelet"].startswith("1.28.9 drops CDI names")
+    node.kubelet = KubeletProcess(1, None, str(node.folder))
+    assert await node.wrong() == {}
+    node.kubelet = None
+    wrong = await node.wrong()
+    assert wrong["kubelet"] == "no kubelet runs on this node"
+
+
+async def test_no_plugin_and_no_kubelet(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Node(short_path, monkeypatch)
+    wrong = await given.wrong()
+    assert list(wrong) == ["kubelet directory", "kubelet socket", "plugin", "registration"]
+    assert "no plugin answers at %s" % status_socket(str(given.directory)) in wrong["plugin"]
+    async with StandInKubelet(str(given.directory)):
+        wrong = await given.wrong()
+        assert list(wrong) == ["plugin", "registration"]
+        assert wrong["registration"] == "the kubelet does not know example.com/dev, example.com/none"
+
+
+async def test_a_configuration_that_is_not_in_force(node: Node) -> None:
+    node.config.write_text(node.config.read_text() + "log_level: debug\n")
+    assert (await node.wrong())["plugin"].startswith("it runs with configuration ")
+
+
+async def test_a_device_node_that_is_missing(node: Node) -> None:
+    node.config.write_text(node.config.read_text().replace("/dev/null", "/dev/nothing"))
+    assert (await node.wrong())["devices"] == "d0: /dev/nothing: No such file or directory"
+
+
+async def test_status_shows_devices_and_who_holds_them(node: Node) -> None:
+    await node.stand_in.allocate_pod("holder", {"main": {"example.com/dev": 1}})
+    found = await status(str(node.directory), str(node.folder))
+    lines = found.to_text().splitlines()
+    assert lines[1] == "ready"
+    assert lines[3].split() == ["RESOURCE", "DEVICE", "STATE", "HELD", "BY", "REASON"]
+    cells = [line.split() for line in lines[4:]]
+    assert cells[0][:3] == ["example.com/dev", "d0", "healthy"]
+    assert cells[0][3].endswith("/main")
+    assert cells[1] == ["example.com/dev", "d1", "absent", "-", "it", "is", "not", "on", "this", "node"]
+    assert cells[2] == ["example.com/none", "-", "no", "devices", "-", "-"]
+    assert found.is_fine
+    data = json.loads(json.dumps(found.to_data()))
+    assert data["plugin"]["resources"][0]["devices"][0]["kubelet_ids"] == ["d0::0", "d0::1"]
+    assert data["held"][0]["resource"] == "example.com/dev"
+
+
+async def test_status_of_a_refused_configuration(node: Node) -> None:
+    node.config.write_text("kubelet_device_plugin_dir: %s\nresources: [{name: x}]" % node.directory)
+    await node.reloader.reload()
+    found = await status(str(node.directory), str(node.folder))
+    assert not found.is_fine
+    assert found.to_text().splitlines()[2:4] == [
+        "%s is refused, and an older configuration in force:" % node.config,
+        "  " + found.to_data()["plugin"]["configuration"]["problems"][0],
+    ]
+
+
+def test_status_without_a_plugin_shows_holders() -> None:
+    held = {"resource": "example.com/dev", "device": "d0", "namespace": "", "pod": "uid", "container": "main"}
+    found = Status(None, "no plugin answers", {"source": "checkpoint", "held": [held], "allocatable": {}})
+    assert found.to_text().splitlines() == [
+        "no plugin answers",
+        "no kubelet answers: its checkpoint says, by the pods' uid, who holds what",
+        "",
+        "RESOURCE         DEVICE  STATE  HELD BY   REASON",
+        "example.com/dev  d0      -      uid/main  -",
+    ]
+    assert not found.is_fine
+
+
+def test_the_commands_without_a_node(short_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = short_path / "config.yaml"
+    config.write_text(CONFIG % (short_path / "dp"))
+    assert main(["status", "--config", str(config), "--kubelet-root", str(short_path), "-o", "json"]) == 1
+    assert json.loads(capsys.readouterr().out)["plugin"] is None
+    assert main(["status", "--config", str(config), "--kubelet-root", str(short_path)]) == 1
+    assert "no plugin answers at" in capsys.readouterr().out
+    arguments = ["doctor", "--config", str(config), "--socket", str(short_path / "none"), "--kubelet-root", "/x"]
+    assert main([*arguments, "-o", "json"]) == 1
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert [each["link"] for each in findings] == LINKS
+    assert main(arguments) == 1
+    assert "\nruntime: the container runtime at" in capsys.readouterr().out
+
+
+def processes(folder: Path, version: str) -> str:
+    """A /proc in which one process is a kubelet that prints ``version``."""
+    script = folder / "kubelet"
+    script.write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo '%s'\n" % version)
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    for pid, name, arguments in (
+        ("1", "init", ["/sbin/init"]),
+        ("2", "kubelet", []),
+        ("77", "kubelet", [str(script), "--config=/x", "--root-dir", "/data/kubelet"]),
+    ):
+        process = folder / "proc" / pid
+        process.mkdir(parents=True)
+        (process / "comm").write_text(name + "\n")
+        (process / "cmdline").write_bytes(b"".join(os.fsencode(word) + b"\0" for word in arguments))
+        (process / "exe").symlink_to(script)
+    (folder / "proc" / "stat").write_text("")
+    return str(folder / "proc")
+
+
+def test_the_running_kubelet(tmp_path: Path) -> None:
+    proc = processes(tmp_path, "Kubernetes v1.36.2")
+    assert running_kubelet(proc) == KubeletProcess(77, (1, 36, 2), "/data/kubelet")
+
+
+def test_a_kubelet_that_tells_no_version_and_none_at_all(tmp_path: Path) -> None:
+    assert running_kubelet(processes(tmp_path, "nonsense")) == KubeletProcess(77, None, "/data/kubelet")
+    (tmp_path / "empty").mkdir()
+    assert running_kubelet(str(tmp_path / "empty")) is None
+
+
+def test_a_kubelet_that_is_a_script_of_an_interpreter(tmp_path: Path) -> None:
+    script = tmp_path / "kubelet.py"
+    script.write_text("import sys; print('v1.29.0') if '--version' in sys.argv else None")
+    process = tmp_path / "proc" / "5"
+    process.mkdir(parents=True)
+    (process / "comm").write_text("kubelet\n")
+    (process / "cmdline").write_bytes(b"\0".join(os.fsencode(w) for w in (sys.executable, "-I", str(script))) + b"\0")
+    (process / "exe").symlink_to(os.path.realpath(sys.executable))
+    assert running_kubelet(str(tmp_path / "proc")) == KubeletProcess(5, (1, 29, 0), "/var/lib/kubelet")
+
+
+def test_tables() -> None:
+    rows: List[List[str]] = [["a", "", "long one"], ["bbb", "c", ""]]
+    assert table(["X", "YY", "Z"], rows) == "X    YY  Z\na    -   long one\nbbb  c   -"
