@@ -292,7 +292,9 @@ def _normalise_keys(
     for key in value:
         if key not in fields:
             problems.append(
-                Problem("%s%s" % (prefix, key), "is not a known key; known are %s" % ", ".join(sorted(fields)))
+                Problem(
+                    "%s%s" % (prefix, key or repr(key)), "is not a known key; known are %s" % ", ".join(sorted(fields))
+                )
             )
     result = {}
     for key, field in fields.items():
@@ -314,7 +316,7 @@ def _default(field: Field) -> Any:
 
 
 def _normalise_free_dict(value: Mapping[Any, Any], field: Field, where: str, problems: List[Problem]) -> Dict[str, Any]:
-    element = Field(field.elements or "str", "")
+    element = Field(field.elements or "str", "", default="")
     result = {}
     for key, item in value.items():
         if not isinstance(key, str):

@@ -1,0 +1,90 @@
+"""Configurations by chance, made from the schema itself: a new key is tried from the day that it is there."""
+
+import functools
+from typing import Any, Dict, List
+
+from hypothesis import strategies as st
+
+from node_device_plugin.declaration.schema import CONFIGURATION, Field
+
+#: What is plausible by key, two that are right first; what is not listed is text by chance.
+_PLAUSIBLE: Dict[str, List[str]] = {
+    "name": ["example.com/a", "example.com/b-b", "x.example.com/c.d", "kubernetes.io/x", "requests.x/y", "a/b/c", "a"],
+    "id": ["a", "b0", "c:d", "0", "::", "a::0", "a b", "/dev/x", "-", ""],
+    "path": ["/dev/a", "/dev/b", "/dev//c", "/", "dev/a", "/dev/a b", "/dev/{match1}", "/dev/é"],
+    "host_path": ["/dev/null", "/dev/zero", "/tmp", "tmpfs", "..", "/x/../y", "/"],
+    "container_path": ["/a", "/b", "c", "/"],
+    "permissions": ["r", "rw", "rwm", "mrw", "", "x", "rr"],
+    "mode": ["0660", "660", "0999", "", "06600"],
+    "cdi_kind": ["example.com/kind", "ex/am", "a/b", "1x/y2", "example.com/a"],
+    "kubelet_device_plugin_dir": ["/var/lib/kubelet/device-plugins", "/" + "d" * 62, "/" + "d" * 63, "relative", "/"],
+    "http_address": ["", "127.0.0.1:9819", ":1", "[::1]:99", "::1:99", "x:y", "1.2.3.4:99999"],
+    "vendor": ["0403", "10de", "x", "04030"],
+    "product": ["6001", "6002", "", "600G"],
+    "device": ["1eb8", "0000", "*", "1EB8"],
+    "class_code": ["03", "0302", "030200", "3", "030"],
+    "serial": ["A50*", "x", "", "[", "x"],
+    "paths": ["/dev/tty*", "/dev/serial/by-id/*", "dev", "/dev/**/x", "/dev/[", "/"],
+    "exclude": ["/dev/ttyS*", "/dev/x", "*", "[", ""],
+    "command": ["/bin/true", "/bin/echo", "true", "", "-x"],
+    "args": ["x", ""],
+    "options": ["ro", "nosuid", ""],
+    "env name": ["A_{index}", "B_{index}", "A", "{id}", "1A"],
+    "annotations name": ["example.com/y-{index}", "z-{index}", "{id}", "x"],
+    "properties name": ["value", "speed", "id", "x y"],
+    "env": ["A=b", "B=c", "A", "=b", "A_{index}", "{id}", "{path} {index}", "{nothing}", "{", "1A=b", "B=é"],
+    "annotations": ["x", "{id}", "{nothing}"],
+    "properties": ["value", "3", "x y", "{id}"],
+}
+_TEXT = st.text(max_size=8)
+_NUMBERS = st.sampled_from([1, 2, 3] * 8 + [0, 8, 100, -1, 10**6, 2**31, 2**63, 10**30])
+#: Values of any type, in the place of any other.
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | _TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT | st.integers(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@functools.lru_cache(maxsize=None)  # noqa: UP033
+def _text(key: str) -> st.SearchStrategy[str]:
+    pool = _PLAUSIBLE.get(key, [])
+    # Mostly what is right, or next to nothing would be accepted.
+    kinds = [st.sampled_from(pool[:2]) if pool else _TEXT] * 17 + [st.sampled_from(pool or ["x"])] * 2 + [_TEXT]
+    return st.integers(0, len(kinds) - 1).flatmap(kinds.__getitem__)
+
+
+def _value(key: str, field: Field, junk: int) -> st.SearchStrategy[Any]:
+    right = _right(key, field, junk)
+    return right if not junk else st.integers(0, junk).flatmap(lambda chance: JUNK if chance == 0 else right)
+
+
+def _right(key: str, field: Field, junk: int) -> st.SearchStrategy[Any]:
+    if field.type == "dict" and field.fields is not None:
+        return _mapping(field.fields, junk)
+    if field.type == "dict":
+        return st.dictionaries(_text(key + " name"), _text(key), max_size=2)
+    if field.type == "list":
+        element = Field(field.elements or "str", "", fields=field.fields)
+        return st.lists(_value(key, element, junk), max_size=2)
+    if field.type == "bool":
+        return st.booleans()
+    if field.type == "int":
+        return _NUMBERS
+    return st.sampled_from(field.choices) if field.choices else _text(key)
+
+
+def _mapping(fields: Any, junk: int) -> st.SearchStrategy[Dict[str, Any]]:
+    required = {key: _value(key, field, junk) for key, field in fields.items() if field.required}
+    optional = {key: _value(key, field, junk) for key, field in fields.items() if not field.required}
+    if junk:
+        return st.fixed_dictionaries({}, optional={**required, **optional, "unknown": JUNK})
+    # A few of the optional keys at a time, or their mistakes would add up.
+    few = st.lists(st.sampled_from(sorted(optional)), max_size=4, unique=True) if optional else st.just([])
+    return few.flatmap(lambda keys: st.fixed_dictionaries({**required, **{key: optional[key] for key in keys}}))
+
+
+#: Of the right types, with values that may be wrong.
+PLAUSIBLE_CONFIGURATIONS = _mapping(CONFIGURATION, junk=0)
+#: With anything anywhere.
+WILD_CONFIGURATIONS = _mapping(CONFIGURATION, junk=8) | JUNK

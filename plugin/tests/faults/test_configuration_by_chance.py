@@ -1,0 +1,117 @@
+"""Configurations by chance: never a traceback, and what is accepted makes sense."""
+
+import json
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from node_device_plugin.command_line import main
+from node_device_plugin.configuration import load
+from node_device_plugin.declaration import Configuration, DeclarationError, cdi, parse_configuration
+from node_device_plugin.declaration.names import cdi_device_problem, cdi_kind_problem
+from node_device_plugin.declaration.serialise import configuration_to_data
+from node_device_plugin.testing.names import is_extended_resource
+
+from .strategies import JUNK, PLAUSIBLE_CONFIGURATIONS, WILD_CONFIGURATIONS
+
+FUZZ = settings(
+    max_examples=200,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+    # Without making a failure smaller, which takes minutes.
+    phases=[Phase.generate],
+)
+
+
+@FUZZ
+@given(WILD_CONFIGURATIONS)
+def test_anything_is_read_or_refused_with_the_place(raw: Any) -> None:
+    try:
+        make_sense(parse_configuration(raw))
+    except DeclarationError as refused:
+        problems = refused.problems
+    else:
+        return
+    assert problems
+    assert all(problem.where and problem.message for problem in problems)
+
+
+def test_what_is_accepted_makes_sense() -> None:
+    accepted: List[Configuration] = []
+
+    @settings(FUZZ, max_examples=400)
+    @given(PLAUSIBLE_CONFIGURATIONS)
+    def read(raw: Any) -> None:
+        try:
+            configuration = parse_configuration(raw)
+        except DeclarationError:
+            return
+        accepted.append(configuration)
+        make_sense(configuration)
+
+    read()
+    # Else the strategies have fallen behind the schema, and nothing was tested.
+    assert sum(bool(configuration.resources) for configuration in accepted) >= 20
+    assert any(resource.devices for configuration in accepted for resource in configuration.resources)
+
+
+def make_sense(configuration: Configuration) -> None:
+    """It survives being written and read, the kubelet would take its names, and its specs are CDI."""
+    data = configuration_to_data(configuration)
+    assert parse_configuration(data) == configuration
+    assert parse_configuration(yaml.safe_load(yaml.safe_dump(data))) == configuration
+    ids = [
+        kubelet_id
+        for resource in configuration.resources
+        for device in resource.devices
+        for kubelet_id in resource.kubelet_ids(device)
+    ]
+    assert len(set(ids)) == len(ids)
+    assert all(is_extended_resource(resource.name) for resource in configuration.resources)
+    for name, spec in cdi.render_specs(configuration.resources).items():
+        assert "/" not in name
+        assert name.endswith(".json")
+        assert json.loads(cdi.serialise(spec)) == spec
+        assert cdi_kind_problem(spec["kind"]) is None
+        names = [device["name"] for device in spec["devices"]]
+        assert names
+        assert len(set(names)) == len(names)
+        assert not any(cdi_device_problem(device) for device in names)
+        # CDI refuses a device without edits.
+        assert all(device["containerEdits"] for device in spec["devices"])
+        assert cdi.refused_features(spec, spec["cdiVersion"]) == []
+
+
+@FUZZ
+@given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "bytes.yaml"
+    path.write_bytes(content)
+    with pytest.raises(DeclarationError):
+        load(str(path))
+
+
+@settings(FUZZ, max_examples=100)
+@given(JUNK)
+def test_the_command_says_what_is_wrong_and_never_how_it_failed(
+    tmp_path_factory: pytest.TempPathFactory, raw: Any
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "junk.yaml"
+    try:
+        path.write_text(yaml.safe_dump({"resources": raw}))
+    except UnicodeEncodeError:
+        return
+    assert main(["validate", "--config", str(path)]) in (0, 1)
+
+
+def test_what_is_written_is_what_is_run(tmp_path: Path) -> None:
+    """One device of everything, from the file to the file."""
+    path = tmp_path / "config.yaml"
+    raw = {"resources": [{"name": "example.com/dev", "devices": [{"id": "a", "nodes": [{"path": "/dev/null"}]}]}]}
+    path.write_text(yaml.safe_dump(raw))
+    assert configuration_to_data(load(str(path)).configuration) == raw
