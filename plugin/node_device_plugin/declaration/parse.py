@@ -170,8 +170,9 @@ def _container_edits(item: Mapping[str, Any], where: str, problems: List[Problem
             Hook(hook["name"] or "", hook["path"] or "", tuple(hook["args"]), tuple(hook["env"]), hook["timeout"])
         )
     for position, gid in enumerate(item["additional_gids"]):
-        if gid is None or gid < 1:
-            problems.append(Problem("%s.additional_gids[%d]" % (where, position), "must be at least 1"))
+        if gid is not None and not 1 <= gid <= schema.LARGEST_ID:
+            message = "must be between 1 and %d, not %d" % (schema.LARGEST_ID, gid)
+            problems.append(Problem("%s.additional_gids[%d]" % (where, position), message))
     return ContainerEdits(tuple(item["env"]), tuple(mounts), tuple(hooks), tuple(item["additional_gids"]))
 
 

@@ -19,6 +19,10 @@ _TYPES: Dict[str, Any] = {
 }
 
 
+#: The largest uid or gid: an unsigned number of 32 bits in CDI, of which Linux keeps the last for "none".
+LARGEST_ID = 2**32 - 2
+
+
 class Field(NamedTuple):
     """One key: its type as Ansible's argument specs name it, and what it means.
 
@@ -34,14 +38,19 @@ class Field(NamedTuple):
     elements: Optional[str] = None
     fields: Optional[Mapping[str, Field]] = None
     minimum: Optional[int] = None
+    maximum: Optional[int] = None
 
 
 DEVICE_NODE: Dict[str, Field] = {
     "path": Field("str", "Absolute path of the node inside the container.", required=True),
     "host_path": Field("str", "Absolute path of the node on the host, where it differs from path."),
     "permissions": Field("str", "What the container may do with it: any of r, w and m.", default="rw"),
-    "uid": Field("int", "Owner of the node inside the container; the host's where it is left out.", minimum=0),
-    "gid": Field("int", "Group of the node inside the container; the host's where it is left out.", minimum=0),
+    "uid": Field(
+        "int", "Owner of the node inside the container; the host's where it is left out.", minimum=0, maximum=LARGEST_ID
+    ),
+    "gid": Field(
+        "int", "Group of the node inside the container; the host's where it is left out.", minimum=0, maximum=LARGEST_ID
+    ),
     "mode": Field("str", 'Octal file mode of the node inside the container, e.g. "0660".'),
     "type": Field(
         "str", "What the host's node has to be: c or b (character or block); either if left out.", choices=("c", "b")
@@ -278,6 +287,9 @@ def normalise(value: Any, field: Field, where: str, problems: List[Problem]) -> 
     if field.minimum is not None and value < field.minimum:
         problems.append(Problem(where, "must be at least %d, not %d" % (field.minimum, value)))
         return fallback
+    if field.maximum is not None and value > field.maximum:
+        problems.append(Problem(where, "must be at most %d, not %d" % (field.maximum, value)))
+        return fallback
     if field.type == "str" and "\0" in value:
         problems.append(Problem(where, "holds a NUL character"))
         return fallback
@@ -322,7 +334,10 @@ def _normalise_free_dict(value: Mapping[Any, Any], field: Field, where: str, pro
         if not isinstance(key, str):
             problems.append(Problem(where, "the key %s must be text" % _shown(key)))
             continue
-        result[str.__str__(key)] = normalise(item, element, "%s.%s" % (where, key), problems)
+        read = normalise(item, element, "%s.%s" % (where, key), problems)
+        # A value that was refused is no value: what comes after meets text only.
+        if read is not None:
+            result[str.__str__(key)] = read
     return result
 
 

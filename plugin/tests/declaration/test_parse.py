@@ -1,6 +1,7 @@
 """Reading a declaration: every mistake is found, all at once, each with its field."""
 
-from typing import Any, Dict, List
+import copy
+from typing import Any, Dict, Iterator, List
 
 import pytest
 import yaml
@@ -90,7 +91,12 @@ def test_all_problems_come_at_once_each_with_its_field() -> None:
         ("- {name: a.b/c, container_edits: {env: [1x=y]}}", "env[0]: '1x' is not a name"),
         ("- {name: a.b/c, container_edits: {mounts: [{host_path: x, container_path: /y}]}}", "mounts[0].host_path"),
         ("- {name: a.b/c, container_edits: {hooks: [{name: x, path: /y}]}}", "must be one of prestart"),
-        ("- {name: a.b/c, container_edits: {additional_gids: [0]}}", "additional_gids[0]: must be at least 1"),
+        ("- {name: a.b/c, container_edits: {additional_gids: [0]}}", "additional_gids[0]: must be between 1"),
+        ("- {name: a.b/c, container_edits: {additional_gids: [4294967296]}}", "additional_gids[0]: must be between 1"),
+        ("- {name: a.b/c, devices: [{id: d, nodes: [{path: /x, uid: 4294967296}]}]}", "uid: must be at most"),
+        ("- {name: a.b/c, env: {A: 5}}", "env.A: must be text, not 5"),
+        ("- {name: a.b/c, env: {A: null}}", "env.A: must be text, not nothing"),
+        ("- {name: a.b/c, env: {A: [x]}}", "env.A: must be text, not a list"),
         ("- {name: a.b/c, env: {'A_{id}': x}, devices: [{id: d}]}", "only {index} may stand in a variable's name"),
         ("- {name: a.b/c, env: {'1': x}}", "env.1: '1' is not a name for an environment variable"),
         ("- {name: a.b/c, env: {A: '{v}'}, devices: [{id: d}]}", "{v} is no property of device 'd'"),
@@ -157,3 +163,38 @@ class TestConfiguration:
     def test_mistakes(self, raw: Any, says: str) -> None:
         with pytest.raises(DeclarationError, match=says):
             parse_configuration(raw)
+
+
+#: One of each type that YAML knows.
+ANYTHING = [None, True, 7, -1, 2**40, 1.5, "", "text", [], [None], [[]], ["x"], {}, {"x": None}, {1: 2}, [{}]]
+
+
+def places(value: Any) -> Iterator[List[Any]]:
+    """The path of every value inside ``value``."""
+    yield []
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        for place in places(inner):
+            yield [key, *place]
+
+
+def test_anything_anywhere_is_read_or_refused_and_never_a_crash() -> None:
+    whole = yaml.safe_load(EVERYTHING)
+    refused = 0
+    for place in places(whole):
+        for wrong in ANYTHING:
+            raw = copy.deepcopy(whole)
+            target = raw
+            for key in place[:-1]:
+                target = target[key]
+            if place:
+                target[place[-1]] = wrong
+            else:
+                raw = wrong
+            try:
+                resources = parse_resources(raw)
+            except DeclarationError as error:
+                refused += bool(error.problems)
+            else:
+                assert parse_resources(resources_to_data(resources)) == resources
+    assert refused > 500
