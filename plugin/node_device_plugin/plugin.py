@@ -9,6 +9,7 @@ from typing import Any, List, Sequence
 
 from . import logs, systemd
 from .configuration import LoadedConfiguration
+from .inventory import Inventory
 from .observability import watchdog
 from .observability.endpoints import TcpEndpoint, UnixEndpoint
 from .observability.pages import private_pages, public_pages
@@ -19,11 +20,16 @@ from .served import ServedResources
 from .single_instance import only_instance
 from .sockets import status_socket
 from .supervision import Tasks
+from .watch import Watch
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at the device nodes.
-_HEALTH_PERIOD = 2.0
+#: Seconds that pass at least between two looks at the devices; the first change is seen at once.
+_PAUSE = 0.02
+#: The same at most, while a device is not trusted yet because it comes and goes.
+_UNSTEADY_PERIOD = 1.0
+#: How many times as long as a look took, so that busy directories cost little.
+_REST = 5
 #: Seconds between two words to systemd about the state.
 _STATUS_PERIOD = 1.0
 
@@ -41,7 +47,8 @@ async def run(path: str, loaded: LoadedConfiguration) -> None:
 
 async def _serve(path: str, loaded: LoadedConfiguration, stop: asyncio.Event) -> None:
     tasks = Tasks()
-    resources = ServedResources(tasks)
+    watch = Watch()
+    resources = ServedResources(tasks, Inventory(watch))
 
     async def apply(loaded: LoadedConfiguration) -> None:
         logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
@@ -63,7 +70,7 @@ async def _serve(path: str, loaded: LoadedConfiguration, stop: asyncio.Event) ->
         every = watchdog.interval()
         if every is not None:
             tasks.start(watchdog.ping(every, tasks.all_run))
-        tasks.start(_check_for_ever(resources))
+        tasks.start(_keep_up(resources, watch))
         tasks.start(_report_for_ever(resources))
         ready: asyncio.Future[Any] = asyncio.gather(*(each.serving() for each in resources.registrations))
         await asyncio.wait([ready, stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
@@ -77,13 +84,20 @@ async def _serve(path: str, loaded: LoadedConfiguration, stop: asyncio.Event) ->
         systemd.notify("STOPPING=1")
         stopped.cancel()
         await tasks.stop()
+        watch.close()
         log.info("stopped")
 
 
-async def _check_for_ever(resources: ServedResources) -> None:
+async def _keep_up(resources: ServedResources, watch: Watch) -> None:
+    loop = asyncio.get_running_loop()
     while True:
-        await asyncio.sleep(_HEALTH_PERIOD)
+        steady = resources.are_steady
+        happened = await watch.changed(None if steady else _UNSTEADY_PERIOD)
+        started = loop.time()
         await resources.check()
+        if steady and not happened:
+            await resources.prune()
+        await asyncio.sleep(max(_PAUSE, _REST * (loop.time() - started)))
 
 
 async def _report_for_ever(resources: ServedResources) -> None:

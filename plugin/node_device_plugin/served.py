@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from . import health
 from .declaration import Configuration, Resource
 from .device_ids import DeviceIds
 from .device_table import DeviceTable
+from .flapping import UNSTEADY
+from .inventory import Inventory, Places
 from .kubelet_socket import KubeletSocket
 from .observability.measured import MeasuredDevicePlugin
 from .registration import Registration
 from .supervision import Tasks
-
-log = logging.getLogger(__name__)
 
 
 class Served(NamedTuple):
@@ -43,13 +41,18 @@ class Change(NamedTuple):
 
 
 class ServedResources:
-    """Resources by name, in the order of the configuration. tasks: where each gets a task of its own."""
+    """Resources by name, in the order of the configuration.
 
-    def __init__(self, tasks: Tasks) -> None:
+    tasks: where each gets a task of its own. inventory: looks at their devices.
+    """
+
+    def __init__(self, tasks: Tasks, inventory: Inventory) -> None:
         self.by_name: Dict[str, Served] = {}
         #: When the devices were last looked at as a whole (time.monotonic); None before the first time.
         self.checked_at: Optional[float] = None
         self._tasks = tasks
+        self._inventory = inventory
+        self._one_at_a_time = asyncio.Lock()
         self._ids = DeviceIds()
         self._kubelet: Optional[KubeletSocket] = None
 
@@ -61,11 +64,20 @@ class ServedResources:
     def registrations(self) -> List[Registration]:
         return [served.registration for served in self.by_name.values()]
 
+    @property
+    def are_steady(self) -> bool:
+        """Whether no device waits to be trusted again, which nothing but another look will tell."""
+        return not any(table.reason(device) == UNSTEADY for table in self.tables for device in table.resource.devices)
+
     async def apply(self, configuration: Configuration) -> Change:
         """Serve what is configured. A resource that is the same as before keeps its server and its stream.
 
         One that differs is served anew: its options and its devices are told to the kubelet together.
         """
+        async with self._one_at_a_time:
+            return await self._apply(configuration)
+
+    async def _apply(self, configuration: Configuration) -> Change:
         directory = configuration.kubelet_device_plugin_dir
         names = [resource.name for resource in configuration.resources]
         kept = {
@@ -84,7 +96,11 @@ class ServedResources:
             if resource.name not in kept
         }
         # What is new is checked before the old stream ends, so that the kubelet is without its devices for a moment.
-        await _check([table for _, table in tables.values()])
+        # What stays is looked at too: a device belongs to one resource.
+        self._places = _places(configuration)
+        await self._inventory.look(
+            [tables.get(name) or (kept[name].declared, kept[name].table) for name in names], self._places
+        )
         await self._stop(old.values())
         if self._kubelet is None or self._kubelet.directory != directory:
             self._kubelet = KubeletSocket(directory)
@@ -110,15 +126,17 @@ class ServedResources:
 
     async def check(self) -> None:
         """Look at every device."""
-        await _check(self.tables)
-        self.checked_at = time.monotonic()
+        # Not while another configuration is taken in: tables that end would claim their ids again.
+        async with self._one_at_a_time:
+            await self._inventory.look([(each.declared, each.table) for each in self.by_name.values()], self._places)
+            self.checked_at = time.monotonic()
+
+    async def prune(self) -> None:
+        """Take away what our dynamic CDI specs hold for nobody."""
+        await self._inventory.prune(self.tables, self._places)
 
 
-async def _check(tables: Iterable[DeviceTable]) -> None:
-    """Look at the devices of each table, and log what is news."""
-    for table in tables:
-        for device, reason in table.update(await asyncio.to_thread(health.check, table.resource)):
-            if reason is None:
-                log.info("%s: device %s is healthy", table.resource.name, device.id)
-            else:
-                log.warning("%s: device %s is unhealthy: %s", table.resource.name, device.id, reason)
+def _places(configuration: Configuration) -> Places:
+    return Places(
+        configuration.dynamic_cdi_dir, configuration.kubelet_root_dir, configuration.kubelet_device_plugin_dir
+    )

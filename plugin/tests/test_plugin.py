@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -44,9 +45,9 @@ class Journal:
 
 
 @contextlib.asynccontextmanager
-async def running(short_path: Path) -> AsyncIterator[Tuple["asyncio.subprocess.Process", Journal]]:
+async def running(short_path: Path, more: str = "") -> AsyncIterator[Tuple["asyncio.subprocess.Process", Journal]]:
     config = short_path / "config.yaml"
-    config.write_text(CONFIG % (short_path / "dp", short_path / "hotplugged"))
+    config.write_text(CONFIG % (short_path / "dp", short_path / "hotplugged") + more)
     journal = Journal(short_path / "notify")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "node_device_plugin", "run", "--config", str(config)),
@@ -98,6 +99,32 @@ async def test_a_device_that_comes_is_listed_and_stays_listed_when_it_goes(short
         await kubelet.until(lambda: kubelet.devices("example.com/dev") == {"d0": "Healthy", "d1": "Healthy"}, 20)
         (short_path / "hotplugged").unlink()
         await kubelet.until(lambda: kubelet.devices("example.com/dev") == {"d0": "Healthy", "d1": "Unhealthy"}, 20)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mknod needs root")
+async def test_discovered_devices_with_real_nodes_hot_plug_and_cdi(short_path: Path) -> None:
+    more = """
+  - name: example.com/found
+    discover: {paths: [%(here)s/serial/by-id/*, %(here)s/tty*]}
+    env: {"PORT_{index}": "{path}"}
+dynamic_cdi_dir: %(here)s/cdi
+""" % {"here": short_path}
+    prefix = str(short_path)[1:].replace("/", "-")
+    by_id, plain = prefix + "-serial-by-id-x", prefix + "-tty1"
+    spec = short_path / "cdi" / "node-device-plugin_example.com_found.json"
+    os.mknod(short_path / "tty0", 0o20600, os.makedev(1, 3))
+    (short_path / "serial" / "by-id").mkdir(parents=True)
+    (short_path / "serial" / "by-id" / "x").symlink_to("../../tty0")
+    async with StandInKubelet(str(short_path / "dp")) as kubelet, running(short_path, more):
+        assert await kubelet.registered("example.com/found") == {by_id: "Healthy"}
+        assert [device["name"] for device in json.loads(spec.read_text())["devices"]] == [by_id]
+        os.mknod(short_path / "tty1", 0o20600, os.makedev(1, 5))
+        both = {by_id: "Healthy", plain: "Healthy"}
+        await kubelet.until(lambda: kubelet.devices("example.com/found") == both, 20)
+        assert [device["name"] for device in json.loads(spec.read_text())["devices"]] == [by_id, plain]
+        (short_path / "tty0").unlink()
+        await kubelet.until(lambda: kubelet.devices("example.com/found")[by_id] == "Unhealthy", 20)
+    assert spec.exists()
 
 
 async def test_sighup_reads_the_configuration_again(short_path: Path) -> None:

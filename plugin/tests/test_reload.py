@@ -8,10 +8,12 @@ from typing import AsyncIterator, Dict
 import pytest
 
 from node_device_plugin.configuration import LoadedConfiguration, load
+from node_device_plugin.inventory import Inventory
 from node_device_plugin.reload import Outcome, Reloader
 from node_device_plugin.served import Change, ServedResources
 from node_device_plugin.supervision import Tasks
 from node_device_plugin.testing import StandInKubelet
+from node_device_plugin.watch import Watch
 
 BEFORE = """
 kubelet_device_plugin_dir: %s
@@ -38,7 +40,8 @@ class Running:
         self.directory = folder / "dp"
         self.write(BEFORE)
         self.tasks = Tasks()
-        self.resources = ServedResources(self.tasks)
+        self.watch = Watch()
+        self.resources = ServedResources(self.tasks, Inventory(self.watch))
         self.changes: Dict[str, Change] = {}
         self.reloader = Reloader(str(self.file), load(str(self.file)), self.apply)
 
@@ -56,6 +59,7 @@ async def running(short_path: Path) -> AsyncIterator[Running]:
     process.tasks.start(process.reloader.run())
     yield process
     await process.tasks.stop()
+    process.watch.close()
 
 
 async def test_only_what_changed_is_touched(running: Running) -> None:

@@ -84,7 +84,7 @@ class Specs:
         for leftover in staying:
             stay.setdefault(leftover.file, []).append(leftover.device)
         merged = {
-            file: _merged(self.declared.get(file), self.present.get(file), stay.get(file, []))
+            file: cdi.with_kept(self.declared.get(file), self.present.get(file), stay.get(file, []))
             for file in [*self.declared, *(file for file in stay if file not in self.declared)]
         }
         return {file: cdi.serialise(spec) for file, spec in merged.items()}
@@ -110,7 +110,8 @@ class Specs:
         ours = {f"{spec['kind']}={device['name']}" for spec in specs.values() for device in spec["devices"]}
         own_paths = self.own_paths | {f"{FOLDER}/{file}" for file in specs}
         for file in self.node["cdi_files"]:
-            if file["path"] in own_paths:
+            # By our name in another folder it is the running plugin's, which takes back what is not its any more.
+            if file["path"] in own_paths or (file["folder"] != FOLDER and file["name"].startswith(cdi.FILE_PREFIX)):
                 continue
             spec = _parsed(file) or {}
             for device in spec.get("devices") or []:
@@ -156,27 +157,6 @@ class Specs:
         if kubelet_id.partition(_SHARE)[0] != leftover.device:
             return False
         return self.kinds.get(resource, leftover.kind) == leftover.kind
-
-
-def _merged(
-    declared: Mapping[str, Any] | None, present: Mapping[str, Any] | None, staying: list[str]
-) -> Mapping[str, Any]:
-    """A declared spec and those devices of the present one that stay; what they got from the kind, they keep."""
-    if declared is not None and not staying:
-        return declared
-    assert present is not None
-    kept = [device for device in present["devices"] if device["name"] in staying]
-    if declared is None:
-        return {**present, "devices": kept}
-    if present.get("containerEdits") != declared.get("containerEdits"):
-        common = present.get("containerEdits") or {}
-        kept = [{**device, "containerEdits": _joined(common, device.get("containerEdits") or {})} for device in kept]
-    merged = {**declared, "devices": [*declared["devices"], *kept]}
-    return {**merged, "cdiVersion": cdi.minimum_version(merged)}
-
-
-def _joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: [*common.get(key, []), *own.get(key, [])] for key in {**common, **own}}
 
 
 def _parsed(file: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -48,6 +48,8 @@ def render_spec(resource: Resource) -> Optional[Dict[str, Any]]:
             _merged(resource.container_edits, device.container_edits) if each_carries_all else device.container_edits
         )
         devices.append({"name": device.id, "containerEdits": _edits(edits, device.nodes)})
+    if not devices:
+        return None
     spec: Dict[str, Any] = {"cdiVersion": _BASE_VERSION, "kind": resource.cdi_kind, "devices": devices}
     if not each_carries_all and resource.container_edits != ContainerEdits():
         spec["containerEdits"] = _edits(resource.container_edits, ())
@@ -63,6 +65,26 @@ def render_specs(resources: Sequence[Resource]) -> Dict[str, Dict[str, Any]]:
         if spec is not None:
             specs[file_name(resource.cdi_kind)] = spec
     return specs
+
+
+def with_kept(
+    wanted: Optional[Mapping[str, Any]], present: Optional[Mapping[str, Any]], staying: Sequence[str]
+) -> Mapping[str, Any]:
+    """A wanted spec and those devices of the present one that stay; what they got from the kind, they keep.
+
+    One of both is there: without anything that stays it is the wanted one, without a wanted one what stays.
+    """
+    if wanted is not None and not staying:
+        return wanted
+    assert present is not None
+    kept = [device for device in present["devices"] if device["name"] in staying]
+    if wanted is None:
+        return {**present, "devices": kept}
+    if present.get("containerEdits") != wanted.get("containerEdits"):
+        common = present.get("containerEdits") or {}
+        kept = [{**device, "containerEdits": _joined(common, device.get("containerEdits") or {})} for device in kept]
+    merged = {**wanted, "devices": [*wanted["devices"], *kept]}
+    return {**merged, "cdiVersion": minimum_version(merged)}
 
 
 def file_name(kind: str) -> str:
@@ -124,6 +146,10 @@ def version_tuple(version: str) -> Tuple[int, ...]:
             digits += character
         numbers.append(int(digits or 0))
     return tuple(numbers + [0] * (3 - len(numbers)))
+
+
+def _joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> Dict[str, Any]:
+    return {key: [*common.get(key, []), *own.get(key, [])] for key in {**common, **own}}
 
 
 def _edit_features(edits: Mapping[str, Any], where: str) -> Iterator[Feature]:

@@ -214,3 +214,7 @@ class Configuration(NamedTuple):
     log_level: str
     log_format: str
     http_address: str
+    dynamic_cdi_dir: str
+    kubelet_root_dir: str
+    registration: str
+    recovery_delay: int

@@ -38,12 +38,18 @@ def parse_configuration(raw: Any) -> Configuration:
     if len(os.fsencode(directory)) > names.MAX_DEVICE_PLUGIN_DIR:
         too_long = "has more than the %d bytes that leave room for a socket's name" % names.MAX_DEVICE_PLUGIN_DIR
         problems.append(Problem("kubelet_device_plugin_dir", too_long))
+    for key in ("dynamic_cdi_dir", "kubelet_root_dir"):
+        fields.absolute(data[key], key, problems)
+    root = data["kubelet_root_dir"]
+    if data["registration"] == "plugins_registry" and len(os.fsencode(root)) > names.MAX_KUBELET_ROOT_DIR:
+        too_long = "has more than the %d bytes that leave room for a socket's name" % names.MAX_KUBELET_ROOT_DIR
+        problems.append(Problem("kubelet_root_dir", too_long))
     message = addresses.http_address_problem(data["http_address"])
     if message:
         problems.append(Problem("http_address", message))
     if problems:
         raise DeclarationError(problems)
-    return Configuration(resources, directory, data["log_level"], data["log_format"], data["http_address"])
+    return Configuration(**{**data, "resources": resources})
 
 
 def _resources(data: Sequence[Mapping[str, Any]], where: str, problems: List[Problem]) -> Tuple[Resource, ...]:

@@ -249,6 +249,20 @@ CONFIGURATION: Dict[str, Field] = {
         "The kubelet's device plugin directory (the kubelet's --root-dir does not move it; some distributions do).",
         default="/var/lib/kubelet/device-plugins",
     ),
+    "registration": Field(
+        "str",
+        "How the kubelet gets to know of us: we register in kubelet_device_plugin_dir, or it finds our sockets in the "
+        "folder plugins_registry of kubelet_root_dir.",
+        default="device_plugins",
+        choices=("device_plugins", "plugins_registry"),
+    ),
+    "recovery_delay": Field(
+        "int",
+        "Seconds that a device which was lost again so soon after it came back has to be fine before it counts as "
+        "healthy; 0 trusts every recovery at once.",
+        default=10,
+        minimum=0,
+    ),
     "log_level": Field("str", "How much is logged.", default="info", choices=("debug", "info", "warning", "error")),
     "log_format": Field(
         "str", "Log lines for people, or an object a line for programs.", default="text", choices=("text", "json")
@@ -258,6 +272,16 @@ CONFIGURATION: Dict[str, Field] = {
         "Where /metrics, /healthz and /readyz are served: address:port (an IPv6 address in brackets; without an "
         "address: every one of the node); nowhere if empty.",
         default="127.0.0.1:9819",
+    ),
+    "dynamic_cdi_dir": Field(
+        "str",
+        "Where the plugin writes the CDI specs of kinds with discovered devices; the runtime has to read it.",
+        default="/var/run/cdi",
+    ),
+    "kubelet_root_dir": Field(
+        "str",
+        "The kubelet's --root-dir: its pod-resources socket there tells who holds what; plugins_registry is there too.",
+        default="/var/lib/kubelet",
     ),
 }
 

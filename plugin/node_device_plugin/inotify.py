@@ -1,0 +1,83 @@
+"""Directories watched by the kernel (inotify(7)), without a package for it: four calls of the C library."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from typing import Dict, Iterable, Set
+
+_ADD_OR_REMOVE = 0x00000040 | 0x00000080 | 0x00000100 | 0x00000200  # IN_MOVED_FROM, IN_MOVED_TO, IN_CREATE, IN_DELETE
+_SELF = 0x00000400 | 0x00000800  # IN_DELETE_SELF, IN_MOVE_SELF
+_ONLYDIR = 0x01000000
+_IGNORED = 0x00008000
+_MOVE_SELF = 0x00000800
+_HEADER = struct.Struct("iIII")
+_READ_SIZE = 1 << 16
+
+
+class Inotify:
+    """Tells that an entry of a watched directory came, went or was renamed. Raises OSError where there is none left.
+
+    fileno(): readable when something happened.
+    """
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._fd: int = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._fd < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, "inotify: " + os.strerror(number))
+        self._descriptors: Dict[str, int] = {}
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    @property
+    def watched(self) -> Set[str]:
+        """The directories that are being watched."""
+        return set(self._descriptors)
+
+    def watch(self, directories: Iterable[str]) -> None:
+        """Watch these directories and no others; those that are not there are left out.
+
+        Raises OSError where the kernel's limit is reached (fs.inotify.max_user_watches); those before it are watched.
+        """
+        wanted = set(directories)
+        for path in self.watched - wanted:
+            descriptor = self._descriptors.pop(path)
+            if descriptor not in self._descriptors.values():
+                self._libc.inotify_rm_watch(self._fd, descriptor)
+        for path in sorted(wanted - self.watched):
+            mask = _ADD_OR_REMOVE | _SELF | _ONLYDIR
+            descriptor = self._libc.inotify_add_watch(self._fd, os.fsencode(path), ctypes.c_uint32(mask))
+            if descriptor >= 0:
+                self._descriptors[path] = descriptor
+            elif ctypes.get_errno() not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP):
+                number = ctypes.get_errno()
+                raise OSError(number, "inotify: " + os.strerror(number), path)
+
+    def read(self) -> bool:
+        """Take in what happened; whether it is news, or only the end of a watch that was given up.
+
+        A directory that was removed or renamed is not watched any longer.
+        """
+        news = False
+        while True:
+            try:
+                events = os.read(self._fd, _READ_SIZE)
+            except BlockingIOError:
+                return news
+            position = 0
+            while position < len(events):
+                descriptor, mask, _cookie, length = _HEADER.unpack_from(events, position)
+                position += _HEADER.size + length
+                news = news or not mask & _IGNORED
+                if mask & (_IGNORED | _MOVE_SELF):
+                    if mask & _MOVE_SELF:
+                        self._libc.inotify_rm_watch(self._fd, descriptor)
+                    self._descriptors = {p: d for p, d in self._descriptors.items() if d != descriptor}

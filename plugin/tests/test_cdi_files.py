@@ -1,0 +1,129 @@
+"""Dynamic CDI specs: whole at any time, readable, kept while held, and gone when nobody needs them."""
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+from node_device_plugin import cdi_files
+from node_device_plugin.cdi_files import Held
+from node_device_plugin.declaration import Resource, parse_resources
+from node_device_plugin.observability.metrics import CDI_WRITES
+
+FILE = "node-device-plugin_example.com_dev.json"
+
+
+def resource(*ids: str, **more: Any) -> Resource:
+    """A kind of the plugin's, with these devices as if they were discovered."""
+    devices = [{"id": name, "nodes": [{"path": "/dev/" + name}]} for name in ids]
+    (only,) = parse_resources(
+        [{"name": "example.com/dev", "devices": devices, "discover": {"paths": ["/dev/x*"]}, **more}]
+    )
+    return only
+
+
+def spec(folder: Path) -> Dict[str, Any]:
+    found: Dict[str, Any] = json.loads((folder / FILE).read_text())
+    return found
+
+
+def names(folder: Path) -> List[str]:
+    return [device["name"] for device in spec(folder)["devices"]]
+
+
+def test_written_once_for_everybody_to_read_and_not_touched_without_a_change(tmp_path: Path) -> None:
+    folder = tmp_path / "run" / "cdi"
+    old = os.umask(0o077)
+    try:
+        assert cdi_files.write([resource("a", "b")], str(folder)) == {}
+    finally:
+        os.umask(old)
+    assert names(folder) == ["a", "b"]
+    before = (folder / FILE).stat()
+    assert before.st_mode & 0o777 == 0o644
+    cdi_files.write([resource("a", "b")], str(folder))
+    assert (folder / FILE).stat().st_ino == before.st_ino
+    cdi_files.write([resource("a", "b", "c")], str(folder))
+    assert (folder / FILE).stat().st_ino != before.st_ino
+    assert os.listdir(folder) == [FILE]
+
+
+def test_plugins_10_a_mode_that_a_runtime_cannot_read_is_mended(tmp_path: Path) -> None:
+    """CDI#224."""
+    cdi_files.write([resource("a")], str(tmp_path))
+    (tmp_path / FILE).chmod(0o600)
+    cdi_files.write([resource("a")], str(tmp_path))
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o644
+
+
+def test_only_kinds_with_discovered_devices_are_written(tmp_path: Path) -> None:
+    (declared,) = parse_resources([{"name": "a.bb/cc", "devices": [{"id": "x", "nodes": [{"path": "/dev/x"}]}]}])
+    assert cdi_files.write([declared, resource()], str(tmp_path)) == {}
+    assert os.listdir(tmp_path) == []
+
+
+def test_plugins_10_what_a_pod_holds_is_kept_across_a_restart_and_the_rest_is_pruned(tmp_path: Path) -> None:
+    """sriov#576: a container that restarts resolves its names again."""
+    cdi_files.write([resource("a", "b", "c", container_edits={"env": ["OLD=1"]})], str(tmp_path))
+    now = resource("a", replicas=2, container_edits={"env": ["NEW=1"]})
+    cdi_files.write([now], str(tmp_path))
+    assert names(tmp_path) == ["a", "b", "c"]
+    held = [Held("example.com/dev", "b::1"), Held("example.com/another", "c")]
+    assert cdi_files.prune([now, *parse_resources([{"name": "example.com/another"}])], held, str(tmp_path)) == [
+        "example.com/dev=c"
+    ]
+    assert names(tmp_path) == ["a", "b"]
+    assert spec(tmp_path)["containerEdits"] == {"env": ["NEW=1"]}
+    assert spec(tmp_path)["devices"][1]["containerEdits"]["env"] == ["OLD=1"]
+    assert cdi_files.prune([now], [], str(tmp_path)) == ["example.com/dev=b"]
+    assert cdi_files.prune([now], [], str(tmp_path)) == []
+
+
+def test_orphans_of_ours_go_and_nothing_else(tmp_path: Path) -> None:
+    cdi_files.write([resource("a", "b")], str(tmp_path))
+    foreign = tmp_path / "vendor.json"
+    foreign.write_text('{"kind": "example.com/dev", "devices": [{"name": "a"}]}')
+    broken = tmp_path / "node-device-plugin_x.json"
+    broken.write_text("{")
+    assert cdi_files.prune([], [Held("example.com/dev", "b")], str(tmp_path)) == ["example.com/dev=a"]
+    assert names(tmp_path) == ["b"]
+    assert not broken.exists()
+    assert cdi_files.prune([], [], str(tmp_path)) == ["example.com/dev=b"]
+    assert os.listdir(tmp_path) == ["vendor.json"]
+    assert cdi_files.prune([], [], str(tmp_path / "not there")) == []
+
+
+def test_what_a_killed_instance_left_half_written_goes(tmp_path: Path) -> None:
+    old, fresh = tmp_path / (".%s.abc" % FILE), tmp_path / (".%s.def" % FILE)
+    old.touch()
+    fresh.touch()
+    os.utime(old, (1, 1))
+    cdi_files.prune([], [], str(tmp_path))
+    assert os.listdir(tmp_path) == [fresh.name]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_full_or_read_only_disk_leaves_the_old_spec_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    cdi_files.write([resource("a")], str(tmp_path))
+    before = (tmp_path / FILE).read_bytes()
+    failed = CDI_WRITES.value("failed")
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fchmod", fail)
+        problems = cdi_files.write([resource("a", "b")], str(tmp_path))
+    assert problems == {
+        "example.com/dev": "the CDI spec %s cannot be written: %s" % (tmp_path / FILE, os.strerror(number))
+    }
+    assert (tmp_path / FILE).read_bytes() == before
+    assert os.listdir(tmp_path) == [FILE]
+    assert CDI_WRITES.value("failed") == failed + 1
+    assert cdi_files.write([resource("a", "b")], str(tmp_path)) == {}
+    assert names(tmp_path) == ["a", "b"]

@@ -1,0 +1,193 @@
+"""What comes and goes on the node, as tables, CDI specs and the kubelet see it."""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any, AsyncIterator, Dict, List
+
+import pytest
+
+from node_device_plugin import health, node_state
+from node_device_plugin.declaration import Device, parse_resources
+from node_device_plugin.device_ids import DeviceIds
+from node_device_plugin.device_table import DeviceTable
+from node_device_plugin.inventory import Inventory, Places
+from node_device_plugin.watch import Watch
+
+FILE = "node-device-plugin_example.com_dev.json"
+
+
+@pytest.fixture(autouse=True)
+def files_count_as_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not everybody may make device nodes; the real thing is tested in test_plugin."""
+    monkeypatch.setattr("node_device_plugin.discovery.root.stat.S_ISCHR", lambda mode: True)
+    monkeypatch.setattr("node_device_plugin.health.stat.S_ISCHR", lambda mode: True)
+
+
+class Node:
+    def __init__(self, folder: Path) -> None:
+        self.dev = folder / "dev"
+        self.dev.mkdir()
+        self.places = Places(str(folder / "cdi"), str(folder / "kubelet"), str(folder / "dp"))
+        self.watch = Watch()
+        self.inventory = Inventory(self.watch)
+        self.tables: Dict[str, DeviceTable] = {}
+        self.pairs: List[Any] = []
+
+    def declare(self, *resources: Dict[str, Any]) -> None:
+        ids = DeviceIds()
+        self.pairs = [(resource, DeviceTable(resource, ids)) for resource in parse_resources(list(resources))]
+        self.tables = {resource.name: table for resource, table in self.pairs}
+
+    async def look(self) -> None:
+        await self.inventory.look(self.pairs, self.places)
+
+    def listed(self, name: str = "example.com/dev") -> Dict[str, bool]:
+        """The front of an id is the folder's path."""
+        return {entry.kubelet_id.rpartition("-dev-")[2]: entry.healthy for entry in self.tables[name].listed()}
+
+    def discovering(self, *patterns: str, **more: Any) -> Dict[str, Any]:
+        return {
+            "name": "example.com/dev",
+            "discover": {"paths": ["%s/%s" % (self.dev, pattern) for pattern in patterns]},
+            **more,
+        }
+
+
+@pytest.fixture
+async def node(short_path: Path) -> AsyncIterator[Node]:
+    made = Node(short_path)
+    yield made
+    made.watch.close()
+
+
+async def test_plugins_6_what_is_unplugged_is_unhealthy_and_recovers(node: Node) -> None:
+    """NVIDIA#189, squat#61."""
+    node.declare(node.discovering("tty*"))
+    await node.look()
+    assert node.listed() == {}
+    (node.dev / "tty0").touch()
+    (node.dev / "tty1").touch()
+    await node.look()
+    assert node.listed() == {"tty0": True, "tty1": True}
+    (node.dev / "tty0").unlink()
+    await node.look()
+    assert node.listed() == {"tty0": False, "tty1": True}
+    (node.dev / "tty0").touch()
+    await node.look()
+    assert node.listed() == {"tty0": True, "tty1": True}
+
+
+async def test_the_spec_is_there_before_the_device_is_listed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.declare(node.discovering("tty*"))
+    (node.dev / "tty0").touch()
+    seen: List[bool] = []
+    real = health.check
+
+    def check(*arguments: Any) -> Any:
+        seen.append(os.path.exists(os.path.join(node.places.cdi, FILE)))
+        assert node.listed() == {}
+        return real(*arguments)
+
+    monkeypatch.setattr(health, "check", check)
+    await node.look()
+    assert seen == [True]
+    assert node.listed() == {"tty0": True}
+
+
+async def test_a_device_whose_spec_cannot_be_written_is_not_given_away(node: Node) -> None:
+    node.declare(node.discovering("tty*", devices=[{"id": "plain"}, {"id": "d", "nodes": [{"path": "/dev/null"}]}]))
+    (node.dev / "tty0").touch()
+    Path(node.places.cdi).touch()
+    await node.look()
+    assert node.listed() == {"plain": True, "d": False}
+    table = node.tables["example.com/dev"]
+    assert "cannot be written" in str(table.reason(table.resource.devices[1]))
+    Path(node.places.cdi).unlink()
+    await node.look()
+    assert node.listed() == {"plain": True, "d": True, "tty0": True}
+
+
+async def test_plugins_7_the_host_path_changes_under_a_stable_id(node: Node) -> None:
+    """Akri#734."""
+    node.declare(node.discovering("by-id/*"))
+    (node.dev / "by-id").mkdir()
+    for name in ("tty0", "tty7"):
+        (node.dev / name).touch()
+        (node.dev / "by-id" / "x").unlink(missing_ok=True)
+        (node.dev / "by-id" / "x").symlink_to("../" + name)
+        await node.look()
+        (device,) = json.loads((Path(node.places.cdi) / FILE).read_text())["devices"]
+        (given,) = device["containerEdits"]["deviceNodes"]
+        assert given["hostPath"] == str(node.dev / name)
+        assert given["path"] == str(node.dev / "by-id" / "x")
+    assert len(node.listed()) == 1
+
+
+async def test_what_another_resource_has_is_left_out_and_said_once(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    (node.dev / "tty0").touch()
+    node.declare(node.discovering("tty*"), {**node.discovering("*"), "name": "example.com/all"})
+    await node.look()
+    await node.look()
+    assert node.listed("example.com/all") == {}
+    assert caplog.text.count("left out") == 1
+
+
+async def test_orphans_go_unless_the_kubelet_knows_a_holder(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.declare(node.discovering("tty*"))
+    (node.dev / "tty0").touch()
+    await node.look()
+    held: List[Dict[str, str]] = [{"resource": "example.com/dev", "device": d.id} for d in devices_of(node)]
+
+    async def holders(*_: str) -> Dict[str, Any]:
+        return {"held": held}
+
+    monkeypatch.setattr(node_state, "holders", holders)
+    await node.inventory.prune([], node.places)
+    assert os.listdir(node.places.cdi) == [FILE]
+    held.clear()
+    await node.inventory.prune(list(node.tables.values()), node.places)
+    assert os.listdir(node.places.cdi) == [FILE]
+    await node.inventory.prune([], node.places)
+    assert os.listdir(node.places.cdi) == []
+
+
+async def test_where_the_holders_are_unknown_orphans_stay(node: Node) -> None:
+    node.declare(node.discovering("tty*"))
+    (node.dev / "tty0").touch()
+    await node.look()
+    Path(node.places.device_plugins).mkdir()
+    (Path(node.places.device_plugins) / "kubelet_internal_checkpoint").write_text("{")
+    await node.inventory.prune([], node.places)
+    assert os.listdir(node.places.cdi) == [FILE]
+
+
+def devices_of(node: Node) -> List[Device]:
+    return list(node.tables["example.com/dev"].resource.devices)
+
+
+async def test_hot_plug_without_polling(node: Node) -> None:
+    """In directories that appear only then, behind links, and for declared devices, too."""
+    declared = {"id": "fixed", "nodes": [{"path": "/dev/fixed", "host_path": str(node.dev / "fixed")}]}
+    node.declare(node.discovering("serial/by-id/*", devices=[declared]))
+    await node.look()
+    assert node.listed() == {"fixed": False}
+
+    async def until(wanted: Dict[str, bool]) -> None:
+        while node.listed() != wanted:
+            assert await asyncio.wait_for(node.watch.changed(), 10), "the sweep saw it, not the watch"
+            await node.look()
+
+    (node.dev / "tty0").touch()
+    (node.dev / "serial" / "by-id").mkdir(parents=True)
+    (node.dev / "serial" / "by-id" / "x").symlink_to("../../tty0")
+    await until({"fixed": False, "serial-by-id-x": True})
+    (node.dev / "fixed").touch()
+    await until({"fixed": True, "serial-by-id-x": True})
+    (node.dev / "tty0").unlink()
+    await until({"fixed": True, "serial-by-id-x": False})
+    (node.dev / "tty0").touch()
+    await until({"fixed": True, "serial-by-id-x": True})

@@ -1,0 +1,170 @@
+"""News of what comes and goes: from directories, and from the kernel."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from pathlib import Path
+from typing import AsyncIterator, Callable, List
+
+import pytest
+
+from node_device_plugin import inotify, uevents
+from node_device_plugin.watch import Watch
+
+#: A device that every machine has; its "uevent" sends a message as the kernel does (Documentation/ABI, sysfs-uevent).
+UEVENT_OF_NULL = "/sys/devices/virtual/mem/null/uevent"
+
+
+@contextlib.asynccontextmanager
+async def watching(sweep: float = 60.0) -> AsyncIterator[Watch]:
+    watch = Watch(sweep)
+    try:
+        yield watch
+    finally:
+        watch.close()
+
+
+async def happens(watch: Watch) -> bool:
+    return await asyncio.wait_for(watch.changed(), 10)
+
+
+async def test_what_comes_goes_and_is_renamed_in_a_directory(tmp_path: Path) -> None:
+    async with watching() as watch:
+        watch.look_at([str(tmp_path)], buses=False)
+        changes: List[Callable[[], object]] = [
+            (tmp_path / "a").touch,
+            lambda: (tmp_path / "a").rename(tmp_path / "b"),
+            lambda: (tmp_path / "link").symlink_to("b"),
+            (tmp_path / "b").unlink,
+        ]
+        for change in changes:
+            change()
+            assert await happens(watch)
+
+
+async def test_a_directory_that_is_made_anew_can_be_watched_anew(tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    async with watching() as watch:
+        watch.look_at([str(inner)], buses=False)
+        for leave in (inner.rmdir, lambda: inner.rename(tmp_path / "elsewhere")):
+            leave()
+            assert await happens(watch)
+            inner.mkdir()
+            watch.look_at([str(inner)], buses=False)
+            (inner / "x").touch()
+            assert await happens(watch)
+            (inner / "x").unlink()
+
+
+async def test_what_is_watched_no_more_is_no_news_and_what_is_not_there_is_left_out(tmp_path: Path) -> None:
+    async with watching(sweep=0.05) as watch:
+        watch.look_at([str(tmp_path)], buses=False)
+        watch.look_at([str(tmp_path / "not there")], buses=False)
+        (tmp_path / "a").touch()
+        assert not await happens(watch)
+
+
+async def test_two_paths_to_one_directory(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "alias").symlink_to("real")
+    async with watching() as watch:
+        watch.look_at([str(tmp_path / "real"), str(tmp_path / "alias")], buses=False)
+        watch.look_at([str(tmp_path / "alias")], buses=False)
+        (tmp_path / "real" / "x").touch()
+        assert await happens(watch)
+
+
+async def test_without_inotify_it_looks_often(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(self: object) -> None:
+        raise OSError(errno.EMFILE, "inotify: Too many open files")
+
+    monkeypatch.setattr(inotify.Inotify, "__init__", refuse)
+    monkeypatch.setattr("node_device_plugin.watch.SWEEP_WITHOUT_INOTIFY", 0.01)
+    async with watching() as watch:
+        watch.look_at([str(tmp_path)], buses=False)
+        assert not await happens(watch)
+
+
+async def test_where_the_limit_of_watches_is_reached_it_is_said_and_swept(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(self: object, directories: object) -> None:
+        raise OSError(errno.ENOSPC, "inotify: No space left on device", "/dev")
+
+    monkeypatch.setattr(inotify.Inotify, "watch", full)
+    async with watching(sweep=0.01) as watch:
+        for _ in range(2):
+            watch.look_at(["/dev"], buses=False)
+            assert not await happens(watch)
+    assert caplog.text.count("/dev: inotify: No space left on device") == 1
+
+
+async def test_where_netlink_is_not_allowed_it_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(self: object) -> None:
+        raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+
+    monkeypatch.setattr(uevents.Uevents, "__init__", refuse)
+    async with watching(sweep=0.01) as watch:
+        for _ in range(2):
+            watch.look_at([], buses=True)
+        assert not await happens(watch)
+    assert caplog.text.count("no messages of the kernel about devices") == 1
+
+
+def kernel_speaks(action: str) -> None:
+    Path(UEVENT_OF_NULL).write_text(action)
+
+
+@pytest.fixture
+def kernel() -> None:
+    """Skips where the kernel cannot be made to speak, or is not heard here."""
+    try:
+        listener = uevents.Uevents()
+    except OSError as error:
+        pytest.skip("no netlink: %s" % error)
+    try:
+        kernel_speaks("add")
+    except OSError as error:
+        pytest.skip("sysfs cannot be written: %s" % error)
+    heard = listener.read()
+    listener.close()
+    if not heard:
+        pytest.skip("the kernel's messages do not reach this network namespace")
+
+
+@pytest.mark.usefixtures("kernel")
+async def test_the_kernel_tells_of_devices() -> None:
+    async with watching() as watch:
+        watch.look_at([], buses=True)
+        kernel_speaks("add")
+        assert await happens(watch)
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_change_of_state_and_what_is_not_the_kernels_are_no_news() -> None:
+    listener = uevents.Uevents()
+    try:
+        kernel_speaks("change")
+        assert not listener.read()
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, 15) as pretender:
+            port = listener._socket.getsockname()[0]
+            pretender.sendto(b"add@/devices/fake\0ACTION=add\0", (port, 0))
+        assert not listener.read()
+        kernel_speaks("remove")
+        assert listener.read()
+    finally:
+        listener.close()
+
+
+def test_descriptors_are_given_back() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        source = inotify.Inotify()
+        source.watch(["/dev"])
+        source.close()
+    assert len(os.listdir("/proc/self/fd")) == before
