@@ -48,7 +48,10 @@ def _run(options: argparse.Namespace) -> int:
 
     loaded = load(options.config)
     logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
-    asyncio.run(plugin.run(options.config, loaded))
+    try:
+        asyncio.run(plugin.run(options.config, loaded))
+    except OSError as error:
+        raise Failure("cannot go on: %s" % error) from error
     return 0
 
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import re
 import secrets
+import time
 from typing import AsyncIterator
 
 from .channels import grpc
@@ -35,6 +37,8 @@ _REGISTER_DEADLINE = 15.0
 #: Seconds from a registration that went well to its stream; it takes milliseconds.
 _STREAM_DEADLINE = 5.0
 _FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
+#: Seconds after which a stream counts as one that went well.
+_STEADY = 5.0
 #: Longest path that a unix socket can have, in bytes.
 _LONGEST_SOCKET_PATH = 107
 _STOP_GRACE = 0.5
@@ -71,6 +75,10 @@ class Registration:
                     await self._stay_registered(socket)
             except OSError as error:
                 log.error("%s: cannot serve in %s: %s", self.resource, self._directory, error.strerror or error)
+                if error.errno == errno.EROFS:
+                    # Our folder is gone (`kubeadm reset`), and the unit's sandbox lets us make no other: systemd makes
+                    # both anew when it starts us again.
+                    raise
                 await asyncio.sleep(_LAST_RETRY)
 
     @contextlib.asynccontextmanager
@@ -101,11 +109,14 @@ class Registration:
                 log.warning("%s: somebody removed %s; serving anew", self.resource, socket)
                 return
             if await self._register(socket, kubelet):
-                retry = _FIRST_RETRY
                 log.info("%s: registered with the kubelet", self.resource)
+                registered = time.monotonic()
                 await self.service.stream.wait_until(False)
                 log.warning("%s: the kubelet's stream has ended; registering again", self.resource)
-                continue
+                # A kubelet that ends each stream at once is asked ever more rarely; a new one is asked at once.
+                if time.monotonic() - registered > _STEADY:
+                    retry = _FIRST_RETRY
+                    continue
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._kubelet.other_than(kubelet), retry)
             retry = min(2 * retry, _LAST_RETRY)

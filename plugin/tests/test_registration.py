@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import time
 from pathlib import Path
@@ -142,6 +143,37 @@ async def test_the_whole_directory_is_wiped(directory: str) -> None:
             os.rmdir(folder)
         async with StandInKubelet(directory) as kubelet:
             await all_registered(kubelet)
+
+
+async def test_a_folder_that_the_sandbox_cannot_make_again_ends_the_process(
+    directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """systemd then makes the folder and the sandbox anew."""
+
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    async with plugin(directory) as registrations:
+        registration = registrations["example.com/dev"]
+        await registration.serving()
+        monkeypatch.setattr(os, "makedirs", read_only)
+        with pytest.raises(OSError, match="Read-only"):
+            await asyncio.wait_for(registration.run(), 10)
+
+
+async def test_a_kubelet_that_ends_every_stream_at_once_is_not_hammered(directory: str) -> None:
+    async with StandInKubelet(directory) as kubelet, plugin(directory) as registrations:
+        await all_registered(kubelet)
+        stream = registrations["example.com/dev"].service.stream
+        ended = 0
+        deadline = asyncio.get_running_loop().time() + 2
+        while asyncio.get_running_loop().time() < deadline:
+            if stream.is_open:
+                stream.end()
+                ended += 1
+            await asyncio.sleep(0.005)
+        # 0.1 s, 0.2 s, 0.4 s ... instead of every few milliseconds.
+        assert 2 <= ended <= 8
 
 
 async def test_a_clean_stop_leaves_no_socket_and_no_healthy_device(directory: str) -> None:
