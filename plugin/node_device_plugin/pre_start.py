@@ -20,6 +20,9 @@ async def pre_start(resource: Resource, devices: Sequence[Device]) -> Optional[s
 
     The resource's time limit is for all devices together, because the kubelet's (30 s) is.
     """
+    if not resource.pre_start.command:
+        # Only somebody who passes over GetDevicePluginOptions asks.
+        return None
     loop = asyncio.get_running_loop()
     deadline = loop.time() + resource.pre_start.timeout
     turns = asyncio.Semaphore(_AT_ONCE)
