@@ -9,6 +9,7 @@ import struct
 from typing import Dict, Iterable, Set
 
 _ADD_OR_REMOVE = 0x00000040 | 0x00000080 | 0x00000100 | 0x00000200  # IN_MOVED_FROM, IN_MOVED_TO, IN_CREATE, IN_DELETE
+_CLOSE_WRITE = 0x00000008
 _SELF = 0x00000400 | 0x00000800  # IN_DELETE_SELF, IN_MOVE_SELF
 _ONLYDIR = 0x01000000
 _IGNORED = 0x00008000
@@ -20,10 +21,11 @@ _READ_SIZE = 1 << 16
 class Inotify:
     """Tells that an entry of a watched directory came, went or was renamed. Raises OSError where there is none left.
 
-    fileno(): readable when something happened.
+    fileno(): readable when something happened. writes: whether a file that was written to is of interest, too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, writes: bool = False) -> None:
+        self._mask = _ADD_OR_REMOVE | _SELF | _ONLYDIR | (_CLOSE_WRITE if writes else 0)
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._fd: int = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._fd < 0:
@@ -53,8 +55,7 @@ class Inotify:
             if descriptor not in self._descriptors.values():
                 self._libc.inotify_rm_watch(self._fd, descriptor)
         for path in sorted(wanted - self.watched):
-            mask = _ADD_OR_REMOVE | _SELF | _ONLYDIR
-            descriptor = self._libc.inotify_add_watch(self._fd, os.fsencode(path), ctypes.c_uint32(mask))
+            descriptor = self._libc.inotify_add_watch(self._fd, os.fsencode(path), ctypes.c_uint32(self._mask))
             if descriptor >= 0:
                 self._descriptors[path] = descriptor
             elif ctypes.get_errno() not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP):

@@ -9,6 +9,7 @@ from typing import Any, List, Sequence
 
 from . import logs, systemd
 from .configuration import LoadedConfiguration
+from .file_watch import follow
 from .inventory import Inventory
 from .observability import watchdog
 from .observability.endpoints import TcpEndpoint, UnixEndpoint
@@ -65,7 +66,7 @@ async def _serve(path: str, loaded: LoadedConfiguration, stop: asyncio.Event) ->
     stopped: asyncio.Future[Any] = asyncio.create_task(stop.wait())
     try:
         await apply(loaded)
-        for concern in (reloader.run(), http.run(), own.run()):
+        for concern in (reloader.run(), follow(path, reloader.ask), http.run(), own.run()):
             tasks.start(concern)
         every = watchdog.interval()
         if every is not None:

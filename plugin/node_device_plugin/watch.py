@@ -21,10 +21,10 @@ SWEEP_WITHOUT_INOTIFY = 2.0
 class Watch:
     """Wakes whoever waits in ``changed``. Belongs to the running event loop; ``close`` it.
 
-    sweep: seconds after which it wakes though nothing happened.
+    sweep: seconds after which it wakes though nothing happened. writes: whether files that are written to are news.
     """
 
-    def __init__(self, sweep: float = SWEEP) -> None:
+    def __init__(self, sweep: float = SWEEP, writes: bool = False) -> None:
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._sweep = sweep
@@ -33,7 +33,7 @@ class Watch:
         self._limit_told = False
         self._uevents_refused = False
         try:
-            self._inotify = Inotify()
+            self._inotify = Inotify(writes)
         except OSError as error:
             self._sweep = min(sweep, SWEEP_WITHOUT_INOTIFY)
             log.warning("%s (fs.inotify.max_user_instances); looking every %g s instead", error.strerror, self._sweep)

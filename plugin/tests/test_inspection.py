@@ -18,6 +18,7 @@ from node_device_plugin.inspection.doctor import Doctor
 from node_device_plugin.inspection.findings import Findings
 from node_device_plugin.inspection.kubelet_process import KubeletProcess, running_kubelet
 from node_device_plugin.inspection.status import Status, status
+from node_device_plugin.inventory import Inventory
 from node_device_plugin.observability.endpoints import UnixEndpoint
 from node_device_plugin.observability.pages import private_pages
 from node_device_plugin.observability.state import State
@@ -27,6 +28,7 @@ from node_device_plugin.sockets import status_socket
 from node_device_plugin.supervision import Tasks
 from node_device_plugin.tables import table
 from node_device_plugin.testing import StandInKubelet
+from node_device_plugin.watch import Watch
 
 CONFIG = """
 kubelet_device_plugin_dir: %s
@@ -73,7 +75,8 @@ class Node:
 
     async def serve(self, tasks: Tasks) -> None:
         loaded = load(str(self.config))
-        resources = ServedResources(tasks)
+        self.watch = Watch()
+        resources = ServedResources(tasks, Inventory(self.watch))
 
         async def apply(_: Any) -> None:
             raise AssertionError
@@ -106,6 +109,7 @@ async def node(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         given.stand_in = kubelet
         yield given
         await tasks.stop()
+        given.watch.close()
 
 
 LINKS = [

@@ -137,6 +137,21 @@ async def test_sighup_reads_the_configuration_again(short_path: Path) -> None:
         assert await kubelet.registered("example.com/more") == {"m0": "Healthy"}
 
 
+async def test_a_configuration_that_changes_is_read_again_and_a_bad_one_refused(short_path: Path) -> None:
+    async with StandInKubelet(str(short_path / "dp")) as kubelet, running(short_path) as (_process, journal):
+        await kubelet.registered("example.com/dev")
+        await journal.until("READY=1")
+        connection = kubelet.manager.endpoints["example.com/dev"]
+        config, new = short_path / "config.yaml", short_path / "new"
+        new.write_text(config.read_text() + "  - {name: x}\n")
+        os.replace(new, config)
+        await asyncio.sleep(0.3)
+        config.write_text(config.read_text().replace("name: x", "name: example.com/more, devices: [{id: m0}]"))
+        assert await kubelet.registered("example.com/more") == {"m0": "Healthy"}
+        assert kubelet.manager.endpoints["example.com/dev"] is connection
+        assert connection.stopped_at is None
+
+
 async def test_a_bad_configuration_is_said_and_not_run(short_path: Path) -> None:
     (short_path / "config.yaml").write_text("resources: [{name: x}]")
     process = await asyncio.create_subprocess_exec(

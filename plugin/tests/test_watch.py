@@ -78,7 +78,7 @@ async def test_two_paths_to_one_directory(tmp_path: Path) -> None:
 
 
 async def test_without_inotify_it_looks_often(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def refuse(self: object) -> None:
+    def refuse(self: object, writes: bool) -> None:
         raise OSError(errno.EMFILE, "inotify: Too many open files")
 
     monkeypatch.setattr(inotify.Inotify, "__init__", refuse)

@@ -1,0 +1,98 @@
+"""A file's changes are noticed at once, however they are made."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import AsyncIterator
+
+import pytest
+
+from node_device_plugin.file_watch import follow
+
+
+class Followed:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.changes = 0
+
+    def changed(self) -> None:
+        self.changes += 1
+
+    async def one_more(self) -> None:
+        """Wait for exactly one change. The slow sweep (30 s) would come too late."""
+        wanted = self.changes + 1
+
+        async def seen() -> None:
+            while self.changes < wanted:
+                await asyncio.sleep(0.005)
+
+        await asyncio.wait_for(seen(), 10)
+        await asyncio.sleep(0.2)
+        assert self.changes == wanted
+
+
+@pytest.fixture
+async def followed(tmp_path: Path) -> AsyncIterator[Followed]:
+    # As a ConfigMap is mounted.
+    (tmp_path / "..1").mkdir()
+    (tmp_path / "..1" / "config.yaml").write_text("one")
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "config.yaml").symlink_to("..data/config.yaml")
+    (tmp_path / "plain.yaml").write_text("one")
+    given = Followed(tmp_path / "plain.yaml")
+    link = Followed(tmp_path / "config.yaml")
+    given.link = link  # type: ignore[attr-defined]
+    tasks = [asyncio.create_task(follow(str(each.path), each.changed)) for each in (given, link)]
+    await asyncio.sleep(0.05)
+    yield given
+    assert not any(task.done() for task in tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_written_in_place(followed: Followed) -> None:
+    followed.path.write_text("two")
+    await followed.one_more()
+    with followed.path.open("a") as file:
+        file.write("more")
+    await followed.one_more()
+
+
+async def test_replaced_by_a_rename(followed: Followed) -> None:
+    for text in ("two", "three"):
+        new = followed.path.with_name("new")
+        new.write_text(text)
+        os.replace(new, followed.path)
+        await followed.one_more()
+
+
+async def test_removed_and_back(followed: Followed) -> None:
+    followed.path.unlink()
+    await followed.one_more()
+    followed.path.write_text("again")
+    await followed.one_more()
+
+
+async def test_moved_away_and_written_anew_as_editors_do(followed: Followed) -> None:
+    followed.path.rename(followed.path.with_name("plain.yaml~"))
+    followed.path.write_text("two")
+    await followed.one_more()
+
+
+async def test_the_link_of_a_config_map(followed: Followed) -> None:
+    link: Followed = followed.link  # type: ignore[attr-defined]
+    for number in ("..2", "..3"):
+        folder = link.path.with_name(number)
+        folder.mkdir()
+        (folder / "config.yaml").write_text(number)
+        link.path.with_name("..tmp").symlink_to(number)
+        os.replace(link.path.with_name("..tmp"), link.path.with_name("..data"))
+        await link.one_more()
+
+
+async def test_a_neighbour_is_no_news(followed: Followed) -> None:
+    followed.path.with_name("other.yaml").write_text("x")
+    os.utime(followed.path.parent)
+    await asyncio.sleep(0.3)
+    assert followed.changes == 0
