@@ -48,6 +48,7 @@ class Settings:
     def _configuration(self) -> Dict[str, Any]:
         return {
             "kubelet_device_plugin_dir": self.directory,
+            "cdi_spec_dirs": [],
             "resources": [
                 {
                     "name": name,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from .declaration import Configuration, DeclarationError, Problem, parse_configuration, schema
+from .health.privileges import open_probe_problems
 
 # libyaml reads ten times as fast: half a second of a start with 1,000 devices. Not every build of PyYAML has it.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -40,7 +41,11 @@ def load(path: str) -> LoadedConfiguration:
         data = _read(content)
     except (yaml.YAMLError, ValueError) as error:
         raise DeclarationError([Problem(path, "is not valid YAML: %s" % " ".join(str(error).split()))]) from error
-    return LoadedConfiguration(parse_configuration(data), hashlib.sha256(content).hexdigest())
+    configuration = parse_configuration(data)
+    problems = list(open_probe_problems(configuration))
+    if problems:
+        raise DeclarationError(problems)
+    return LoadedConfiguration(configuration, hashlib.sha256(content).hexdigest())
 
 
 def _read(content: bytes) -> Any:

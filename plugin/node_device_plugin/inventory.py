@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import cdi_files, health, node_state
+from . import cdi_files, node_state
 from .cdi_files import Held
 from .declaration import Device, Resource
 from .device_table import DeviceTable
 from .discovery import Discovered, discover
 from .discovery.directories import directories
+from .health import Health
 from .kubelet_checkpoint import CheckpointError
 from .watch import Watch
 
@@ -22,11 +24,15 @@ _MOST_LOOKS = 3
 
 
 class Places(NamedTuple):
-    """Directories: for dynamic CDI specs, and the kubelet's, which know who holds what."""
+    """Directories: for dynamic CDI specs, and the kubelet's, which know who holds what.
+
+    specs: where the runtime reads CDI specs; empty to leave names unresolved.
+    """
 
     cdi: str
     kubelet_root: str
     device_plugins: str
+    specs: Tuple[str, ...] = ()
 
 
 class Inventory:
@@ -34,8 +40,13 @@ class Inventory:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
+        self._health = Health(on_news=watch.wake)
         self._one_at_a_time = asyncio.Lock()
         self._left_out: Dict[str, List[str]] = {}
+
+    async def close(self) -> None:
+        """End what the checks have started."""
+        await self._health.close()
 
     async def look(self, tables: Sequence[Tuple[Resource, DeviceTable]], places: Places) -> None:
         """Look at everything and tell the tables.
@@ -47,7 +58,8 @@ class Inventory:
             # Watching comes before looking, so that nothing is missed. What a look finds may lie elsewhere.
             for _ in range(_MOST_LOOKS):
                 current = [table.resource for _, table in tables]
-                self._watch.look_at(await asyncio.to_thread(directories, current), buses)
+                watched = await asyncio.to_thread(directories, current)
+                self._watch.look_at(watched.union(filter(os.path.isdir, places.specs)), buses)
                 await self._look(tables, places)
                 current = [table.resource for _, table in tables]
                 if self._watch.covers(await asyncio.to_thread(directories, current)):
@@ -62,7 +74,7 @@ class Inventory:
         # A spec is there before its device is given away.
         unwritten = await asyncio.to_thread(cdi_files.write, [table.resource for _, table in tables], places.cdi)
         for resource, table in tables:
-            reasons = await asyncio.to_thread(health.check, table.resource)
+            reasons = await self._health.check(table.resource, places.specs)
             why = unwritten.get(resource.name)
             if why is not None:
                 log.error("%s: %s", resource.name, why)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from typing import Any, List, Sequence
+from typing import Any, List, Sequence, Union
 
-from . import logs, systemd
+from . import logs, plugins_registry, systemd
 from .configuration import LoadedConfiguration
 from .file_watch import follow
 from .inventory import Inventory
@@ -15,6 +15,7 @@ from .observability import watchdog
 from .observability.endpoints import TcpEndpoint, UnixEndpoint
 from .observability.pages import private_pages, public_pages
 from .observability.state import State
+from .plugins_registry import RegistryRegistration
 from .registration import Registration, remove_stale_sockets
 from .reload import Reloader
 from .served import ServedResources
@@ -49,7 +50,8 @@ async def run(path: str, loaded: LoadedConfiguration) -> None:
 async def _serve(path: str, loaded: LoadedConfiguration, stop: asyncio.Event) -> None:
     tasks = Tasks()
     watch = Watch()
-    resources = ServedResources(tasks, Inventory(watch))
+    inventory = Inventory(watch)
+    resources = ServedResources(tasks, inventory)
 
     async def apply(loaded: LoadedConfiguration) -> None:
         logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
@@ -63,6 +65,7 @@ async def _serve(path: str, loaded: LoadedConfiguration, stop: asyncio.Event) ->
     own = UnixEndpoint(status_socket(loaded.configuration.kubelet_device_plugin_dir), private_pages(state, reloader))
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.ask)
     remove_stale_sockets(loaded.configuration.kubelet_device_plugin_dir)
+    plugins_registry.remove_stale_sockets(loaded.configuration.kubelet_root_dir)
     stopped: asyncio.Future[Any] = asyncio.create_task(stop.wait())
     try:
         await apply(loaded)
@@ -85,6 +88,7 @@ async def _serve(path: str, loaded: LoadedConfiguration, stop: asyncio.Event) ->
         systemd.notify("STOPPING=1")
         stopped.cancel()
         await tasks.stop()
+        await inventory.close()
         watch.close()
         log.info("stopped")
 
@@ -117,5 +121,5 @@ async def _report_for_ever(resources: ServedResources) -> None:
         await asyncio.sleep(_STATUS_PERIOD)
 
 
-def _unregistered(registrations: Sequence[Registration]) -> List[str]:
+def _unregistered(registrations: Sequence[Union[Registration, RegistryRegistration]]) -> List[str]:
     return [registration.resource for registration in registrations if not registration.is_registered]

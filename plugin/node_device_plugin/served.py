@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 from .declaration import Configuration, Resource
 from .device_ids import DeviceIds
@@ -13,17 +13,27 @@ from .flapping import UNSTEADY
 from .inventory import Inventory, Places
 from .kubelet_socket import KubeletSocket
 from .observability.measured import MeasuredDevicePlugin
+from .plugins_registry import RegistryRegistration
 from .registration import Registration
 from .supervision import Tasks
+
+
+class Manner(NamedTuple):
+    """What of a configuration, beside the resource itself, a resource is served by."""
+
+    registration: str
+    device_plugin_dir: str
+    kubelet_root: str
+    recovery_delay: int
 
 
 class Served(NamedTuple):
     """One resource as it was declared, with its table, its connection to the kubelet, and the task that keeps it."""
 
     declared: Resource
-    directory: str
+    manner: Manner
     table: DeviceTable
-    registration: Registration
+    registration: Union[Registration, RegistryRegistration]
     task: asyncio.Task[Any]
 
 
@@ -61,7 +71,7 @@ class ServedResources:
         return [served.table for served in self.by_name.values()]
 
     @property
-    def registrations(self) -> List[Registration]:
+    def registrations(self) -> List[Union[Registration, RegistryRegistration]]:
         return [served.registration for served in self.by_name.values()]
 
     @property
@@ -78,20 +88,25 @@ class ServedResources:
             return await self._apply(configuration)
 
     async def _apply(self, configuration: Configuration) -> Change:
-        directory = configuration.kubelet_device_plugin_dir
+        manner = Manner(
+            configuration.registration,
+            configuration.kubelet_device_plugin_dir,
+            configuration.kubelet_root_dir,
+            configuration.recovery_delay,
+        )
         names = [resource.name for resource in configuration.resources]
         kept = {
             resource.name: self.by_name[resource.name]
             for resource in configuration.resources
             if resource.name in self.by_name
-            and (self.by_name[resource.name].declared, self.by_name[resource.name].directory) == (resource, directory)
+            and (self.by_name[resource.name].declared, self.by_name[resource.name].manner) == (resource, manner)
         }
         old = {name: served for name, served in self.by_name.items() if name not in kept}
         # First all ids that become free, then the new claims: a device may move to another resource.
         for name in old:
             self._ids.release(name)
         tables = {
-            resource.name: (resource, DeviceTable(resource, self._ids))
+            resource.name: (resource, DeviceTable(resource, self._ids, manner.recovery_delay))
             for resource in configuration.resources
             if resource.name not in kept
         }
@@ -102,9 +117,11 @@ class ServedResources:
             [tables.get(name) or (kept[name].declared, kept[name].table) for name in names], self._places
         )
         await self._stop(old.values())
-        if self._kubelet is None or self._kubelet.directory != directory:
-            self._kubelet = KubeletSocket(directory)
-        started = {name: self._start(resource, self._kubelet, table) for name, (resource, table) in tables.items()}
+        if self._kubelet is None or self._kubelet.directory != manner.device_plugin_dir:
+            self._kubelet = KubeletSocket(manner.device_plugin_dir)
+        started = {
+            name: self._start(resource, manner, self._kubelet, table) for name, (resource, table) in tables.items()
+        }
         self.by_name = {name: kept.get(name) or started[name] for name in names}
         if self.checked_at is None:
             self.checked_at = time.monotonic()
@@ -115,9 +132,14 @@ class ServedResources:
             kept=tuple(kept),
         )
 
-    def _start(self, resource: Resource, kubelet: KubeletSocket, table: DeviceTable) -> Served:
-        registration = Registration(MeasuredDevicePlugin(table), kubelet)
-        return Served(resource, kubelet.directory, table, registration, self._tasks.start(registration.run()))
+    def _start(self, resource: Resource, manner: Manner, kubelet: KubeletSocket, table: DeviceTable) -> Served:
+        service = MeasuredDevicePlugin(table)
+        registration: Union[Registration, RegistryRegistration] = (
+            Registration(service, kubelet)
+            if manner.registration == "device_plugins"
+            else RegistryRegistration(service, manner.kubelet_root)
+        )
+        return Served(resource, manner, table, registration, self._tasks.start(registration.run()))
 
     async def _stop(self, ending: Iterable[Served]) -> None:
         tasks = [served.task for served in ending]
@@ -137,6 +159,10 @@ class ServedResources:
 
 
 def _places(configuration: Configuration) -> Places:
+    specs = configuration.cdi_spec_dirs
     return Places(
-        configuration.dynamic_cdi_dir, configuration.kubelet_root_dir, configuration.kubelet_device_plugin_dir
+        configuration.dynamic_cdi_dir,
+        configuration.kubelet_root_dir,
+        configuration.kubelet_device_plugin_dir,
+        (*specs, configuration.dynamic_cdi_dir) if specs else (),
     )

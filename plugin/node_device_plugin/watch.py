@@ -64,6 +64,10 @@ class Watch:
             else:
                 self._loop.add_reader(self._uevents.fileno(), self._on_uevents, self._uevents)
 
+    def wake(self) -> None:
+        """Something happened that this does not see by itself."""
+        self._news.set()
+
     def covers(self, directories: Iterable[str]) -> bool:
         """Whether all of these are watched already, as far as they can be."""
         return self._inotify is None or self._limit_told or self._inotify.watched.issuperset(directories)

@@ -1,33 +1,247 @@
-"""Health, on real device nodes."""
+"""Health, on real device nodes, real spec files and real commands."""
 
+import asyncio
+import json
 import os
 import stat
+import threading
 from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 
-from node_device_plugin.declaration import Device, parse_resources
-from node_device_plugin.health import unhealthy_reason
+from node_device_plugin.declaration import DeclarationError, Device, Resource, cdi, parse_configuration, parse_resources
+from node_device_plugin.health import Health, unhealthy_reason
+from node_device_plugin.health.bounded import BoundedChecks
+from node_device_plugin.health.cdi_names import CdiNames
+from node_device_plugin.health.nodes import open_problem
+from node_device_plugin.health.privileges import open_probe_problems
 
 
-def device(path: Path) -> Device:
-    (resource,) = parse_resources(
-        [{"name": "example.com/dev", "devices": [{"id": "d", "nodes": [{"path": "/dev/d", "host_path": str(path)}]}]}]
-    )
-    return resource.devices[0]
+def resource(*nodes: Dict[str, Any], **keys: Any) -> Resource:
+    devices = [{"id": "d%d" % number, "nodes": [node]} for number, node in enumerate(nodes)]
+    (made,) = parse_resources([{"name": "example.com/dev", "devices": devices, **keys}])
+    return made
+
+
+def device(path: Any, **keys: Any) -> Device:
+    return resource({"path": "/dev/d", "host_path": str(path), **keys}).devices[0]
 
 
 def test_a_device_node_that_is_there_is_healthy() -> None:
-    assert unhealthy_reason(device(Path("/dev/null"))) is None
+    assert unhealthy_reason(device("/dev/null")) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mknod needs root")
 def test_a_block_device_is_one_too(tmp_path: Path) -> None:
     os.mknod(tmp_path / "block", stat.S_IFBLK | 0o600, os.makedev(7, 250))
     assert unhealthy_reason(device(tmp_path / "block")) is None
+    assert unhealthy_reason(device(tmp_path / "block", type="c")) == (
+        "%s: expected c any:any, found b 7:250" % (tmp_path / "block")
+    )
 
 
 def test_the_reason_names_the_path(tmp_path: Path) -> None:
     assert unhealthy_reason(device(tmp_path / "none")) == "%s: No such file or directory" % (tmp_path / "none")
     (tmp_path / "file").touch()
     assert unhealthy_reason(device(tmp_path / "file")) == "%s: not a device node" % (tmp_path / "file")
+
+
+def test_a_node_has_the_expected_type_and_numbers() -> None:
+    """Complaint 7: what a path leads to changes under a stable id."""
+    assert unhealthy_reason(device("/dev/null", type="c", major=1, minor=3)) is None
+    assert unhealthy_reason(device("/dev/zero", major=1, minor=3)) == "/dev/zero: expected any 1:3, found c 1:5"
+
+
+def test_an_open_probe_asks_for_what_a_container_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert open_problem(device("/dev/null")) is None
+    asked: List[int] = []
+
+    def refuse(error: int) -> Callable[..., int]:
+        def opened(path: str, flags: int) -> int:
+            asked.append(flags & os.O_ACCMODE)
+            raise OSError(error, os.strerror(error))
+
+        return opened
+
+    monkeypatch.setattr(os, "open", refuse(6))
+    for permissions in ("r", "w", "rwm"):
+        found = open_problem(device("/dev/null", permissions=permissions))
+        assert found == "/dev/null: cannot be opened: No such device or address"
+    assert asked == [os.O_RDONLY, os.O_WRONLY, os.O_RDWR]
+    # In use by a container: healthy.
+    monkeypatch.setattr(os, "open", refuse(16))
+    assert open_problem(device("/dev/null")) is None
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "environ", "refused"),
+    [
+        ("00000000a80425fb", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, True),
+        ("000001ffffffffff", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, False),
+        ("0000000000000000", {}, False),
+    ],
+)
+def test_an_unprivileged_pod_may_not_probe(
+    tmp_path: Path, capabilities: str, environ: Dict[str, str], refused: bool
+) -> None:
+    status = tmp_path / "status"
+    status.write_text("Name:\tpython\nCapEff:\t%s\n" % capabilities)
+    resources = [{"name": "example.com/dev", "health": {"open": True}}, {"name": "example.com/other"}]
+    problems = list(open_probe_problems(parse_configuration({"resources": resources}), environ, str(status)))
+    assert [problem.where for problem in problems] == ["resources[0] (example.com/dev).health.open"] * refused
+
+
+@pytest.mark.parametrize(
+    ("keys", "where"),
+    [
+        ({"health": {"open": True}, "devices": [{"id": "d"}]}, "devices[0] (d).nodes"),
+        (
+            {"health": {"open": True}, "devices": [{"id": "d", "nodes": [{"path": "/dev/d", "permissions": "m"}]}]},
+            "devices[0] (d).nodes[0].permissions",
+        ),
+        ({"health": {"period": 9}}, "health.command"),
+        ({"health": {"command": ["check"]}}, "health.command[0]"),
+    ],
+)
+def test_a_probe_that_cannot_work_is_refused(keys: Dict[str, Any], where: str) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        parse_resources([{"name": "example.com/dev", **keys}])
+    assert [problem.where for problem in caught.value.problems] == ["resources[0] (example.com/dev)." + where]
+
+
+async def test_a_check_that_hangs_holds_up_nothing() -> None:
+    checks = BoundedChecks(limit=0.1, most=2)
+    release = threading.Event()
+
+    def hang() -> Optional[str]:
+        release.wait(10)
+        return None
+
+    def fail() -> Optional[str]:
+        raise ValueError("x")
+
+    due = [("a", lambda: None), ("b", hang), ("c", lambda: "broken"), ("d", fail)]
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    overdue, failed = "its check did not answer in 0.1 s", "its check failed: ValueError('x')"
+    expected = {"a": None, "b": overdue, "c": "broken", "d": failed}
+    assert await checks.run(due) == expected
+    # It is not begun again while it hangs, so nobody waits for it again.
+    before = threading.active_count()
+    for _ in range(5):
+        assert await checks.run(due) == expected
+    assert threading.active_count() <= before + 1
+    assert loop.time() - started < 5
+    assert (await checks.run([("e", hang), ("f", lambda: None)]))["f"] == "not checked: 2 other checks hang"
+    release.set()
+    for _ in range(200):
+        if (await checks.run(due))["b"] is None:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("what is back is still called hanging")
+
+
+RESOURCE = resource({"path": "/dev/d", "host_path": "/dev/null"}, {"path": "/dev/e", "host_path": "/dev/zero"})
+(FILE,) = cdi.render_specs([RESOURCE])
+SPEC = cdi.render_specs([RESOURCE])[FILE]
+
+
+class Specs:
+    """Two spec directories."""
+
+    def __init__(self, folder: Path) -> None:
+        self.static, self.dynamic = folder / "static", folder / "dynamic"
+        self.static.mkdir()
+        self.dynamic.mkdir()
+        self.names = CdiNames([str(self.static), str(self.dynamic)])
+
+    def problem(self, name: str = "example.com/dev=d0") -> str:
+        self.names.read()
+        return self.names.problem(name) or ""
+
+
+def one(version: str = "0.5.0", device_id: str = "d0") -> str:
+    devices = [{"name": device_id, "containerEdits": {"env": ["A=B"]}}]
+    return json.dumps({"cdiVersion": version, "kind": "example.com/dev", "devices": devices})
+
+
+def test_a_cdi_name_resolves_in_a_spec_that_is_there(tmp_path: Path) -> None:
+    specs = Specs(tmp_path)
+    both = "%s, %s" % (specs.static, specs.dynamic)
+    assert specs.problem() == "the CDI name example.com/dev=d0 is in no valid spec of " + both
+    (specs.static / FILE).write_text(cdi.serialise(SPEC))
+    assert specs.problem() == ""
+    assert specs.problem("example.com/dev=d2")
+    (specs.static / FILE).unlink()
+    assert specs.problem()
+    (specs.dynamic / "foreign.yaml").write_text(
+        "cdiVersion: 0.5.0\nkind: example.com/dev\ndevices: [{name: d0, containerEdits: {env: [A=B]}}]\n"
+    )
+    assert specs.problem() == ""
+
+
+def test_a_spec_that_runtimes_do_not_load_counts_for_nothing(tmp_path: Path) -> None:
+    specs = Specs(tmp_path)
+    for name, content in (("a.json", one(version="7.0.0")), ("a.json", "{"), ("a.yml", one())):
+        for path in specs.static.iterdir():
+            path.unlink()
+        (specs.static / name).write_text(content)
+        assert "is in no valid spec" in specs.problem()
+    assert "a.yml: the file's name: ends in neither" in specs.problem()
+
+
+def test_two_files_of_a_directory_drop_a_device_and_a_later_directory_overrides(tmp_path: Path) -> None:
+    specs = Specs(tmp_path)
+    (specs.static / "a.json").write_text(one())
+    (specs.dynamic / "b.json").write_text(one())
+    assert specs.problem() == ""
+    (specs.static / "c.json").write_text(one())
+    assert "another file of its directory both have it" in specs.problem()
+
+
+async def test_all_of_it_together(tmp_path: Path) -> None:
+    health = Health(on_news=lambda: None)
+    found = await health.check(RESOURCE, [str(tmp_path)])
+    assert found == {
+        name: "the CDI name example.com/dev=%s is in no valid spec of %s" % (name, tmp_path) for name in ("d0", "d1")
+    }
+    (tmp_path / FILE).write_text(cdi.serialise(SPEC))
+    assert await health.check(RESOURCE, [str(tmp_path)]) == {"d0": None, "d1": None}
+    assert await health.check(RESOURCE, []) == {"d0": None, "d1": None}
+
+
+async def test_a_command_of_the_user(tmp_path: Path) -> None:
+    news = asyncio.Event()
+    health = Health(on_news=news.set)
+    script = 'test -e "%s/$DEVICE_ID" || { echo too hot >&2; exit 1; }' % tmp_path
+    command = {"command": ["/bin/sh", "-c", script], "period": 1, "timeout": 5}
+    asked = resource({"path": "/dev/d", "host_path": "/dev/null"}, {"path": "/none"}, health=command)
+
+    async def reason() -> Optional[str]:
+        await asyncio.wait_for(news.wait(), 10)
+        news.clear()
+        return (await health.check(asked, []))["d0"]
+
+    first = await health.check(asked, [])
+    assert first == {"d0": "its health command has not answered yet", "d1": "/none: No such file or directory"}
+    assert await reason() == "/bin/sh ended with 1: too hot"
+    (tmp_path / "d0").touch()
+    await asyncio.sleep(1)
+    await health.check(asked, [])
+    assert await reason() is None
+    await health.close()
+
+
+async def test_a_command_that_hangs_is_unhealthy_and_holds_up_nobody() -> None:
+    news = asyncio.Event()
+    health = Health(on_news=news.set)
+    command = {"command": ["/bin/sleep", "60"], "timeout": 1}
+    asked = resource({"path": "/dev/d", "host_path": "/dev/null"}, health=command)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    await health.check(asked, [])
+    assert loop.time() - started < 0.8
+    await asyncio.wait_for(news.wait(), 10)
+    assert await health.check(asked, []) == {"d0": "/bin/sleep took longer than 1 s"}
+    await health.close()

@@ -32,6 +32,7 @@ from node_device_plugin.watch import Watch
 
 CONFIG = """
 kubelet_device_plugin_dir: %s
+cdi_spec_dirs: []
 resources:
   - name: example.com/dev
     replicas: 2

@@ -8,10 +8,11 @@ from typing import Any, AsyncIterator, Dict, List
 
 import pytest
 
-from node_device_plugin import health, node_state
+from node_device_plugin import node_state
 from node_device_plugin.declaration import Device, parse_resources
 from node_device_plugin.device_ids import DeviceIds
 from node_device_plugin.device_table import DeviceTable
+from node_device_plugin.health import Health
 from node_device_plugin.inventory import Inventory, Places
 from node_device_plugin.watch import Watch
 
@@ -22,7 +23,7 @@ FILE = "node-device-plugin_example.com_dev.json"
 def files_count_as_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not everybody may make device nodes; the real thing is tested in test_plugin."""
     monkeypatch.setattr("node_device_plugin.discovery.root.stat.S_ISCHR", lambda mode: True)
-    monkeypatch.setattr("node_device_plugin.health.stat.S_ISCHR", lambda mode: True)
+    monkeypatch.setattr("node_device_plugin.health.nodes.stat.S_ISCHR", lambda mode: True)
 
 
 class Node:
@@ -83,14 +84,14 @@ async def test_the_spec_is_there_before_the_device_is_listed(node: Node, monkeyp
     node.declare(node.discovering("tty*"))
     (node.dev / "tty0").touch()
     seen: List[bool] = []
-    real = health.check
+    real = Health.check
 
     def check(*arguments: Any) -> Any:
         seen.append(os.path.exists(os.path.join(node.places.cdi, FILE)))
         assert node.listed() == {}
         return real(*arguments)
 
-    monkeypatch.setattr(health, "check", check)
+    monkeypatch.setattr(Health, "check", check)
     await node.look()
     assert seen == [True]
     assert node.listed() == {"tty0": True}

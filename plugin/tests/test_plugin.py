@@ -16,6 +16,7 @@ from node_device_plugin.testing import StandInKubelet
 
 PATH = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
 CONFIG = """
+cdi_spec_dirs: []
 kubelet_device_plugin_dir: %s
 resources:
   - name: example.com/dev

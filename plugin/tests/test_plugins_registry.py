@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 from typing import AsyncIterator, Dict, List
 
-from node_device_plugin.declaration import names, parse_resources
+import pytest
+
+from node_device_plugin.declaration import DeclarationError, names, parse_configuration, parse_resources
 from node_device_plugin.device_table import DeviceTable
 from node_device_plugin.plugins_registry import RegistryRegistration, remove_stale_sockets, socket_path
 from node_device_plugin.service import DevicePlugin
@@ -98,3 +100,7 @@ def test_paths() -> None:
     longest = "/" + "d" * (names.MAX_KUBELET_ROOT_DIR - 1)
     assert len(socket_path(longest, "example.com/" + "n" * 63)) == 107
     assert socket_path("/x", "a.example.com/dev") != socket_path("/x", "b.example.com/dev")
+    settings = {"resources": [], "registration": "plugins_registry", "kubelet_root_dir": longest + "d"}
+    with pytest.raises(DeclarationError, match="kubelet_root_dir: has more than the 46 bytes"):
+        parse_configuration(settings)
+    assert parse_configuration({**settings, "registration": "device_plugins"})

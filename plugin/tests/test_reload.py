@@ -17,6 +17,7 @@ from node_device_plugin.watch import Watch
 
 BEFORE = """
 kubelet_device_plugin_dir: %s
+cdi_spec_dirs: []
 resources:
   - {name: example.com/kept, devices: [{id: k0, nodes: [{path: /dev/null}]}]}
   - {name: example.com/changed, devices: [{id: c0}]}
@@ -25,6 +26,7 @@ resources:
 # A device moves to another resource.
 AFTER = """
 kubelet_device_plugin_dir: %s
+cdi_spec_dirs: []
 resources:
   - {name: example.com/added, devices: [{id: r0}]}
   - {name: example.com/changed, devices: [{id: c0}, {id: c1}]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Iterator, List, Tuple
 
-from .model import ContainerEdits, DeviceNode, Resource
+from .model import ContainerEdits, DeviceNode, HealthChecks, Resource
 from .problems import Problem
 
 #: Seconds: the kubelet gives PreStartContainer 30, and the answer has to get there.
@@ -28,6 +28,10 @@ def problems(resource: Resource, where: str) -> Iterator[Problem]:
         yield Problem(
             where + ".pre_start.timeout", "must be at most %d: the kubelet waits for 30 s" % _LONGEST_PRE_START
         )
+    if resource.health.command or resource.health != HealthChecks(open=resource.health.open):
+        yield from command_problems(resource.health.command, where + ".health.command")
+    if resource.health.open:
+        yield from _unopenable(resource, where)
     for name in resource.annotations:
         for prefix, why in _RESERVED.items():
             if name.startswith(prefix):
@@ -60,6 +64,20 @@ def _only_by_cdi(resource: Resource, where: str) -> Iterator[Problem]:
         for number, node in enumerate(device.nodes):
             for key in _owned(node):
                 yield _refused("%s.nodes[%d].%s" % (place, number, key))
+
+
+def _unopenable(resource: Resource, where: str) -> Iterator[Problem]:
+    """An open probe asks for no more than a container gets, so there has to be something that it gets."""
+    message = "gives neither r nor w, so that health.open cannot open it"
+    if resource.discover.methods and not set(resource.discover.permissions) & set("rw"):
+        yield Problem(where + ".discover.permissions", message)
+    for position, device in enumerate(resource.devices):
+        place = "%s.devices[%d]%s" % (where, position, " (%s)" % device.id if device.id else "")
+        if not device.nodes:
+            yield Problem(place + ".nodes", "is empty, so that health.open has nothing to open")
+        for number, node in enumerate(device.nodes):
+            if not set(node.permissions) & set("rw"):
+                yield Problem("%s.nodes[%d].permissions" % (place, number), message)
 
 
 def _owned(node: DeviceNode) -> List[str]:

@@ -148,6 +148,15 @@ class PreStart(NamedTuple):
     timeout: int = 10
 
 
+class HealthChecks(NamedTuple):
+    """What is asked beside device nodes and CDI names. timeout and period (of the command): seconds."""
+
+    open: bool = False
+    command: Tuple[str, ...] = ()
+    timeout: int = 5
+    period: int = 30
+
+
 class Resource(NamedTuple):
     """An extended resource and the devices that this node has of it, in the order of the declaration."""
 
@@ -166,6 +175,7 @@ class Resource(NamedTuple):
     #: ``cdi`` or ``device_nodes``.
     injection: str = "cdi"
     annotations: Mapping[str, str] = MappingProxyType({})
+    health: HealthChecks = HealthChecks()
 
     def cdi_name(self, device: Device) -> Optional[str]:
         """The device's fully qualified CDI name; None where CDI has nothing to do for it."""
@@ -218,3 +228,4 @@ class Configuration(NamedTuple):
     kubelet_root_dir: str
     registration: str
     recovery_delay: int
+    cdi_spec_dirs: Tuple[str, ...]

@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from . import addresses, env, fields, giving, list_size, names, schema
 from .discover import parse_discovery
-from .model import Configuration, ContainerEdits, Device, DeviceNode, Hook, Mount, PreStart, Resource
+from .model import Configuration, ContainerEdits, Device, DeviceNode, HealthChecks, Hook, Mount, PreStart, Resource
 from .problems import DeclarationError, Problem
 
 
@@ -40,6 +40,8 @@ def parse_configuration(raw: Any) -> Configuration:
         problems.append(Problem("kubelet_device_plugin_dir", too_long))
     for key in ("dynamic_cdi_dir", "kubelet_root_dir"):
         fields.absolute(data[key], key, problems)
+    for position, spec_dir in enumerate(data["cdi_spec_dirs"]):
+        fields.absolute(spec_dir, "cdi_spec_dirs[%d]" % position, problems)
     root = data["kubelet_root_dir"]
     if data["registration"] == "plugins_registry" and len(os.fsencode(root)) > names.MAX_KUBELET_ROOT_DIR:
         too_long = "has more than the %d bytes that leave room for a socket's name" % names.MAX_KUBELET_ROOT_DIR
@@ -49,7 +51,7 @@ def parse_configuration(raw: Any) -> Configuration:
         problems.append(Problem("http_address", message))
     if problems:
         raise DeclarationError(problems)
-    return Configuration(**{**data, "resources": resources})
+    return Configuration(**{**data, "resources": resources, "cdi_spec_dirs": tuple(data["cdi_spec_dirs"])})
 
 
 def _resources(data: Sequence[Mapping[str, Any]], where: str, problems: List[Problem]) -> Tuple[Resource, ...]:
@@ -84,6 +86,9 @@ def _resource(item: Mapping[str, Any], where: str, problems: List[Problem]) -> R
         pre_start=PreStart(tuple(part or "" for part in item["pre_start"]["command"]), item["pre_start"]["timeout"]),
         injection=item["injection"],
         annotations=item["annotations"],
+        health=HealthChecks(
+            **{**item["health"], "command": tuple(part or "" for part in item["health"]["command"])},
+        ),
     )
     problems.extend(_cdi_problems(resource, where, declared_kind=item["cdi_kind"] is not None, name_ok=not message))
     problems.extend(env.template_problems(resource, where))

@@ -183,6 +183,24 @@ PRE_START: Dict[str, Field] = {
     ),
 }
 
+HEALTH: Dict[str, Field] = {
+    "open": Field(
+        "bool",
+        "Open each device node as a container would, at every look. Only for devices that take no notice of it (some "
+        "reset, start or lock when they are opened), and not in a pod without privileges, which may open none.",
+        default=False,
+    ),
+    "command": Field(
+        "list",
+        "The absolute path of a program, and its arguments, that ends with 0 where the device is healthy; its last "
+        "line to stderr is the reason otherwise. Its environment is that of pre_start's.",
+        default=[],
+        elements="str",
+    ),
+    "timeout": Field("int", "Seconds that the command may take.", default=5, minimum=1),
+    "period": Field("int", "Seconds between two runs of the command for a device.", default=30, minimum=1),
+}
+
 RESOURCE: Dict[str, Field] = {
     "name": Field("str", "Extended resource, e.g. devices.example.com/serial.", required=True),
     "devices": Field(
@@ -227,6 +245,13 @@ RESOURCE: Dict[str, Field] = {
         default={},
         fields=PRE_START,
     ),
+    "health": Field(
+        "dict",
+        "What makes a device healthy, beside nodes that are there with the expected type and numbers, and a CDI name "
+        "that resolves.",
+        default={},
+        fields=HEALTH,
+    ),
     "injection": Field(
         "str",
         "How a container gets its devices: by CDI names, or as device nodes, mounts and variables in the answer to "
@@ -248,6 +273,13 @@ CONFIGURATION: Dict[str, Field] = {
         "str",
         "The kubelet's device plugin directory (the kubelet's --root-dir does not move it; some distributions do).",
         default="/var/lib/kubelet/device-plugins",
+    ),
+    "cdi_spec_dirs": Field(
+        "list",
+        "Where the runtime reads CDI specs, a later one going before an earlier one: a device whose CDI name is in no "
+        "valid spec there is unhealthy. Empty to leave that unchecked.",
+        default=["/etc/cdi", "/var/run/cdi"],
+        elements="str",
     ),
     "registration": Field(
         "str",

@@ -18,11 +18,15 @@ def configuration_to_data(configuration: Configuration) -> Dict[str, Any]:
     return {
         **{
             key: value
-            for key, value in configuration._asdict().items()
+            for key, value in ((key, _listed(value)) for key, value in configuration._asdict().items())
             if key != "resources" and value != schema.CONFIGURATION[key].default
         },
         "resources": resources_to_data(configuration.resources),
     }
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _plain(item: Mapping[str, Any], fields: Mapping[str, schema.Field], resource_name: str) -> Dict[str, Any]:

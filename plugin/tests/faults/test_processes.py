@@ -18,6 +18,7 @@ NAME = "example.com/dev"
 def configuration(short_path: Path) -> Dict[str, Any]:
     return {
         "kubelet_device_plugin_dir": str(short_path / "dp"),
+        "cdi_spec_dirs": [],
         "resources": [{"name": NAME, "devices": [{"id": "d0", "nodes": [{"path": "/dev/null"}]}]}],
     }
 

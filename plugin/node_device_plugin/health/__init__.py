@@ -1,0 +1,6 @@
+"""Whether devices can be used: their nodes, their CDI names, and what a command of the user says."""
+
+from .checks import Health
+from .nodes import unhealthy_reason
+
+__all__ = ["Health", "unhealthy_reason"]

@@ -1,0 +1,55 @@
+"""Health by a command of the user: run every so often, a few at a time, never waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Callable, Dict, Optional, Set, Tuple
+
+from ..commands import environment, run_command
+from ..declaration import Device, Resource
+
+#: Commands at a time, on the whole node.
+_AT_ONCE = 4
+_UNKNOWN = "its health command has not answered yet"
+
+
+class UserCommands:
+    """on_news: called when a device's answer has changed. clock: gives seconds, monotonic."""
+
+    def __init__(self, on_news: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._on_news = on_news
+        self._clock = clock
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._running: Set[asyncio.Task[None]] = set()
+        #: By resource and device: when its command was last begun, and the last answer.
+        self._begun: Dict[Tuple[str, str], float] = {}
+        self._answers: Dict[Tuple[str, str], Optional[str]] = {}
+
+    def reason(self, resource: Resource, device: Device) -> Optional[str]:
+        """Why the command calls the device unhealthy, or None; begins another run where one is due."""
+        key = (resource.name, device.id)
+        begun = self._begun.get(key)
+        if begun is None or self._clock() - begun >= resource.health.period:
+            self._begun[key] = self._clock()
+            task = asyncio.ensure_future(self._run(resource, device))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+        return self._answers.get(key, _UNKNOWN)
+
+    async def close(self) -> None:
+        """End what runs."""
+        running = tuple(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def _run(self, resource: Resource, device: Device) -> None:
+        key = (resource.name, device.id)
+        async with self._turns:
+            answer = await run_command(
+                resource.health.command, environment(resource, device), float(resource.health.timeout)
+            )
+        if key not in self._answers or self._answers[key] != answer:
+            self._answers[key] = answer
+            self._on_news()
