@@ -7,10 +7,12 @@ import base64
 import tomllib
 
 from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import containerd, tool
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 
 _OWNER = "cdi_runtime"
+_SPECS_OWNER = "cdi_specs"
 _MODULE = "nodedevices.kubernetes.runtime_config"
 #: How to plan for each runtime that is known: where CDI is effective, the least change, and its undoing.
 _ADAPTERS = {"containerd": containerd}
@@ -24,6 +26,7 @@ class ActionModule(ActionBase):
         self._vars = task_vars or {}
         arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
         self._command = arguments["command"]
+        self._specs = arguments.get("specs")
         self._node = arguments["node"]
         self._runtime = self._node["runtime"]
         try:
@@ -76,13 +79,18 @@ class ActionModule(ActionBase):
         # A runtime that does not tell is one that cannot be turned off.
         if cdi["enabled"] is False:
             return "its running daemon has CDI off, although its configuration turns it on"
-        lacking = [folder for folder in self._wanted_dirs() if folder not in (cdi["spec_dirs"] or self._wanted_dirs())]
+        lacking = folders.lacking(self._wanted_dirs(), cdi["spec_dirs"] or self._wanted_dirs())
         return f"its running daemon does not read {', '.join(lacking)}" if lacking else None
 
     def _take_back(self):
         entries = {path: entry for path, entry in self._node["ledger"].items() if entry.get("owner") == _OWNER}
         if not entries:
             return {"changed": False, "msg": "nothing was changed by us"}
+        staying = self._staying_specs()
+        if staying:
+            # A container that restarts gets its devices by CDI again, and without it starts without them, in silence.
+            kept = f"CDI stays on, because {', '.join(staying)}"
+            return {"changed": False, "msg": f"kept: {kept}", "kept": staying, "warnings": [f"kept: {kept}"]}
         path, entry = next(iter(entries.items()))
         config = self._runtime.get("config")
         if config is None or config["path"] != path or config["content"] is None:
@@ -97,6 +105,25 @@ class ActionModule(ActionBase):
         if content is not None:
             self._check(content)
         return self._apply(content, spec_dirs=None, reason="our change is taken back", undo=True)
+
+    def _staying_specs(self):
+        """What is said of each spec of ours that is still there, or in check mode would be."""
+        told = self._specs or {}
+        if self._task.check_mode and "stays" in told:
+            paths = told["stays"]
+        else:
+            # Afresh: since the node was looked at, role cdi_specs has taken away what nobody holds.
+            facts = self._execute_module(
+                module_name="nodedevices.kubernetes.node_facts", module_args={}, task_vars=self._vars
+            )
+            problem = facts.get("msg") if facts.get("failed") else facts.get("ledger_problem")
+            if problem:
+                raise containerd.Refusal(f"it is not known whether a pod needs CDI: {problem}")
+            paths = [path for path, entry in facts["ledger"].items() if entry.get("owner") == _SPECS_OWNER]
+        if not paths:
+            return []
+        reasons = [f"{kept['device']} is {kept['reason']}" for kept in told.get("kept") or [] if "device" in kept]
+        return reasons or [f"{path} is there, whose devices a pod may hold" for path in paths]
 
     def _put_back(self):
         return self._execute_module(

@@ -25,7 +25,8 @@ class ActionModule(ActionBase):
         try:
             if arguments.get("prune"):
                 if not node_specs.leftovers:
-                    return {**result, "changed": False, "kept": []}
+                    stays = [f"{specs.FOLDER}/{name}" for name in node_specs.declared]
+                    return {**result, "changed": False, "kept": [], "stays": stays}
                 staying = self._staying(node_specs, arguments)
             else:
                 staying = [specs.Held(leftover, "") for leftover in node_specs.leftovers]
@@ -45,6 +46,7 @@ class ActionModule(ActionBase):
             module_args={"owner": "cdi_specs", "files": files},
             task_vars=task_vars,
         )
+        answer["stays"] = [file["path"] for file in files]
         answer["kept"] = answer.get("kept", []) + [
             {"device": held.leftover.name, "reason": held.reason} for held in staying if held.reason
         ]

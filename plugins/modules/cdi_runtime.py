@@ -11,7 +11,9 @@ description:
   - Where CDI is effective already, the runtime is never touched.
 options:
   state:
-    description: V(absent) gives the two keys back what they were.
+    description:
+      - V(absent) gives the two keys back what they were. While a spec of ours is on the node, which a pod may need when
+        its container restarts, CDI stays on.
     type: str
     choices: [present, absent]
     default: present
@@ -23,6 +25,11 @@ options:
     description: The plugin's command on the node, which asks the running runtime.
     type: path
     required: true
+  specs:
+    description:
+      - What M(nodedevices.kubernetes.cdi_specs) returned, if it ran before with nothing declared. It says who holds the
+        devices of the specs that stayed, and in check mode which specs would stay.
+    type: dict
 author: The node-devices authors
 """
 
@@ -38,4 +45,9 @@ restarted:
   description: Whether the runtime was restarted, or in check mode would be.
   type: bool
   returned: when something changes
+kept:
+  description: Why CDI stays on, a sentence for each device or spec.
+  type: list
+  elements: str
+  returned: when absent, and it stays on
 """

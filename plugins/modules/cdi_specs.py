@@ -46,4 +46,9 @@ kept:
   type: list
   elements: dict
   returned: success
+stays:
+  description: The spec files of ours that are there now, or in check mode would be.
+  type: list
+  elements: str
+  returned: success
 """
