@@ -88,6 +88,7 @@ import tempfile
 import time
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
@@ -190,7 +191,7 @@ class Transaction:
         if spec_dirs is None:
             return
         cdi = json.loads(output)["cdi"]
-        lacking = [folder for folder in spec_dirs if folder not in (cdi["spec_dirs"] or [])]
+        lacking = folders.lacking(spec_dirs, cdi["spec_dirs"] or [])
         if not cdi["enabled"] or lacking:
             raise Failed("the running daemon says that CDI is %s, folders %s" % (cdi["enabled"], cdi["spec_dirs"]))
 

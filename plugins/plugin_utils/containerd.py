@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
 
 #: Where our specs are, and the plugin's own: containerd's defaults.
 SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
@@ -42,7 +43,21 @@ class Cdi(NamedTuple):
 
     @property
     def missing_dirs(self) -> list[str]:
-        return [folder for folder in SPEC_DIRS if folder not in self.spec_dirs]
+        return folders.lacking(SPEC_DIRS, self.spec_dirs)
+
+    @property
+    def wanted_dirs(self) -> list[str]:
+        """Its folders with ours: what lies in a later one overrides an earlier one's, and running beats static."""
+        wanted = list(self.spec_dirs)
+        static, running = SPEC_DIRS
+        missing = self.missing_dirs
+        if static in missing:
+            names = [folders.normal(folder) for folder in wanted]
+            at = len(wanted) if running in missing else names.index(folders.normal(running))
+            wanted.insert(at, static)
+        if running in missing:
+            wanted.append(running)
+        return wanted
 
 
 def effective(dump: str) -> Cdi:
@@ -62,7 +77,7 @@ def plan(content: str | None, dump: str, version: str) -> str | None:
     now = effective(dump)
     if now.suffices:
         return None
-    wanted: dict[str, Any] = {ENABLE: True, DIRS: [*now.spec_dirs, *now.missing_dirs]}
+    wanted: dict[str, Any] = {ENABLE: True, DIRS: now.wanted_dirs}
     with _UnixLines(content or "") as text:
         data = _parsed(text.value)
         file_version = data.get("version", 1)

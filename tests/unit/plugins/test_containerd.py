@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 
 import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
+from ansible_collections.nodedevices.kubernetes.plugins.modules import runtime_config
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import containerd
 
 OFF = '[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\ncdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
@@ -129,6 +132,40 @@ def test_custom_folders_stay_and_ours_come_beside_them():
     dump = ON.replace('"/etc/cdi", "/var/run/cdi"', '"/opt/cdi", "/etc/cdi"')
     content = "version = 2\n" + dump
     assert containerd.plan(content, dump, "1.7.24") == content.replace('"/etc/cdi"]', '"/etc/cdi", "/var/run/cdi"]')
+
+
+@pytest.mark.parametrize("dirs", ['"/etc/cdi/", "/run/cdi"', '"/var/run/cdi/", "/etc//cdi"'])
+def test_the_same_folders_spelled_otherwise_are_enough(dirs):
+    dump = ON.replace('"/etc/cdi", "/var/run/cdi"', dirs)
+    assert containerd.plan("version = 2\n" + dump, dump, "1.7.24") is None
+
+
+@pytest.mark.parametrize(
+    ("dirs", "wanted"),
+    [
+        (["/var/run/cdi"], ["/etc/cdi", "/var/run/cdi"]),
+        (["/opt/cdi", "/run/cdi/", "/srv/cdi"], ["/opt/cdi", "/etc/cdi", "/run/cdi/", "/srv/cdi"]),
+        (["/opt/cdi"], ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]),
+        (["/etc/cdi", "/opt/cdi"], ["/etc/cdi", "/opt/cdi", "/var/run/cdi"]),
+        ([], ["/etc/cdi", "/var/run/cdi"]),
+    ],
+)
+def test_what_lies_in_var_run_cdi_overrides_what_lies_in_etc_cdi(dirs, wanted):
+    assert containerd.Cdi(True, tuple(dirs)).wanted_dirs == wanted
+
+
+def test_the_running_daemon_may_spell_its_folders_otherwise(monkeypatch):
+    answer = {"cdi": {"enabled": True, "spec_dirs": ["/etc/cdi/", "/run/cdi"]}}
+    monkeypatch.setattr(cdi_runtime.tool, "ask", lambda *_arguments: answer)
+    action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
+    action._command, action._runtime = "node-device-plugin", {"socket": "/run/x.sock"}
+    assert action._running_differs() is None
+    monkeypatch.setattr(runtime_config, "run", lambda *_arguments, **_more: (0, json.dumps(answer), ""))
+    transaction = runtime_config.Transaction.__new__(runtime_config.Transaction)
+    transaction.params = {"question": ["node-device-plugin"]}
+    transaction.ask(["/etc/cdi", "/var/run/cdi"])
+    with pytest.raises(runtime_config.Failed, match="folders"):
+        transaction.ask(["/etc/cdi", "/opt/cdi"])
 
 
 @pytest.mark.parametrize(
