@@ -88,6 +88,12 @@ molecule: system dev lab-images
 bench: dev
 	PYTHONPATH=plugin python -m bench
 
+## soak: faults by chance for SOAK_MINUTES (default 60); a line a minute
+.PHONY: soak
+SOAK_MINUTES ?= 60
+soak: dev
+	PYTHONPATH=plugin python -m bench.soak $(SOAK_MINUTES)
+
 ## lock: renew the locked requirements
 .PHONY: lock
 lock:

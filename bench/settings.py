@@ -86,6 +86,16 @@ class Settings:
         """A kubelet for it; a context manager."""
         return StandInKubelet(self.directory)
 
+    def log_end(self) -> str:
+        """The last that was said."""
+        with open(self.log, errors="replace") as log:
+            return "".join(log.readlines()[-30:])
+
+    def any_connected(self, kubelet: StandInKubelet) -> bool:
+        """Whether a resource is connected."""
+        endpoints = [kubelet.manager.endpoints.get(name) for name in self.resources]
+        return any(endpoint is not None and endpoint.stopped_at is None for endpoint in endpoints)
+
     def all_connected(self, kubelet: StandInKubelet) -> bool:
         """Whether every resource is registered and has sent its devices."""
         for name in self.resources:

@@ -1,0 +1,141 @@
+"""The same faults as in the tests, by chance, for hours: ``make soak`` (``python -m bench.soak MINUTES``).
+
+Prints a line a minute; ends with code 1 where a resource is lost, or where the plugin holds ever more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from typing import Awaitable, Callable, Dict, List
+
+from node_device_plugin.testing import StandInKubelet
+
+from . import processes
+from .settings import Settings, settings, until
+
+RESOURCES, DEVICES = 10, 20
+#: Seconds that a fault may take to be over.
+PATIENCE = 30.0
+#: More than in the first minute: open files, threads, MiB.
+MOST_MORE = {"files": 12, "threads": 8, "MiB": 16}
+
+
+class Soak:
+    """One plugin process and one kubelet, and what is done to them."""
+
+    def __init__(self, given: Settings, kubelet: StandInKubelet, chance: random.Random) -> None:
+        self._given = given
+        self._kubelet = kubelet
+        self._chance = chance
+        self.plugin = processes.plugin(given.config, given.log)
+        self.faults: Dict[str, Callable[[], Awaitable[None]]] = {
+            "kubelet restart": kubelet.restart,
+            "kubelet away": self._away,
+            "stream lost": self._stream,
+            "plugin killed": self._killed,
+            "plugin reloaded": self._reloaded,
+            "device unplugged": self._unplugged,
+            "pod": self._pod,
+        }
+        self.seen = dict.fromkeys(self.faults, 0)
+
+    async def one(self) -> None:
+        """One fault, and everything is there again afterwards."""
+        name = self._chance.choice(list(self.faults))
+        await self.faults[name]()
+        try:
+            await until(lambda: self._given.all_connected(self._kubelet), PATIENCE)
+        except RuntimeError:
+            raise RuntimeError("after '%s' (%s so far) not every resource is back" % (name, self.seen)) from None
+        self.seen[name] += 1
+
+    def held(self) -> Dict[str, float]:
+        """What the plugin's process holds."""
+        process = "/proc/%d/" % self.plugin.pid
+        return {
+            "files": len(os.listdir(process + "fd")),
+            "threads": len(os.listdir(process + "task")),
+            "MiB": round(self.plugin.resident(), 1),
+        }
+
+    async def _away(self) -> None:
+        await self._kubelet.stop()
+        await asyncio.sleep(self._chance.uniform(0, 4))
+        await self._kubelet.start()
+
+    async def _stream(self) -> None:
+        endpoints, resource = self._kubelet.manager.endpoints, self._chance.choice(self._given.resources)
+        client = endpoints[resource].client
+        if client is not None:
+            await client.close()
+            await until(lambda: endpoints[resource].client is not client, PATIENCE)
+
+    async def _killed(self) -> None:
+        os.kill(self.plugin.pid, self._chance.choice([signal.SIGKILL, signal.SIGTERM]))
+        self.plugin.__exit__(None, None, None)
+        await until(lambda: not self._given.any_connected(self._kubelet), PATIENCE)
+        self.plugin.__enter__()
+
+    async def _reloaded(self) -> None:
+        os.kill(self.plugin.pid, signal.SIGHUP)
+
+    async def _unplugged(self) -> None:
+        resource, device = self._chance.randrange(RESOURCES), self._chance.randrange(DEVICES)
+        name, device_id = self._given.resources[resource], self._given.id(resource, device)
+        for health in ("Unhealthy", "Healthy"):
+            if health == "Unhealthy":
+                os.unlink(self._given.node(resource, device))
+            else:
+                os.symlink("/dev/null", self._given.node(resource, device))
+            await until(lambda: self._kubelet.devices(name).get(device_id) == health, 2 * PATIENCE)  # noqa: B023
+
+    async def _pod(self) -> None:
+        resource = self._chance.choice(self._given.resources)
+        pod = await self._kubelet.allocate_pod("pod", {"main": {resource: self._chance.randint(1, DEVICES)}})
+        await self._kubelet.remove_pod(pod.uid)
+
+
+async def _run(minutes: float) -> int:
+    started = time.monotonic()
+    said, first, faults = started, None, 0
+    with settings(RESOURCES, DEVICES) as given:
+        async with given.kubelet() as kubelet:
+            soak = Soak(given, kubelet, random.Random())
+            with soak.plugin:
+                await until(lambda: given.all_connected(kubelet))
+                while time.monotonic() - started < 60 * minutes:
+                    try:
+                        await soak.one()
+                    except RuntimeError as error:
+                        print("soak: LOST: %s; the plugin's log ends with:\n%s" % (error, given.log_end()))
+                        return 1
+                    faults += 1
+                    if time.monotonic() - said < min(60.0, 60 * minutes / 2):
+                        continue
+                    said = time.monotonic()
+                    held = soak.held()
+                    first = first or held
+                    print("soak: %3.0f min, %5d faults, %s" % ((said - started) / 60, faults, held), flush=True)
+                    more = [what for what, most in MOST_MORE.items() if held[what] > first[what] + most]
+                    if more:
+                        print("soak: LEAKED: more %s than in the beginning: %s" % (", ".join(more), first))
+                        return 1
+            print("soak: nothing lost, nothing leaked: %s" % soak.seen)
+    return 0
+
+
+def main(arguments: List[str]) -> int:
+    """MINUTES: how long, by default an hour."""
+    # The stand-in kubelet would tell of every restart.
+    logging.getLogger("kubelet").setLevel(logging.CRITICAL)
+    return asyncio.run(_run(float(arguments[0]) if arguments else 60.0))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
