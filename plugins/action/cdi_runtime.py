@@ -93,7 +93,7 @@ class ActionModule(ActionBase):
             return {"changed": False, "msg": f"kept: {kept}", "kept": staying, "warnings": [f"kept: {kept}"]}
         path, entry = next(iter(entries.items()))
         config = self._runtime.get("config")
-        if config is None or config["path"] != path or config["content"] is None:
+        if config is None or config["real_path"] != path or config["content"] is None:
             # There is no such runtime or no such file any more: nothing to restart, nothing to plan by.
             return self._put_back()
         before = entry["before"]
@@ -152,7 +152,7 @@ class ActionModule(ActionBase):
         return answer["effective"]
 
     def _apply(self, content, spec_dirs, reason, undo=False):
-        path = self._config["path"]
+        path = self._config["real_path"]
         diff = {
             "before": self._config["content"] or "",
             "after": content or "",

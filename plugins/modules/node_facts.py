@@ -219,6 +219,8 @@ def containerd_config(program, arguments):
     command = [program, "--config", path, "config", "dump" if given or os.path.exists(path) else "default"]
     return {
         "path": path,
+        # Where the text is, which is what an edit replaces; imports are relative to the name that containerd was given.
+        "real_path": os.path.realpath(path),
         "exists": os.path.exists(path),
         "content": content,
         "sha256": ledgers.sha256(content.encode()) if content is not None else None,

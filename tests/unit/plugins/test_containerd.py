@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import tomllib
+import types
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
-from ansible_collections.nodedevices.kubernetes.plugins.modules import runtime_config
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.modules import node_facts, runtime_config
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import containerd
 
 OFF = '[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\ncdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
@@ -198,6 +200,34 @@ def test_undo_by_key_gives_back_what_was_set():
     before = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\n'
     later = containerd.plan(before, OFF, "1.7.24") + 'sandbox_image = "later"\n'
     assert tomllib.loads(containerd.undo(later, before)) == tomllib.loads(before + 'sandbox_image = "later"\n')
+
+
+def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
+    real = tmp_path / "srv" / "containerd.toml"
+    real.parent.mkdir()
+    real.write_text("version = 2\n")
+    link = tmp_path / "config.toml"
+    link.symlink_to("srv/containerd.toml")
+    config = node_facts.containerd_config("/bin/true", ["containerd", "--config", str(link)])
+    # Imports are relative to the link, as containerd resolves them.
+    assert (config["path"], config["real_path"], config["content"]) == (str(link), str(real), "version = 2\n")
+
+    action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
+    action._command, action._task = "node-device-plugin", types.SimpleNamespace(check_mode=False)
+    action._runtime = {"socket": "/run/x.sock", "unit": "x", "executable": "/bin/true", "config": config}
+    asked = []
+    action._on_node = lambda **arguments: asked.append(arguments) or {"seconds": 0}
+    action._apply("version = 2\n# new\n", ["/etc/cdi"], "x")
+
+    monkeypatch.setattr(runtime_config.Transaction, "ask", lambda *_arguments: None)
+    monkeypatch.setattr(runtime_config.Transaction, "restart", lambda self: setattr(self, "started", 0))
+    with ledgers.Ledger(str(tmp_path / "ledger")) as ledger:
+        parameters = {"patience": 1, **asked[0]}
+        module = types.SimpleNamespace(params=parameters, set_default_selinux_context=lambda *_arguments: None)
+        runtime_config.Transaction(module, ledger).carry_out()
+        assert list(ledger.entries) == [str(real)]
+    assert link.is_symlink()
+    assert real.read_text() == "version = 2\n# new\n"
 
 
 def test_effective_comparison():
