@@ -1,0 +1,71 @@
+"""A CDI spec that cannot be written: the old file stays whole, nothing half-written is left, and it is said."""
+
+import errno
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from node_device_plugin import cdi_files
+from node_device_plugin.declaration import parse_resources
+from node_device_plugin.declaration.cdi import file_name
+
+NAME = "example.com/found"
+_PLAIN = {"id": "a", "nodes": [{"path": "/dev/null"}]}
+
+
+def resources(*ids: str) -> Any:
+    devices = [{**_PLAIN, "id": device_id} for device_id in ids]
+    return parse_resources([{"name": NAME, "devices": devices, "discover": {"paths": ["/dev/nothing-*"]}}])
+
+
+class _Full:
+    """A file on a full disk: it takes a few bytes, then no more."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __enter__(self) -> "_Full":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        os.close(self._descriptor)
+
+    def write(self, content: bytes) -> int:
+        os.write(self._descriptor, content[:10])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _no_room(descriptor: int, *arguments: Any, **options: Any) -> _Full:
+    return _Full(descriptor)
+
+
+def _read_only(*arguments: Any, **options: Any) -> Any:
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+@pytest.mark.parametrize(
+    ("where", "function", "says"),
+    [("os.fdopen", _no_room, "No space left on device"), ("tempfile.mkstemp", _read_only, "Read-only file system")],
+)
+def test_the_old_spec_stays_whole_and_the_next_try_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, function: Any, says: str
+) -> None:
+    """Complaint 10: CDI specs are lost, or cannot be read."""
+    directory = str(tmp_path)
+    path = tmp_path / file_name(NAME)
+    assert cdi_files.write(resources("a"), directory) == {}
+    before = path.read_bytes()
+    with monkeypatch.context() as fault:
+        fault.setattr({"os": os, "tempfile": tempfile}[where.split(".")[0]], where.split(".")[1], function)
+        problems = cdi_files.write(resources("a", "b"), directory)
+    assert list(problems) == [NAME]
+    assert says in problems[NAME]
+    assert path.read_bytes() == before
+    assert os.listdir(directory) == [path.name]
+    assert cdi_files.write(resources("a", "b"), directory) == {}
+    assert [device["name"] for device in json.loads(path.read_text())["devices"]] == ["a", "b"]
+    assert path.stat().st_mode & 0o777 == 0o644
