@@ -201,9 +201,22 @@ def _with_present_keys(text: str, table_name: str, wanted: Mapping[str, Any]) ->
             continue
         if value is None:
             table.remove(key)
-        else:
+        elif not (isinstance(value, list) and _with_items(table[key], value)):
             table[key] = value
     return tomlkit.dumps(document)
+
+
+def _with_items(array: Any, wanted: list[str]) -> bool:
+    """Make a list what is wanted where it stands, with its comments and line ends; whether that worked."""
+    if not isinstance(array, list):
+        return False
+    for position in reversed(range(len(array))):
+        if array[position] not in wanted:
+            del array[position]
+    for position, item in enumerate(wanted):
+        if item not in array:
+            array.insert(position, item)
+    return array == wanted
 
 
 def _below_header(text: str, table_name: str, missing: Mapping[str, Any]) -> str | None:

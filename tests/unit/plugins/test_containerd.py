@@ -202,6 +202,16 @@ def test_undo_by_key_gives_back_what_was_set():
     assert tomllib.loads(containerd.undo(later, before)) == tomllib.loads(before + 'sandbox_image = "later"\n')
 
 
+def test_the_comments_of_a_list_stay():
+    content = (
+        'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  enable_cdi = true\n  cdi_spec_dirs = [\n'
+        '    # vendor tools write here\n    "/opt/cdi", # since 2021\n    # what runs\n    "/run/cdi", # short-lived\n  ]\n'
+    )
+    edited = containerd.plan(content, content, "1.7.24")
+    assert edited == content.replace('    "/run/cdi"', '    "/etc/cdi",\n    "/run/cdi"')
+    assert containerd.undo(edited + "# later\n", content) == content + "# later\n"
+
+
 def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
     real = tmp_path / "srv" / "containerd.toml"
     real.parent.mkdir()
