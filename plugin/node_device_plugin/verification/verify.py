@@ -11,6 +11,7 @@ from .. import node_state
 from ..cri import CriClient
 from ..cri_errors import CriError
 from ..declaration import Configuration, Resource
+from ..discovery import discover, with_discovered
 from ..health import unhealthy_reason
 from . import proof_by_kubelet, proof_by_runtime
 from . import report as states
@@ -62,7 +63,12 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
 
     Raises CheckpointError where the kubelet's checkpoint is of an unknown form.
     """
-    resources = configuration.resources
+    # What is discovered is expected as the plugin's own code finds it now.
+    found = await asyncio.to_thread(discover, configuration.resources)
+    resources = [
+        with_discovered(resource, found[resource.name].devices) if resource.name in found else resource
+        for resource in configuration.resources
+    ]
     problems: List[str] = []
     record = Record(scope.record)
     proven_before = record.proven
@@ -177,7 +183,8 @@ def _judge(resource: Resource, expected: List[str], listing: node_state.Listing,
     free = [kubelet_id for kubelet_id in found if kubelet_id not in held]
     if not free:
         return row._replace(state=states.IN_USE, detail="by %s" % ", ".join(sorted(set(held.values())))), 0
-    return row, len(free) if scope.devices == "all" else 1
+    wanted = len(free) if scope.devices == "all" else 1
+    return row, min(wanted, resource.container_limit or wanted)
 
 
 async def _prove_by_kubelet(
