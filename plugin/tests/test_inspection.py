@@ -1,5 +1,6 @@
 """status and doctor: on a node where all is well, and with each link of the chain broken."""
 
+import contextlib
 import copy
 import json
 import os
@@ -31,6 +32,7 @@ from node_device_plugin.testing import StandInKubelet
 from node_device_plugin.watch import Watch
 
 CONFIG = """
+kubelet_root_dir: %s
 kubelet_device_plugin_dir: %s
 cdi_spec_dirs: []
 resources:
@@ -60,7 +62,7 @@ class Node:
         self.runtime = copy.deepcopy(CONTAINERD)
         self.runtime["cdi"]["spec_dirs"] = [str(self.specs)]
         self.kubelet: Optional[KubeletProcess] = KubeletProcess(1, (1, 36, 2), str(folder))
-        self.config.write_text(CONFIG % self.directory)
+        self.config.write_text(CONFIG % (folder, self.directory))
         self.specs.mkdir()
         for name, spec in cdi.render_specs(load(str(self.config)).configuration.resources).items():
             (self.specs / name).write_text(cdi.serialise(spec))
@@ -123,6 +125,7 @@ LINKS = [
     "kubelet directory",
     "kubelet socket",
     "plugin",
+    "root directory",
     "registration",
 ]
 
@@ -182,6 +185,24 @@ async def test_the_kubelet(node: Node) -> None:
     node.kubelet = None
     wrong = await node.wrong()
     assert wrong["kubelet"] == "no kubelet runs on this node"
+
+
+async def test_another_root_directory(node: Node) -> None:
+    """Complaint 5: where the kubelet's directories are."""
+    node.kubelet = KubeletProcess(1, (1, 36, 2), "/data/kubelet")
+    wrong = await node.wrong()
+    assert wrong["root directory"] == "the kubelet's is /data/kubelet, the configuration says %s" % node.folder
+    assert wrong["registration"] == "no kubelet answers below /data/kubelet"
+
+
+async def test_the_other_way_in(node: Node) -> None:
+    node.config.write_text("registration: plugins_registry\n" + node.config.read_text())
+    folder = node.folder / "plugins_registry"
+    with contextlib.suppress(FileNotFoundError):
+        folder.rmdir()
+    assert (await node.wrong())["kubelet socket"].startswith("%s is not there" % folder)
+    folder.mkdir()
+    assert "kubelet socket" not in await node.wrong()
 
 
 async def test_no_plugin_and_no_kubelet(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +269,7 @@ def test_status_without_a_plugin_shows_holders() -> None:
 
 def test_the_commands_without_a_node(short_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = short_path / "config.yaml"
-    config.write_text(CONFIG % (short_path / "dp"))
+    config.write_text(CONFIG % (short_path, short_path / "dp"))
     assert main(["status", "--config", str(config), "--kubelet-root", str(short_path), "-o", "json"]) == 1
     assert json.loads(capsys.readouterr().out)["plugin"] is None
     assert main(["status", "--config", str(config), "--kubelet-root", str(short_path)]) == 1

@@ -41,12 +41,16 @@ class Doctor(NamedTuple):
             await _devices(findings, loaded.configuration)
         directory = directory_of(self.config)
         _directory(findings, directory)
-        await _socket(findings, directory)
+        if loaded is not None and loaded.configuration.registration == "plugins_registry":
+            _registry(findings, loaded.configuration.kubelet_root_dir)
+        else:
+            await _socket(findings, directory)
         state = await _plugin(findings, directory, loaded)
         if loaded is None:
             findings.unknown("registration", "the configuration says what to look for")
             return findings
-        root = self.kubelet_root or (kubelet.root_dir if kubelet else "/var/lib/kubelet")
+        _root(findings, loaded.configuration.kubelet_root_dir, kubelet)
+        root = self.kubelet_root or (kubelet.root_dir if kubelet else loaded.configuration.kubelet_root_dir)
         await _registration(findings, loaded.configuration, root, state)
         return findings
 
@@ -153,6 +157,24 @@ def _directory(findings: Findings, directory: str) -> None:
         findings.wrong(link, "%s: this user may not write there" % directory, "sudo node-device-plugin doctor")
     else:
         findings.ok(link, directory)
+
+
+def _registry(findings: Findings, root: str) -> None:
+    folder = os.path.join(root, "plugins_registry")
+    if os.path.isdir(folder):
+        findings.ok("kubelet socket", "none is needed: the kubelet looks into %s" % folder)
+    else:
+        found = "%s is not there: is %s the kubelet's --root-dir?" % (folder, root)
+        findings.wrong("kubelet socket", found, "systemctl status kubelet    # kubelet_root_dir names another one")
+
+
+def _root(findings: Findings, root: str, kubelet: Optional[KubeletProcess]) -> None:
+    if kubelet is not None and os.path.realpath(kubelet.root_dir) != os.path.realpath(root):
+        found = "the kubelet's is %s, the configuration says %s" % (kubelet.root_dir, root)
+        mend = "set node_devices_settings: {kubelet_root_dir: %s}, then:\n%s" % (kubelet.root_dir, _PROVISION)
+        findings.wrong("root directory", found, mend)
+    else:
+        findings.ok("root directory", root)
 
 
 async def _socket(findings: Findings, directory: str) -> None:
