@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 
 from ansible.plugins.action import ActionBase
@@ -12,6 +13,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration
 # How long the kubelet may take to notice that the plugin offers a device no more, in seconds.
 _PATIENCE = 5.0
 _PAUSE = 0.5
+_DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
+_CHECKPOINT = "kubelet_internal_checkpoint"
 
 
 class ActionModule(ActionBase):
@@ -66,8 +69,21 @@ class ActionModule(ActionBase):
             if arguments.get(option):
                 question += ["--" + option.replace("_", "-"), arguments[option]]
         while True:
-            holders = tool.ask(self, arguments["command"], *question)
+            try:
+                holders = tool.ask(self, arguments["command"], *question)
+            except tool.ToolMissing as error:
+                self._refuse_if_a_kubelet_gave_devices(arguments, error)
+                return []
             staying, _going = node_specs.split(holders, advertised_counts)
             if all(held.reason.startswith("held") for held in staying) or time.monotonic() > patience:
                 return staying
             time.sleep(_PAUSE)
+
+    def _refuse_if_a_kubelet_gave_devices(self, arguments, missing):
+        """Without the command only this can be told: a kubelet that ever gave a device to a pod has a checkpoint."""
+        checkpoint = f"{arguments.get('device_plugin_dir') or _DEVICE_PLUGIN_DIR}/{_CHECKPOINT}"
+        if self._low_level_execute_command(f"test -e {shlex.quote(checkpoint)}")["rc"] == 0:
+            raise tool.ToolError(
+                f"{missing}; without it nobody can say whether a pod holds a device of the specs that are to go, and "
+                f"{checkpoint} is there, so the kubelet may have given one"
+            )

@@ -27,11 +27,12 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         arguments = {key: value for key, value in self._task.args.items() if value is not None}
         node = arguments.pop("node", None)
+        specs = arguments.pop("specs", None)
         cache = pathlib.Path(arguments.pop("cache", None) or "~/.cache/node-devices").expanduser()
         wheelhouse = arguments.pop("wheelhouse", None)
         wheelhouse = pathlib.Path(wheelhouse).expanduser() if wheelhouse else None
         if arguments.get("state", "present") == "absent":
-            return self._on_node(arguments, task_vars)
+            return self._remove(arguments, specs, task_vars)
         if not node:
             result.update(failed=True, msg="node is missing: the result of nodedevices.kubernetes.node_facts")
             return result
@@ -54,6 +55,17 @@ class ActionModule(ActionBase):
         self._fixup_perms2((self._connection._shell.tmpdir, on_node))
         arguments.update(archive=on_node, wheels={wheel.path.name: wheel.sha256 for wheel in gathered})
         return self._on_node(arguments, task_vars)
+
+    def _remove(self, arguments, specs, task_vars):
+        if self._task.check_mode and "stays" in (specs or {}):
+            # The ledger still has what the roles before this one would have taken away.
+            arguments["left"] = ["cdi_specs"] if specs["stays"] else []
+        answer = self._on_node(arguments, task_vars)
+        if answer.get("kept"):
+            answer["warnings"] = answer.get("warnings", []) + [
+                f"kept: {kept['path']}, {kept['reason']}" for kept in answer["kept"]
+            ]
+        return answer
 
     def _on_node(self, arguments, task_vars):
         return self._execute_module(module_name=_MODULE, module_args=arguments, task_vars=task_vars)

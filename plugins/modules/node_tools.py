@@ -8,6 +8,7 @@ module: node_tools
 short_description: The plugin's virtual environment on a node
 description:
   - Makes the environment O(root)C(/versions/<name>), the link O(root)C(/current) to it and the command.
+  - It stays while another role has something on the node, which may need the command to take it away.
   - The action of the same name gathers the wheels on the controller, and sends them if the environment is not there;
     the node needs neither pip nor a network. An environment is made under a name that nobody uses, and gets its own
     when it is complete.
@@ -38,6 +39,14 @@ options:
   wheelhouse:
     description: Folder on the controller with the locked wheels, in place of fetching them; read by the action.
     type: path
+  specs:
+    description:
+      - What M(nodedevices.kubernetes.cdi_specs) returned, if it ran before with nothing declared; read by the action.
+    type: dict
+  left:
+    description: Roles that would still have something on the node, instead of asking the ledger; set by the action.
+    type: list
+    elements: str
   name:
     description: Name of the environment; set by the action.
     type: str
@@ -70,6 +79,11 @@ incomplete:
   description: Whether wheels are needed to go on.
   type: bool
   returned: success
+kept:
+  description: Paths that are no longer wanted and stay, each with the reason.
+  type: list
+  elements: dict
+  returned: success
 """
 
 import configparser
@@ -83,8 +97,9 @@ import zipfile
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed, Report
 
+_OWNER = "node_tools"
 _COMMAND = "node-device-plugin"
 _MARKER = "complete.json"
 _SCRIPT = """\
@@ -182,7 +197,7 @@ class Environments:
         self.module = module
         self.ledger = ledger
         self.root = module.params["root"]
-        self.owner = "node_tools %s" % self.root
+        self.owner = "%s %s" % (_OWNER, self.root)
         self.versions = os.path.join(self.root, "versions")
 
     def managed(self):
@@ -240,6 +255,23 @@ class Environments:
             report.add_diff(folder, None, {"kind": "virtual environment"})
         return report
 
+    def absent(self):
+        if not self.ledger.of(self.owner):
+            return Report()
+        left = self.module.params["left"]
+        others = self.others() if left is None else left
+        if not others:
+            return self.managed().converge([])
+        report = Report()
+        reason = "needed to take away what is left of %s" % " and ".join(others)
+        report.kept.append({"path": self.root, "reason": reason})
+        return report
+
+    def others(self):
+        """The other roles that have something on the node; environments elsewhere do not count."""
+        owners = {entry.get("owner", "").partition(" ")[0] for entry in self.ledger.entries.values()}
+        return sorted(owners - {"", _OWNER})
+
 
 def main():
     module = AnsibleModule(
@@ -251,6 +283,8 @@ def main():
             "node": {"type": "dict"},
             "cache": {"type": "path"},
             "wheelhouse": {"type": "path"},
+            "specs": {"type": "dict"},
+            "left": {"type": "list", "elements": "str"},
             "name": {"type": "str"},
             "archive": {"type": "path"},
             "wheels": {"type": "dict"},
@@ -267,10 +301,10 @@ def main():
         ledger = Ledger()
         environments = Environments(module, ledger)
         if module.check_mode:
-            report = environments.present(name) if present else environments.managed().converge([])
+            report = environments.present(name) if present else environments.absent()
         else:
             with ledger:
-                report = environments.present(name) if present else environments.managed().converge([])
+                report = environments.present(name) if present else environments.absent()
     except Refused as refusal:
         module.fail_json(msg=str(refusal))
     except OSError as error:

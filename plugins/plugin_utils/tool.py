@@ -12,6 +12,13 @@ class ToolError(Exception):
     """The command is not there, or failed; the message says what to do or what it said."""
 
 
+class ToolMissing(ToolError):
+    """The command is not there."""
+
+    def __init__(self, command: str) -> None:
+        super().__init__(f"{command} is not on the node: run the role node_tools first")
+
+
 def ask(action: Any, command: str, *arguments: str) -> dict[str, Any]:
     """Run a command that changes nothing and answers in JSON, in check mode too.
 
@@ -20,7 +27,7 @@ def ask(action: Any, command: str, *arguments: str) -> dict[str, Any]:
     line = " ".join(shlex.quote(word) for word in (command, *arguments, "-o", "json"))
     answer = action._low_level_execute_command(line)
     if answer["rc"] in (126, 127):
-        raise ToolError(f"{command} is not on the node: run the role node_tools first")
+        raise ToolMissing(command)
     try:
         return json.loads(answer["stdout"])
     except ValueError:

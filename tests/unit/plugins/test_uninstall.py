@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import types
 
 import pytest
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
+from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime, cdi_specs, node_tools
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
+from ansible_collections.nodedevices.kubernetes.plugins.modules import node_tools as node_tools_module
 
 CONFIG = "/etc/containerd/config.toml"
 SPEC = "/etc/cdi/node-device-plugin_example.com_camera.json"
@@ -17,19 +20,28 @@ HELD = [{"device": "example.com/camera=a", "reason": "held by default/pod"}]
 
 @pytest.fixture
 def run(monkeypatch):
-    """Runs an action on a node: run(action, arguments, answers by module, check) gives its result and the modules."""
+    """Runs an action: run(action, arguments, modules' answers, check, commands' exit codes, what modules are given).
+
+    Gives its result and the names of the modules that were executed.
+    """
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
 
-    def run_action(module, arguments, answers, check=False):
+    def run_action(module, arguments, answers, check=False, commands=(), given=None):
         action = object.__new__(module.ActionModule)
         action._task = types.SimpleNamespace(args=arguments, check_mode=check)
         executed = []
 
         def execute(module_name, module_args, task_vars):
             executed.append(module_name.rpartition(".")[2])
+            if given is not None:
+                given.update(module_args)
             return dict(answers[executed[-1]])
 
+        def command(line):
+            return {"rc": dict(commands)[line.split()[0].rpartition("/")[2]], "stdout": "", "stderr": ""}
+
         action._execute_module = execute
+        action._low_level_execute_command = command
         return action.run(None, {"inventory_hostname": "node1"}), executed
 
     return run_action
@@ -75,3 +87,68 @@ def test_cdi_is_not_touched_where_the_ledger_cannot_be_read(run):
     assert executed == ["node_facts"]
     assert result["failed"] is True
     assert "ledger.json is damaged" in result["msg"]
+
+
+def take_specs_away(run, check=False, **commands):
+    spec = {"kind": "example.com/camera", "devices": [{"name": "a"}]}
+    file = {"path": SPEC, "folder": "/etc/cdi", "name": SPEC.rpartition("/")[2], "content": json.dumps(spec)}
+    node = {"runtime": {"version": "1.7.24"}, "cdi_files": [file], "ledger": OF_SPECS}
+    arguments = {"prune": True, "command": "/bin/tool", "node": node, "device_plugin_dir": "/plugins"}
+    return run(cdi_specs, arguments, {"managed_files": {"changed": True, "removed": [SPEC]}}, check, commands)
+
+
+def test_without_tool_and_checkpoint_a_spec_is_free(run):
+    result, executed = take_specs_away(run, tool=127, test=1)
+    assert executed == ["managed_files"]
+    assert (result["changed"], result["stays"]) == (True, [])
+
+
+def test_without_tool_a_checkpoint_keeps_every_spec(run):
+    result, executed = take_specs_away(run, tool=127, test=0)
+    assert executed == []
+    assert result["failed"] is True
+    assert result["msg"].startswith("node1: /bin/tool is not on the node: run the role node_tools first; without it ")
+    assert "/plugins/kubelet_internal_checkpoint is there" in result["msg"]
+
+
+@pytest.fixture
+def environments(tmp_path):
+    """Makes node_tools' side of a node, with what other roles have in its ledger."""
+
+    def make(others, left=None):
+        book = Ledger(str(tmp_path / "ledger"))
+        root = tmp_path / "tools"
+        root.mkdir()
+        book.entries = {str(root): {"kind": "tree", "owner": f"node_tools {root}"}, **others}
+        module = types.SimpleNamespace(params={"root": str(root), "left": left}, check_mode=False)
+        return root, node_tools_module.Environments(module, book)
+
+    return make
+
+
+def test_the_tool_stays_while_another_role_has_something(environments):
+    root, tools = environments({**OF_SPECS, **BEFORE})
+    report = tools.absent()
+    assert report.kept == [
+        {"path": str(root), "reason": "needed to take away what is left of cdi_runtime and cdi_specs"}
+    ]
+    assert not report.changed
+    assert root.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("others", "left"), [({}, None), (OF_SPECS, []), ({"/opt/b": {"kind": "tree", "owner": "node_tools /opt/b"}}, None)]
+)
+def test_the_tool_goes_when_nobody_else_is_left(environments, others, left):
+    root, tools = environments(others, left)
+    assert tools.absent().removed == [str(root)]
+    assert not root.exists()
+
+
+@pytest.mark.parametrize(("stays", "left"), [([], []), ([SPEC], ["cdi_specs"])])
+def test_check_mode_tells_the_tool_who_would_be_left(run, stays, left):
+    given = {}
+    answers = {"node_tools": {"changed": False, "kept": [{"path": "/opt/x", "reason": "because"}]}}
+    result, _executed = run(node_tools, {"state": "absent", "specs": {"stays": stays}}, answers, True, {}, given)
+    assert given["left"] == left
+    assert result["warnings"] == ["kept: /opt/x, because"]
