@@ -132,17 +132,19 @@ class ActionModule(ActionBase):
 
     def _check(self, content):
         """What the runtime makes of the text. Raises Refusal unless that is what it is now, CDI's two keys apart."""
+        paths = (self._config["path"], self._config["real_path"])
+        staged = self._adapter.staged(content, *paths)
         answer = self._on_node(
             do="check",
             path=self._config["path"],
-            content=content,
+            content=staged,
             program=self._runtime["executable"],
-            beside=_has_relative_imports(content),
+            beside=_has_relative_imports(staged),
         )
         if answer.get("failed"):
             raise containerd.Refusal(answer["msg"])
         differences = self._adapter.unexpected_changes(
-            self._config["effective"], answer["effective"], self._config["path"], answer["staged"]
+            self._config["effective"], answer["effective"], *paths, answer["staged"]
         )
         if differences:
             raise containerd.Refusal(

@@ -6,7 +6,9 @@ Works on texts alone. Everything that is not one of the two keys stays as it was
 
 from __future__ import annotations
 
+import fnmatch
 import json
+import posixpath
 import re
 import tomllib
 from collections.abc import Mapping
@@ -106,17 +108,46 @@ def undo(content: str, before: str | None) -> str:
     return text.value
 
 
-def unexpected_changes(before: str, after: str, before_path: str, after_path: str) -> list[str]:
+def staged(content: str, path: str, real_path: str) -> str:
+    """The text for a copy under another name that is to mean what the file would.
+
+    Without an import of the file itself, such as ``config dump`` prints: containerd passes over what it has read, but
+    from the copy it would read the old text, which overrides the new one. Raises Refusal.
+    """
+    imports = _parsed(content).get("imports") or []
+    names = [posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) for name in imports]
+    itself = [at for at, name in enumerate(names) if name in (path, real_path)]
+    for given, name in zip(imports, names, strict=True):
+        if any(_matches(file, name) for file in (path, real_path)):
+            raise Refusal(
+                f"its import {given} takes in the file itself, so that a change of it cannot be tried before it is "
+                f"written; import a folder of its own, such as conf.d/*.toml"
+            )
+    if not itself:
+        return content
+    document = _tomlkit().parse(content)
+    for at in reversed(itself):
+        del document["imports"][at]
+    return str(document.as_string())
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """As containerd matches imports: a star stands for no slash."""
+    return "*" in pattern and pattern.count("/") == path.count("/") and fnmatch.fnmatchcase(path, pattern)
+
+
+def unexpected_changes(before: str, after: str, *paths: str) -> list[str]:
     """What differs between two outputs of ``config dump`` apart from the wanted keys, as paths of keys.
 
-    The root file names itself among its imports, hence the paths of the two files.
+    A root file is among its own imports, hence the paths of both.
     """
-    return [path for path in _differences(_normal(before, before_path), _normal(after, after_path)) if path]
+    return [path for path in _differences(_normal(before, paths), _normal(after, paths)) if path]
 
 
-def _normal(dump: str, path: str) -> dict[str, Any]:
+def _normal(dump: str, paths: tuple[str, ...]) -> dict[str, Any]:
     data = tomllib.loads(dump)
-    data["imports"] = [name for name in data.get("imports") or [] if name != path]
+    # containerd 1.7 lists them in no order.
+    data["imports"] = sorted(name for name in data.get("imports") or [] if name not in paths)
     table = _cri_table(data)
     for key in KEYS:
         table.pop(key, None)

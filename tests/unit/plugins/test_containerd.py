@@ -205,7 +205,7 @@ def test_undo_by_key_gives_back_what_was_set():
 def test_the_comments_of_a_list_stay():
     content = (
         'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  enable_cdi = true\n  cdi_spec_dirs = [\n'
-        '    # vendor tools write here\n    "/opt/cdi", # since 2021\n    # what runs\n    "/run/cdi", # short-lived\n  ]\n'
+        '    # vendor tools write here\n    "/opt/cdi", # since 2021\n    "/run/cdi", # short-lived\n  ]\n'
     )
     edited = containerd.plan(content, content, "1.7.24")
     assert edited == content.replace('    "/run/cdi"', '    "/etc/cdi",\n    "/run/cdi"')
@@ -238,6 +238,27 @@ def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
         assert list(ledger.entries) == [str(real)]
     assert link.is_symlink()
     assert real.read_text() == "version = 2\n# new\n"
+
+
+@pytest.mark.parametrize("itself", ["/etc/containerd/config.toml", "config.toml", "/srv/real.toml"])
+def test_a_copy_does_not_import_the_file_itself(itself):
+    content = f'version = 2\nimports = ["{itself}", "conf.d/*.toml"] # x\nroot = "/data"\n'
+    copy = containerd.staged(content, "/etc/containerd/config.toml", "/srv/real.toml")
+    assert copy == 'version = 2\nimports = ["conf.d/*.toml"] # x\nroot = "/data"\n'
+    assert containerd.staged(copy, "/etc/containerd/config.toml", "/srv/real.toml") == copy
+
+
+def test_a_pattern_that_takes_in_the_file_itself_is_named():
+    content = 'imports = ["/etc/*/*.toml"]\n'
+    with pytest.raises(containerd.Refusal, match=r"import /etc/\*/\*\.toml takes in the file itself"):
+        containerd.staged(content, "/etc/containerd/config.toml", "/etc/containerd/config.toml")
+
+
+def test_effective_comparison_of_a_file_that_imports_itself():
+    one, copy, other = "/etc/containerd/config.toml", "/tmp/.staged", "/etc/containerd/conf.d/x.toml"
+    before, after = (f"imports = {json.dumps(names)}\n{ON}" for names in ([other, one], [copy, one, other]))
+    assert containerd.unexpected_changes(before, after, one, copy) == []
+    assert containerd.unexpected_changes(before, after.replace("x.toml", "y.toml"), one, copy) == ["imports"]
 
 
 def test_effective_comparison():
