@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 ROLES = pathlib.Path(__file__).resolve().parents[3] / "roles"
-NAMES = ["cdi_runtime", "cdi_specs", "device_plugin", "lab_node", "node_tools", "verification"]
+NAMES = ["cdi_runtime", "cdi_specs", "device_plugin", "host_devices", "lab_node", "node_tools", "verification"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The role host_devices' variables as files, and everything that is wrong with them."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+MODULES = "/etc/modules-load.d/node-devices.conf"
+OPTIONS = "/etc/modprobe.d/node-devices.conf"
+RULES = "/etc/udev/rules.d/70-node-devices.rules"
+NODES = "/etc/tmpfiles.d/node-devices.conf"
+HEAD = "# Written by Ansible (nodedevices.kubernetes.host_devices): changes here are overwritten.\n"
+
+_MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_USER = re.compile(r"[a-z_][a-z0-9_-]*|\d+")
+_MODE = re.compile(r"0?[0-7]{3}")
+# udev(7): KEY, operator, quoted value; comma or white space between them.
+_RULE = re.compile(r'\s*([A-Z_]+(\{[^}]+\})?\s*(==|!=|=|\+=|-=|:=)\s*(e|i)?"([^"\\]|\\.)*"\s*,?\s*)+')
+
+
+def problems(
+    modules: Sequence[Mapping[str, Any]], rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """One line for each mistake, with its variable and place."""
+    return [
+        *_module_problems(modules),
+        *(
+            f'host_devices_udev_rules[{position}]: is no udev rule in one line (KEY=="value", …): {rule!r}'
+            for position, rule in enumerate(rules)
+            if not _RULE.fullmatch(rule) or "\n" in rule
+        ),
+        *_node_problems(nodes),
+    ]
+
+
+def _module_problems(modules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    seen: set[str] = set()
+    for position, module in enumerate(modules):
+        where = f"host_devices_modules[{position}]"
+        if not _MODULE.fullmatch(module["name"]):
+            yield f"{where}.name: is no name of a kernel module: {module['name']!r}"
+        if module["name"].replace("-", "_") in seen:
+            yield f"{where}.name: {module['name']} stands twice"
+        seen.add(module["name"].replace("-", "_"))
+        if "\n" in (module.get("options") or ""):
+            yield f"{where}.options: must be one line"
+
+
+def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    seen: set[str] = set()
+    for position, node in enumerate(nodes):
+        where, path = f"host_devices_nodes[{position}]", node["path"]
+        if not path.startswith("/dev/") or posixpath.normpath(path) != path or re.search(r"[\s%\"'\\]", path):
+            yield f"{where}.path: must be a path below /dev, in its shortest form, without spaces: {path!r}"
+        if path in seen:
+            yield f"{where}.path: {path} stands twice"
+        seen.add(path)
+        # The kernel's limits: 12 bits and 20 bits (include/linux/kdev_t.h).
+        for key, bits in (("major", 12), ("minor", 20)):
+            if not 0 <= node[key] < 1 << bits:
+                yield f"{where}.{key}: must be from 0 to {(1 << bits) - 1}, not {node[key]}"
+        for key in ("owner", "group"):
+            if not _USER.fullmatch(str(node.get(key) or "root")):
+                yield f"{where}.{key}: must be a name or a number, not {node[key]!r}"
+        if not _MODE.fullmatch(str(node.get("mode") or "0600")):
+            yield f'{where}.mode: must be three octal digits in quotes such as "0660", not {node["mode"]!r}'
+
+
+def files(
+    modules: Sequence[Mapping[str, Any]], rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]
+) -> list[dict[str, str]]:
+    """The files that make it so at every boot; none for what is not asked for."""
+    texts = {
+        MODULES: [module["name"] for module in modules],
+        OPTIONS: [f"options {module['name']} {module['options']}" for module in modules if module.get("options")],
+        RULES: list(rules),
+        NODES: [_line(node) for node in nodes],
+    }
+    return [{"path": path, "content": HEAD + "\n".join(lines) + "\n"} for path, lines in texts.items() if lines]
+
+
+def _line(node: Mapping[str, Any]) -> str:
+    mode = str(node.get("mode") or "0600").zfill(4)
+    owner, group = node.get("owner") or "root", node.get("group") or "root"
+    return f"{node['type']} {node['path']} {mode} {owner} {group} - {node['major']}:{node['minor']}"
