@@ -31,9 +31,14 @@ def main(names: List[str]) -> int:
     # The stand-in kubelet would tell of every restart.
     logging.getLogger("kubelet").setLevel(logging.CRITICAL)
     figures: List[Figure] = []
+    failed = False
     for name in names or MEASUREMENTS:
         print("bench: %s ..." % name, file=sys.stderr, flush=True)
-        figures.extend(MEASUREMENTS[name]())
+        try:
+            figures.extend(MEASUREMENTS[name]())
+        except RuntimeError as error:
+            print("bench: %s failed: %s" % (name, error), file=sys.stderr)
+            failed = True
     print(table(figures))
     os.makedirs(".bench", exist_ok=True)
     with open(os.path.join(".bench", "latest.json"), "w") as file:
@@ -46,7 +51,7 @@ def main(names: List[str]) -> int:
         }
         json.dump(result, file, indent=2)
         file.write("\n")
-    return 0
+    return int(failed)
 
 
 if __name__ == "__main__":

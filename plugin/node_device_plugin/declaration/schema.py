@@ -5,7 +5,6 @@ Everything else is derived from it: validation, the defaults, the roles' argumen
 
 from __future__ import annotations
 
-import copy
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from .problems import Problem
@@ -379,8 +378,8 @@ def _default(field: Field) -> Any:
     """What a key that is left out stands for; a dict with known keys is all of their defaults."""
     if field.type == "dict" and field.fields is not None:
         return {key: _default(inner) for key, inner in field.fields.items()}
-    # A list or dict of its own for each; they are empty by default, and a deep copy of each is half the reading.
-    return copy.copy(field.default)
+    # A list or dict of its own for each. They are empty by default: copying deeply was half the time of reading.
+    return field.default.copy() if isinstance(field.default, (list, dict)) else field.default
 
 
 def _normalise_free_dict(value: Mapping[Any, Any], field: Field, where: str, problems: List[Problem]) -> Dict[str, Any]:
