@@ -33,7 +33,9 @@ class ActionModule(ActionBase):
             if arguments.get("state", "present") == "absent":
                 return {**result, **self._take_back()}
             return {**result, **self._make_effective()}
-        except (containerd.Refusal, tool.ToolError) as error:
+        except tool.ToolError as error:
+            return {**result, "failed": True, "msg": f"{self._vars.get('inventory_hostname', '')}: {error}"}
+        except containerd.Refusal as error:
             path = self._runtime.get("config", {}).get("path", self._runtime["socket"])
             return {**result, "failed": True, "msg": f"{self._vars.get('inventory_hostname', '')}: {path}: {error}"}
 
@@ -61,6 +63,7 @@ class ActionModule(ActionBase):
                 "turning CDI on in it has no effect, so one of its imports replaces the whole CRI table: set "
                 "enable_cdi = true in that file"
             )
+        self._require_command()
         return self._apply(new, spec_dirs=self._wanted_dirs(), reason="CDI is off in its configuration")
 
     def _wanted_dirs(self):
@@ -104,6 +107,7 @@ class ActionModule(ActionBase):
             return self._put_back()
         if content is not None:
             self._check(content)
+        self._require_command()
         return self._apply(content, spec_dirs=None, reason="our change is taken back", undo=True)
 
     def _staying_specs(self):
@@ -184,6 +188,12 @@ class ActionModule(ActionBase):
             raise containerd.Refusal(answer["msg"])
         answer.update(msg=f"{message}; it was away for {answer['seconds']} s", restarted=True, diff=[diff])
         return answer
+
+    def _require_command(self):
+        """It asks the runtime after the restart; without an answer all would be put back, with another reason."""
+        # Check mode on a bare node: the tool would have been installed by now.
+        if not self._task.check_mode and not tool.is_there(self, self._command):
+            raise tool.ToolMissing(self._command)
 
     def _on_node(self, **arguments):
         # The check only reads, so it runs in check mode too.

@@ -8,7 +8,7 @@ import re
 from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, requirements
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, requirements, tool
 
 # What shells say of a program that is not there.
 _MISSING = re.compile("not found|no such file")
@@ -24,6 +24,9 @@ class ActionModule(ActionBase):
         requires = arguments.pop("requires", [])
         requires = requires.split(",") if isinstance(requires, str) else list(requires)
         known = arguments.pop("known", None)
+        command = arguments.pop("command", None)
+        if command:
+            arguments["commands"] = [command]
         cdi = boolean(arguments.pop("cdi", True))
         device_paths = declaration.plain(arguments.get("device_paths") or {})
         if known:
@@ -41,7 +44,10 @@ class ActionModule(ActionBase):
         if facts.get("failed") or "runtime" not in facts:
             sentences = [_no_python(facts, task_vars)]
         else:
-            sentences = requirements.unmet(requires, facts, device_paths, cdi)
+            of_node = [name for name in requires if name != "command"]
+            sentences = requirements.unmet(of_node, facts, device_paths, cdi)
+            if "command" in requires and not self._has(command, facts):
+                sentences.append(str(tool.ToolMissing(command)))
             if not sentences:
                 result.update(facts)
         result["changed"] = False
@@ -53,6 +59,13 @@ class ActionModule(ActionBase):
                 problems=sentences,
             )
         return result
+
+    def _has(self, command, facts):
+        """Whether the command is there; in check mode it would have been installed by now."""
+        if self._task.check_mode or command in facts["commands"]:
+            return True
+        # What is known may be from before it was installed.
+        return tool.is_there(self, command)
 
 
 def _no_python(facts, task_vars):

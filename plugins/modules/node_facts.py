@@ -8,7 +8,8 @@ module: node_facts
 short_description: What the roles must know of a node before they write anything
 description:
   - Reads, in one execution, the node's Python and C library, its init, the container runtime in use, the kubelet, the
-    device nodes that are asked for, and the CDI specs and the ledger that are there. Writes nothing.
+    device nodes that are asked for, the plugin's command, and the CDI specs and the ledger that are there. It writes
+    nothing.
   - The action of the same name turns what cannot work (O(requires)) into one sentence each, all of a host at once.
 options:
   requires:
@@ -16,10 +17,10 @@ options:
       - What the caller cannot do without; read by the action.
       - V(python) is Python 3.9, V(systemd) systemd as the first process, V(runtime) a container runtime that takes CDI
         devices through CRI, V(kubelet) a kubelet that passes CDI names on (none yet is fine), V(devices) the device
-        nodes that are required.
+        nodes that are required, V(command) the plugin's O(command), which check mode does without.
     type: list
     elements: str
-    choices: [python, systemd, runtime, kubelet, devices]
+    choices: [python, systemd, runtime, kubelet, devices, command]
     default: []
   cdi:
     description:
@@ -27,6 +28,14 @@ options:
         Without it any version of runtime and kubelet will do.
     type: bool
     default: true
+  command:
+    description: The plugin's command on the node that the caller runs; read by the action.
+    type: path
+  commands:
+    description: Where to look for the plugin's command; set by the action to O(command) where that is given.
+    type: list
+    elements: path
+    default: [/opt/node-devices/current/bin/node-device-plugin, /usr/local/bin/node-device-plugin]
   known:
     description: An earlier result of this task for the host, which saves the execution; read by the action.
     type: raw
@@ -86,6 +95,11 @@ missing_devices:
   type: list
   elements: str
   returned: always
+commands:
+  description: Those of O(commands) that can be run.
+  type: list
+  elements: str
+  returned: always
 cdi_files:
   description: CDI spec files that are there, with their text.
   type: list
@@ -112,6 +126,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledg
 _DEFAULT_SOCKET = "/run/containerd/containerd.sock"
 # Larger ones are nobody's CDI specs.
 _LARGEST_SPEC = 1 << 20
+_COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
 
 
 def first_line(path):
@@ -309,9 +324,10 @@ def main():
             "requires": {
                 "type": "list",
                 "elements": "str",
-                "choices": ["python", "systemd", "runtime", "kubelet", "devices"],
+                "choices": ["python", "systemd", "runtime", "kubelet", "devices", "command"],
                 "default": [],
             },
+            "commands": {"type": "list", "elements": "path", "default": _COMMANDS},
             "known": {"type": "raw"},
             "cri_socket": {"type": "path"},
             "cdi_dirs": {"type": "list", "elements": "path", "default": ["/etc/cdi", "/var/run/cdi"]},
@@ -331,6 +347,7 @@ def main():
         runtime=runtime_facts(runtime_socket),
         kubelet=kubelet,
         missing_devices=[path for path in module.params["device_paths"] if not os.path.exists(path)],
+        commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
         cdi_files=cdi_files(module.params["cdi_dirs"]),
         **ledger_facts(),
     )

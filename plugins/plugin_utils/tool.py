@@ -19,6 +19,11 @@ class ToolMissing(ToolError):
         super().__init__(f"{command} is not on the node: run the role node_tools first")
 
 
+def is_there(action: Any, command: str) -> bool:
+    """Whether the node has the command."""
+    return action._low_level_execute_command(f"test -x {shlex.quote(command)}")["rc"] == 0
+
+
 def ask(action: Any, command: str, *arguments: str) -> dict[str, Any]:
     """Run a command that changes nothing and answers in JSON, in check mode too.
 

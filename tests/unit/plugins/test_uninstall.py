@@ -152,3 +152,20 @@ def test_check_mode_tells_the_tool_who_would_be_left(run, stays, left):
     result, _executed = run(node_tools, {"state": "absent", "specs": {"stays": stays}}, answers, True, {}, given)
     assert given["left"] == left
     assert result["warnings"] == ["kept: /opt/x, because"]
+
+
+def test_cdi_runtime_writes_nothing_without_the_tool(run):
+    config = {
+        "path": CONFIG,
+        "real_path": CONFIG,
+        "content": "version = 2\n",
+        "sha256": "x",
+        "effective": "version = 2\n",
+    }
+    runtime = {"name": "containerd", "socket": "/run/x.sock", "version": "1.7.24", "executable": "/bin/containerd"}
+    node = {"runtime": {**runtime, "unit": "containerd.service", "pid": 1, "config": config}, "ledger": BEFORE}
+    answers = {"node_facts": {"ledger": BEFORE}}
+    arguments = {"state": "absent", "command": "/bin/tool", "node": node}
+    result, executed = run(cdi_runtime, arguments, answers, False, {"test": 1})
+    assert executed == ["node_facts"]
+    assert result["msg"] == "node1: /bin/tool is not on the node: run the role node_tools first"

@@ -1,0 +1,68 @@
+"""What stands in the way on a node, as the action says it: one sentence each, before anything is written."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugins.action import node_facts
+
+FACTS = {
+    "python": {"version": [3, 11, 2], "executable": "/usr/bin/python3"},
+    "uid": 0,
+    "init": "systemd",
+    "runtime": {"name": "containerd", "version": "1.7.24"},
+    "kubelet": None,
+    "commands": [],
+    "cdi_files": [],
+    "ledger": {},
+    "missing_devices": [],
+}
+MISSING = "node1: /bin/tool is not on the node: run the role node_tools first"
+
+
+@pytest.fixture
+def look(monkeypatch):
+    """look(facts, code of `test -x`, check mode, arguments) gives the result and what the module was given."""
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+
+    def run_action(facts=FACTS, code=1, check=False, **arguments):
+        action = object.__new__(node_facts.ActionModule)
+        action._task = types.SimpleNamespace(args=arguments, check_mode=check)
+        given = []
+
+        def execute(module_name, module_args, task_vars):
+            given.append(module_args)
+            return dict(facts)
+
+        action._execute_module = execute
+        action._low_level_execute_command = lambda line: {"rc": code}
+        return action.run(None, {"inventory_hostname": "node1"}), given
+
+    return run_action
+
+
+def test_a_command_that_is_missing_is_one_sentence(look):
+    result, given = look(requires=["python", "command"], command="/bin/tool")
+    assert given == [{"commands": ["/bin/tool"]}]
+    assert result["failed"] is True
+    assert result["msg"].splitlines()[1:] == [MISSING]
+
+
+def test_a_command_that_was_found_is_not_asked_for_again(look):
+    result, _given = look({**FACTS, "commands": ["/bin/tool"]}, requires=["command"], command="/bin/tool")
+    assert "failed" not in result
+    assert result["commands"] == ["/bin/tool"]
+
+
+def test_what_is_known_may_be_from_before_the_command_was_installed(look):
+    result, given = look(code=0, known=FACTS, requires=["command"], command="/bin/tool")
+    assert given == []
+    assert "failed" not in result
+    assert look(code=1, known=FACTS, requires=["command"], command="/bin/tool")[0]["failed"] is True
+
+
+def test_check_mode_does_without_the_command(look):
+    result, _given = look(check=True, requires=["command"], command="/bin/tool")
+    assert "failed" not in result
