@@ -57,12 +57,8 @@ class ActionModule(ActionBase):
                 return {"changed": False, "msg": "CDI is effective"}
             # The file is right, and the daemon was started before it was.
             return self._apply(self._config["content"], spec_dirs=self._wanted_dirs(), reason=reason)
-        after = self._adapter.effective(self._check(new))
-        if not after.suffices:
-            raise containerd.Refusal(
-                "turning CDI on in it has no effect, so one of its imports replaces the whole CRI table: set "
-                "enable_cdi = true in that file"
-            )
+        if not self._adapter.effective(self._check(new)).suffices:
+            raise containerd.Refusal(self._adapter.overridden(self._imported(), self._runtime["version"]))
         self._require_command()
         return self._apply(new, spec_dirs=self._wanted_dirs(), reason="CDI is off in its configuration")
 
@@ -156,6 +152,21 @@ class ActionModule(ActionBase):
                 f"of it; nothing was written"
             )
         return answer["effective"]
+
+    def _imported(self):
+        """The texts of what the configuration imports, by path."""
+        names = self._adapter.imports(self._config["effective"], self._config["path"], self._config["real_path"])
+        answers = {
+            name: self._execute_module(
+                module_name="ansible.builtin.slurp", module_args={"src": name}, task_vars=self._vars
+            )
+            for name in names
+        }
+        return {
+            name: base64.b64decode(answer["content"]).decode("utf-8", "replace")
+            for name, answer in answers.items()
+            if "content" in answer
+        }
 
     def _apply(self, content, spec_dirs, reason, undo=False):
         path = self._config["real_path"]

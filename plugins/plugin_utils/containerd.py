@@ -108,6 +108,32 @@ def undo(content: str, before: str | None) -> str:
     return text.value
 
 
+def imports(dump: str, *root: str) -> list[str]:
+    """The files that a root file takes in, by the output of ``config dump``; the root file's own names left out."""
+    return sorted(name for name in tomllib.loads(dump).get("imports") or [] if name not in root)
+
+
+def overridden(texts: Mapping[str, str], version: str) -> str:
+    """Why turning CDI on in a root file has no effect, and what to do.
+
+    texts: of the files that it imports, by path.
+    """
+    whole = version_tuple(version) < (2, 0, 0)
+    advice = []
+    for path, text in sorted(texts.items()):
+        table = _cri_table(_parsed(text))
+        there = Cdi(bool(table.get(ENABLE, not whole)), tuple(table.get(DIRS, SPEC_DIRS)))
+        # Before 2.0 an imported table replaces the root file's, later its keys do.
+        if not table or there.suffices:
+            continue
+        wrong = {} if there.enabled else {ENABLE: True}
+        if there.missing_dirs:
+            wrong[DIRS] = there.wanted_dirs
+        advice.append(f"{' and '.join(_lines(wrong))} in {path}")
+    by = "an imported CRI table replaces its own" if whole else "what it imports overrides it"
+    return f"turning CDI on in it has no effect, because {by}: set {', '.join(advice) or 'the same in its imports'}"
+
+
 def staged(content: str, path: str, real_path: str) -> str:
     """The text for a copy under another name that is to mean what the file would.
 
@@ -147,7 +173,7 @@ def unexpected_changes(before: str, after: str, *paths: str) -> list[str]:
 def _normal(dump: str, paths: tuple[str, ...]) -> dict[str, Any]:
     data = tomllib.loads(dump)
     # containerd 1.7 lists them in no order.
-    data["imports"] = sorted(name for name in data.get("imports") or [] if name not in paths)
+    data["imports"] = imports(dump, *paths)
     table = _cri_table(data)
     for key in KEYS:
         table.pop(key, None)

@@ -226,6 +226,7 @@ def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
     action._command, action._task = "node-device-plugin", types.SimpleNamespace(check_mode=False)
     action._runtime = {"socket": "/run/x.sock", "unit": "x", "executable": "/bin/true", "config": config}
     asked = []
+    monkeypatch.setattr(cdi_runtime.tool, "is_there", lambda *_arguments: True, raising=False)
     action._on_node = lambda **arguments: asked.append(arguments) or {"seconds": 0}
     action._apply("version = 2\n# new\n", ["/etc/cdi"], "x")
 
@@ -238,6 +239,45 @@ def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
         assert list(ledger.entries) == [str(real)]
     assert link.is_symlink()
     assert real.read_text() == "version = 2\n# new\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "advice"),
+    [
+        (
+            "1.7.24",
+            '[plugins."io.containerd.grpc.v1.cri"]\nsandbox_image = "x"\n',
+            "set enable_cdi = true in /c/x.toml",
+        ),
+        ("2.1.9", OFF_2, "what it imports overrides it: set enable_cdi = true in /c/x.toml"),
+        (
+            "2.1.9",
+            '[plugins."io.containerd.cri.v1.runtime"]\ncdi_spec_dirs = ["/run/cdi"]\n',
+            'set cdi_spec_dirs = ["/etc/cdi", "/run/cdi"] in /c/x.toml',
+        ),
+        (
+            "1.7.24",
+            OFF.replace('"/etc/cdi", ', ""),
+            'set enable_cdi = true and cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"] in /c/x.toml',
+        ),
+    ],
+)
+def test_the_import_that_overrides_the_file_is_named(version, text, advice):
+    harmless = {"1.7.24": ON, "2.1.9": '[plugins."io.containerd.cri.v1.runtime"]\nenable_selinux = true\n'}
+    texts = {"/c/a.toml": "root = '/data'\n", "/c/x.toml": text, "/c/y.toml": harmless[version]}
+    said = containerd.overridden(texts, version)
+    assert said.startswith("turning CDI on in it has no effect")
+    assert said.endswith(advice)
+
+
+def test_the_imports_are_read_from_the_node():
+    action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
+    dump = 'imports = ["/c/config.toml", "/c/x.toml", "/c/gone.toml"]\n'
+    config = {"path": "/c/config.toml", "real_path": "/c/config.toml", "effective": dump}
+    action._runtime, action._vars = {"name": "containerd", "config": config}, {}
+    files = {"/c/x.toml": {"content": "dmVyc2lvbiA9IDIK"}, "/c/gone.toml": {"failed": True}}
+    action._execute_module = lambda module_name, module_args, task_vars: files[module_args["src"]]
+    assert action._imported() == {"/c/x.toml": "version = 2\n"}
 
 
 @pytest.mark.parametrize("itself", ["/etc/containerd/config.toml", "config.toml", "/srv/real.toml"])
