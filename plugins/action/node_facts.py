@@ -8,7 +8,7 @@ import re
 from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, requirements, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, requirements, specs, tool
 
 # What shells say of a program that is not there.
 _MISSING = re.compile("not found|no such file")
@@ -28,6 +28,7 @@ class ActionModule(ActionBase):
         if command:
             arguments["commands"] = [command]
         cdi = boolean(arguments.pop("cdi", True))
+        declared = declaration.plain(arguments.pop("declaration", None))
         device_paths = declaration.plain(arguments.get("device_paths") or {})
         if known:
             facts = declaration.plain(known)
@@ -48,6 +49,8 @@ class ActionModule(ActionBase):
             sentences = requirements.unmet(of_node, facts, device_paths, cdi)
             if "command" in requires and not self._has(command, facts):
                 sentences.append(str(tool.ToolMissing(command)))
+            if declared and facts["runtime"].get("version"):
+                sentences += _refused_specs(declared, facts)
             if not sentences:
                 result.update(facts)
         result["changed"] = False
@@ -66,6 +69,16 @@ class ActionModule(ActionBase):
             return True
         # What is known may be from before it was installed.
         return tool.is_there(self, command)
+
+
+def _refused_specs(declared, facts):
+    """A sentence for each declared CDI spec that the runtime would refuse, or somebody else's spec stands against."""
+    node_specs = specs.Specs(declared["cdi_specs"], declared["cdi_kinds"], facts)
+    try:
+        node_specs.check(node_specs.leftovers)
+    except specs.SpecsError as error:
+        return error.lines
+    return []
 
 
 def _no_python(facts, task_vars):

@@ -42,8 +42,13 @@ options:
   cri_socket:
     description: The container runtime's socket; the one that the running kubelet uses if left out.
     type: path
+  declaration:
+    description:
+      - What M(nodedevices.kubernetes.declaration) returned. Its CDI specs are held to what the node's runtime accepts
+        and to the specs of others on the node; read by the action.
+    type: dict
   cdi_dirs:
-    description: Folders with CDI specs.
+    description: Folders with CDI specs, besides those that the container runtime's configuration names.
     type: list
     elements: path
     default: [/etc/cdi, /var/run/cdi]
@@ -121,6 +126,7 @@ import subprocess
 import sys
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 
 _DEFAULT_SOCKET = "/run/containerd/containerd.sock"
@@ -287,10 +293,16 @@ def socket_path(endpoint):
     return endpoint[len("unix://") :] if endpoint and endpoint.startswith("unix://") else endpoint
 
 
-def cdi_files(folders):
+def configured_cdi_dirs(effective):
+    """The cdi_spec_dirs in what containerd makes of its configuration, without a TOML parser, which nodes lack."""
+    found = re.search(r"(?m)^\s*cdi_spec_dirs\s*=\s*\[([^\]]*)\]", effective or "")
+    return [one or other for one, other in re.findall(r"\"([^\"]+)\"|'([^']+)'", found.group(1))] if found else []
+
+
+def cdi_files(directories):
     """Every CDI spec file, with its text."""
     files = []
-    for folder in folders:
+    for folder in directories:
         try:
             names = sorted(os.listdir(folder))
         except OSError:
@@ -337,6 +349,9 @@ def main():
     )
     kubelet = kubelet_facts()
     runtime_socket = module.params["cri_socket"] or (kubelet or {}).get("cri_socket") or _DEFAULT_SOCKET
+    runtime = runtime_facts(runtime_socket)
+    cdi_dirs = module.params["cdi_dirs"]
+    cdi_dirs = cdi_dirs + folders.lacking(configured_cdi_dirs(runtime.get("config", {}).get("effective")), cdi_dirs)
     module.exit_json(
         changed=False,
         python={"version": list(sys.version_info[:3]), "executable": sys.executable},
@@ -344,11 +359,11 @@ def main():
         machine=platform.machine(),
         libc=libc(),
         init=first_line("/proc/1/comm"),
-        runtime=runtime_facts(runtime_socket),
+        runtime=runtime,
         kubelet=kubelet,
         missing_devices=[path for path in module.params["device_paths"] if not os.path.exists(path)],
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
-        cdi_files=cdi_files(module.params["cdi_dirs"]),
+        cdi_files=cdi_files(cdi_dirs),
         **ledger_facts(),
     )
 

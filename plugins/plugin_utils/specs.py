@@ -115,7 +115,7 @@ class Specs:
                 continue
             spec = _parsed(file) or {}
             for device in spec.get("devices") or []:
-                name = f"{spec.get('kind')}={device.get('name')}"
+                name = f"{spec.get('kind')}={device.get('name')}" if isinstance(device, dict) else ""
                 if name in ours:
                     yield (
                         f"{name} is in {file['path']} too, which is not ours: a runtime takes neither of two in one "

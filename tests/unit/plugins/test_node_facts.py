@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import types
 
 import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_facts
+from ansible_collections.nodedevices.kubernetes.plugins.modules import node_facts as node_facts_module
 
 FACTS = {
     "python": {"version": [3, 11, 2], "executable": "/usr/bin/python3"},
@@ -66,3 +68,36 @@ def test_what_is_known_may_be_from_before_the_command_was_installed(look):
 def test_check_mode_does_without_the_command(look):
     result, _given = look(check=True, requires=["command"], command="/bin/tool")
     assert "failed" not in result
+
+
+SPEC = {"cdiVersion": "0.7.0", "kind": "example.com/camera", "devices": [{"name": "a", "containerEdits": {}}]}
+DECLARED = {"cdi_specs": {"node-device-plugin_example.com_camera.json": json.dumps(SPEC)}, "cdi_kinds": {}}
+FOREIGN = {"path": "/opt/cdi/x.json", "folder": "/opt/cdi", "name": "x.json", "content": json.dumps(SPEC)}
+
+
+def test_a_foreign_spec_of_the_same_name_stands_in_the_way(look):
+    result, _given = look({**FACTS, "cdi_files": [FOREIGN]}, declaration=DECLARED)
+    assert result["msg"].splitlines()[1].startswith("node1: example.com/camera=a is in /opt/cdi/x.json too")
+    assert "failed" not in look(declaration=DECLARED)[0]
+    nonsense = {**FOREIGN, "content": '{"devices": ["a", 1]}'}
+    assert "failed" not in look({**FACTS, "cdi_files": [nonsense]}, declaration=DECLARED)[0]
+
+
+def test_what_the_runtime_refuses_in_a_spec_stands_in_the_way(look):
+    gids = {**SPEC, "devices": [{"name": "a", "containerEdits": {"additionalGids": [5]}}]}
+    declared = {**DECLARED, "cdi_specs": {"x.json": json.dumps(gids)}}
+    result, _given = look({**FACTS, "runtime": {"name": "containerd", "version": "1.7.2"}}, declaration=declared)
+    assert "needs CDI 0.7.0, and containerd 1.7.2 accepts CDI up to" in result["msg"]
+
+
+def test_without_a_runtime_its_sentence_is_the_only_one(look):
+    facts = {**FACTS, "runtime": {"socket": "/run/x.sock", "problem": "no such file"}}
+    assert len(look(facts, requires=["runtime"], declaration=DECLARED)[0]["msg"].splitlines()) == 2
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_the_runtimes_own_cdi_folders_are_found(quote):
+    dump = "  enable_cdi = true\n  cdi_spec_dirs = ['/etc/cdi', '/opt/cdi']\n  other = ['x']\n".replace("'", quote)
+    assert node_facts_module.configured_cdi_dirs(dump) == ["/etc/cdi", "/opt/cdi"]
+    assert node_facts_module.configured_cdi_dirs("cdi_spec_dirs = []") == []
+    assert node_facts_module.configured_cdi_dirs(None) == []
