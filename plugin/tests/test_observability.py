@@ -6,9 +6,10 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
-from typing import Any, AsyncIterator, Dict, List, Optional, Tuple
+from typing import Any, AsyncIterator, Dict, List, Tuple
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -259,16 +260,18 @@ def test_a_traceback_is_part_of_its_record(
     assert record["exception"].endswith("ValueError: here")
 
 
-async def command(plugin: Plugin, *arguments: str) -> Tuple[Optional[int], str]:
+async def command(plugin: Plugin, *arguments: str) -> Tuple[int, str]:
     """Exit code and output of a command beside the running plugin."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "node_device_plugin", *arguments, "--config", str(plugin.config)),
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "node_device_plugin", *arguments, "--config", str(plugin.config)],
         env={**os.environ, "PYTHONPATH": PATH},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=45,
+        check=False,
     )
-    output, _ = await asyncio.wait_for(process.communicate(), 20)
-    return process.returncode, output.decode()
+    return done.returncode, done.stdout.decode()
 
 
 async def test_the_command_reload_waits_for_its_end_and_fails_where_the_file_is_refused(plugin: Plugin) -> None:
