@@ -85,6 +85,11 @@ def prune(resources: Sequence[Resource], held: Sequence[Held], directory: str) -
     return gone
 
 
+def devices(directory: str) -> List[str]:
+    """The fully qualified names in our specs."""
+    return ["%s=%s" % (spec.get("kind"), name) for _, spec in _own_files(directory) for name in _names(spec)]
+
+
 def _is(held: Held, kind: str, name: str, kinds: Mapping[str, str]) -> bool:
     """Whether a held device may be the one of a spec; of a resource that is not known (any more) the id decides."""
     return held.kubelet_id.partition(_SHARE)[0] == name and kinds.get(held.resource, kind) == kind

@@ -141,6 +141,24 @@ def _runtime(options: argparse.Namespace) -> int:
     return 0
 
 
+def _cdi_prune(options: argparse.Namespace) -> int:
+    from . import cdi_files, node_state
+
+    state = _ask(node_state.holders(options.kubelet_root, options.device_plugin_dir))
+    held = [cdi_files.Held(each["resource"], each["device"]) for each in state["held"]]
+    try:
+        removed = cdi_files.prune([], held, options.dir)
+    except OSError as error:
+        raise Failure("%s: %s" % (options.dir, error.strerror)) from error
+    data = {"removed": removed, "kept": cdi_files.devices(options.dir)}
+    if options.output == "json":
+        _print_json(data)
+    else:
+        for what, names in data.items():
+            print("%s: %s" % (what, " ".join(names) or "nothing"))
+    return 0
+
+
 def _holders(options: argparse.Namespace) -> int:
     from . import node_state
 
@@ -265,13 +283,23 @@ def _parser() -> argparse.ArgumentParser:
         "--dir", metavar="DIR", action="append", help="a spec directory, once or more (default: the running runtime's)"
     )
     add(commands, "runtime", _runtime, "Ask the running container runtime what it believes about CDI.", runtime, output)
-    holders = add(commands, "holders", _holders, "Which pod holds which device.", kubelet, output)
-    holders.add_argument(
-        "--device-plugin-dir",
-        metavar="DIR",
-        default=DEFAULT_KUBELET_ROOT + "/device-plugins",
-        help="the kubelet's device plugin directory, whose checkpoint answers while no kubelet runs",
+    prune = add(
+        cdi_commands,
+        "prune",
+        _cdi_prune,
+        "Take away what the plugin, which must not run any more, wrote for discovered devices, unless a pod holds it.",
+        kubelet,
+        output,
     )
+    prune.add_argument("--dir", metavar="DIR", default="/var/run/cdi", help="where it wrote (default: %(default)s)")
+    holders = add(commands, "holders", _holders, "Which pod holds which device.", kubelet, output)
+    for command in (prune, holders):
+        command.add_argument(
+            "--device-plugin-dir",
+            metavar="DIR",
+            default=DEFAULT_KUBELET_ROOT + "/device-plugins",
+            help="the kubelet's device plugin directory, whose checkpoint answers while no kubelet runs",
+        )
     add(commands, "status", _status, "What the plugin serves, and which pod holds what.", config, kubelet, output)
     doctor = add(
         commands,

@@ -10,6 +10,7 @@ import pytest
 
 from node_device_plugin import cdi_files
 from node_device_plugin.cdi_files import Held
+from node_device_plugin.command_line import main
 from node_device_plugin.declaration import Resource, parse_resources
 from node_device_plugin.observability.metrics import CDI_WRITES
 
@@ -94,6 +95,18 @@ def test_orphans_of_ours_go_and_nothing_else(tmp_path: Path) -> None:
     assert cdi_files.prune([], [], str(tmp_path)) == ["example.com/dev=b"]
     assert os.listdir(tmp_path) == ["vendor.json"]
     assert cdi_files.prune([], [], str(tmp_path / "not there")) == []
+
+
+def test_the_command_that_ends_it_all(short_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cdi_files.write([resource("a", "b")], str(short_path))
+    assert cdi_files.devices(str(short_path)) == ["example.com/dev=a", "example.com/dev=b"]
+    arguments = ["cdi", "prune", "--dir", str(short_path), "--kubelet-root", str(short_path)]
+    arguments += ["--device-plugin-dir", str(short_path), "-o", "json"]
+    assert main(arguments) == 0
+    assert json.loads(capsys.readouterr().out) == {"removed": ["example.com/dev=a", "example.com/dev=b"], "kept": []}
+    assert os.listdir(short_path) == []
+    assert main(arguments[:-2]) == 0
+    assert capsys.readouterr().out == "removed: nothing\nkept: nothing\n"
 
 
 def test_what_a_killed_instance_left_half_written_goes(tmp_path: Path) -> None:
