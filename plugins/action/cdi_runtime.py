@@ -57,8 +57,9 @@ class ActionModule(ActionBase):
                 return {"changed": False, "msg": "CDI is effective"}
             # The file is right, and the daemon was started before it was.
             return self._apply(self._config["content"], spec_dirs=self._wanted_dirs(), reason=reason)
-        if not self._adapter.effective(self._check(new)).suffices:
-            raise containerd.Refusal(self._adapter.overridden(self._imported(), self._runtime["version"]))
+        answer = self._check(new)
+        if not self._adapter.effective(answer["effective"]).suffices:
+            raise containerd.Refusal(self._adapter.overridden(answer["imported"], self._runtime["version"]))
         self._require_command()
         return self._apply(new, spec_dirs=self._wanted_dirs(), reason="CDI is off in its configuration")
 
@@ -131,7 +132,10 @@ class ActionModule(ActionBase):
         )
 
     def _check(self, content):
-        """What the runtime makes of the text. Raises Refusal unless that is what it is now, CDI's two keys apart."""
+        """What the runtime makes of the text, and what the text imports.
+
+        Raises Refusal unless the runtime makes of it what it does now, CDI's two keys apart.
+        """
         paths = (self._config["path"], self._config["real_path"])
         staged = self._adapter.staged(content, *paths)
         answer = self._on_node(
@@ -140,6 +144,7 @@ class ActionModule(ActionBase):
             content=staged,
             program=self._runtime["executable"],
             beside=_has_relative_imports(staged),
+            imports=self._adapter.imports(self._config["effective"], *paths),
         )
         if answer.get("failed"):
             raise containerd.Refusal(answer["msg"])
@@ -151,22 +156,7 @@ class ActionModule(ActionBase):
                 f"the edit would change more than CDI: {', '.join(differences)} would differ in what containerd makes "
                 f"of it; nothing was written"
             )
-        return answer["effective"]
-
-    def _imported(self):
-        """The texts of what the configuration imports, by path."""
-        names = self._adapter.imports(self._config["effective"], self._config["path"], self._config["real_path"])
-        answers = {
-            name: self._execute_module(
-                module_name="ansible.builtin.slurp", module_args={"src": name}, task_vars=self._vars
-            )
-            for name in names
-        }
-        return {
-            name: base64.b64decode(answer["content"]).decode("utf-8", "replace")
-            for name, answer in answers.items()
-            if "content" in answer
-        }
+        return answer
 
     def _apply(self, content, spec_dirs, reason, undo=False):
         path = self._config["real_path"]

@@ -34,6 +34,11 @@ options:
     description: Whether the copy to check stands in the file's own folder, for imports relative to it.
     type: bool
     default: false
+  imports:
+    description: Files that the configuration imports, as paths and patterns, to be returned when checking.
+    type: list
+    elements: path
+    default: []
   unit:
     description: The runtime's systemd service.
     type: str
@@ -70,6 +75,10 @@ effective:
   description: What the runtime makes of the text.
   type: str
   returned: when checking
+imported:
+  description: The text of each file of O(imports), by path.
+  type: dict
+  returned: when checking
 staged:
   description: Name of the copy that was checked.
   type: str
@@ -81,6 +90,7 @@ seconds:
 """
 
 import copy
+import glob
 import json
 import os
 import subprocess
@@ -124,6 +134,18 @@ def check(params):
     if code:
         raise Failed("%s refuses it: %s" % (params["program"], error.strip().replace(staged, params["path"])))
     return output, staged
+
+
+def texts_of(patterns):
+    """The text of every file that one of the patterns names, by path."""
+    texts = {}
+    for path in sorted({path for pattern in patterns for path in glob.glob(pattern)}):
+        try:
+            with open(path, encoding="utf-8", newline="") as file:
+                texts[path] = file.read()
+        except (OSError, UnicodeDecodeError):
+            continue
+    return texts
 
 
 class Transaction:
@@ -234,6 +256,7 @@ def main():
             "expected_sha256": {"type": "str"},
             "program": {"type": "path", "required": True},
             "beside": {"type": "bool", "default": False},
+            "imports": {"type": "list", "elements": "path", "default": []},
             "unit": {"type": "str"},
             "question": {"type": "list", "elements": "str"},
             "spec_dirs": {"type": "list", "elements": "str"},
@@ -246,7 +269,8 @@ def main():
     try:
         if module.params["do"] == "check":
             output, staged = check(module.params)
-            module.exit_json(changed=False, effective=output, staged=staged)
+            imported = texts_of(module.params["imports"])
+            module.exit_json(changed=False, effective=output, staged=staged, imported=imported)
         with Ledger() as ledger:
             transaction = Transaction(module, ledger)
             report = transaction.carry_out()

@@ -108,9 +108,18 @@ def undo(content: str, before: str | None) -> str:
     return text.value
 
 
-def imports(dump: str, *root: str) -> list[str]:
-    """The files that a root file takes in, by the output of ``config dump``; the root file's own names left out."""
-    return sorted(name for name in tomllib.loads(dump).get("imports") or [] if name not in root)
+def imports(dump: str, path: str, *other_names: str) -> list[str]:
+    """What a root file takes in, by the output of ``config dump``; the root file's own names left out.
+
+    containerd 1.7 lists files, in no order; 2.x what is written, which may be relative or a pattern.
+    """
+    names = _absolute(tomllib.loads(dump).get("imports") or [], path)
+    return sorted(name for name in names if name not in (path, *other_names))
+
+
+def _absolute(names: list[str], path: str) -> list[str]:
+    """Imports of the file with that path, as containerd resolves them."""
+    return [posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) for name in names]
 
 
 def overridden(texts: Mapping[str, str], version: str) -> str:
@@ -141,7 +150,7 @@ def staged(content: str, path: str, real_path: str) -> str:
     from the copy it would read the old text, which overrides the new one. Raises Refusal.
     """
     imports = _parsed(content).get("imports") or []
-    names = [posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) for name in imports]
+    names = _absolute(imports, path)
     itself = [at for at, name in enumerate(names) if name in (path, real_path)]
     for given, name in zip(imports, names, strict=True):
         if any(_matches(file, name) for file in (path, real_path)):
@@ -172,7 +181,6 @@ def unexpected_changes(before: str, after: str, *paths: str) -> list[str]:
 
 def _normal(dump: str, paths: tuple[str, ...]) -> dict[str, Any]:
     data = tomllib.loads(dump)
-    # containerd 1.7 lists them in no order.
     data["imports"] = imports(dump, *paths)
     table = _cri_table(data)
     for key in KEYS:

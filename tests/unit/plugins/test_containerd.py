@@ -270,14 +270,14 @@ def test_the_import_that_overrides_the_file_is_named(version, text, advice):
     assert said.endswith(advice)
 
 
-def test_the_imports_are_read_from_the_node():
-    action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
-    dump = 'imports = ["/c/config.toml", "/c/x.toml", "/c/gone.toml"]\n'
-    config = {"path": "/c/config.toml", "real_path": "/c/config.toml", "effective": dump}
-    action._runtime, action._vars = {"name": "containerd", "config": config}, {}
-    files = {"/c/x.toml": {"content": "dmVyc2lvbiA9IDIK"}, "/c/gone.toml": {"failed": True}}
-    action._execute_module = lambda module_name, module_args, task_vars: files[module_args["src"]]
-    assert action._imported() == {"/c/x.toml": "version = 2\n"}
+@pytest.mark.parametrize("written", ["conf.d/*.toml", "{folder}/conf.d/x.toml"])
+def test_the_imports_are_read(tmp_path, written):
+    (tmp_path / "conf.d").mkdir()
+    dropin = tmp_path / "conf.d" / "x.toml"
+    dropin.write_text("version = 2\n")
+    names = ["config.toml", "/srv/real.toml", written.format(folder=tmp_path), "gone.toml"]
+    patterns = containerd.imports(f"imports = {json.dumps(names)}\n", f"{tmp_path}/config.toml", "/srv/real.toml")
+    assert runtime_config.texts_of(patterns) == {str(dropin): "version = 2\n"}
 
 
 @pytest.mark.parametrize("itself", ["/etc/containerd/config.toml", "config.toml", "/srv/real.toml"])
@@ -298,6 +298,7 @@ def test_effective_comparison_of_a_file_that_imports_itself():
     one, copy, other = "/etc/containerd/config.toml", "/tmp/.staged", "/etc/containerd/conf.d/x.toml"
     before, after = (f"imports = {json.dumps(names)}\n{ON}" for names in ([other, one], [copy, one, other]))
     assert containerd.unexpected_changes(before, after, one, copy) == []
+    assert containerd.unexpected_changes(before.replace(one, "config.toml"), after, one, copy) == []
     assert containerd.unexpected_changes(before, after.replace("x.toml", "y.toml"), one, copy) == ["imports"]
 
 
