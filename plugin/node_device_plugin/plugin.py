@@ -80,7 +80,8 @@ async def _serve(path: str, loaded: LoadedConfiguration, stop: asyncio.Event) ->
         await asyncio.wait([ready, stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
         if not stop.is_set():
-            systemd.notify("READY=1")
+            while not systemd.notify("READY=1"):
+                await asyncio.sleep(0.1)
         await asyncio.wait([stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
         if tasks.defect.done():
             tasks.defect.result()

@@ -6,13 +6,21 @@ import os
 import socket
 
 
-def notify(message: str) -> None:
-    """Send e.g. ``READY=1``; does nothing where systemd does not listen."""
+def notify(message: str) -> bool:
+    """Send e.g. ``READY=1``; does nothing where systemd does not listen.
+
+    Never waits: False where systemd has so many messages to read that this one was not taken.
+    """
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
-        return
+        return True
     if address.startswith("@"):
         address = "\0" + address[1:]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as connection:
-        connection.connect(address)
-        connection.send(message.encode())
+        connection.setblocking(False)
+        try:
+            connection.connect(address)
+            connection.send(message.encode())
+        except BlockingIOError:
+            return False
+    return True

@@ -14,6 +14,7 @@ from typing import Any, AsyncIterator, Dict, List, Tuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from node_device_plugin import systemd
 from node_device_plugin.observability import watchdog
 from node_device_plugin.observability.exposition import Counter, Histogram, gauge
 from node_device_plugin.testing import PodRejected, StandInKubelet
@@ -221,6 +222,15 @@ async def test_no_pings_once_a_task_has_ended(monkeypatch: pytest.MonkeyPatch) -
     task.cancel()
     assert count > 1
     assert len(sent) == count
+
+
+def test_a_systemd_that_does_not_read_holds_nobody_up(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(short_path / "notify")
+    monkeypatch.setenv("NOTIFY_SOCKET", str(journal.path))
+    assert systemd.notify("READY=1")
+    while systemd.notify("WATCHDOG=1"):
+        pass
+    journal.close()
 
 
 async def test_logs_for_programs(plugin: Plugin) -> None:
