@@ -38,7 +38,7 @@ class ActionModule(ActionBase):
         except (specs.SpecsError, tool.ToolError) as error:
             host = (task_vars or {}).get("inventory_hostname", "")
             lines = str(error).splitlines()
-            result.update(failed=True, msg="\n".join(f"{host}: {line}" for line in lines), problems=lines)
+            result.update(failed=True, msg="\n".join(f"{host}: {line}" for line in lines))
             return result
         files = [
             {"path": f"{specs.FOLDER}/{name}", "content": text, "mode": "0644"}

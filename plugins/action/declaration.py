@@ -27,7 +27,6 @@ class ActionModule(ActionBase):
             result.update(
                 failed=True,
                 msg="The declaration cannot be used; no node was touched.\n" + "\n".join(lines),
-                problems=problems.lines,
             )
             return result
         result.update(changed=False, **read.as_data())

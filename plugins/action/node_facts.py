@@ -59,7 +59,6 @@ class ActionModule(ActionBase):
                 failed=True,
                 msg="The node is not ready; nothing was written on it.\n"
                 + "\n".join(f"{host}: {sentence}" for sentence in sentences),
-                problems=sentences,
             )
         return result
 

@@ -146,8 +146,11 @@ def stage_file(path, content, mode, uid=None, gid=None):
             if uid is not None:
                 os.fchown(file.fileno(), uid, gid)
             os.fsync(file.fileno())
-    except BaseException:
+    except BaseException as error:
         os.unlink(staged)
+        if isinstance(error, OSError):
+            # Of a full disk, writing does not say where.
+            error.filename = path
         raise
     return staged
 

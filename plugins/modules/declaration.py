@@ -54,9 +54,4 @@ device_paths:
   description: The host's device nodes that the declaration names, each with its device and whether it is required.
   type: dict
   returned: success
-problems:
-  description: What is wrong, one line each.
-  type: list
-  elements: str
-  returned: failure
 """

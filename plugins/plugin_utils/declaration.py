@@ -16,6 +16,8 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 
 #: A host's variables whose names begin so are its declaration, all of them together.
 PREFIX = "node_devices_resources"
+#: The variable with the rest of the plugin's configuration.
+SETTINGS = "node_devices_settings"
 
 # How the united list is called while it is read; no name of a resource can hold it.
 _UNITED = "<united>"
@@ -58,7 +60,7 @@ def variables_of(names: Iterable[str]) -> list[str]:
 
 
 def read(
-    names: Iterable[str], value_of: Callable[[str], Any], settings: Mapping[str, Any] | None = None
+    names: Iterable[str], value_of: Callable[[str], Any], settings: Any = None
 ) -> Declaration:
     """A host's declaration: the union of its variables.
 
@@ -90,13 +92,17 @@ def read(
         resources = declaration.parse_resources(united, where=_UNITED)
     except declaration.DeclarationError as error:
         problems.extend(in_its_variable(str(problem)) for problem in error.problems)
+    settings = plain(settings)
+    if not (settings is None or isinstance(settings, dict)):
+        problems.append(f"{SETTINGS}: must be a mapping of the plugin's settings, not {type(settings).__name__}")
+        settings = None
     try:
         # Reading the normalised resources again cannot fail: what is reported here concerns the settings.
         configuration = declaration.parse_configuration(
-            {**plain(settings or {}), "resources": serialise.resources_to_data(resources)}
+            {**(settings or {}), "resources": serialise.resources_to_data(resources)}
         )
     except declaration.DeclarationError as error:
-        problems.extend(str(problem) for problem in error.problems)
+        problems.extend(f"{SETTINGS}.{problem}" for problem in error.problems)
     if problems:
         raise DeclarationProblems(problems)
     return Declaration(configuration, cdi.render_specs(resources))

@@ -93,9 +93,16 @@ def test_all_problems_at_once_each_in_its_variable():
             "has fewer than two characters, which crashes containerd's parser; choose a longer one (set cdi_kind)",
             "node_devices_resources_group[1] (devices.example.com/serial).name: is declared already, as "
             "node_devices_resources[0] (devices.example.com/serial)",
-            "log_level: must be one of debug, info, warning, error, not 'loud'",
+            "node_devices_settings.log_level: must be one of debug, info, warning, error, not 'loud'",
         ]
     )
+
+
+@pytest.mark.parametrize(("settings", "kind"), [("text", "str"), ([], "list"), (1, "int")])
+def test_settings_that_are_no_mapping_are_one_problem(settings, kind):
+    assert problems_of({"node_devices_resources": [KVM]}, settings) == [
+        f"node_devices_settings: must be a mapping of the plugin's settings, not {kind}"
+    ]
 
 
 def test_a_failing_expression_is_one_problem():

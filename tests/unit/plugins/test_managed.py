@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pathlib
@@ -245,4 +246,15 @@ def test_a_damaged_ledger_is_refused(node):
     (pathlib.Path(node.ledger) / "ledger.json").write_text("{")
     with pytest.raises(Refused, match="is damaged"):
         node.converge(node.file("a", "1"))
+    assert node.snapshot() == {}
+
+
+def test_a_full_disk_names_the_file(node, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        ledger.write_file(node.path("a"), b"x", 0o644)
+    assert caught.value.filename == node.path("a")
     assert node.snapshot() == {}
