@@ -59,9 +59,7 @@ def variables_of(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name.startswith(PREFIX))
 
 
-def read(
-    names: Iterable[str], value_of: Callable[[str], Any], settings: Any = None
-) -> Declaration:
+def read(names: Iterable[str], value_of: Callable[[str], Any], settings: Any = None) -> Declaration:
     """A host's declaration: the union of its variables.
 
     names: of all of the host's variables.
