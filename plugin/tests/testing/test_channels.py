@@ -43,7 +43,7 @@ async def test_a_fresh_channel_does_not_wait_for_earlier_failures(kubelet, folde
         assert (await register(folder, RESOURCE, "x.sock", timeout=1)).startswith("UNAVAILABLE")
     await kubelet.start()
     # The dial back fails: the kubelet itself was reached.
-    kubelet.manager._clients._dial_timeout = 0.01
+    kubelet.manager.clients._dial_timeout = 0.01
     assert (await register(folder, RESOURCE, "x.sock", timeout=1)).startswith("UNKNOWN: failed to dial")
     assert kubelet.socket == socket
 
