@@ -1,11 +1,15 @@
-"""The one place that loads grpc, and that makes channels: to the kubelet's, the runtime's and plugins' unix sockets.
+"""The one place that loads grpc, and that makes channels and servers on unix sockets.
 
 The core of grpc reads its settings once, when it is loaded: who needs grpc takes it from here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+from typing import AsyncIterator, Callable
+
+from .waiting import to_the_end
 
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 # Its fork handlers spoil the pollers of a process that starts a program where Python forks for that (before 3.10; seen:
@@ -29,6 +33,10 @@ _OPTIONS = (
 #: Bytes of the largest answer that is taken: what the kubelet takes from a container runtime. The default, 4 MiB,
 #: is less than PodResources needs on a node with 50,000 devices.
 RECEIVE_LIMIT = 16 << 20
+#: Longest path that a unix socket can have, in bytes.
+_LONGEST_PATH = 107
+#: Seconds that calls have to end when a server stops.
+_STOP_GRACE = 0.5
 
 
 def unix_channel(path: str, receive_limit: int = RECEIVE_LIMIT) -> grpc.aio.Channel:
@@ -40,3 +48,29 @@ def unix_channel(path: str, receive_limit: int = RECEIVE_LIMIT) -> grpc.aio.Chan
     return grpc.aio.insecure_channel(
         "unix:" + path, options=(*_OPTIONS, ("grpc.max_receive_message_length", receive_limit))
     )
+
+
+@contextlib.asynccontextmanager
+async def unix_server(path: str, add_services: Callable[[grpc.aio.Server], None]) -> AsyncIterator[None]:
+    """Serve on a unix socket at ``path`` inside this block, in a folder that is made where it is missing.
+
+    OSError where that is not possible. Leave the block with no stream open, or it waits for it.
+    """
+    if len(os.fsencode(path)) > _LONGEST_PATH:
+        raise OSError(0, "the path is longer than the %d bytes of a socket" % _LONGEST_PATH)
+    os.makedirs(os.path.dirname(path), mode=0o750, exist_ok=True)
+    server = grpc.aio.server()
+    add_services(server)
+    try:
+        server.add_insecure_port("unix:" + path)
+    except RuntimeError as error:
+        raise OSError(0, "it cannot be bound") from error
+    try:
+        await server.start()
+        yield
+    finally:
+        try:
+            await to_the_end(server.stop(_STOP_GRACE))
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)

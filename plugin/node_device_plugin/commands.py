@@ -9,6 +9,7 @@ import signal
 from typing import Dict, Optional, Sequence
 
 from .declaration import Device, Resource
+from .waiting import done_within
 
 #: Bytes of a command's stderr that are kept: its end, for the reason.
 _KEPT = 2048
@@ -57,9 +58,9 @@ async def run_command(command: Sequence[str], variables: Dict[str, str], timeout
         finally:
             os.close(writing)
         try:
-            code = await asyncio.wait_for(process.wait(), timeout)
-        except asyncio.TimeoutError:
-            return "%s took longer than %g s" % (command[0], timeout)
+            if not await done_within(process.wait(), timeout):
+                return "%s took longer than %g s" % (command[0], timeout)
+            code = process.returncode or 0
         finally:
             await _end(process)
         _drain(reading, said)
@@ -80,8 +81,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     if process.returncode is None:
         # A process that hangs in the kernel does not even die.
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(process.wait(), _AFTERMATH)
+        await done_within(process.wait(), _AFTERMATH)
 
 
 def _drain(pipe: int, said: bytearray) -> None:

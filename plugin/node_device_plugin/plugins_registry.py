@@ -8,18 +8,16 @@ again by a kubelet that restarts. A stream that it lost it never opens again, un
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 import os
 import re
-from typing import Any, AsyncIterator
+from typing import Any
 
 from .channels import grpc
+from .kubelet_connection import API_VERSION, KubeletConnection, remove_sockets
 from .observability import metrics
-from .registration import API_VERSION
 from .service import DevicePlugin
-from .wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 from .wire import plugin_registration_v1_pb2 as registry
 from .wire import plugin_registration_v1_pb2_grpc as registry_grpc
 
@@ -33,39 +31,18 @@ _PREFIX = "node-device-plugin-"
 _LOOK = 1.0
 #: Seconds from a registration that went well to its stream; it takes milliseconds.
 _STREAM_DEADLINE = 5.0
-_RETRY = 2.0
-_STOP_GRACE = 0.5
+#: Seconds that a kubelet has to open a stream again by itself. It lets go of a socket that came anew and takes it in
+#: again in two looks, which are a second apart.
+_BACK = 2.5
 
 
-class RegistryRegistration(registry_grpc.RegistrationServicer):
+class RegistryRegistration(KubeletConnection, registry_grpc.RegistrationServicer):
     """Keeps one resource where the kubelet finds it. root: the kubelet's root directory (its --root-dir)."""
 
     def __init__(self, service: DevicePlugin, root: str) -> None:
-        self.service = service
-        self.resource = service.table.resource.name
+        super().__init__(service)
         self.socket = socket_path(root, self.resource)
-        self._serving = asyncio.Event()
         self._told = asyncio.Event()
-
-    async def serving(self) -> None:
-        """Return once the socket is there."""
-        await self._serving.wait()
-
-    @property
-    def is_registered(self) -> bool:
-        """Whether the kubelet has its stream open."""
-        return self.service.stream.is_open
-
-    async def run(self) -> None:
-        """Serve and stay registered until cancelled."""
-        while True:
-            try:
-                async with self._server():
-                    self._serving.set()
-                    await self._stay_registered()
-            except OSError as error:
-                log.error("%s: cannot serve on %s: %s", self.resource, self.socket, error.strerror or error)
-                await asyncio.sleep(_RETRY)
 
     async def GetInfo(self, request: registry.InfoRequest, context: Any) -> registry.PluginInfo:
         """Both services are on the one socket."""
@@ -84,44 +61,41 @@ class RegistryRegistration(registry_grpc.RegistrationServicer):
             log.warning("%s: the kubelet refused: %s", self.resource, request.error)
         return registry.RegistrationStatusResponse()
 
-    @contextlib.asynccontextmanager
-    async def _server(self) -> AsyncIterator[None]:
-        self._told.clear()
-        os.makedirs(os.path.dirname(self.socket), mode=0o750, exist_ok=True)
-        server = grpc.aio.server()
-        api_grpc.add_DevicePluginServicer_to_server(self.service, server)
+    def _add_services(self, server: grpc.aio.Server) -> None:
+        super()._add_services(server)
         registry_grpc.add_RegistrationServicer_to_server(self, server)
-        try:
-            server.add_insecure_port("unix:" + self.socket)
-        except RuntimeError as error:
-            raise OSError(0, "the socket cannot be bound") from error
-        try:
-            await server.start()
-            yield
-        finally:
-            self.service.stream.end()
-            await server.stop(_STOP_GRACE)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.socket)
 
-    async def _stay_registered(self) -> None:
-        """Return where the socket has to be made anew."""
-        log.info("%s: waiting for the kubelet to find %s", self.resource, self.socket)
-        without_stream = 0.0
-        while not self.is_registered:
-            await self.service.stream.wait_until(True, timeout=_LOOK)
-            if not os.path.exists(self.socket):
-                log.warning("%s: somebody removed %s; serving anew", self.resource, self.socket)
+    def _socket_path(self) -> str:
+        return self.socket
+
+    async def _stay_registered(self, path: str) -> None:
+        log.info("%s: waiting for the kubelet to find %s", self.resource, path)
+        while await self._stream_opened(path):
+            metrics.REGISTRATIONS.increment(self.resource, "registered")
+            log.info("%s: registered with the kubelet", self.resource)
+            await self.service.stream.wait_until(False)
+            log.warning("%s: the kubelet's stream has ended", self.resource)
+            if self._socket_has_gone(path):
                 return
+            # A kubelet that has restarted finds the socket as it is; made anew at once, the socket would take the new
+            # kubelet's connection away, which would end its stream, and so on (seen: 20 times and more).
+            if not await self.service.stream.wait_until(True, timeout=_BACK):
+                log.warning("%s: the kubelet does not open it again; serving anew", self.resource)
+                return
+
+    async def _stream_opened(self, path: str) -> bool:
+        """Wait for the stream. False where that is of no use any more."""
+        self._told.clear()
+        without_stream = 0.0
+        while not await self.service.stream.wait_until(True, timeout=_LOOK):
+            if self._socket_has_gone(path):
+                return False
             without_stream += _LOOK if self._told.is_set() else 0
-            if without_stream > _STREAM_DEADLINE and not self.is_registered:
+            if without_stream > _STREAM_DEADLINE:
                 metrics.REGISTRATIONS.increment(self.resource, "no_stream")
                 log.warning("%s: registered, but the kubelet opened no stream; serving anew", self.resource)
-                return
-        metrics.REGISTRATIONS.increment(self.resource, "registered")
-        log.info("%s: registered with the kubelet", self.resource)
-        await self.service.stream.wait_until(False)
-        log.warning("%s: the kubelet's stream has ended; serving anew", self.resource)
+                return False
+        return True
 
 
 def socket_path(root: str, resource: str) -> str:
@@ -132,8 +106,5 @@ def socket_path(root: str, resource: str) -> str:
 
 
 def remove_stale_sockets(root: str) -> None:
-    """Take away what a killed instance left. Only one instance runs on a node."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for entry in os.scandir(os.path.join(root, FOLDER)):
-            if entry.name.startswith(_PREFIX) and entry.name.endswith(".sock"):
-                os.unlink(entry.path)
+    """Take away what a killed instance left."""
+    remove_sockets(os.path.join(root, FOLDER), _PREFIX)

@@ -11,26 +11,22 @@ What the kubelet asks for (k8s.io/kubernetes, pkg/kubelet/cm/devicemanager):
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
 import logging
 import os
 import re
 import secrets
 import time
-from typing import AsyncIterator
 
 from .channels import grpc
+from .kubelet_connection import API_VERSION, KubeletConnection, remove_sockets
 from .kubelet_socket import Identity, KubeletSocket
 from .observability import metrics
 from .service import DevicePlugin
 from .sockets import SOCKET_FOLDER
+from .waiting import done_within
 from .wire import device_plugin_v1beta1_pb2 as api
-from .wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 
 log = logging.getLogger(__name__)
-
-API_VERSION = "v1beta1"
 
 #: Seconds. The kubelet dials back for up to 10 s inside Register.
 _REGISTER_DEADLINE = 15.0
@@ -39,76 +35,29 @@ _STREAM_DEADLINE = 5.0
 _FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
 #: Seconds after which a stream counts as one that went well.
 _STEADY = 5.0
-#: Longest path that a unix socket can have, in bytes.
-_LONGEST_SOCKET_PATH = 107
-_STOP_GRACE = 0.5
 
 
-class Registration:
+class Registration(KubeletConnection):
     """Keeps one resource registered with the kubelet of a device plugin directory.
 
     kubelet: its socket, which the resources of a directory share.
     """
 
     def __init__(self, service: DevicePlugin, kubelet: KubeletSocket) -> None:
-        self.service = service
-        self.resource = service.table.resource.name
+        super().__init__(service)
         self._directory = kubelet.directory
         self._kubelet = kubelet
-        self._serving = asyncio.Event()
 
-    async def serving(self) -> None:
-        """Return once the socket is there."""
-        await self._serving.wait()
+    def _socket_path(self) -> str:
+        return socket_path(self._directory, self.resource)
 
-    @property
-    def is_registered(self) -> bool:
-        """Whether the kubelet has its stream open."""
-        return self.service.stream.is_open
-
-    async def run(self) -> None:
-        """Serve and stay registered until cancelled."""
-        while True:
-            try:
-                async with self._server() as socket:
-                    self._serving.set()
-                    await self._stay_registered(socket)
-            except OSError as error:
-                log.error("%s: cannot serve in %s: %s", self.resource, self._directory, error.strerror or error)
-                if error.errno == errno.EROFS:
-                    # Our folder is gone (`kubeadm reset`), and the unit's sandbox lets us make no other: systemd makes
-                    # both anew when it starts us again.
-                    raise
-                await asyncio.sleep(_LAST_RETRY)
-
-    @contextlib.asynccontextmanager
-    async def _server(self) -> AsyncIterator[str]:
-        path = socket_path(self._directory, self.resource)
-        os.makedirs(os.path.dirname(path), mode=0o750, exist_ok=True)
-        server = grpc.aio.server()
-        api_grpc.add_DevicePluginServicer_to_server(self.service, server)
-        try:
-            server.add_insecure_port("unix:" + path)
-        except RuntimeError as error:
-            raise OSError(0, "the socket %s cannot be bound" % path) from error
-        try:
-            await server.start()
-            yield path
-        finally:
-            self.service.stream.end()
-            await server.stop(_STOP_GRACE)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-
-    async def _stay_registered(self, socket: str) -> None:
-        """Return where the socket has vanished, so that it has to be made anew."""
+    async def _stay_registered(self, path: str) -> None:
         retry = _FIRST_RETRY
         while True:
             kubelet = await self._kubelet_there()
-            if not os.path.exists(socket):
-                log.warning("%s: somebody removed %s; serving anew", self.resource, socket)
+            if self._socket_has_gone(path):
                 return
-            if await self._register(socket, kubelet):
+            if await self._register(path, kubelet):
                 log.info("%s: registered with the kubelet", self.resource)
                 registered = time.monotonic()
                 await self.service.stream.wait_until(False)
@@ -117,8 +66,7 @@ class Registration:
                 if time.monotonic() - registered > _STEADY:
                     retry = _FIRST_RETRY
                     continue
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._kubelet.other_than(kubelet), retry)
+            await done_within(self._kubelet.other_than(kubelet), retry)
             retry = min(2 * retry, _LAST_RETRY)
 
     async def _register(self, socket: str, kubelet: Identity) -> bool:
@@ -163,18 +111,11 @@ class Registration:
 
 
 def socket_path(directory: str, resource: str) -> str:
-    """A new path for a server of ``resource``. OSError where it would be too long for a socket."""
+    """A new path for a server of ``resource``."""
     name = re.sub(r"[^A-Za-z0-9-]", "-", resource.partition("/")[2])[:12]
-    path = os.path.join(directory, SOCKET_FOLDER, "%s-%s.sock" % (name, secrets.token_hex(3)))
-    if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
-        raise OSError(0, "the path %s is longer than the %d bytes of a socket" % (path, _LONGEST_SOCKET_PATH))
-    return path
+    return os.path.join(directory, SOCKET_FOLDER, "%s-%s.sock" % (name, secrets.token_hex(3)))
 
 
 def remove_stale_sockets(directory: str) -> None:
-    """Take away what a killed instance left in our folder. Only one instance runs on a node."""
-    folder = os.path.join(directory, SOCKET_FOLDER)
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for entry in os.scandir(folder):
-            if entry.name.endswith(".sock"):
-                os.unlink(entry.path)
+    """Take away what a killed instance left in our folder."""
+    remove_sockets(os.path.join(directory, SOCKET_FOLDER))

@@ -13,6 +13,7 @@ from .channels import grpc
 from .device_table import DeviceTable, Listed
 from .pre_start import pre_start
 from .preference import preferred
+from .waiting import done_within
 from .wire import device_plugin_v1beta1_pb2 as api
 from .wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 
@@ -70,12 +71,7 @@ class Stream:
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         while self.is_open != is_open:
-            # Not asyncio.wait_for: before Python 3.12 it loses a cancellation that comes with the result.
-            changed = asyncio.ensure_future(self._changed.wait())
-            try:
-                await asyncio.wait([changed], timeout=None if deadline is None else max(0.0, deadline - loop.time()))
-            finally:
-                changed.cancel()
+            await done_within(self._changed.wait(), None if deadline is None else max(0.0, deadline - loop.time()))
             if deadline is not None and loop.time() >= deadline and self.is_open != is_open:
                 return False
         return True

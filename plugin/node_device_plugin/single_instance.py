@@ -11,6 +11,7 @@ from typing import AsyncIterator, Optional
 
 from . import systemd
 from .sockets import SOCKET_FOLDER
+from .waiting import done_within
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,5 @@ async def _locked(folder: str, stop: asyncio.Event) -> Optional[int]:
             said = problem
             log.error("%s", problem)
             systemd.notify("STATUS=%s" % problem)
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(stop.wait(), pause)
+        await done_within(stop.wait(), pause)
     return None

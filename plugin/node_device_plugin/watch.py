@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import Iterable, Optional
 
 from .inotify import Inotify
 from .uevents import Uevents
+from .waiting import done_within
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +78,7 @@ class Watch:
         at_most: seconds to wait, where that is less than a sweep's.
         """
         seconds = self._sweep if at_most is None else min(at_most, self._sweep)
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._news.wait(), seconds)
+        await done_within(self._news.wait(), seconds)
         happened = self._news.is_set()
         self._news.clear()
         return happened

@@ -8,6 +8,7 @@ from typing import AsyncIterator, Dict, List
 
 import pytest
 
+from node_device_plugin import plugins_registry
 from node_device_plugin.declaration import DeclarationError, names, parse_configuration, parse_resources
 from node_device_plugin.device_table import DeviceTable
 from node_device_plugin.plugins_registry import RegistryRegistration, remove_stale_sockets, socket_path
@@ -21,6 +22,12 @@ RESOURCES = parse_resources(
     ]
 )
 HEALTHY = {"d0": "Healthy", "d1": "Healthy"}
+
+
+@pytest.fixture(autouse=True)
+def _ten_times_as_fast_a_kubelet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kubelet_at() looks every 50 ms."""
+    monkeypatch.setattr(plugins_registry, "_BACK", 0.25)
 
 
 @contextlib.asynccontextmanager
@@ -55,6 +62,31 @@ async def test_every_resource_is_found_and_allocates(short_path: Path) -> None:
         pod = await kubelet.allocate_pod("test", {"main": {"example.com/dev": 2}})
         assert {env.key: env.value for env in pod.containers["main"].envs} == {"DEV_0": b"d0", "DEV_1": b"d1"}
     assert sockets(short_path) == []
+
+
+async def test_the_kubelet_comes_later_and_restarts(short_path: Path) -> None:
+    async with plugin(short_path) as registrations:
+        await asyncio.gather(*(each.serving() for each in registrations.values()))
+        async with kubelet_at(short_path) as kubelet:
+            for _ in range(4):
+                assert await kubelet.registered("example.com/dev") == HEALTHY
+                assert await kubelet.registered("example.com/none") == {}
+                await kubelet.restart()
+
+
+async def test_a_kubelet_that_restarts_finds_the_socket_as_it_was(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made anew at once, the socket would take the new kubelet's connection away."""
+    monkeypatch.setattr(plugins_registry, "_BACK", 10)
+    async with kubelet_at(short_path) as kubelet, plugin(short_path) as registrations:
+        await kubelet.registered("example.com/dev")
+        before = os.stat(registrations["example.com/dev"].socket)
+        for _ in range(5):
+            await kubelet.restart()
+            await kubelet.registered("example.com/dev")
+        after = os.stat(registrations["example.com/dev"].socket)
+        assert (before.st_ino, before.st_ctime_ns) == (after.st_ino, after.st_ctime_ns)
 
 
 async def test_a_lost_stream_makes_the_socket_anew(short_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import AsyncIterator, Dict, List
 import pytest
 import yaml
 
+from node_device_plugin.channels import unix_server
 from node_device_plugin.declaration import names, parse_resources
 from node_device_plugin.device_table import DeviceTable
 from node_device_plugin.kubelet_socket import KubeletSocket
@@ -204,9 +205,15 @@ def test_sockets_of_a_killed_instance_are_removed_and_nothing_else(directory: st
     assert Path(directory, "other.sock").exists()
 
 
-def test_a_socket_path_that_is_too_long_is_refused_with_its_length() -> None:
+async def test_a_socket_path_that_is_too_long_is_refused_with_its_length(tmp_path: Path) -> None:
+    path = tmp_path / ("d" * 100) / "x.sock"
     with pytest.raises(OSError, match="longer than the 107 bytes"):
-        socket_path("/" + "d" * 100, "example.com/dev")
+        async with unix_server(str(path), lambda server: None):
+            pass
+    assert not path.parent.exists()
+
+
+def test_the_longest_socket_path_that_a_declaration_gives_can_be_had() -> None:
     assert len(socket_path("/" + "d" * (names.MAX_DEVICE_PLUGIN_DIR - 1), "example.com/" + "n" * 63)) == 107
 
 

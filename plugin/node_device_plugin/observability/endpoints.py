@@ -9,6 +9,7 @@ import os
 from typing import AsyncIterator, Optional, Tuple
 
 from ..declaration.addresses import parse_http_address
+from ..waiting import done_within
 from .http import Pages, Routes
 
 log = logging.getLogger(__name__)
@@ -41,8 +42,7 @@ class TcpEndpoint:
                     await self._moved.wait()
             except OSError as error:
                 log.error("cannot serve metrics at %s: %s", address, error.strerror or error)
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._moved.wait(), _AGAIN)
+                await done_within(self._moved.wait(), _AGAIN)
 
     @contextlib.asynccontextmanager
     async def _listening(self, address: str) -> AsyncIterator[None]:

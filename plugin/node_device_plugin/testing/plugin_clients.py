@@ -11,6 +11,7 @@ import os
 from typing import Awaitable, Callable, Dict, List, NoReturn, Optional, Set, TypeVar
 
 from ..channels import grpc, unix_channel
+from ..waiting import done_within
 from ..wire import device_plugin_v1beta1_pb2 as api
 from ..wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 from . import klog
@@ -45,10 +46,8 @@ class Client:
 
     async def connect(self, timeout: float) -> api.DevicePluginOptions:
         """Dial for up to ``timeout`` seconds, and ask for options. Raises CallError."""
-        try:
-            await asyncio.wait_for(self._channel.channel_ready(), timeout)
-        except asyncio.TimeoutError:
-            raise CallError("failed to dial device plugin: context deadline exceeded") from None
+        if not await done_within(self._channel.channel_ready(), timeout):
+            raise CallError("failed to dial device plugin: context deadline exceeded")
         try:
             return await self.call(self.stub.GetDevicePluginOptions, api.Empty())
         except CallError as error:
