@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import sys
 from typing import Any, Callable, Coroutine, NoReturn, Optional, Sequence, TypeVar
@@ -43,6 +44,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    # Nothing that a start makes is garbage, and looking for some would take a tenth of it; see plugin.
+    gc.disable()
     # Imported here: the commands that only read a file shall not wait for grpc.
     from . import logs, plugin
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 from typing import Any, List, Sequence, Union
@@ -79,6 +80,9 @@ async def _serve(path: str, loaded: LoadedConfiguration, stop: asyncio.Event) ->
         ready: asyncio.Future[Any] = asyncio.gather(*(each.serving() for each in resources.registrations))
         await asyncio.wait([ready, stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
+        # What is there now stays: looking through it time and again would hold up Allocate.
+        gc.freeze()
+        gc.enable()
         if not stop.is_set():
             while not systemd.notify("READY=1"):
                 await asyncio.sleep(0.1)

@@ -17,9 +17,17 @@ def test_a_good_file(tmp_path: Path) -> None:
     assert loaded.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def test_json_below_comments_as_the_role_writes_it(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text('# Written by a role.\n\t# And by nobody else.\n{"resources": [{"name": "example.com/dev"}]}\n')
+    assert [resource.name for resource in load(str(path)).configuration.resources] == ["example.com/dev"]
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
+        # JSON's reader lets through what no file can hold.
+        (b'{"resources": [], "log_level": "\\ud800"}', "is not valid YAML: .*invalid Unicode character escape"),
         (b"resources: [", "is not valid YAML: .*line [12]"),
         (b"\xff\xfe\xfa", "is not valid YAML"),
         (b"", "configuration: must be a mapping"),

@@ -7,9 +7,8 @@ import os
 import stat
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-import yaml
-
 from ..declaration import Problem, cdi
+from ..yaml_reader import read_yaml
 from .spec import spec_problems
 
 #: Where runtimes look unless they are told otherwise; a later one goes before an earlier one.
@@ -68,7 +67,7 @@ def check_file(path: str, accepted: Optional[str]) -> SpecFile:
         problems.append(Problem("the file's mode", message))
     try:
         spec = _parse(path, content)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
+    except (ValueError, RecursionError) as error:
         return _unread(path, "cannot be parsed: %s" % " ".join(str(error).split()), problems)
     problems.extend(spec_problems(spec, accepted))
     described = spec if isinstance(spec, dict) else {}
@@ -115,7 +114,7 @@ def _with_conflicts(files: Sequence[SpecFile]) -> List[SpecFile]:
 def _parse(path: str, content: bytes) -> Any:
     if path.endswith(".json"):
         return json.loads(content, object_pairs_hook=_without_repetitions)
-    return yaml.safe_load(content)
+    return read_yaml(content)
 
 
 def _without_repetitions(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
