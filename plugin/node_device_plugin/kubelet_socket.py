@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 from typing import AsyncIterator, Optional, Tuple
 
 from .channels import grpc, unix_channel
+from .watch import Watch
 from .wire import device_plugin_v1beta1_pb2 as api
 from .wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 
 NAME = "kubelet.sock"
 
-#: Seconds between two looks, while somebody waits for a kubelet.
-_LOOK = 0.02
+#: Seconds between two looks while somebody waits for a kubelet: where the directory can be watched, and where not.
+_SWEEP, _LOOK = 2.0, 0.05
 
 #: Tells one kubelet's socket from the next one's; an inode alone may be used again.
 Identity = Tuple[int, int, int]
@@ -27,7 +27,7 @@ class KubeletSocket:
         self.directory = directory
         self.path = os.path.join(directory, NAME)
         self._connection: Optional[_Connection] = None
-        self._look: Optional[asyncio.Future[None]] = None
+        self._watch: Optional[Watch] = None
 
     def identity(self) -> Optional[Identity]:
         """Which socket is there now; None where there is none."""
@@ -40,10 +40,20 @@ class KubeletSocket:
     async def other_than(self, known: Optional[Identity]) -> Identity:
         """Return as soon as there is a socket, and not the one that is known."""
         while True:
+            if self._watch is None:
+                self._watch = Watch(_SWEEP)
+            # Watched first and looked at then, so that nothing is missed.
+            self._watch.look_at([self.directory], buses=False)
             identity = self.identity()
             if identity is not None and identity != known:
                 return identity
-            await self._next_look()
+            await self._watch.changed(None if self._watch.sees(self.directory) else _LOOK)
+
+    def close(self) -> None:
+        """Look out no longer, once nobody waits."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
     async def register(self, request: api.RegisterRequest, timeout: float) -> None:
         """Call Register; seconds. Raises grpc.aio.AioRpcError.
@@ -72,14 +82,6 @@ class KubeletSocket:
                 if self._connection is connection:
                     self._connection = None
                 await connection.channel.close()
-
-    async def _next_look(self) -> None:
-        if self._look is None or self._look.done():
-            loop = asyncio.get_running_loop()
-            self._look = loop.create_future()
-            loop.call_later(_LOOK, self._look.set_result, None)
-        # Shielded: one that stops waiting leaves it to the others.
-        await asyncio.shield(self._look)
 
 
 class _Connection:

@@ -118,6 +118,8 @@ class ServedResources:
         )
         await self._stop(old.values())
         if self._kubelet is None or self._kubelet.directory != manner.device_plugin_dir:
+            if self._kubelet is not None:
+                self._kubelet.close()
             self._kubelet = KubeletSocket(manner.device_plugin_dir)
         started = {
             name: self._start(resource, manner, self._kubelet, table) for name, (resource, table) in tables.items()

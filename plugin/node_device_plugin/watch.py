@@ -72,6 +72,10 @@ class Watch:
         """Whether all of these are watched already, as far as they can be."""
         return self._inotify is None or self._limit_told or self._inotify.watched.issuperset(directories)
 
+    def sees(self, directory: str) -> bool:
+        """Whether this one is being watched."""
+        return self._inotify is not None and directory in self._inotify.watched
+
     async def changed(self, at_most: Optional[float] = None) -> bool:
         """Return when something happened since the last time (True), or a sweep is due (False).
 

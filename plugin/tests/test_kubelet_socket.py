@@ -1,10 +1,12 @@
 """The kubelet's socket as resources share it."""
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
 
+from node_device_plugin import watch
 from node_device_plugin.channels import grpc
 from node_device_plugin.kubelet_socket import KubeletSocket
 from node_device_plugin.testing import StandInKubelet
@@ -28,6 +30,26 @@ async def test_all_that_wait_hear_of_a_new_socket_and_one_that_gives_up_leaves_t
     Path(socket.path).unlink()
     Path(socket.path).touch()
     assert await asyncio.wait_for(again, 5) == socket.identity() != first[0]
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["no inotify", "no directory yet"])
+async def test_found_where_the_directory_cannot_be_watched(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    def refuse(writes: bool) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    directory = short_path / "dp"
+    if is_there:
+        monkeypatch.setattr(watch, "Inotify", refuse)
+        directory.mkdir()
+    socket = KubeletSocket(str(directory))
+    waiting = asyncio.create_task(socket.other_than(None))
+    await asyncio.sleep(0.01)
+    directory.mkdir(exist_ok=True)
+    Path(socket.path).touch()
+    assert await asyncio.wait_for(waiting, 5) == socket.identity()
+    socket.close()
 
 
 async def test_after_a_call_that_failed_the_next_one_has_a_connection_of_its_own(short_path: Path) -> None:
