@@ -4,18 +4,23 @@
 from __future__ import annotations
 
 import base64
-import tomllib
+import functools
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import containerd, tool
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes, tool
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import (
+    SPEC_DIRS,
+    Change,
+    Checked,
+    Refusal,
+)
 
 _OWNER = "cdi_runtime"
 _SPECS_OWNER = "cdi_specs"
 _MODULE = "nodedevices.kubernetes.runtime_config"
-#: How to plan for each runtime that is known: where CDI is effective, the least change, and its undoing.
-_ADAPTERS = {"containerd": containerd}
 
 
 class ActionModule(ActionBase):
@@ -35,41 +40,30 @@ class ActionModule(ActionBase):
             return {**result, **self._make_effective()}
         except tool.ToolError as error:
             return {**result, "failed": True, "msg": f"{self._vars.get('inventory_hostname', '')}: {error}"}
-        except containerd.Refusal as error:
-            path = self._runtime.get("config", {}).get("path", self._runtime["socket"])
+        except Refusal as error:
+            path = (self._runtime.get("config") or {}).get("path", self._runtime["socket"])
             return {**result, "failed": True, "msg": f"{self._vars.get('inventory_hostname', '')}: {path}: {error}"}
 
-    @property
+    @functools.cached_property
     def _adapter(self):
-        return _ADAPTERS[self._runtime["name"]]
-
-    @property
-    def _config(self):
-        return self._runtime["config"]
+        return runtimes.of(self._runtime)
 
     def _make_effective(self):
-        if not self._config["effective"]:
-            raise containerd.Refusal(f"{self._runtime['executable']} config dump fails with it; mend it first")
-        new = self._adapter.plan(self._config["content"], self._config["effective"], self._runtime["version"])
-        if new is None:
+        change = self._adapter.plan(self._check)
+        if change is None:
             reason = self._running_differs()
             if reason is None:
                 return {"changed": False, "msg": "CDI is effective"}
             # The file is right, and the daemon was started before it was.
-            return self._apply(self._config["content"], spec_dirs=self._wanted_dirs(), reason=reason)
-        answer = self._check(new)
-        if not self._adapter.effective(answer["effective"]).suffices:
-            raise containerd.Refusal(self._adapter.overridden(answer["imported"], self._runtime["version"]))
+            config = self._runtime["config"]
+            return self._apply(Change(config["real_path"], config["content"], config["content"]), reason)
         self._require_command()
-        return self._apply(new, spec_dirs=self._wanted_dirs(), reason="CDI is off in its configuration")
-
-    def _wanted_dirs(self):
-        return list(containerd.SPEC_DIRS)
+        return self._apply(change, "CDI is off in its configuration")
 
     def _running_differs(self):
         """Why the running daemon does not do what its file says; None if it does."""
         try:
-            answer = tool.ask(self, self._command, "runtime", "--socket", self._runtime["socket"])
+            answer = tool.answer(self, self._adapter.question(self._command))
         except tool.ToolError:
             # Check mode on a bare node: the tool would have been installed by now.
             if self._task.check_mode:
@@ -79,7 +73,7 @@ class ActionModule(ActionBase):
         # A runtime that does not tell is one that cannot be turned off.
         if cdi["enabled"] is False:
             return "its running daemon has CDI off, although its configuration turns it on"
-        lacking = folders.lacking(self._wanted_dirs(), cdi["spec_dirs"] or self._wanted_dirs())
+        lacking = folders.lacking(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
         return f"its running daemon does not read {', '.join(lacking)}" if lacking else None
 
     def _take_back(self):
@@ -92,20 +86,24 @@ class ActionModule(ActionBase):
             kept = f"CDI stays on, because {', '.join(staying)}"
             return {"changed": False, "msg": f"kept: {kept}", "kept": staying, "warnings": [f"kept: {kept}"]}
         path, entry = next(iter(entries.items()))
-        config = self._runtime.get("config")
-        if config is None or config["real_path"] != path or config["content"] is None:
+        before = entry["before"]
+        text = None if before is None else base64.b64decode(before["content"]).decode("utf-8")
+        now = self._text_now(path)
+        change = None
+        if now is not None:
+            ours = ledgers.sha256(now.encode()) == entry["sha256"]
+            change = self._adapter.undo(path, ours, text, self._check)
+        if change is None or change.before == change.after:
             # There is no such runtime or no such file any more: nothing to restart, nothing to plan by.
             return self._put_back()
-        before = entry["before"]
-        content = None if before is None else base64.b64decode(before["content"]).decode("utf-8")
-        if config["sha256"] != entry["sha256"]:
-            content = self._adapter.undo(config["content"], content)
-        if content == config["content"]:
-            return self._put_back()
-        if content is not None:
-            self._check(content)
         self._require_command()
-        return self._apply(content, spec_dirs=None, reason="our change is taken back", undo=True)
+        return self._apply(change, "our change is taken back", undo=True)
+
+    def _text_now(self, path):
+        config = self._runtime.get("config") or {}
+        if config.get("real_path") == path:
+            return config["content"]
+        return (config.get("files") or {}).get(path)
 
     def _staying_specs(self):
         """What is said of each spec of ours that is still there, or in check mode would be."""
@@ -119,7 +117,7 @@ class ActionModule(ActionBase):
             )
             problem = facts.get("msg") if facts.get("failed") else facts.get("ledger_problem")
             if problem:
-                raise containerd.Refusal(f"it is not known whether a pod needs CDI: {problem}")
+                raise Refusal(f"it is not known whether a pod needs CDI: {problem}")
             paths = [path for path, entry in facts["ledger"].items() if entry.get("owner") == _SPECS_OWNER]
         if not paths:
             return []
@@ -131,62 +129,49 @@ class ActionModule(ActionBase):
             module_name="nodedevices.kubernetes.managed_files", module_args={"owner": _OWNER}, task_vars=self._vars
         )
 
-    def _check(self, content):
-        """What the runtime makes of the text, and what the text imports.
-
-        Raises Refusal unless the runtime makes of it what it does now, CDI's two keys apart.
-        """
-        paths = (self._config["path"], self._config["real_path"])
-        staged = self._adapter.staged(content, *paths)
+    def _check(self, text, beside, imports):
+        """What the node's own runtime makes of the text; it only reads, so it is asked in check mode too."""
         answer = self._on_node(
             do="check",
-            path=self._config["path"],
-            content=staged,
-            program=self._runtime["executable"],
-            beside=_has_relative_imports(staged),
-            imports=self._adapter.imports(self._config["effective"], *paths),
+            path=self._runtime["config"]["path"],
+            content=text,
+            program=self._adapter.program,
+            beside=beside,
+            imports=imports,
         )
         if answer.get("failed"):
-            raise containerd.Refusal(answer["msg"])
-        differences = self._adapter.unexpected_changes(
-            self._config["effective"], answer["effective"], *paths, answer["staged"]
-        )
-        if differences:
-            raise containerd.Refusal(
-                f"the edit would change more than CDI: {', '.join(differences)} would differ in what containerd makes "
-                f"of it; nothing was written"
-            )
-        return answer
+            raise Refusal(answer["msg"])
+        return Checked(answer["effective"], answer["imported"], answer["staged"])
 
-    def _apply(self, content, spec_dirs, reason, undo=False):
-        path = self._config["real_path"]
+    def _apply(self, change, reason, undo=False):
         diff = {
-            "before": self._config["content"] or "",
-            "after": content or "",
-            "before_header": path,
-            "after_header": path,
+            "before": change.before or "",
+            "after": change.after or "",
+            "before_header": change.path,
+            "after_header": change.path,
         }
-        message = f"{reason}: {self._runtime['unit']} is restarted"
-        if self._runtime["unit"] is None:
-            raise containerd.Refusal(
+        unit = self._runtime["unit"]
+        if unit is None:
+            raise Refusal(
                 f"{reason}, and process {self._runtime['pid']} belongs to no systemd service that could be restarted; "
-                f"run containerd as a service"
+                f"run {self._adapter.name} as a service"
             )
+        message = f"{reason}: {unit} is restarted"
         if self._task.check_mode:
             return {"changed": True, "msg": message, "restarted": True, "diff": [diff]}
         answer = self._on_node(
             do="apply",
-            path=path,
-            content=content,
-            expected_sha256=self._config["sha256"],
-            program=self._runtime["executable"],
-            unit=self._runtime["unit"],
-            question=[self._command, "runtime", "--socket", self._runtime["socket"], "-o", "json"],
-            spec_dirs=spec_dirs,
+            path=change.path,
+            content=change.after,
+            expected_sha256=None if change.before is None else ledgers.sha256(change.before.encode()),
+            program=self._adapter.program,
+            unit=unit,
+            question=self._adapter.question(self._command),
+            spec_dirs=None if undo or not self._adapter.tells_cdi else list(SPEC_DIRS),
             undo=undo,
         )
         if answer.get("failed"):
-            raise containerd.Refusal(answer["msg"])
+            raise Refusal(answer["msg"])
         answer.update(msg=f"{message}; it was away for {answer['seconds']} s", restarted=True, diff=[diff])
         return answer
 
@@ -197,10 +182,4 @@ class ActionModule(ActionBase):
             raise tool.ToolMissing(self._command)
 
     def _on_node(self, **arguments):
-        # The check only reads, so it runs in check mode too.
         return self._execute_module(module_name=_MODULE, module_args=arguments, task_vars=self._vars)
-
-
-def _has_relative_imports(content):
-    imports = tomllib.loads(content.replace("\r\n", "\n")).get("imports") or []
-    return any(not path.startswith("/") for path in imports)

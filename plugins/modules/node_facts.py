@@ -40,7 +40,10 @@ options:
     description: An earlier result of this task for the host, which saves the execution; read by the action.
     type: raw
   cri_socket:
-    description: The container runtime's socket; the one that the running kubelet uses if left out.
+    description:
+      - The container runtime's socket. If left out, the one that the running kubelet uses; where no kubelet names one
+        (k3s has it in a process of another name), the one on which a distribution's own runtime listens, else
+        containerd's or CRI-O's.
     type: path
   declaration:
     description:
@@ -119,17 +122,20 @@ ledger:
 import os
 import platform
 import re
-import socket
-import stat
-import struct
-import subprocess
 import sys
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import (
+    arguments_of,
+    option,
+    output_of,
+    text_of,
+    unit_of,
+)
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import likely_socket, runtime_facts
 
-_DEFAULT_SOCKET = "/run/containerd/containerd.sock"
 # Larger ones are nobody's CDI specs.
 _LARGEST_SPEC = 1 << 20
 _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
@@ -142,111 +148,6 @@ def first_line(path):
             return file.readline().strip()
     except OSError:
         return ""
-
-
-def arguments_of(pid):
-    """A process's command line."""
-    try:
-        with open("/proc/%s/cmdline" % pid, "rb") as file:
-            return [word.decode("utf-8", "replace") for word in file.read().split(b"\0")[:-1]]
-    except OSError:
-        return []
-
-
-def option(arguments, *names):
-    """The value of an option, as ``--name value`` or ``--name=value``; None where it is not given."""
-    for position, argument in enumerate(arguments):
-        name, separator, value = argument.partition("=")
-        if name in names:
-            if separator:
-                return value
-            if position + 1 < len(arguments):
-                return arguments[position + 1]
-    return None
-
-
-def output_of(command, seconds=20):
-    """What a command prints; None if it fails or is none."""
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=seconds, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
-
-
-def text_of(path):
-    """A file's text; None where there is none or it is not text."""
-    try:
-        with open(path, encoding="utf-8", newline="") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
-def listener(path):
-    """The process behind a unix socket: (pid, problem)."""
-    try:
-        if not stat.S_ISSOCK(os.stat(path).st_mode):
-            return None, "it is not a socket"
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.settimeout(5)
-            client.connect(path)
-            # Credentials of whoever called listen(); see unix(7).
-            credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    except OSError as error:
-        return None, (error.strerror or str(error)).lower()
-    return struct.unpack("3i", credentials)[0], None
-
-
-def unit_of(pid):
-    """The systemd service that a process belongs to, by its cgroup; None if it is in none."""
-    try:
-        with open("/proc/%d/cgroup" % pid, encoding="utf-8") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        for part in reversed(line.split(":", 2)[-1].split("/")):
-            if part.endswith(".service"):
-                return part
-    return None
-
-
-def runtime_facts(path):
-    """The container runtime behind a CRI socket."""
-    facts = {"socket": path}
-    pid, problem = listener(path)
-    if pid is None:
-        return dict(facts, problem=problem)
-    facts.update(pid=pid, unit=unit_of(pid))
-    # The link works even where the file was replaced by an upgrade: it is the program that runs.
-    program = "/proc/%d/exe" % pid
-    facts["executable"] = os.readlink(program).replace(" (deleted)", "")
-    facts["name"] = os.path.basename(facts["executable"])
-    said = output_of([program, "--version"]) or ""
-    version = re.search(r"\bv?(\d+\.\d+\.\d+\S*)", said)
-    facts["version"] = version.group(1) if version else None
-    if facts["name"] == "containerd":
-        facts["config"] = containerd_config(program, arguments_of(pid))
-    return facts
-
-
-def containerd_config(program, arguments):
-    """containerd's root configuration file, and what the version that runs makes of it."""
-    given = option(arguments, "--config", "-c")
-    path = given or "/etc/containerd/config.toml"
-    content = text_of(path)
-    # Only the default file may be missing, and then `config dump` fails, while the daemon runs with its defaults.
-    command = [program, "--config", path, "config", "dump" if given or os.path.exists(path) else "default"]
-    return {
-        "path": path,
-        # Where the text is, which is what an edit replaces; imports are relative to the name that containerd was given.
-        "real_path": os.path.realpath(path),
-        "exists": os.path.exists(path),
-        "content": content,
-        "sha256": ledgers.sha256(content.encode()) if content is not None else None,
-        "effective": output_of(command),
-    }
 
 
 def kubelet_facts():
@@ -348,7 +249,7 @@ def main():
         supports_check_mode=True,
     )
     kubelet = kubelet_facts()
-    runtime_socket = module.params["cri_socket"] or (kubelet or {}).get("cri_socket") or _DEFAULT_SOCKET
+    runtime_socket = module.params["cri_socket"] or (kubelet or {}).get("cri_socket") or likely_socket()
     runtime = runtime_facts(runtime_socket)
     cdi_dirs = module.params["cdi_dirs"]
     cdi_dirs = cdi_dirs + folders.lacking(configured_cdi_dirs(runtime.get("config", {}).get("effective")), cdi_dirs)

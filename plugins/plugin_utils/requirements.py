@@ -3,22 +3,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
 
 _OLDEST_PYTHON = (3, 9)
-_OLDEST_CONTAINERD = (1, 7, 2)
 _OLDEST_KUBELET = (1, 29)
-#: The names that containerd's CRI plugin has in disabled_plugins, by configuration version.
-_CRI_PLUGINS = {
-    "cri",
-    "io.containerd.grpc.v1.cri",
-    "io.containerd.cri.v1.runtime",
-    "io.containerd.cri.v1.images",
-}
 
 
 def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[str, Any], cdi: bool = True) -> list[str]:
@@ -49,11 +41,6 @@ def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[st
     return sentences
 
 
-def disabled_cri(config: Mapping[str, Any]) -> list[str]:
-    """Which parts of CRI a containerd configuration turns off."""
-    return sorted(set(config.get("disabled_plugins") or ()) & _CRI_PLUGINS)
-
-
 def _python(python: Mapping[str, Any]) -> Iterator[str]:
     if tuple(python["version"]) < _OLDEST_PYTHON:
         yield (
@@ -78,39 +65,7 @@ def _runtime(runtime: Mapping[str, Any], cdi: bool) -> Iterator[str]:
             f"later, or name the runtime's socket in node_devices_cri_socket"
         )
         return
-    if runtime["name"] != "containerd":
-        yield (
-            f"the container runtime at {place} is {runtime['executable']}: only containerd is known so far; name "
-            f"another socket in node_devices_cri_socket if the node has a containerd too"
-        )
-        return
-    version = runtime["version"]
-    if cdi and version is None:
-        yield f"{runtime['executable']} --version does not tell a version, so what it makes of CDI is not known"
-    elif cdi and version_tuple(version) < _OLDEST_CONTAINERD:
-        yield (
-            f"containerd {version} cannot give devices to containers by CDI: below 1.7.2 it drops the CDI names "
-            f"that the kubelet passes on, without a word. Upgrade it to 1.7.2 or later (Debian 13 has 1.7.24, "
-            f"docker.com's containerd.io packages have 1.7 and 2.x), or give devices with injection: device_nodes"
-        )
-    yield from _containerd_config(runtime["config"])
-
-
-def _containerd_config(config: Mapping[str, Any]) -> Iterator[str]:
-    if config["exists"] and config["content"] is None:
-        yield f"{config['path']} cannot be read as text"
-        return
-    try:
-        data = tomllib.loads((config["content"] or "").replace("\r\n", "\n"))
-    except tomllib.TOMLDecodeError as error:
-        yield (f"{config['path']} is not valid TOML ({error}): containerd will not start again with it; mend it first")
-        return
-    disabled = disabled_cri(data)
-    if disabled:
-        yield (
-            f"{config['path']} turns CRI off (disabled_plugins has {', '.join(disabled)}), so no kubelet can use this "
-            f"containerd: take it out of disabled_plugins and restart containerd"
-        )
+    yield from runtimes.of(runtime).obstacles(cdi)
 
 
 def _kubelet(kubelet: Mapping[str, Any] | None) -> Iterator[str]:

@@ -25,16 +25,22 @@ def is_there(action: Any, command: str) -> bool:
 
 
 def ask(action: Any, command: str, *arguments: str) -> dict[str, Any]:
-    """Run a command that changes nothing and answers in JSON, in check mode too.
+    """Run the plugin's command, which changes nothing and answers in JSON, in check mode too.
 
     action: the action plugin that asks.
     """
-    line = " ".join(shlex.quote(word) for word in (command, *arguments, "-o", "json"))
-    answer = action._low_level_execute_command(line)
-    if answer["rc"] in (126, 127):
-        raise ToolMissing(command)
+    return answer(action, [command, *arguments, "-o", "json"])
+
+
+def answer(action: Any, command: list[str]) -> dict[str, Any]:
+    """Run any such command."""
+    said = action._low_level_execute_command(shlex.join(command))
+    if said["rc"] in (126, 127):
+        raise (
+            ToolMissing(command[0]) if "/" in command[0] else ToolError(f"{command[0]} is not on the node: install it")
+        )
     try:
-        return json.loads(answer["stdout"])
+        return json.loads(said["stdout"])
     except ValueError:
-        said = (answer["stderr"].strip() or answer["stdout"].strip()).splitlines()
-        raise ToolError(f"{command} {arguments[0]} failed: {said[-1] if said else answer['rc']}") from None
+        lines = (said["stderr"].strip() or said["stdout"].strip()).splitlines()
+        raise ToolError(f"{command[0]} {command[1]} failed: {lines[-1] if lines else said['rc']}") from None

@@ -7,10 +7,14 @@ import tomllib
 import types
 
 import pytest
+import tomlkit
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.modules import node_facts, runtime_config
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import containerd
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
+from ansible_collections.nodedevices.kubernetes.plugins.modules import runtime_config
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import comparison, containerd_imports
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Cdi, Change, Checked, Refusal
 
 OFF = '[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\ncdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
 ON = OFF.replace("false", "true")
@@ -84,21 +88,44 @@ EDITS = {
 }
 
 
+def of(content, dump, version):
+    config = {"path": "/c.toml", "real_path": "/c.toml", "exists": content is not None, "content": content}
+    runtime = {"socket": "/s", "name": "containerd", "executable": "/bin/containerd", "version": version}
+    return runtimes.of({**runtime, "config": {**config, "effective": dump, "files": {}}})
+
+
+def checked_by(dump):
+    """A check by a containerd that makes of everything what it made of `dump`, with CDI on."""
+    data = tomllib.loads(dump)
+    for table in data["plugins"].values():
+        table.update(enable_cdi=True, cdi_spec_dirs=["/etc/cdi", "/var/run/cdi"])
+    return lambda text, beside, imports: Checked(tomlkit.dumps(data), {}, "/tmp/staged")
+
+
+def plan(content, dump, version):
+    change = of(content, dump, version).plan(checked_by(dump))
+    return change and change.after
+
+
+def undo(later, before):
+    return of(later, ON, "1.7.24").undo("/c.toml", False, before, checked_by(ON)).after
+
+
 @pytest.mark.parametrize("name", EDITS)
 def test_the_least_change(name):
     content, wanted = EDITS[name]
-    assert containerd.plan(content, OFF, "1.7.24~ds1") == wanted
+    assert plan(content, OFF, "1.7.24~ds1") == wanted
 
 
 @pytest.mark.parametrize("name", EDITS)
 def test_a_change_of_the_result_can_be_undone_by_key(name):
     content, edited = EDITS[name]
     later = edited + "# later\n"
-    undone = tomllib.loads(containerd.undo(later, content))
+    undone = tomllib.loads(undo(later, content))
     before = tomllib.loads(content or "")
     cri = before.get("plugins", {}).get("io.containerd.grpc.v1.cri", {})
     assert undone.get("plugins", {}).get("io.containerd.grpc.v1.cri", {}) == cri
-    assert "# later" in containerd.undo(later, content)
+    assert "# later" in undo(later, content)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +142,7 @@ def test_a_change_of_the_result_can_be_undone_by_key(name):
 )
 def test_nothing_but_the_keys_changes(content):
     before = tomllib.loads(content)
-    edited = containerd.plan(content, OFF, "1.7.24")
+    edited = plan(content, OFF, "1.7.24")
     after = tomllib.loads(edited)
     cri = after["plugins"]["io.containerd.grpc.v1.cri"]
     assert (cri.pop("enable_cdi"), cri.pop("cdi_spec_dirs")) == (True, ["/etc/cdi", "/var/run/cdi"])
@@ -126,20 +153,20 @@ def test_nothing_but_the_keys_changes(content):
 
 
 def test_effective_already_is_left_alone():
-    assert containerd.plan(None, ON, "1.7.24") is None
-    assert containerd.plan("version = 3\n", OFF_2.replace("false", "true"), "2.1.9") is None
+    assert plan(None, ON, "1.7.24") is None
+    assert plan("version = 3\n", OFF_2.replace("false", "true"), "2.1.9") is None
 
 
 def test_custom_folders_stay_and_ours_come_beside_them():
     dump = ON.replace('"/etc/cdi", "/var/run/cdi"', '"/opt/cdi", "/etc/cdi"')
     content = "version = 2\n" + dump
-    assert containerd.plan(content, dump, "1.7.24") == content.replace('"/etc/cdi"]', '"/etc/cdi", "/var/run/cdi"]')
+    assert plan(content, dump, "1.7.24") == content.replace('"/etc/cdi"]', '"/etc/cdi", "/var/run/cdi"]')
 
 
 @pytest.mark.parametrize("dirs", ['"/etc/cdi/", "/run/cdi"', '"/var/run/cdi/", "/etc//cdi"'])
 def test_the_same_folders_spelled_otherwise_are_enough(dirs):
     dump = ON.replace('"/etc/cdi", "/var/run/cdi"', dirs)
-    assert containerd.plan("version = 2\n" + dump, dump, "1.7.24") is None
+    assert plan("version = 2\n" + dump, dump, "1.7.24") is None
 
 
 @pytest.mark.parametrize(
@@ -153,14 +180,14 @@ def test_the_same_folders_spelled_otherwise_are_enough(dirs):
     ],
 )
 def test_what_lies_in_var_run_cdi_overrides_what_lies_in_etc_cdi(dirs, wanted):
-    assert containerd.Cdi(True, tuple(dirs)).wanted_dirs == wanted
+    assert Cdi(True, tuple(dirs)).wanted_dirs == wanted
 
 
 def test_the_running_daemon_may_spell_its_folders_otherwise(monkeypatch):
     answer = {"cdi": {"enabled": True, "spec_dirs": ["/etc/cdi/", "/run/cdi"]}}
-    monkeypatch.setattr(cdi_runtime.tool, "ask", lambda *_arguments: answer)
+    monkeypatch.setattr(cdi_runtime.tool, "answer", lambda *_arguments: answer)
     action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
-    action._command, action._runtime = "node-device-plugin", {"socket": "/run/x.sock"}
+    action._command, action._adapter = "node-device-plugin", of(None, ON, "1.7.24")
     assert action._running_differs() is None
     monkeypatch.setattr(runtime_config, "run", lambda *_arguments, **_more: (0, json.dumps(answer), ""))
     transaction = runtime_config.Transaction.__new__(runtime_config.Transaction)
@@ -179,7 +206,7 @@ def test_the_running_daemon_may_spell_its_folders_otherwise(monkeypatch):
     ],
 )
 def test_containerd_2_where_it_was_turned_off(content, table):
-    edited = tomllib.loads(containerd.plan(content, OFF_2, "2.1.9"))
+    edited = tomllib.loads(plan(content, OFF_2, "2.1.9"))
     assert edited["plugins"] == {table: {"enable_cdi": True, "cdi_spec_dirs": ["/etc/cdi", "/var/run/cdi"]}}
 
 
@@ -192,14 +219,14 @@ def test_containerd_2_where_it_was_turned_off(content, table):
     ],
 )
 def test_refused_with_the_reason(content, reason):
-    with pytest.raises(containerd.Refusal, match=reason):
-        containerd.plan(content, OFF, "1.7.24")
+    with pytest.raises(Refusal, match=reason):
+        plan(content, OFF, "1.7.24")
 
 
 def test_undo_by_key_gives_back_what_was_set():
     before = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\n'
-    later = containerd.plan(before, OFF, "1.7.24") + 'sandbox_image = "later"\n'
-    assert tomllib.loads(containerd.undo(later, before)) == tomllib.loads(before + 'sandbox_image = "later"\n')
+    later = plan(before, OFF, "1.7.24") + 'sandbox_image = "later"\n'
+    assert tomllib.loads(undo(later, before)) == tomllib.loads(before + 'sandbox_image = "later"\n')
 
 
 def test_the_comments_of_a_list_stay():
@@ -207,9 +234,9 @@ def test_the_comments_of_a_list_stay():
         'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  enable_cdi = true\n  cdi_spec_dirs = [\n'
         '    # vendor tools write here\n    "/opt/cdi", # since 2021\n    "/run/cdi", # short-lived\n  ]\n'
     )
-    edited = containerd.plan(content, content, "1.7.24")
+    edited = plan(content, content, "1.7.24")
     assert edited == content.replace('    "/run/cdi"', '    "/etc/cdi",\n    "/run/cdi"')
-    assert containerd.undo(edited + "# later\n", content) == content + "# later\n"
+    assert undo(edited + "# later\n", content) == content + "# later\n"
 
 
 def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
@@ -218,17 +245,18 @@ def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
     real.write_text("version = 2\n")
     link = tmp_path / "config.toml"
     link.symlink_to("srv/containerd.toml")
-    config = node_facts.containerd_config("/bin/true", ["containerd", "--config", str(link)])
+    config = runtime_facts.containerd_config("/bin/true", ["containerd", "--config", str(link)])
     # Imports are relative to the link, as containerd resolves them.
     assert (config["path"], config["real_path"], config["content"]) == (str(link), str(real), "version = 2\n")
 
     action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
     action._command, action._task = "node-device-plugin", types.SimpleNamespace(check_mode=False)
     action._runtime = {"socket": "/run/x.sock", "unit": "x", "executable": "/bin/true", "config": config}
+    action._adapter = of(None, ON, "1.7.24")
     asked = []
     monkeypatch.setattr(cdi_runtime.tool, "is_there", lambda *_arguments: True, raising=False)
     action._on_node = lambda **arguments: asked.append(arguments) or {"seconds": 0}
-    action._apply("version = 2\n# new\n", ["/etc/cdi"], "x")
+    action._apply(Change(config["real_path"], config["content"], "version = 2\n# new\n"), "x")
 
     monkeypatch.setattr(runtime_config.Transaction, "ask", lambda *_arguments: None)
     monkeypatch.setattr(runtime_config.Transaction, "restart", lambda self: setattr(self, "started", 0))
@@ -265,7 +293,7 @@ def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
 def test_the_import_that_overrides_the_file_is_named(version, text, advice):
     harmless = {"1.7.24": ON, "2.1.9": '[plugins."io.containerd.cri.v1.runtime"]\nenable_selinux = true\n'}
     texts = {"/c/a.toml": "root = '/data'\n", "/c/x.toml": text, "/c/y.toml": harmless[version]}
-    said = containerd.overridden(texts, version)
+    said = containerd_imports.overridden(texts, version)
     assert said.startswith("turning CDI on in it has no effect")
     assert said.endswith(advice)
 
@@ -276,38 +304,40 @@ def test_the_imports_are_read(tmp_path, written):
     dropin = tmp_path / "conf.d" / "x.toml"
     dropin.write_text("version = 2\n")
     names = ["config.toml", "/srv/real.toml", written.format(folder=tmp_path), "gone.toml"]
-    patterns = containerd.imports(f"imports = {json.dumps(names)}\n", f"{tmp_path}/config.toml", "/srv/real.toml")
+    patterns = containerd_imports.imports(
+        f"imports = {json.dumps(names)}\n", f"{tmp_path}/config.toml", "/srv/real.toml"
+    )
     assert runtime_config.texts_of(patterns) == {str(dropin): "version = 2\n"}
 
 
 @pytest.mark.parametrize("itself", ["/etc/containerd/config.toml", "config.toml", "/srv/real.toml"])
 def test_a_copy_does_not_import_the_file_itself(itself):
     content = f'version = 2\nimports = ["{itself}", "conf.d/*.toml"] # x\nroot = "/data"\n'
-    copy = containerd.staged(content, "/etc/containerd/config.toml", "/srv/real.toml")
+    copy = containerd_imports.staged(content, "/etc/containerd/config.toml", "/srv/real.toml")
     assert copy == 'version = 2\nimports = ["conf.d/*.toml"] # x\nroot = "/data"\n'
-    assert containerd.staged(copy, "/etc/containerd/config.toml", "/srv/real.toml") == copy
+    assert containerd_imports.staged(copy, "/etc/containerd/config.toml", "/srv/real.toml") == copy
 
 
 def test_a_pattern_that_takes_in_the_file_itself_is_named():
     content = 'imports = ["/etc/*/*.toml"]\n'
-    with pytest.raises(containerd.Refusal, match=r"import /etc/\*/\*\.toml takes in the file itself"):
-        containerd.staged(content, "/etc/containerd/config.toml", "/etc/containerd/config.toml")
+    with pytest.raises(Refusal, match=r"import /etc/\*/\*\.toml takes in the file itself"):
+        containerd_imports.staged(content, "/etc/containerd/config.toml", "/etc/containerd/config.toml")
 
 
 def test_effective_comparison_of_a_file_that_imports_itself():
     one, copy, other = "/etc/containerd/config.toml", "/tmp/.staged", "/etc/containerd/conf.d/x.toml"
     before, after = (f"imports = {json.dumps(names)}\n{ON}" for names in ([other, one], [copy, one, other]))
-    assert containerd.unexpected_changes(before, after, one, copy) == []
-    assert containerd.unexpected_changes(before.replace(one, "config.toml"), after, one, copy) == []
-    assert containerd.unexpected_changes(before, after.replace("x.toml", "y.toml"), one, copy) == ["imports"]
+    assert comparison.unexpected_changes(before, after, one, copy) == []
+    assert comparison.unexpected_changes(before.replace(one, "config.toml"), after, one, copy) == []
+    assert comparison.unexpected_changes(before, after.replace("x.toml", "y.toml"), one, copy) == ["imports"]
 
 
 def test_effective_comparison():
     before = 'imports = ["/etc/containerd/config.toml"]\n' + OFF
     after = 'imports = ["/etc/containerd/.staged"]\n' + ON
     places = ("/etc/containerd/config.toml", "/etc/containerd/.staged")
-    assert containerd.unexpected_changes(before, after, *places) == []
-    assert containerd.unexpected_changes(before, after + "sandbox_image = 'x'\n[grpc]\nuid = 1\n", *places) == [
+    assert comparison.unexpected_changes(before, after, *places) == []
+    assert comparison.unexpected_changes(before, after + "sandbox_image = 'x'\n[grpc]\nuid = 1\n", *places) == [
         "grpc",
         "plugins.io.containerd.grpc.v1.cri.sandbox_image",
     ]

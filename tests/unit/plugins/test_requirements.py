@@ -55,7 +55,10 @@ def test_nothing_stands_in_the_way(kubelet):
             {"runtime": {"socket": "/run/x.sock", "problem": "no such file or directory"}},
             "no container runtime answers at /run/x.sock (no such file or directory): install",
         ),
-        ({"runtime__name": "crio", "runtime__executable": "/usr/bin/crio"}, "the container runtime at /run/containerd"),
+        (
+            {"runtime__name": "frakti", "runtime__executable": "/usr/bin/frakti"},
+            "the container runtime at /run/containerd/containerd.sock is /usr/bin/frakti: containerd, CRI-O and Docker",
+        ),
         ({"runtime__version": "1.6.20~ds1"}, "containerd 1.6.20~ds1 cannot give devices to containers by CDI"),
         ({"runtime__version": "1.7.1"}, "containerd 1.7.1 cannot give devices"),
         ({"runtime__version": None}, "/usr/bin/containerd --version does not tell"),

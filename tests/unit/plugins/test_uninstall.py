@@ -8,6 +8,7 @@ import types
 import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime, cdi_specs, node_tools
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_tools as node_tools_module
 
@@ -164,6 +165,7 @@ def test_cdi_runtime_writes_nothing_without_the_tool(run):
     }
     runtime = {"name": "containerd", "socket": "/run/x.sock", "version": "1.7.24", "executable": "/bin/containerd"}
     node = {"runtime": {**runtime, "unit": "containerd.service", "pid": 1, "config": config}, "ledger": BEFORE}
+    node["ledger"] = {CONFIG: {**BEFORE[CONFIG], "sha256": ledgers.sha256(config["content"].encode())}}
     answers = {"node_facts": {"ledger": BEFORE}}
     arguments = {"state": "absent", "command": "/bin/tool", "node": node}
     result, executed = run(cdi_runtime, arguments, answers, False, {"test": 1})

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What /proc and a command say of a process. Runs on nodes: Python 3.9, standard library only."""
+
+from __future__ import annotations
+
+import subprocess
+
+
+def arguments_of(pid):
+    """A process's command line."""
+    try:
+        with open("/proc/%s/cmdline" % pid, "rb") as file:
+            return [word.decode("utf-8", "replace") for word in file.read().split(b"\0")[:-1]]
+    except OSError:
+        return []
+
+
+def option(arguments, *names):
+    """The value of an option, as ``--name value`` or ``--name=value``; None where it is not given."""
+    for position, argument in enumerate(arguments):
+        name, separator, value = argument.partition("=")
+        if name in names:
+            if separator:
+                return value
+            if position + 1 < len(arguments):
+                return arguments[position + 1]
+    return None
+
+
+def unit_of(pid):
+    """The systemd service that a process belongs to, by its cgroup; None if it is in none."""
+    try:
+        with open("/proc/%d/cgroup" % pid, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        for part in reversed(line.split(":", 2)[-1].split("/")):
+            if part.endswith(".service"):
+                return part
+    return None
+
+
+def output_of(command, seconds=20):
+    """What a command prints; None if it fails or is none."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=seconds, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
+
+
+def text_of(path):
+    """A file's text; None where there is none or it is not text."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError):
+        return None

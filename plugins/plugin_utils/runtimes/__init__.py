@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The container runtimes that a node may have, each an adapter: where, how to edit, how to restart, how to ask.
+
+| adapter | what is written | effective configuration | the running daemon |
+|---|---|---|---|
+| Containerd | the root file, from --config | config dump | CRI |
+| Rancher (k3s, RKE2) | a drop-in that the generated file imports, or its template | config dump | CRI |
+| Crio | /etc/crio/crio.conf.d/99-node-devices.conf | crio config | CRI, which says nothing of CDI |
+| Docker | /etc/docker/daemon.json | by its rules | docker info |
+| Microk8s, K0s, CriDockerd, Unknown | nothing: they say what to do by hand | - | - |
+
+Adapters work on texts alone, on the controller. An adapter has `claims(runtime)`, `obstacles(cdi)`, `cdi`,
+`plan(check)`, `undo(path, ours, before, check)` and `question(command)`; see Containerd for what they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .by_hand import ByHand, CriDockerd, K0s, Microk8s, Unknown
+from .containerd import Containerd
+from .crio import Crio
+from .docker import Docker
+from .rancher import Rancher
+
+Adapter = Containerd | Rancher | Crio | Docker | ByHand
+#: The first that claims a runtime has it: what is special stands before what is general.
+ADAPTERS: tuple[type[Adapter], ...] = (Rancher, Microk8s, K0s, Containerd, Crio, Docker, CriDockerd, Unknown)
+
+
+def of(runtime: Mapping[str, Any]) -> Adapter:
+    """The adapter for a runtime, as module node_facts returned it."""
+    return next(adapter for adapter in ADAPTERS if adapter.claims(runtime))(runtime)

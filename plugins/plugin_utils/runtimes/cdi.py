@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every adapter speaks of: CDI as a runtime has it, a change, and a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
+
+#: Where our specs are, and the plugin's own: the default of every runtime.
+SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
+
+
+class Refusal(Exception):
+    """A configuration that is not edited: why, and what to do by hand."""
+
+
+class Cdi(NamedTuple):
+    """What a configuration makes of CDI."""
+
+    enabled: bool
+    spec_dirs: tuple[str, ...]
+
+    @property
+    def suffices(self) -> bool:
+        return self.enabled and not self.missing_dirs
+
+    @property
+    def missing_dirs(self) -> list[str]:
+        return folders.lacking(SPEC_DIRS, self.spec_dirs)
+
+    @property
+    def wanted_dirs(self) -> list[str]:
+        """Its folders with ours: what lies in a later one overrides an earlier one's, and running beats static."""
+        wanted = list(self.spec_dirs)
+        static, running = SPEC_DIRS
+        missing = self.missing_dirs
+        if static in missing:
+            names = [folders.normal(folder) for folder in wanted]
+            at = len(wanted) if running in missing else names.index(folders.normal(running))
+            wanted.insert(at, static)
+        if running in missing:
+            wanted.append(running)
+        return wanted
+
+
+class Change(NamedTuple):
+    """One file that is written: its text now and then; None where there is no file."""
+
+    path: str
+    before: str | None
+    after: str | None
+
+
+class Checked(NamedTuple):
+    """What the node's own runtime makes of a text.
+
+    effective: its `config dump`. imported: the texts that the text takes in, by path. staged: the name it had for that.
+    """
+
+    effective: str
+    imported: Mapping[str, str]
+    staged: str
+
+
+#: check(text, beside, imports): ask the node's runtime. beside: whether imports are relative to the file's own folder.
+#: imports: paths and patterns whose texts are to be returned. Raises Refusal where the runtime refuses the text.
+Check = Callable[[str, bool, list[str]], Checked]

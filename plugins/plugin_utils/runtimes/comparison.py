@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The effective-configuration contract: the wanted keys changed, and nothing else did."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+from .containerd_config import KEYS, cri_table
+from .containerd_imports import imports
+
+
+def unexpected_changes(before: str, after: str, *paths: str) -> list[str]:
+    """What differs between two outputs of ``config dump`` apart from the wanted keys, as paths of keys.
+
+    A root file is among its own imports, hence the paths of both.
+    """
+    return [path for path in _differences(_normal(before, paths), _normal(after, paths)) if path]
+
+
+def _normal(dump: str, paths: tuple[str, ...]) -> dict[str, Any]:
+    data = tomllib.loads(dump)
+    data["imports"] = imports(dump, *paths)
+    table = cri_table(data)
+    for key in KEYS:
+        table.pop(key, None)
+    return data
+
+
+def _differences(before: Any, after: Any, path: str = "") -> list[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        return [
+            difference
+            for key in sorted({*before, *after})
+            for difference in _differences(before.get(key), after.get(key), f"{path}.{key}" if path else key)
+        ]
+    return [] if before == after else [path]

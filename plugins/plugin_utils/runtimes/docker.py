@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Docker, which a kubelet uses only through cri-dockerd, but which gives CDI devices to its own containers.
+
+``features.cdi`` of /etc/docker/daemon.json; on by default from 28.2. Source: docs.docker.com, dockerd.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
+
+from .cdi import SPEC_DIRS, Cdi, Change, Check, Refusal
+
+_OLDEST = (25, 0, 0)
+_ON_BY_DEFAULT = (28, 2, 0)
+_DIRS = "cdi-spec-dirs"
+# Go's template: what `docker info` knows, in the form of the plugin's own answer.
+_QUESTION = '{"cdi": {"enabled": {{if .CDISpecDirs}}true{{else}}false{{end}}, "spec_dirs": {{json .CDISpecDirs}}}}'
+
+
+class Docker:
+    """One node's dockerd. runtime: as module node_facts returned it."""
+
+    name = "Docker"
+    #: Whether the running daemon says what it makes of CDI.
+    tells_cdi = True
+
+    def __init__(self, runtime: Mapping[str, Any]) -> None:
+        self.runtime = runtime
+        self.config = runtime["config"]
+        self.version = runtime["version"]
+
+    @classmethod
+    def claims(cls, runtime: Mapping[str, Any]) -> bool:
+        return runtime["name"] == "dockerd"
+
+    @property
+    def program(self) -> str:
+        return self.runtime["executable"]
+
+    def obstacles(self, cdi: bool) -> Iterator[str]:
+        """Too old a version, or a file that is no JSON."""
+        if cdi and (self.version is None or version_tuple(self.version) < _OLDEST):
+            yield f"Docker {self.version or 'of an unknown version'} knows no CDI: upgrade it to 25 or later"
+        try:
+            self._parsed()
+        except Refusal as error:
+            yield f"{self.config['path']}: {error}"
+
+    @property
+    def cdi(self) -> Cdi:
+        """What its file makes of CDI."""
+        features = self._parsed().get("features")
+        default = version_tuple(self.version) >= _ON_BY_DEFAULT
+        enabled = features.get("cdi", default) if isinstance(features, dict) else default
+        return Cdi(enabled is True, tuple(self._parsed().get(_DIRS) or SPEC_DIRS))
+
+    def plan(self, check: Check) -> Change | None:
+        """The least change of daemon.json; None where it makes CDI effective as it is."""
+        cdi = self.cdi
+        if cdi.suffices:
+            return None
+        data = self._parsed()
+        if not cdi.enabled:
+            data["features"] = {**(data.get("features") or {}), "cdi": True}
+        if cdi.missing_dirs:
+            data[_DIRS] = cdi.wanted_dirs
+        return Change(self.config["real_path"], self.config["content"], self._written(data))
+
+    def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
+        """The file as it was; of one that others changed since, the two keys."""
+        now = self.config["content"]
+        if self.config["real_path"] != path or now is None:
+            return None
+        if ours:
+            return Change(path, now, before)
+        data, old = self._parsed(), json.loads(before or "{}")
+        features = {**(data.get("features") or {})}
+        features.pop("cdi", None)
+        if "cdi" in (old.get("features") or {}):
+            features["cdi"] = old["features"]["cdi"]
+        _set(data, "features", features if features or "features" in old else None)
+        _set(data, _DIRS, old.get(_DIRS))
+        return Change(path, now, self._written(data))
+
+    def question(self, command: str) -> list[str]:
+        """What asks the running daemon: it speaks no CRI."""
+        return ["docker", "--host", f"unix://{self.runtime['socket']}", "info", "--format", _QUESTION]
+
+    def _parsed(self) -> dict[str, Any]:
+        text = self.config["content"]
+        if self.config["exists"] and text is None:
+            raise Refusal("it cannot be read as text: it is not UTF-8; mend it first")
+        try:
+            data = json.loads(text or "{}")
+        except ValueError as error:
+            raise Refusal(f"it is not valid JSON ({error}); mend it first") from error
+        if not isinstance(data, dict):
+            raise Refusal("it is not a JSON object; mend it first")
+        return data
+
+    def _written(self, data: Mapping[str, Any]) -> str:
+        """With the indent of what was there, and its line end at the end."""
+        text = self.config["content"] or "{\n  \n}\n"
+        lines = text.splitlines()
+        indent = next((line[: len(line) - len(line.lstrip())] for line in lines[1:] if line.strip() != "}"), None)
+        return json.dumps(data, indent=indent, ensure_ascii=False) + ("\n" if text.endswith("\n") else "")
+
+
+def _set(data: dict[str, Any], key: str, value: Any) -> None:
+    if value is None:
+        data.pop(key, None)
+    else:
+        data[key] = value

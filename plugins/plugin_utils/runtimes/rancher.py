@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The containerd of k3s and RKE2, whose root file is generated at every start.
+
+What stays is a drop-in in the folder that the generated file imports, or the template that it is generated from. In
+front of both stands that their releases with containerd 2 have CDI on anyway. Sources: k3s' advanced options, and the
+templates in its pkg/agent/templates.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
+
+from . import containerd_imports
+from .cdi import Change, Check, Refusal
+from .containerd import Containerd
+from .containerd_config import DIRS, ENABLE, KEYS, TABLES, effective
+from .toml_edit import below_header, key_lines
+
+#: Read after every other file of the folder, so that nothing there overrides it.
+DROP_IN = "zz-node-devices.toml"
+_FOLDER = "/agent/etc/containerd/"
+
+
+class Rancher(Containerd):
+    """One node's k3s or RKE2."""
+
+    name = "k3s or RKE2"
+
+    @classmethod
+    def claims(cls, runtime: Mapping[str, Any]) -> bool:
+        return super().claims(runtime) and _FOLDER in runtime.get("config", {}).get("path", "")
+
+    def plan(self, check: Check) -> Change | None:
+        """A drop-in where the generated file imports one and containerd merges it, else an edit of the template."""
+        cdi = self.cdi
+        if cdi.suffices:
+            return None
+        wanted = {ENABLE: True, DIRS: cdi.wanted_dirs}
+        # As if it were written in the root file: what is generated then differs in these keys, as with a drop-in.
+        checked = self._checked(self._turned_on(self.config["content"] or ""), check)
+        if not effective(checked.effective).suffices:
+            raise Refusal(containerd_imports.overridden(checked.imported, self.version))
+        folder = self._drop_in_folder()
+        if folder and version_tuple(self.version) >= (2, 0, 0):
+            path = posixpath.join(folder, DROP_IN)
+            lines = [f"version = {self._file_version}", "", f"[plugins.'{self._table}']", *key_lines(wanted), ""]
+            return Change(path, self.config.get("files", {}).get(path), "\n".join(lines))
+        path, template = self._template()
+        if template is not None:
+            return Change(path, template, self._in_template(template, wanted))
+        raise Refusal(
+            f"it is generated at every start, and containerd {self.version} would not merge a drop-in: upgrade to a "
+            f"release with containerd 2 (k3s or RKE2 1.31.6, 1.32.2 or later), where CDI is on; or copy the file to "
+            f"{path}, set enable_cdi = true below [plugins.'{self._table}'] in the copy, and keep it up to date"
+        )
+
+    def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
+        """Drop-in and template are given back as they were; of one that others changed, the two keys."""
+        now = self.config.get("files", {}).get(path)
+        if now is None:
+            return super().undo(path, ours, before, check)
+        if ours or before is None:
+            return Change(path, now, before)
+        without = "".join(line for line in now.splitlines(keepends=True) if not _is_key(line))
+        kept = [line.strip() for line in (before or "").splitlines() if _is_key(line)]
+        header = below_header(without, self._table, kept) if kept else without
+        return Change(path, now, header if header is not None else without)
+
+    @property
+    def _file_version(self) -> int:
+        return tomllib.loads(self.config["content"] or "").get("version", 2)
+
+    @property
+    def _table(self) -> str:
+        return TABLES[self._file_version]
+
+    def _drop_in_folder(self) -> str | None:
+        """The folder of its own that the generated file imports."""
+        own = posixpath.dirname(self.config["path"])
+        for pattern in tomllib.loads(self.config["content"] or "").get("imports") or []:
+            folder, name = posixpath.split(pattern)
+            if posixpath.dirname(folder) == own and fnmatch.fnmatch(DROP_IN, name):
+                return folder
+        return None
+
+    def _template(self) -> tuple[str, str | None]:
+        """The template that the file is generated from, and its text; the path that one would have."""
+        name = "config-v3.toml.tmpl" if self._file_version >= 3 else "config.toml.tmpl"
+        path = posixpath.join(posixpath.dirname(self.config["path"]), name)
+        return path, self.config.get("files", {}).get(path)
+
+    def _in_template(self, template: str, wanted: Mapping[str, Any]) -> str:
+        """A Go template is no TOML, so only its lines are looked at."""
+        if any(_is_key(line) for line in template.splitlines()):
+            raise Refusal(f"{self._template()[0]} has {' or '.join(KEYS)} already: set {', '.join(key_lines(wanted))}")
+        text = below_header(template, self._table, key_lines(wanted))
+        if text is None:
+            raise Refusal(
+                f'{self._template()[0]} has no line [plugins."{self._table}"] below which CDI could be turned on '
+                f"(a base template's cannot be reached): set {', '.join(key_lines(wanted))} there by hand"
+            )
+        return text
+
+
+def _is_key(line: str) -> bool:
+    return re.match(rf"\s*({'|'.join(KEYS)})\s*=", line) is not None
