@@ -10,11 +10,12 @@ import sys
 import time
 from typing import Callable, Dict, List
 
-from . import allocate, hotplug, kubelet_restart, many_devices, needs, start
+from . import allocate, hotplug, kubelet_restart, lab_kubelet, many_devices, needs, start
 from .figures import Figure, table
 
 MEASUREMENTS: Dict[str, Callable[[], List[Figure]]] = {
     "kubelet_restart": kubelet_restart.measure,
+    "lab_kubelet": lab_kubelet.measure,
     "hotplug": hotplug.measure,
     "start": start.measure,
     "allocate": allocate.measure,

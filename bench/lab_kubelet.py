@@ -1,0 +1,46 @@
+"""Back after a restart of the kubelets on the lab's nodes (`make lab`), real ones or our stand-in as they have them.
+
+From the moment the kubelet's socket is there until the plugin says that its last resource is registered, both by the
+node's clock. Where there is no lab, nothing is measured, and that is said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any, Dict, List, Optional
+
+from .figures import Figure, median
+
+RESTARTS = 10
+NODES = ("lab-node1", "lab-node2")
+_FILES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "roles", "lab_node", "files")
+_ENGINE = os.path.join(_FILES, "engine")
+
+
+def measure() -> List[Figure]:
+    """Raises RuntimeError where a resource did not come back."""
+    figures = []
+    for node in NODES:
+        answer = _ask(node)
+        if answer is None:
+            print("bench: %s: no such node runs (make lab), so no kubelet was restarted there" % node, file=sys.stderr)
+            continue
+        back = [seconds * 1e3 for seconds in answer["back"]]
+        name = "back after a kubelet restart, %s on %s, median of %d" % (answer["kubelet"], node, RESTARTS)
+        figures.append(Figure(name, "ms", median(back), most=250))
+    return figures
+
+
+def _ask(node: str) -> Optional[Dict[str, Any]]:
+    command = [_ENGINE, "exec", "--interactive", node, "/usr/bin/python3", "-", str(RESTARTS)]
+    with open(os.path.join(_FILES, "restart_kubelet.py")) as script:
+        done = subprocess.run(command, stdin=script, capture_output=True, text=True)
+    if done.returncode:
+        if "no such container" in done.stderr.lower() or "no container with name" in done.stderr.lower():
+            return None
+        raise RuntimeError("%s: %s" % (node, (done.stderr.strip().splitlines() or ["?"])[-1]))
+    answer: Dict[str, Any] = json.loads(done.stdout)
+    return answer
