@@ -62,7 +62,7 @@ lint:
 	docs/generate_reference --check
 	ansible-lint --offline -q
 unit:
-	pytest plugin/tests tests/unit
+	pytest --numprocesses auto plugin/tests tests/unit
 
 ## test: everything: check, the oldest Python, the collection as others install it, and molecule
 .PHONY: test
