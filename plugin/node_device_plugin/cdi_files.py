@@ -14,14 +14,15 @@ import logging
 import os
 import tempfile
 import time
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .declaration import Resource, cdi
+from .declaration.model import SHARE
+from .declaration.names import qualified_cdi_name
 from .observability.metrics import CDI_WRITES
 
 log = logging.getLogger(__name__)
 
-_SHARE = "::"
 #: What a killed instance left half written is removed after so many seconds.
 _STALE = 60.0
 
@@ -33,49 +34,83 @@ class Held(NamedTuple):
     kubelet_id: str
 
 
-def write(resources: Sequence[Resource], directory: str) -> Dict[str, str]:
+class Written(NamedTuple):
+    """A spec that is what it should be. found: tells the file from what anybody else may put there."""
+
+    resource: Resource
+    found: Tuple[int, ...]
+
+
+def write(
+    resources: Sequence[Resource], directory: str, written: Optional[Dict[str, Written]] = None
+) -> Dict[str, str]:
     """Make the spec of every resource that has a dynamic one what it should be; nothing that is so already is touched.
 
     Devices in a file that the resource has no longer stay until ``prune``. Gives the resources whose spec could not be
     written, each with the reason; the old file is then still there, whole.
+
+    written: by path, kept from call to call, so that thousands of devices are not rendered for nothing.
     """
+    before = dict(written or {})
+    now: Dict[str, Written] = {}
     problems = {}
     for resource in resources:
-        wanted = cdi.render_spec(resource) if resource.dynamic_cdi else None
-        if wanted is None:
+        if not resource.dynamic_cdi:
             continue
         path = os.path.join(directory, cdi.file_name(resource.cdi_kind))
+        if before.get(path) != (resource, _found(path)):
+            try:
+                _write(resource, path)
+            except OSError as error:
+                CDI_WRITES.increment("failed")
+                problems[resource.name] = "the CDI spec %s cannot be written: %s" % (path, error.strerror or error)
+                continue
+        found = _found(path)
+        if found is not None:
+            now[path] = Written(resource, found)
+    if written is not None:
+        written.clear()
+        written.update(now)
+    return problems
+
+
+def _write(resource: Resource, path: str) -> None:
+    wanted = cdi.render_spec(resource)
+    if wanted is not None:
         present = _read(path)
         names = {device["name"] for device in wanted["devices"]}
-        text = cdi.serialise(cdi.with_kept(wanted, present, [name for name in _names(present) if name not in names]))
-        try:
-            _replace(path, text)
-        except OSError as error:
-            CDI_WRITES.increment("failed")
-            problems[resource.name] = "the CDI spec %s cannot be written: %s" % (path, error.strerror or error)
-    return problems
+        _replace(
+            path, cdi.serialise(cdi.with_kept(wanted, present, [name for name in _names(present) if name not in names]))
+        )
+
+
+def _found(path: str) -> Optional[Tuple[int, ...]]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode
+
+
+def orphans(resources: Sequence[Resource], directory: str) -> List[str]:
+    """The fully qualified names in our specs that no resource has. resources: with all their devices."""
+    known = _names_of(resources)
+    return [name for name in devices(directory) if name not in known]
 
 
 def prune(resources: Sequence[Resource], held: Sequence[Held], directory: str) -> List[str]:
     """Take devices out of our specs that no resource has and nobody holds, and files without devices away.
 
-    resources: with all their devices. Gives the fully qualified names that were taken out. Raises OSError.
+    resources: with all their devices. Who holds a device was given it by its name of that time, whatever the resource
+    or its kind is called now: the id decides, which is one on the whole node. Gives the fully qualified names that were
+    taken out. Raises OSError.
     """
-    kinds = {resource.name: resource.cdi_kind for resource in resources}
-    known = {
-        (resource.cdi_kind, device.id)
-        for resource in resources
-        if resource.dynamic_cdi
-        for device in resource.devices
-        if resource.cdi_name(device)
-    }
+    known = _names_of(resources)
+    held_ids = {each.kubelet_id.partition(SHARE)[0] for each in held}
     gone = []
     for path, spec in _own_files(directory):
-        kind = str(spec.get("kind"))
-        stay = [
-            name for name in _names(spec) if (kind, name) in known or any(_is(each, kind, name, kinds) for each in held)
-        ]
-        gone += ["%s=%s" % (kind, name) for name in _names(spec) if name not in stay]
+        stay = [name for name in _names(spec) if _qualified(spec, name) in known or name in held_ids]
+        gone += [_qualified(spec, name) for name in _names(spec) if name not in stay]
         if not stay:
             os.unlink(path)
             CDI_WRITES.increment("removed")
@@ -87,12 +122,16 @@ def prune(resources: Sequence[Resource], held: Sequence[Held], directory: str) -
 
 def devices(directory: str) -> List[str]:
     """The fully qualified names in our specs."""
-    return ["%s=%s" % (spec.get("kind"), name) for _, spec in _own_files(directory) for name in _names(spec)]
+    return [_qualified(spec, name) for _, spec in _own_files(directory) for name in _names(spec)]
 
 
-def _is(held: Held, kind: str, name: str, kinds: Mapping[str, str]) -> bool:
-    """Whether a held device may be the one of a spec; of a resource that is not known (any more) the id decides."""
-    return held.kubelet_id.partition(_SHARE)[0] == name and kinds.get(held.resource, kind) == kind
+def _names_of(resources: Sequence[Resource]) -> Set[str]:
+    names = (resource.cdi_name(device) for resource in resources if resource.dynamic_cdi for device in resource.devices)
+    return {name for name in names if name is not None}
+
+
+def _qualified(spec: Mapping[str, Any], name: str) -> str:
+    return qualified_cdi_name(str(spec.get("kind")), name)
 
 
 def _own_files(directory: str) -> Iterator[Tuple[str, Dict[str, Any]]]:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from .declaration import Device, Resource
 from .declaration.list_size import LIMIT, listed_size
@@ -17,7 +17,10 @@ log = logging.getLogger(__name__)
 
 #: The reason of a device that was discovered once and is found no longer.
 GONE = "gone"
+#: Refused devices that are named in the log at a time.
+_MOST_TOLD = 10
 _ABSENT = "it is not on this node"
+_DIGITS = re.compile(r"([0-9]+)")
 
 
 class Listed(NamedTuple):
@@ -84,15 +87,18 @@ class DeviceTable:
                 found[device.id] = device
             else:
                 refused[device.id] = "its id is one of %s already" % owner
-        for device_id, why in refused.items():
-            if self.refused.get(device_id) != why:
-                log.warning("%s: discovered device %s is refused: %s", self.resource.name, device_id, why)
+        new = [(device_id, why) for device_id, why in refused.items() if self.refused.get(device_id) != why]
+        for device_id, why in new[:_MOST_TOLD]:
+            log.warning("%s: discovered device %s is refused: %s", self.resource.name, device_id, why)
+        if len(new) > _MOST_TOLD:
+            log.warning("%s: %d more discovered devices are refused", self.resource.name, len(new) - _MOST_TOLD)
         self.refused = refused
         self._gone = set(self._discovered) - set(found)
-        self._discovered.update(found)
-        in_order = sorted(self._discovered.values(), key=lambda device: natural_order(device.id))
-        self.resource = self.resource._replace(devices=(*self._declared, *in_order))
-        self._places = _places(self.resource)
+        if any(self._discovered.get(device_id) != device for device_id, device in found.items()):
+            self._discovered.update(found)
+            in_order = sorted(self._discovered.values(), key=lambda device: natural_order(device.id))
+            self.resource = self.resource._replace(devices=(*self._declared, *in_order))
+            self._places = _places(self.resource)
         return self.update(dict.fromkeys(self._gone, GONE))
 
     def update(self, reasons: Mapping[str, Optional[str]]) -> List[Tuple[Device, Optional[str]]]:
@@ -156,6 +162,8 @@ def _places(resource: Resource) -> Dict[str, int]:
     }
 
 
-def natural_order(text: str) -> List[Tuple[int, Union[int, str]]]:
-    """A key that sorts as people count: tty2 before tty10."""
-    return [(0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"([0-9]+)", text) if part]
+def natural_order(text: str) -> List[Any]:
+    """A key that sorts as people count: tty2 before tty10. Texts and numbers take turns in it."""
+    parts: List[Any] = _DIGITS.split(text)
+    parts[1::2] = map(int, parts[1::2])
+    return parts

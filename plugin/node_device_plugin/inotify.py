@@ -12,6 +12,7 @@ _ADD_OR_REMOVE = 0x00000040 | 0x00000080 | 0x00000100 | 0x00000200  # IN_MOVED_F
 _CLOSE_WRITE = 0x00000008
 _SELF = 0x00000400 | 0x00000800  # IN_DELETE_SELF, IN_MOVE_SELF
 _ONLYDIR = 0x01000000
+_OVERFLOW = 0x00004000
 _IGNORED = 0x00008000
 _MOVE_SELF = 0x00000800
 _HEADER = struct.Struct("iIII")
@@ -65,7 +66,8 @@ class Inotify:
     def read(self) -> bool:
         """Take in what happened; whether it is news, or only the end of a watch that was given up.
 
-        A directory that was removed or renamed is not watched any longer.
+        A directory that was removed or renamed is not watched any longer. Where the kernel had to drop news
+        (fs.inotify.max_queued_events), such an end may be among them, so none is: ``watch`` begins anew with all.
         """
         news = False
         while True:
@@ -78,7 +80,9 @@ class Inotify:
                 descriptor, mask, _cookie, length = _HEADER.unpack_from(events, position)
                 position += _HEADER.size + length
                 news = news or not mask & _IGNORED
-                if mask & (_IGNORED | _MOVE_SELF):
+                if mask & _OVERFLOW:
+                    self.watch(())
+                elif mask & (_IGNORED | _MOVE_SELF):
                     if mask & _MOVE_SELF:
                         self._libc.inotify_rm_watch(self._fd, descriptor)
                     self._descriptors = {p: d for p, d in self._descriptors.items() if d != descriptor}

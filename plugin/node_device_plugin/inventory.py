@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 #: As often as directories turn up, during one look, that nobody watched yet.
 _MOST_LOOKS = 3
+#: Devices of a resource that are named in the log after one look.
+_MOST_TOLD = 10
 
 
 class Places(NamedTuple):
@@ -43,6 +45,7 @@ class Inventory:
         self._health = Health(on_news=watch.wake)
         self._one_at_a_time = asyncio.Lock()
         self._left_out: Dict[str, List[str]] = {}
+        self._written: Dict[str, cdi_files.Written] = {}
 
     async def close(self) -> None:
         """End what the checks have started."""
@@ -61,8 +64,9 @@ class Inventory:
                 watched = await asyncio.to_thread(directories, current)
                 self._watch.look_at(watched.union(filter(os.path.isdir, places.specs)), buses)
                 await self._look(tables, places)
-                current = [table.resource for _, table in tables]
-                if self._watch.covers(await asyncio.to_thread(directories, current)):
+                found = [table.resource for _, table in tables]
+                # Devices that are the same lie where they lay, or there is news already.
+                if found == current or self._watch.covers(await asyncio.to_thread(directories, found)):
                     return
 
     async def _look(self, tables: Sequence[Tuple[Resource, DeviceTable]], places: Places) -> None:
@@ -72,7 +76,9 @@ class Inventory:
                 self._tell_left_out(resource.name, found[resource.name])
                 _log(table, table.set_devices(found[resource.name].devices))
         # A spec is there before its device is given away.
-        unwritten = await asyncio.to_thread(cdi_files.write, [table.resource for _, table in tables], places.cdi)
+        unwritten = await asyncio.to_thread(
+            cdi_files.write, [table.resource for _, table in tables], places.cdi, self._written
+        )
         for resource, table in tables:
             reasons = await self._health.check(table.resource, places.specs)
             why = unwritten.get(resource.name)
@@ -82,15 +88,26 @@ class Inventory:
                 reasons = {name: reason or (why if name in given else None) for name, reason in reasons.items()}
             _log(table, table.update(reasons))
 
-    async def prune(self, tables: Sequence[DeviceTable], places: Places) -> None:
-        """Take out of our dynamic specs what nobody has and nobody holds; where the holders are unknown, nothing."""
+    async def holders_of_orphans(self, resources: Sequence[Resource], places: Places) -> Optional[List[Held]]:
+        """Who holds devices: empty where our dynamic specs have none but the resources'; None, and said, if unknown.
+
+        resources: with all their devices.
+        """
+        try:
+            if not await asyncio.to_thread(cdi_files.orphans, resources, places.cdi):
+                return []
+            state = await node_state.holders(places.kubelet_root, places.device_plugins)
+        except (CheckpointError, OSError) as error:
+            log.warning("CDI specs that may be orphans stay in %s: %s", places.cdi, error)
+            return None
+        return [Held(each["resource"], each["device"]) for each in state["held"]]
+
+    async def prune(self, resources: Sequence[Resource], held: Sequence[Held], places: Places) -> None:
+        """Take out of our dynamic specs what no resource has and nobody holds."""
         async with self._one_at_a_time:
             try:
-                state = await node_state.holders(places.kubelet_root, places.device_plugins)
-                held = [Held(each["resource"], each["device"]) for each in state["held"]]
-                current = [table.resource for table in tables]
-                gone = await asyncio.to_thread(cdi_files.prune, current, held, places.cdi)
-            except (CheckpointError, OSError) as error:
+                gone = await asyncio.to_thread(cdi_files.prune, resources, held, places.cdi)
+            except OSError as error:
                 log.warning("CDI specs that may be orphans stay in %s: %s", places.cdi, error)
                 return
             if gone:
@@ -98,15 +115,28 @@ class Inventory:
 
     def _tell_left_out(self, resource: str, found: Discovered) -> None:
         now = ["%s: %s" % (device.id, reason) for device, reason in found.left_out]
-        for line in now:
-            if line not in self._left_out.get(resource, ()):
-                log.warning("%s: left out %s", resource, line)
+        known = set(self._left_out.get(resource, ()))
+        new = [line for line in now if line not in known]
+        for line in new[:_MOST_TOLD]:
+            log.warning("%s: left out %s", resource, line)
+        if len(new) > _MOST_TOLD:
+            log.warning("%s: left out %d more; node-device-plugin discover names each", resource, len(new) - _MOST_TOLD)
         self._left_out[resource] = now
 
 
 def _log(table: DeviceTable, news: Sequence[Tuple[Device, Optional[str]]]) -> None:
-    for device, reason in news:
-        if reason is None:
-            log.info("%s: device %s is healthy", table.resource.name, device.id)
-        else:
-            log.warning("%s: device %s is unhealthy: %s", table.resource.name, device.id, reason)
+    """What is healthy in one line, what is not in one each; thousands of lines would say less, and cost seconds."""
+    name = table.resource.name
+    healthy = [device.id for device, reason in news if reason is None]
+    unhealthy = [(device.id, reason) for device, reason in news if reason is not None]
+    if len(healthy) == 1:
+        log.info("%s: device %s is healthy", name, healthy[0])
+    elif healthy:
+        more = " and %d more" % (len(healthy) - _MOST_TOLD) if len(healthy) > _MOST_TOLD else ""
+        log.info("%s: %d devices are healthy: %s%s", name, len(healthy), " ".join(healthy[:_MOST_TOLD]), more)
+    for device_id, reason in unhealthy[:_MOST_TOLD]:
+        log.warning("%s: device %s is unhealthy: %s", name, device_id, reason)
+    if len(unhealthy) > _MOST_TOLD:
+        log.warning(
+            "%s: %d more devices are unhealthy; node-device-plugin status tells why", name, len(unhealthy) - _MOST_TOLD
+        )

@@ -23,16 +23,11 @@ from .served import ServedResources
 from .single_instance import only_instance
 from .sockets import status_socket
 from .supervision import Tasks
+from .upkeep import look_for_ever, tidy_for_ever
 from .watch import Watch
 
 log = logging.getLogger(__name__)
 
-#: Seconds that pass at least between two looks at the devices; the first change is seen at once.
-_PAUSE = 0.02
-#: The same at most, while a device is not trusted yet because it comes and goes.
-_UNSTEADY_PERIOD = 1.0
-#: How many times as long as a look took, so that busy directories cost little.
-_REST = 5
 #: Seconds between two words to systemd about the state.
 _STATUS_PERIOD = 1.0
 
@@ -75,8 +70,8 @@ async def _serve(path: str, loaded: LoadedConfiguration, stop: asyncio.Event) ->
         every = watchdog.interval()
         if every is not None:
             tasks.start(watchdog.ping(every, tasks.all_run))
-        tasks.start(_keep_up(resources, watch))
-        tasks.start(_report_for_ever(resources))
+        for concern in (look_for_ever(resources, watch), tidy_for_ever(resources), _report_for_ever(resources)):
+            tasks.start(concern)
         ready: asyncio.Future[Any] = asyncio.gather(*(each.serving() for each in resources.registrations))
         await asyncio.wait([ready, stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
@@ -96,18 +91,6 @@ async def _serve(path: str, loaded: LoadedConfiguration, stop: asyncio.Event) ->
         await inventory.close()
         watch.close()
         log.info("stopped")
-
-
-async def _keep_up(resources: ServedResources, watch: Watch) -> None:
-    loop = asyncio.get_running_loop()
-    while True:
-        steady = resources.are_steady
-        happened = await watch.changed(None if steady else _UNSTEADY_PERIOD)
-        started = loop.time()
-        await resources.check()
-        if steady and not happened:
-            await resources.prune()
-        await asyncio.sleep(max(_PAUSE, _REST * (loop.time() - started)))
 
 
 async def _report_for_ever(resources: ServedResources) -> None:

@@ -157,7 +157,13 @@ class ServedResources:
 
     async def prune(self) -> None:
         """Take away what our dynamic CDI specs hold for nobody."""
-        await self._inventory.prune(self.tables, self._places)
+        before, places = [table.resource for table in self.tables], self._places
+        # Asked first: a kubelet that is slow to answer holds up neither a look nor a reload.
+        held = await self._inventory.holders_of_orphans(before, places)
+        async with self._one_at_a_time:
+            if held is not None and self._places == places:
+                # What either configuration has stays: pods may have been given it since the kubelet was asked.
+                await self._inventory.prune([*before, *(table.resource for table in self.tables)], held, places)
 
 
 def _places(configuration: Configuration) -> Places:

@@ -11,7 +11,7 @@ import pytest
 from node_device_plugin import cdi_files
 from node_device_plugin.cdi_files import Held
 from node_device_plugin.command_line import main
-from node_device_plugin.declaration import Resource, parse_resources
+from node_device_plugin.declaration import Resource, cdi, parse_resources
 from node_device_plugin.observability.metrics import CDI_WRITES
 
 FILE = "node-device-plugin_example.com_dev.json"
@@ -72,15 +72,53 @@ def test_plugins_10_what_a_pod_holds_is_kept_across_a_restart_and_the_rest_is_pr
     now = resource("a", replicas=2, container_edits={"env": ["NEW=1"]})
     cdi_files.write([now], str(tmp_path))
     assert names(tmp_path) == ["a", "b", "c"]
-    held = [Held("example.com/dev", "b::1"), Held("example.com/another", "c")]
-    assert cdi_files.prune([now, *parse_resources([{"name": "example.com/another"}])], held, str(tmp_path)) == [
-        "example.com/dev=c"
-    ]
+    assert cdi_files.orphans([now], str(tmp_path)) == ["example.com/dev=b", "example.com/dev=c"]
+    assert cdi_files.prune([now], [Held("example.com/dev", "b::1")], str(tmp_path)) == ["example.com/dev=c"]
     assert names(tmp_path) == ["a", "b"]
     assert spec(tmp_path)["containerEdits"] == {"env": ["NEW=1"]}
     assert spec(tmp_path)["devices"][1]["containerEdits"]["env"] == ["OLD=1"]
     assert cdi_files.prune([now], [], str(tmp_path)) == ["example.com/dev=b"]
     assert cdi_files.prune([now], [], str(tmp_path)) == []
+
+
+def test_what_was_given_under_another_kind_is_kept_while_it_is_held(tmp_path: Path) -> None:
+    """Its name of that time stands in the kubelet's checkpoint, whatever the kind is called now."""
+    cdi_files.write([resource("a", cdi_kind="example.com/old")], str(tmp_path))
+    now = resource("a", cdi_kind="example.com/new")
+    cdi_files.write([now], str(tmp_path))
+    assert cdi_files.prune([now], [Held("example.com/dev", "a")], str(tmp_path)) == []
+    assert cdi_files.devices(str(tmp_path)) == ["example.com/new=a", "example.com/old=a"]
+    assert cdi_files.prune([now], [], str(tmp_path)) == ["example.com/old=a"]
+
+
+def test_what_is_known_to_be_written_is_rendered_again_only_where_something_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered: List[str] = []
+    real = cdi.render_spec
+
+    def render(resource: Resource) -> Any:
+        rendered.append(" ".join(device.id for device in resource.devices))
+        return real(resource)
+
+    monkeypatch.setattr(cdi, "render_spec", render)
+    written: Dict[str, cdi_files.Written] = {}
+    for _ in range(2):
+        cdi_files.write([resource("a")], str(tmp_path), written)
+    assert rendered == ["a"]
+    cdi_files.write([resource("a", "b")], str(tmp_path), written)
+    assert rendered == ["a", "a b"]
+    for harm in (
+        lambda: (tmp_path / FILE).write_text("{}"),
+        (tmp_path / FILE).unlink,
+        lambda: (tmp_path / FILE).chmod(0),
+    ):
+        harm()
+        cdi_files.write([resource("a", "b")], str(tmp_path), written)
+        assert names(tmp_path) == ["a", "b"]
+        assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o644
+    cdi_files.write([], str(tmp_path), written)
+    assert written == {}
 
 
 def test_orphans_of_ours_go_and_nothing_else(tmp_path: Path) -> None:

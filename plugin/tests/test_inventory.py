@@ -9,7 +9,7 @@ from typing import Any, AsyncIterator, Dict, List
 import pytest
 
 from node_device_plugin import node_state
-from node_device_plugin.declaration import Device, parse_resources
+from node_device_plugin.declaration import Device, Resource, parse_resources
 from node_device_plugin.device_ids import DeviceIds
 from node_device_plugin.device_table import DeviceTable
 from node_device_plugin.health import Health
@@ -43,6 +43,11 @@ class Node:
 
     async def look(self) -> None:
         await self.inventory.look(self.pairs, self.places)
+
+    async def prune(self, resources: List[Resource]) -> None:
+        held = await self.inventory.holders_of_orphans(resources, self.places)
+        assert held is not None
+        await self.inventory.prune(resources, held, self.places)
 
     def listed(self, name: str = "example.com/dev") -> Dict[str, bool]:
         """The front of an id is the folder's path."""
@@ -147,12 +152,12 @@ async def test_orphans_go_unless_the_kubelet_knows_a_holder(node: Node, monkeypa
         return {"held": held}
 
     monkeypatch.setattr(node_state, "holders", holders)
-    await node.inventory.prune([], node.places)
+    await node.prune([])
     assert os.listdir(node.places.cdi) == [FILE]
     held.clear()
-    await node.inventory.prune(list(node.tables.values()), node.places)
+    await node.prune([table.resource for table in node.tables.values()])
     assert os.listdir(node.places.cdi) == [FILE]
-    await node.inventory.prune([], node.places)
+    await node.prune([])
     assert os.listdir(node.places.cdi) == []
 
 
@@ -162,8 +167,38 @@ async def test_where_the_holders_are_unknown_orphans_stay(node: Node) -> None:
     await node.look()
     Path(node.places.device_plugins).mkdir()
     (Path(node.places.device_plugins) / "kubelet_internal_checkpoint").write_text("{")
-    await node.inventory.prune([], node.places)
-    assert os.listdir(node.places.cdi) == [FILE]
+    assert await node.inventory.holders_of_orphans([], node.places) is None
+
+
+async def test_without_orphans_nobody_is_asked_who_holds_them(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.declare(node.discovering("tty*"))
+    (node.dev / "tty0").touch()
+    await node.look()
+    monkeypatch.setattr(node_state, "holders", None)
+    resources = [table.resource for table in node.tables.values()]
+    assert await node.inventory.holders_of_orphans(resources, node.places) == []
+
+
+async def test_thousands_of_devices_are_not_thousands_of_lines(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "node_device_plugin.inventory")
+    devices = [
+        {"id": "d%d" % number, "nodes": [{"path": "/dev/d%d" % number, "host_path": str(node.dev / ("d%d" % number))}]}
+        for number in range(30)
+    ]
+    for number in range(14):
+        (node.dev / ("d%d" % number)).touch()
+    node.declare({"name": "example.com/dev", "devices": devices})
+    await node.look()
+    said = caplog.messages
+    assert said[0] == ("example.com/dev: 14 devices are healthy: d0 d1 d2 d3 d4 d5 d6 d7 d8 d9 and 4 more")
+    assert said[1:11] == [
+        "example.com/dev: device d%d is unhealthy: %s/d%d: No such file or directory" % (number, node.dev, number)
+        for number in range(14, 24)
+    ]
+    assert said[11:] == ["example.com/dev: 6 more devices are unhealthy; node-device-plugin status tells why"]
+    (node.dev / "d20").touch()
+    await node.look()
+    assert caplog.messages[12:] == ["example.com/dev: device d20 is healthy"]
 
 
 def devices_of(node: Node) -> List[Device]:

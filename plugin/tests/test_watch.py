@@ -161,6 +161,28 @@ def test_a_change_of_state_and_what_is_not_the_kernels_are_no_news() -> None:
         listener.close()
 
 
+def test_where_the_kernel_drops_news_a_directory_that_was_made_anew_meanwhile_is_watched(tmp_path: Path) -> None:
+    """The end of its watch is among what is lost, or it would be taken for watched until it is swept."""
+    most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    source = inotify.Inotify()
+    try:
+        source.watch([str(tmp_path), str(inner)])
+        for _ in range(most // 2 + 1):
+            (inner / "x").touch()
+            (inner / "x").unlink()
+        inner.rmdir()
+        inner.mkdir()
+        assert source.read()
+        source.watch([str(tmp_path), str(inner)])
+        source.read()
+        (inner / "x").touch()
+        assert source.read()
+    finally:
+        source.close()
+
+
 def test_descriptors_are_given_back() -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):

@@ -93,8 +93,15 @@ def file_name(kind: str) -> str:
 
 
 def serialise(spec: Mapping[str, Any]) -> str:
-    """The text of a spec file: the same bytes for the same content, everywhere."""
-    return json.dumps(spec, indent=2, ensure_ascii=False) + "\n"
+    """The text of a spec file, a line for each device: the same bytes for the same content, everywhere."""
+    lines = []
+    for key, value in spec.items():
+        if key == "devices":
+            text = "[\n%s\n  ]" % ",\n".join("    " + json.dumps(device, ensure_ascii=False) for device in value)
+        else:
+            text = json.dumps(value, ensure_ascii=False)
+        lines.append("  %s: %s" % (json.dumps(key), text))
+    return "{\n%s\n}\n" % ",\n".join(lines)
 
 
 def features(spec: Mapping[str, Any]) -> Iterator[Feature]:

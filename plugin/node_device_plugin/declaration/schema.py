@@ -322,10 +322,9 @@ def normalise(value: Any, field: Field, where: str, problems: List[Problem]) -> 
 
     A value that does not fit comes back as the field's default, so that one reading reports every problem.
     """
-    fallback = _default(field)
     if not isinstance(value, _TYPES[field.type]) or (field.type == "int" and isinstance(value, bool)):
         problems.append(Problem(where, "must be %s, not %s" % (_named(field.type), _shown(value))))
-        return fallback
+        return _default(field)
     if field.type == "dict" and field.fields is not None:
         return _normalise_keys(value, field.fields, where, problems)
     if field.type == "dict":
@@ -338,16 +337,16 @@ def normalise(value: Any, field: Field, where: str, problems: List[Problem]) -> 
         ]
     if field.choices is not None and value not in field.choices:
         problems.append(Problem(where, "must be one of %s, not %r" % (", ".join(field.choices), str(value))))
-        return fallback
+        return _default(field)
     if field.minimum is not None and value < field.minimum:
         problems.append(Problem(where, "must be at least %d, not %d" % (field.minimum, value)))
-        return fallback
+        return _default(field)
     if field.maximum is not None and value > field.maximum:
         problems.append(Problem(where, "must be at most %d, not %d" % (field.maximum, value)))
-        return fallback
+        return _default(field)
     if field.type == "str" and "\0" in value:
         problems.append(Problem(where, "holds a NUL character"))
-        return fallback
+        return _default(field)
     # Subclasses carry Ansible's tags; the result is plain data.
     return str.__str__(value) if field.type == "str" else value
 

@@ -9,6 +9,7 @@ from typing import Iterable, Iterator, Set
 
 from ..declaration import Resource
 from ..declaration.patterns import wildcards
+from .root import Root
 
 #: Where the kernel makes the nodes of USB devices (Documentation/driver-api/usb/usb.rst): bus, device.
 _USB_NODES = "/dev/bus/usb/*/*"
@@ -30,13 +31,22 @@ def directories(resources: Iterable[Resource]) -> Set[str]:
             patterns.add(_USB_NODES)
         patterns.update(_PLACEHOLDER.sub("*", node.path) for node in resource.discover.nodes)
     found = {directory for pattern in patterns for directory in _of_pattern(pattern)}
-    for parent in {os.path.dirname(node) for node in nodes}:
-        found.add(_nearest(parent))
+    parents = {os.path.dirname(node) for node in nodes}
+    found.update(map(_nearest, parents))
     # Where a node is a link, what it leads to may go while the link stays.
-    for node in nodes:
-        if os.path.islink(node):
-            found.add(_nearest(os.path.dirname(os.path.realpath(node))))
+    root = Root()
+    targets = {root.resolve(link) for parent in parents for link in nodes & _links(parent)}
+    found.update(_nearest(parent) for parent in {os.path.dirname(path) for path in targets if path})
     return found
+
+
+def _links(directory: str) -> Set[str]:
+    """All at once, without a question for each of thousands of nodes."""
+    try:
+        with os.scandir(directory) as entries:
+            return {entry.path for entry in entries if entry.is_symlink()}
+    except OSError:
+        return set()
 
 
 def _of_pattern(pattern: str) -> Iterator[str]:

@@ -19,10 +19,11 @@ def find(patterns: Sequence[str], root: Root) -> Iterator[Found]:
     """
     seen: Set[str] = set()
     for pattern in patterns:
+        wanted = compiled(pattern)
         for path in root.glob(pattern):
-            host_path = root.resolve(path)
-            match = compiled(pattern).match(path)
-            if host_path is None or match is None or host_path in seen or not root.is_device_node(host_path):
+            match = wanted.match(path)
+            host_path = root.device_node(path) if match is not None else None
+            if host_path is None or match is None or host_path in seen:
                 continue
             seen.add(host_path)
             yield Found(

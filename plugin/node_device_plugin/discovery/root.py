@@ -45,15 +45,29 @@ class Root:
 
     def resolve(self, path: str) -> Optional[str]:
         """The path without links; None where links lead in a circle. What it leads to need not be there."""
-        directory, name = os.path.split(path)
-        if directory not in self._directories:
-            self._directories[directory] = self._walk(directory)
-        base = self._directories[directory]
-        return None if base is None else self._walk(name, base)
+        for _ in range(_MOST_LINKS + 1):
+            directory, name = os.path.split(path)
+            if name in ("", ".", ".."):
+                return self._directory(path)
+            base = self._directory(directory)
+            if base is None:
+                return None
+            path = "%s/%s" % (base, name)
+            try:
+                target = os.readlink(self._prefix + path)
+            except OSError:
+                return path
+            path = os.path.join(base + "/", target)
+        return None
 
-    def _walk(self, path: str, base: str = "") -> Optional[str]:
+    def _directory(self, path: str) -> Optional[str]:
+        if path not in self._directories:
+            self._directories[path] = self._walk(path)
+        return self._directories[path]
+
+    def _walk(self, path: str) -> Optional[str]:
         pending = [part for part in path.split("/") if part][::-1]
-        resolved, links = base, 0
+        resolved, links = "", 0
         while pending:
             name = pending.pop()
             if name in (".", ".."):
@@ -77,13 +91,14 @@ class Root:
         """Whether the path itself is a symbolic link."""
         return os.path.islink(self._prefix + path)
 
-    def is_device_node(self, path: str) -> bool:
-        """Whether a path, links followed, is a character or block device."""
+    def device_node(self, path: str) -> Optional[str]:
+        """The character or block device that a path leads to, without links; None where it does not."""
         resolved = self.resolve(path)
         if resolved is None:
-            return False
+            return None
         try:
             mode = os.stat(self._prefix + resolved).st_mode
         except OSError:
-            return False
-        return stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or (bool(self._prefix) and stat.S_ISREG(mode))
+            return None
+        is_node = stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or (bool(self._prefix) and stat.S_ISREG(mode))
+        return resolved if is_node else None

@@ -26,8 +26,9 @@ def _device_nodes(directory: str, root: Root) -> Iterator[Node]:
     names = root.names(directory)
     if "dev" in names:
         path = "/dev/" + uevent_value(directory, "DEVNAME", root)
-        if root.is_device_node(path):
-            yield Node(path, root.resolve(path) or path)
+        host_path = root.device_node(path)
+        if host_path is not None:
+            yield Node(path, host_path)
     for name in sorted(names):
         below = "%s/%s" % (directory, name)
         if name in _PASSED_OVER or root.is_link(below):

@@ -43,6 +43,8 @@ def open_problem(device: Device) -> Optional[str]:
 
 
 def _other_than_expected(node: DeviceNode, status: os.stat_result) -> Optional[str]:
+    if node.type is None and node.major is None and node.minor is None:
+        return None
     kind = "c" if stat.S_ISCHR(status.st_mode) else "b"
     found = (kind, os.major(status.st_rdev), os.minor(status.st_rdev))
     expected = (node.type, node.major, node.minor)

@@ -1,0 +1,115 @@
+"""How soon what happened is looked at, and what must not hold that up."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import pytest
+
+from node_device_plugin import node_state, upkeep
+from node_device_plugin.declaration import parse_configuration
+from node_device_plugin.inventory import Inventory
+from node_device_plugin.served import ServedResources
+from node_device_plugin.supervision import Tasks
+from node_device_plugin.waiting import done_within
+from node_device_plugin.watch import Watch
+
+
+@pytest.mark.parametrize(("worked", "pause"), [(0.0, 0.02), (0.1, 0.5), (6.0, 1.0)])
+def test_the_rest_after_a_look_grows_with_its_work_and_has_an_end(worked: float, pause: float) -> None:
+    """A machine so busy that a look takes seconds must not rest for half a minute (an unplug was seen that late)."""
+    assert upkeep.rest(worked) == pytest.approx(pause)
+
+
+class Looks:
+    """Stands for what is served. steady: whether a device waits to be trusted."""
+
+    def __init__(self, steady: bool) -> None:
+        self.are_steady = steady
+        self.checks = 0
+        self.prunes = 0
+
+    async def check(self) -> None:
+        self.checks += 1
+
+    async def prune(self) -> None:
+        self.prunes += 1
+
+
+async def until(looks: Looks, attribute: str, count: int) -> None:
+    while getattr(looks, attribute) < count:
+        await asyncio.sleep(0.005)
+
+
+async def test_news_are_looked_at_and_an_unsteady_device_without_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch(sweep=60)
+    steady: Any = Looks(True)
+    task = asyncio.create_task(upkeep.look_for_ever(steady, watch))
+    for count in (1, 2):
+        watch.wake()
+        assert await done_within(until(steady, "checks", count), 10)
+    await asyncio.sleep(0.1)
+    assert steady.checks == 2
+    monkeypatch.setattr(upkeep, "_UNSTEADY_PERIOD", 0.01)
+    steady.are_steady = False
+    watch.wake()
+    assert await done_within(until(steady, "checks", 5), 10)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    watch.close()
+
+
+async def test_it_tidies_up_time_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "SWEEP", 0.01)
+    looks: Any = Looks(True)
+    assert not await done_within(upkeep.tidy_for_ever(looks), 0.2)
+    assert looks.prunes > 1
+
+
+async def test_a_kubelet_that_does_not_say_who_holds_what_holds_nothing_up(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what a reload brings meanwhile is not pruned by an answer from before."""
+    spec = short_path / "cdi" / "node-device-plugin_example.com_dev.json"
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def holders(*_: str) -> Dict[str, Any]:
+        asked.set()
+        await answer.wait()
+        return {"held": []}
+
+    def configuration(pattern: Optional[str]) -> Any:
+        discovering = {"name": "example.com/dev", "discover": {"paths": [pattern]}}
+        return parse_configuration(
+            {
+                "kubelet_device_plugin_dir": str(short_path / "dp"),
+                "dynamic_cdi_dir": str(spec.parent),
+                "cdi_spec_dirs": [],
+                "resources": [discovering] if pattern else [],
+            }
+        )
+
+    def names() -> List[str]:
+        return [device["name"] for device in json.loads(spec.read_text())["devices"]]
+
+    monkeypatch.setattr(node_state, "holders", holders)
+    tasks, watch = Tasks(), Watch()
+    resources = ServedResources(tasks, Inventory(watch))
+    try:
+        await resources.apply(configuration("/dev/null"))
+        await resources.apply(configuration("/dev/zero"))
+        assert names() == ["zero", "null"]
+        pruning = asyncio.create_task(resources.prune())
+        await asyncio.wait_for(asked.wait(), 10)
+        assert await done_within(resources.check(), 10)
+        assert await done_within(resources.apply(configuration("/dev/full")), 10)
+        answer.set()
+        await pruning
+        # A pod may have been given what was there when the kubelet was asked.
+        assert names() == ["full", "zero"]
+        await resources.prune()
+        assert names() == ["full"]
+    finally:
+        await tasks.stop()
+        watch.close()
