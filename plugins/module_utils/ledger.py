@@ -18,7 +18,9 @@ or null for nothing. A directory has an entry only if we made it, a tree is all 
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -66,6 +68,9 @@ class Ledger:
         os.makedirs(self.folder, mode=0o755, exist_ok=True)
         self._lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        # Of a writer that was killed.
+        for leftover in glob.glob(os.path.join(self.folder, ".%s.*.tmp" % _NAME)):
+            remove_file(leftover)
         self.read()
         return self
 
@@ -139,20 +144,28 @@ def stage_file(path, content, mode, uid=None, gid=None):
     folder, name = os.path.split(path)
     descriptor, staged = tempfile.mkstemp(prefix="." + name + ".", suffix=".tmp", dir=folder)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with naming(path), os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fchmod(file.fileno(), mode)
             if uid is not None:
                 os.fchown(file.fileno(), uid, gid)
             os.fsync(file.fileno())
-    except BaseException as error:
+    except BaseException:
         os.unlink(staged)
-        if isinstance(error, OSError):
-            # Of a full disk, writing does not say where.
-            error.filename = path
         raise
     return staged
+
+
+@contextlib.contextmanager
+def naming(path):
+    """Errors within name the file: of a full disk, writing does not say where."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = path
+        raise
 
 
 def put_in_place(staged, path):

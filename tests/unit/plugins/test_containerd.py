@@ -9,8 +9,9 @@ import types
 import pytest
 import tomlkit
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import runtime
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
 from ansible_collections.nodedevices.kubernetes.plugins.modules import runtime_config
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import comparison, containerd_imports
@@ -189,12 +190,12 @@ def test_the_running_daemon_may_spell_its_folders_otherwise(monkeypatch):
     action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
     action._command, action._adapter = "node-device-plugin", of(None, ON, "1.7.24")
     assert action._running_differs() is None
-    monkeypatch.setattr(runtime_config, "run", lambda *_arguments, **_more: (0, json.dumps(answer), ""))
-    transaction = runtime_config.Transaction.__new__(runtime_config.Transaction)
-    transaction.params = {"question": ["node-device-plugin"]}
-    transaction.ask(["/etc/cdi", "/var/run/cdi"])
-    with pytest.raises(runtime_config.Failed, match="folders"):
-        transaction.ask(["/etc/cdi", "/opt/cdi"])
+    monkeypatch.setattr(runtime, "run", lambda *_arguments, **_more: (0, json.dumps(answer), ""))
+    asked = types.SimpleNamespace(question=["node-device-plugin"], spec_dirs=["/etc/cdi", "/var/run/cdi"], patience=0)
+    assert runtime.Runtime(asked).wait(cdi=True) == answer
+    asked.spec_dirs = ["/etc/cdi", "/opt/cdi"]
+    with pytest.raises(runtime.Failed, match="folders"):
+        runtime.Runtime(asked).wait(cdi=True)
 
 
 @pytest.mark.parametrize(
@@ -258,15 +259,10 @@ def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
     action._on_node = lambda **arguments: asked.append(arguments) or {"seconds": 0}
     action._apply(Change(config["real_path"], config["content"], "version = 2\n# new\n"), "x")
 
-    monkeypatch.setattr(runtime_config.Transaction, "ask", lambda *_arguments: None)
-    monkeypatch.setattr(runtime_config.Transaction, "restart", lambda self: setattr(self, "started", 0))
-    with ledgers.Ledger(str(tmp_path / "ledger")) as ledger:
-        parameters = {"patience": 1, **asked[0]}
-        module = types.SimpleNamespace(params=parameters, set_default_selinux_context=lambda *_arguments: None)
-        runtime_config.Transaction(module, ledger).carry_out()
-        assert list(ledger.entries) == [str(real)]
-    assert link.is_symlink()
-    assert real.read_text() == "version = 2\n# new\n"
+    planning = Planning({}, "cdi_runtime", undo=False)
+    planning.add(*(asked[0][name] for name in ("path", "content", "expected_sha256")))
+    assert [(file.path, file.content) for file in planning.files] == [(str(real), b"version = 2\n# new\n")]
+    assert list(planning.entries) == [str(real)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The unit that finishes or undoes at the next boot what a power cut left open. It is there only while something is.
+
+Runs on nodes: Python 3.9, standard library only. systemd starts an interpreter from where interpreters are, which may
+read everything; a program in /var it may not start itself where SELinux enforces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+
+NAME = "node-devices-recovery.service"
+_WANTS = "multi-user.target.wants"
+
+_UNIT = """\
+# Written by node-devices while a change of the container runtime is under way; it goes with it.
+[Unit]
+Description=Finish or undo a change of the container runtime that was cut off
+Before={unit} kubelet.service
+RequiresMountsFor={mounts}
+
+[Service]
+Type=oneshot
+ExecStart={command}
+"""
+
+
+def recover(places, *options):
+    """The command that recovers, by the program that the open transaction brought along."""
+    return [sys.executable, "-I", os.path.join(places.open, "program.zip"), "recover", *options]
+
+
+def write(places, plan):
+    """Have the next boot recover, before the runtime starts."""
+    text = _UNIT.format(
+        unit=plan.unit,
+        mounts=" ".join(sorted({places.folder, *(os.path.dirname(file.path) for file in plan.files)})),
+        command=" ".join(recover(places, "--boot")),
+    )
+    staged, path, link = _paths(places)
+    with open(staged, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.chmod(staged, 0o644)
+    ledgers.put_in_place(staged, path)
+    os.makedirs(os.path.dirname(link), mode=0o755, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.symlink(path, link)
+    ledgers.sync_directory(os.path.dirname(link))
+
+
+def remove(places):
+    """Take it away again, where it is."""
+    for path in reversed(_paths(places)):
+        if os.path.lexists(path):
+            ledgers.remove_file(path)
+
+
+def _paths(places):
+    """In the order in which they are made."""
+    return (
+        os.path.join(places.units, ".%s.new" % NAME),
+        os.path.join(places.units, NAME),
+        os.path.join(places.units, _WANTS, NAME),
+    )

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The old and the new of a file, both whole and durable beside it, so that neither way needs space any more.
+
+Runs on nodes: Python 3.9, standard library only. Both have names that no runtime reads as configuration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+
+_CONTEXT = "security.selinux"
+
+
+def old(path):
+    """Where the copy of what was there is."""
+    return _beside(path, "old")
+
+
+def new(path):
+    """Where the text that is to take its place is."""
+    return _beside(path, "new")
+
+
+def _beside(path, which):
+    folder, name = os.path.split(path)
+    return os.path.join(folder, ".%s.node-devices-%s" % (name, which))
+
+
+def look(path):
+    """What is at ``path``, as JSON takes it: its kind, and of a file hash, mode and owner; None for nothing."""
+    state = ledgers.state_of(path)
+    if state is not None and state["kind"] == "file":
+        state["sha256"] = ledgers.sha256(state.pop("content"))
+    return state
+
+
+def keep(path):
+    """Copy a file, if there is one, with all that belongs to it: mode, owner, times, extended attributes."""
+    copy = old(path)
+    _discard(copy)
+    with contextlib.suppress(FileNotFoundError):
+        status = os.lstat(path)
+        # Nobody reads it before it has the other's mode.
+        os.close(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        shutil.copyfile(path, copy)
+        # The owner first: a change of it takes file capabilities and set-id bits away.
+        os.chown(copy, status.st_uid, status.st_gid)
+        shutil.copystat(path, copy)
+        _make_durable(copy)
+
+
+def stage(file):
+    """Write a plan's file beside its place, with the old one's extended attributes."""
+    staged = new(file.path)
+    _discard(staged)
+    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with ledgers.naming(file.path), os.fdopen(descriptor, "wb") as stream:
+        stream.write(file.content)
+    os.chown(staged, file.uid, file.gid)
+    if os.path.lexists(file.path):
+        shutil.copystat(file.path, staged)
+        os.utime(staged)
+    else:
+        label(staged, file.context)
+    os.chmod(staged, file.mode)
+    _make_durable(staged)
+
+
+def label(path, context):
+    """Give a path its SELinux context; None where there is no SELinux."""
+    if context is not None:
+        os.setxattr(path, _CONTEXT, context.encode() + b"\0", follow_symlinks=False)
+
+
+def put_in_place(file):
+    """The new text takes its place; where the plan has none, the file goes."""
+    if file.content is None:
+        ledgers.remove_file(file.path)
+    else:
+        ledgers.put_in_place(new(file.path), file.path)
+
+
+def restore(path, original):
+    """What was there takes its place again. Repeated, it does nothing more.
+
+    original: what ``look`` said of it.
+    """
+    if original is None:
+        ledgers.remove_file(path)
+    elif os.path.lexists(old(path)):
+        ledgers.put_in_place(old(path), path)
+
+
+def forget(path):
+    """Remove both copies, where they are."""
+    if os.path.isdir(os.path.dirname(path)):
+        _discard(old(path))
+        _discard(new(path))
+
+
+def _discard(path):
+    if os.path.lexists(path):
+        ledgers.remove_file(path)
+
+
+def _make_durable(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    ledgers.sync_directory(os.path.dirname(path))

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A module's side of a transaction: prepared, given to systemd, waited for, and its outcome read.
+
+Runs on nodes: Python 3.9, standard library only. The transaction is a service of its own, so that neither a lost
+connection nor a killed play ends it; its name is there once, so that two cannot run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from typing import NamedTuple, Optional
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import guard, program
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import Failed, run
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.steps import DONE, UNDONE
+
+UNIT = "node-devices-transaction.service"
+_PAUSE = 0.2
+# Two restarts of the runtime, each with what it may take to answer: far more than any needs.
+_LONGEST = 900
+
+
+class Outcome(NamedTuple):
+    """How a transaction ended.
+
+    identity: its plan's. error: why it was undone; None where it was done.
+    seconds: how long the runtime did not answer; None where nobody measured it.
+    """
+
+    identity: str
+    error: Optional[str]
+    seconds: Optional[float]
+
+
+def pending(places):
+    """Whether there is a transaction whose outcome nobody knows."""
+    return bool(_left(places))
+
+
+def carry_out(places, plan):
+    """Have systemd carry out a plan, and wait. Returns its Outcome. Raises Failed where it did not come to one."""
+    prepared = _prepared(places, plan)
+    # Where its process is killed, systemd undoes it at once.
+    path = os.path.join(places.open, program.NAME)
+    recover = "test ! -e %s || exec %s" % (shlex.quote(path), " ".join(map(shlex.quote, guard.recover(places))))
+    after = "ExecStopPost=/bin/sh -c %s" % shlex.quote(recover)
+    command = [sys.executable, "-I", os.path.join(prepared, program.NAME), "run", prepared]
+    said = _as_service(command, "--property=" + after)
+    if os.path.isdir(prepared):
+        shutil.rmtree(prepared)
+        raise Failed("the change could not be started, nothing was changed: %s" % said)
+    outcome = settle(places)
+    if outcome is None or outcome.identity != plan.identity:
+        raise Failed("it is not known how the change ended: journalctl --unit %s" % UNIT)
+    return outcome
+
+
+def settle(places):
+    """Wait for a transaction under way; finish or undo one that was cut off.
+
+    Returns the Outcome that nobody has read yet; None where there is none. Raises Failed where one stays open.
+    """
+    until = time.monotonic() + _LONGEST
+    while _is_running():
+        if time.monotonic() > until:
+            raise Failed("%s has been running for more than %d s" % (UNIT, _LONGEST))
+        time.sleep(_PAUSE)
+    said = _as_service(guard.recover(places)) if os.path.isdir(places.open) else ""
+    if os.path.isdir(places.open):
+        lines = ["journalctl", "--unit", UNIT, "--lines", "5", "--no-pager", "--output", "cat"]
+        raise Failed(
+            "a change of the container runtime was cut off and cannot be undone: %s; once that is mended, run again, "
+            "or boot" % (said or run(lines)[1].strip())
+        )
+    outcome = _outcome(places)
+    for folder in _left(places):
+        shutil.rmtree(folder)
+    if os.path.isdir(places.folder):
+        # Where it was there for this alone, it goes.
+        with ledgers.Ledger(places.folder):
+            pass
+    return outcome
+
+
+def _left(places):
+    return [path for path in (places.open, places.closed, *glob.glob(places.prepared + "*")) if os.path.isdir(path)]
+
+
+def _prepared(places, plan):
+    """All that the transaction needs, durably in a folder of its own."""
+    os.makedirs(places.folder, mode=0o755, exist_ok=True)
+    folder, prefix = os.path.split(places.prepared)
+    prepared = tempfile.mkdtemp(prefix=prefix, dir=folder)
+    try:
+        plan.save(prepared)
+        ledgers.write_file(os.path.join(prepared, program.NAME), program.archive(), 0o600)
+        Journal.create(prepared)
+        ledgers.sync_directory(places.folder)
+    except BaseException:
+        shutil.rmtree(prepared)
+        raise
+    return prepared
+
+
+def _as_service(command, *options):
+    """Run a command as the service, and wait for its end; returns what systemd said."""
+    start = ["systemd-run", "--quiet", "--wait", "--collect", "--unit=" + UNIT, "--property=TimeoutStopSec=600"]
+    description = "--description=Change of the container runtime's configuration"
+    _code, _output, error = run([*start, description, *options, "--", *command], seconds=_LONGEST)
+    return error.strip()
+
+
+def _is_running():
+    state = run(["systemctl", "show", UNIT, "--property=ActiveState", "--value"])[1].strip()
+    return state not in ("inactive", "failed", "")
+
+
+def _outcome(places):
+    with contextlib.suppress(FileNotFoundError):
+        journal = Journal(places.closed)
+        for step in (DONE, UNDONE):
+            record = journal.find(step)
+            if record:
+                return Outcome(record["identity"], record.get("error"), record["seconds"])
+    return None

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a transaction is to do, as it lies on the disk. Runs on nodes: Python 3.9, standard library only."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+
+_NAME = "plan.json"
+
+
+class Places(NamedTuple):
+    """Where a node has what a transaction needs.
+
+    folder: ours. units: systemd's, for units that survive a boot. lock: held by whoever carries out or recovers.
+    """
+
+    folder: str = ledgers.FOLDER
+    units: str = "/etc/systemd/system"
+    lock: str = "/run/node-devices-transaction.lock"
+
+    @property
+    def open(self):
+        """The folder of a transaction that is not over yet."""
+        return os.path.join(self.folder, "transaction")
+
+    @property
+    def closed(self):
+        """The folder of the last one that is over, until its outcome was read."""
+        return os.path.join(self.folder, "transaction.closed")
+
+    @property
+    def prepared(self):
+        """What names of prepared ones begin with."""
+        return os.path.join(self.folder, "transaction.new.")
+
+
+class File(NamedTuple):
+    """One file.
+
+    content: bytes; None where it is to be removed.
+    mode, uid, gid: of the new file. Its extended attributes are the old one's.
+    expected_sha256: what it must be before; None where there must be none.
+    context: its SELinux context where there is no old file; None without SELinux.
+    """
+
+    path: str
+    content: Optional[bytes]
+    mode: int
+    uid: int
+    gid: int
+    expected_sha256: Optional[str]
+    context: Optional[str] = None
+
+
+class Folder(NamedTuple):
+    """A directory to make, with its SELinux context."""
+
+    path: str
+    context: Optional[str] = None
+
+
+class Plan(NamedTuple):
+    """A whole transaction.
+
+    identity: tells it from others. owner: a role's name in the ledger.
+    files: to be written or removed; none where only a restart is wanted. folders: to be made, outermost first.
+    entries: the ledger's new entries by path, None where one goes. undo: whether our change is taken back.
+    check: a command that must succeed before anything is written; ``{staged}`` stands for the first file's new text;
+        empty where nothing is checked.
+    unit: the runtime's service. question: a command that asks the running runtime and answers in JSON.
+    spec_dirs: CDI must be on with these directories; None where nothing is asked about it.
+    patience: seconds that the runtime may take to answer.
+    """
+
+    identity: str
+    owner: str
+    files: List[File]
+    folders: List[Folder]
+    entries: Dict[str, Any]
+    undo: bool
+    check: List[str]
+    unit: str
+    question: List[str]
+    spec_dirs: Optional[List[str]]
+    patience: float
+
+    def save(self, folder):
+        """Write it into a transaction's folder, durably."""
+        files = [file._asdict() for file in self.files]
+        for file in files:
+            if file["content"] is not None:
+                file["content"] = base64.b64encode(file["content"]).decode("ascii")
+        data = dict(self._asdict(), files=files, folders=[each._asdict() for each in self.folders])
+        ledgers.write_file(os.path.join(folder, _NAME), json.dumps(data).encode(), 0o600)
+
+    @classmethod
+    def load(cls, folder):
+        """Read it from a transaction's folder."""
+        with open(os.path.join(folder, _NAME), encoding="utf-8") as file:
+            data = json.load(file)
+        for each in data["files"]:
+            if each["content"] is not None:
+                each["content"] = base64.b64decode(each["content"])
+        data["files"] = [File(**each) for each in data["files"]]
+        data["folders"] = [Folder(**each) for each in data["folders"]]
+        return cls(**data)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From texts that are wanted to a plan's files, folders and entries of the ledger.
+
+Runs on nodes: Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import File, Folder
+
+
+class Planning:
+    """What a plan is made of.
+
+    entries_now: the ledger's. owner: a role's name. undo: whether our change is taken back.
+    context_of: gives a path's SELinux context, None without SELinux.
+    """
+
+    def __init__(self, entries_now, owner, undo, context_of=lambda path: None):
+        self._entries_now = entries_now
+        self._owner = owner
+        self._undo = undo
+        self._context_of = context_of
+        self.files = []
+        self.folders = []
+        self.entries = {}
+
+    def add(self, path, content, expected_sha256, original=None):
+        """Take in a file.
+
+        content: its new text; None where it goes. expected_sha256: see File.
+        original: the text that an undoing puts back, where somebody else wrote the file since our last change; None
+            for the text that is there now.
+        Raises Refused where it is not ours to write.
+        """
+        state = ledgers.state_of(path)
+        if state is not None and state["kind"] != "file":
+            raise Refused("%s is a %s; a file is wanted there" % (path, state["kind"]))
+        known = self._entries_now.get(path)
+        if known is not None and known["owner"] != self._owner:
+            raise Refused("%s belongs to %s; %s does not write it" % (path, known["owner"], self._owner))
+        if self._undo and known is None:
+            raise Refused("the ledger knows of no change of ours in %s" % path)
+        wanted = self._undone(known, content, state) if self._undo else self._wanted(content, state)
+        if self._undo:
+            self.entries[path] = None
+        elif wanted != state:
+            self.entries[path] = {
+                "kind": "file",
+                "owner": self._owner,
+                "before": self._before(known, state, original),
+                "sha256": ledgers.sha256(wanted["content"]),
+                "mode": wanted["mode"],
+            }
+            self._claim_folders(path)
+        if wanted != state:
+            like = wanted or state
+            self.files.append(
+                File(
+                    path=path,
+                    content=None if wanted is None else wanted["content"],
+                    mode=like["mode"],
+                    uid=like["uid"],
+                    gid=like["gid"],
+                    expected_sha256=expected_sha256,
+                    context=self._context_of(path),
+                )
+            )
+
+    def _wanted(self, content, state):
+        return dict(state or {"kind": "file", "mode": 0o644, "uid": 0, "gid": 0}, content=content.encode())
+
+    def _undone(self, known, content, state):
+        """What was there before us, mode and owner too, if the text is the same."""
+        before = ledgers.stored(known["before"])
+        if content is None or (before is not None and before["content"] == content.encode()):
+            return before
+        return dict(state, content=content.encode())
+
+    def _before(self, known, state, original):
+        """What somebody else wrote last: what was noted first, unless the file is not as we wrote it."""
+        if known is not None and state is not None and ledgers.sha256(state["content"]) == known["sha256"]:
+            return known["before"]
+        if state is not None and original is not None:
+            state = dict(state, content=original.encode())
+        return ledgers.storable(state)
+
+    def _claim_folders(self, path):
+        """The folders that are missing, outermost first."""
+        missing = []
+        folder = os.path.dirname(path)
+        while not os.path.lexists(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        for folder in reversed(missing):
+            if folder not in self.entries:
+                self.entries[folder] = {"kind": "directory", "owners": [self._owner]}
+                self.folders.append(Folder(folder, self._context_of(folder)))

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What systemd runs: ``program.zip run PREPARED`` and ``program.zip recover [--boot]``.
+
+Runs on nodes: Python 3.9, standard library only. The archive lies in the transaction's own folder, so that a boot needs
+nothing else of ours, and what finishes a transaction is the release that began it.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import zipfile
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import recovery
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import Failed
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.steps import sentence
+
+NAME = "program.zip"
+_OURS = "ansible_collections.nodedevices.kubernetes.plugins.module_utils."
+_PLACES = Places()
+_USAGE = "usage: program.zip run PREPARED | recover [--boot]"
+
+
+def main(arguments, places=_PLACES):
+    """Returns the exit code: 0, 1 where something stays open, 2 for wrong arguments."""
+    try:
+        if arguments[:1] == ["run"] and len(arguments) == 2:
+            recovery.run(places, arguments[1])
+        elif arguments in (["recover"], ["recover", "--boot"]):
+            recovery.recover(places, boot="--boot" in arguments)
+        else:
+            print(_USAGE, file=sys.stderr)
+            return 2
+    except (Failed, OSError) as error:
+        print(sentence(error), file=sys.stderr)
+        return 1
+    return 0
+
+
+def archive():
+    """This program as a zip file, made of the modules as they are loaded here."""
+    sources = {
+        name: module.__spec__.loader.get_source(name)
+        for name, module in list(sys.modules.items())
+        if name.startswith(_OURS) and module.__spec__.submodule_search_locations is None
+    }
+    packages = {name[:position] for name in sources for position, letter in enumerate(name) if letter == "."}
+    files = {"%s/__init__.py" % package.replace(".", "/"): "" for package in packages}
+    files.update({"%s.py" % name.replace(".", "/"): source for name, source in sources.items()})
+    files["__main__.py"] = "import sys\nfrom %s import main\nsys.exit(main(sys.argv[1:]))\n" % __name__
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as packed:
+        for name, source in sorted(files.items()):
+            packed.writestr(name, source)
+    return stream.getvalue()

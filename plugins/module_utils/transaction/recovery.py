@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of a transaction that was cut off: finished if it was done, else undone. Repeated, it goes on.
+
+Runs on nodes: Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import Failed
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.steps import DONE, UNDONE, Transaction
+
+
+@contextlib.contextmanager
+def exclusive(places):
+    """One at a time. Raises Failed where another is under way; nobody waits, for that one may wait for whoever asks."""
+    descriptor = os.open(places.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise Failed("another change of the container runtime is under way on this node") from error
+    finally:
+        os.close(descriptor)
+
+
+def run(places, prepared):
+    """Carry out what was prepared, to its end or back."""
+    with exclusive(places):
+        _recover(places, boot=False)
+        os.rename(prepared, places.open)
+        ledgers.sync_directory(places.folder)
+        Transaction(places).carry_out()
+
+
+def recover(places, boot):
+    """Finish or undo what is open; nothing to do where nothing is.
+
+    boot: whether this is the boot, and the runtime starts after it. Raises OSError where the disk does not let it.
+    """
+    with exclusive(places):
+        _recover(places, boot)
+
+
+def _recover(places, boot):
+    if not os.path.isdir(places.open):
+        return
+    transaction = Transaction(places)
+    find = transaction.journal.find
+    for outcome in (DONE, UNDONE):
+        if find(outcome):
+            transaction.close(outcome)
+            return
+    if transaction.committed:
+        transaction.finish()
+        return
+    undo = find("undo")
+    if undo:
+        transaction.undo(undo["reason"], undo["lines"], boot=boot)
+        return
+    steps = [record["step"] for record in transaction.journal.records]
+    where = "in step %s" % steps[-1] if steps else "before its first step"
+    transaction.undo("it was cut off %s: its process was killed, or the power failed" % where, boot=boot)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The running container runtime: restarted, asked, and held to what it should say.
+
+Runs on nodes: Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
+
+_JOURNAL_LINES = "15"
+_PAUSE = 0.05
+# systemd's own limit for a start is 90 s as a rule.
+_RESTART = 180
+
+
+class Failed(Exception):
+    """Something did not work out; the message says what."""
+
+
+class Final(Failed):
+    """An answer that waiting does not change."""
+
+
+def run(command, seconds=60):
+    """Exit code, standard output and standard error."""
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=seconds, check=False, text=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return 127, "", str(error)
+    return done.returncode, done.stdout, done.stderr
+
+
+def started(pid):
+    """When a process started, in clock ticks since the boot; None if there is none. See proc(5)."""
+    try:
+        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
+            # The name, in parentheses, may hold anything.
+            return int(file.read().rpartition(")")[2].split()[19])
+    except OSError:
+        return None
+
+
+class Runtime:
+    """A runtime's service.
+
+    plan: its ``unit``, ``question``, ``spec_dirs`` and ``patience``.
+    """
+
+    def __init__(self, plan):
+        self.plan = plan
+
+    def state(self):
+        """The service's state, and which of its starts this is."""
+        names = ("ActiveState", "InvocationID")
+        command = ["systemctl", "show", self.plan.unit, *("--property=" + name for name in names)]
+        said = dict(line.split("=", 1) for line in run(command)[1].splitlines() if "=" in line)
+        return [said.get(name, "") for name in names]
+
+    def restart(self):
+        """Restart it. Raises Failed where it does not start."""
+        # Earlier attempts must not count against this one.
+        run(["systemctl", "reset-failed", self.plan.unit])
+        code, _output, error = run(["systemctl", "restart", self.plan.unit], seconds=_RESTART)
+        if code:
+            raise Failed("%s did not start: %s" % (self.plan.unit, (error.strip().splitlines() or ["?"])[0]))
+
+    def ask(self):
+        """Its own answer. Raises Failed where there is none."""
+        code, output, error = run(self.plan.question, seconds=20)
+        if code == 0:
+            return json.loads(output)
+        said = (error.strip().splitlines() or ["%s failed" % self.plan.question[0]])[-1]
+        # gRPC's word for a service that is not there: the daemon serves, and its CRI plugin did not come up.
+        raise (Final if "UNIMPLEMENTED" in said else Failed)(said)
+
+    def wait(self, cdi):
+        """Its answer, as soon as it gives one.
+
+        cdi: whether it must say that CDI is on. Raises Failed where it does not come, or is not as it should be.
+        """
+        until = time.monotonic() + self.plan.patience
+        while True:
+            try:
+                answer = self.ask()
+                break
+            except Final:
+                raise
+            except Failed:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(_PAUSE)
+        if not answer.get("conditions", {}).get("RuntimeReady", True):
+            raise Failed("the running daemon says that it is not ready")
+        if cdi and self.plan.spec_dirs is not None:
+            said = answer["cdi"]
+            if not said["enabled"] or folders.lacking(self.plan.spec_dirs, said["spec_dirs"] or []):
+                raise Failed(
+                    "the running daemon says that CDI is %s, folders %s" % (said["enabled"], said["spec_dirs"])
+                )
+        return answer
+
+    def journal(self):
+        """The last lines of its journal."""
+        command = ["journalctl", "--unit", self.plan.unit, "--lines", _JOURNAL_LINES]
+        return run([*command, "--no-pager", "--output", "cat"])[1]
+
+
+def processes(answer):
+    """The running containers of an answer: id to process and its start. Empty where it does not list any."""
+    listed = {each["id"]: each["pid"] for each in answer.get("containers", ())}
+    return {identity: [pid, started(pid)] for identity, pid in listed.items()}

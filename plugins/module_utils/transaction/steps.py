@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transaction: its steps in order, and the way back.
+
+Runs on nodes: Python 3.9, standard library only. A step is written into the journal before it is done. Up to the
+ledger's entry, which is the last, everything can be undone; from then on it is done.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from typing import Any, Callable, Dict, NamedTuple
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import guard, kept
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Plan
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import (
+    Failed,
+    Runtime,
+    processes,
+    run,
+)
+
+DONE = "done"
+UNDONE = "undone"
+
+
+class Transaction:
+    """The open transaction of a node."""
+
+    def __init__(self, places):
+        self.places = places
+        self.plan = Plan.load(places.open)
+        self.journal = Journal(places.open)
+        self.runtime = Runtime(self.plan)
+        self._away_since = None
+        self._seconds = None
+
+    def carry_out(self):
+        """From the first step to the last, or back."""
+        try:
+            for step in STEPS:
+                self.journal.append(step.name, **step.look(self))
+                step.do(self)
+        except Exception as error:
+            if not self.committed:
+                self.undo(sentence(error), self._lines())
+                return
+        self.finish()
+
+    def snapshot(self):
+        """What is there, and which start of the runtime this is. Raises Failed where somebody else was here."""
+        # It is asked before anything is touched: whoever cannot ask cannot prove.
+        self.runtime.ask()
+        looks = {file.path: kept.look(file.path) for file in self.plan.files}
+        for file in self.plan.files:
+            if (looks[file.path] or {}).get("sha256") != file.expected_sha256 or (
+                looks[file.path] is not None and looks[file.path]["kind"] != "file"
+            ):
+                raise Failed("%s was changed by someone else in the meantime; run again" % file.path)
+        return {"files": looks, "start": self.runtime.state()[1]}
+
+    def keep(self):
+        """Copies of the old files."""
+        for file in self.plan.files:
+            kept.keep(file.path)
+            copied = kept.look(kept.old(file.path))
+            if (copied or {}).get("sha256") != file.expected_sha256:
+                raise Failed("%s was changed by someone else in the meantime; run again" % file.path)
+
+    def stage(self):
+        """Folders, and the new files beside their places."""
+        for folder in self.plan.folders:
+            os.mkdir(folder.path)
+            os.chmod(folder.path, 0o755)
+            kept.label(folder.path, folder.context)
+            ledgers.sync_directory(os.path.dirname(folder.path))
+        for file in self.plan.files:
+            if file.content is not None:
+                kept.stage(file)
+
+    def check(self):
+        """The runtime reads the new text."""
+        if not (self.plan.check and self.plan.files and self.plan.files[0].content is not None):
+            return
+        path = self.plan.files[0].path
+        code, _output, error = run([word.replace("{staged}", kept.new(path)) for word in self.plan.check])
+        if code:
+            raise Failed("%s refuses it: %s" % (self.plan.check[0], error.strip().replace(kept.new(path), path)))
+
+    def write(self):
+        """The new files take their places."""
+        for file in self.plan.files:
+            kept.put_in_place(file)
+
+    def running(self):
+        """The containers that run before the restart."""
+        return {"containers": processes(self.runtime.ask())}
+
+    def restart(self):
+        """Once, and only here."""
+        self._away_since = time.monotonic()
+        self.runtime.restart()
+
+    def probe(self):
+        """The running daemon answers as it should, and what ran before runs on."""
+        answer = self.runtime.wait(cdi=True)
+        self._seconds = round(time.monotonic() - self._away_since, 2)
+        before, now = self.journal.find("restart")["containers"], processes(answer)
+        ended = [each for each in before if before[each] != now.get(each)]
+        if ended:
+            raise Failed("container %s ran before the restart, and does not run after it" % ", ".join(sorted(ended)))
+
+    def enter(self):
+        """The ledger's entries: with them, the transaction is done."""
+        with ledgers.Ledger(self.places.folder) as ledger:
+            for path, entry in self.plan.entries.items():
+                ledger.entries.pop(path, None)
+                if entry is not None:
+                    ledger.entries[path] = entry
+            ledger.save()
+
+    @property
+    def committed(self):
+        """Whether the ledger says what it is to say in the end."""
+        if not self.journal.find("ledger") or self.journal.find("undo"):
+            return False
+        try:
+            entries = ledgers.Ledger(self.places.folder).entries
+        except ledgers.Refused:
+            return False
+        return all(entries.get(path) == entry for path, entry in self.plan.entries.items())
+
+    def finish(self):
+        """What is left once it is done."""
+        self._forget()
+        if self.plan.undo:
+            with ledgers.Ledger(self.places.folder) as ledger:
+                # The folders that only what is gone needed.
+                Managed(ledger, self.plan.owner).converge([], keep=ledger.of(self.plan.owner))
+        self.close(DONE, seconds=self._seconds)
+
+    def undo(self, reason, lines="", boot=False):
+        """Everything as it was, and a runtime that runs with it.
+
+        lines: the runtime's, as they were when it failed. boot: whether the runtime is to start after us.
+        Raises OSError where a file cannot be put back; then it stays open.
+        """
+        self._note("undo", reason=reason, lines=lines)
+        touched = self.journal.find("write")
+        for file in self.plan.files if touched else ():
+            kept.restore(file.path, self.journal.find("snapshot")["files"][file.path])
+        self._forget()
+        if self.journal.find("stage"):
+            for folder in reversed(self.plan.folders):
+                ledgers.remove_directory_if_empty(folder.path)
+        outcome = self._run_again(boot) if touched else "Nothing was changed."
+        self.close(UNDONE, error=_message(reason, outcome, lines), seconds=self._seconds)
+
+    def _run_again(self, boot):
+        """The runtime with its old files; returns what became of it."""
+        state, start = self.runtime.state()
+        if boot and state == "inactive":
+            return "The old configuration was put back, before the runtime started."
+        try:
+            if state != "active" or start != self.journal.find("snapshot")["start"]:
+                self.runtime.restart()
+            self.runtime.wait(cdi=False)
+        except Failed as failure:
+            return "The old configuration was put back, and still: %s" % failure
+        if self._away_since is not None:
+            self._seconds = round(time.monotonic() - self._away_since, 2)
+        return "The old configuration was put back, and the runtime answers again."
+
+    def close(self, outcome, **fields):
+        """Say how it ended, and take away what only an open one needs. Repeated, it goes on where it was."""
+        if not self.journal.find(outcome):
+            self._note(outcome, identity=self.plan.identity, **fields)
+        self._forget()
+        guard.remove(self.places)
+        shutil.rmtree(self.places.closed, ignore_errors=True)
+        os.rename(self.places.open, self.places.closed)
+        ledgers.sync_directory(self.places.folder)
+
+    def _forget(self):
+        for file in self.plan.files:
+            kept.forget(file.path)
+
+    def _note(self, step, **fields):
+        """On the way back, a journal that cannot be written does not stop anything."""
+        try:
+            self.journal.append(step, **fields)
+        except OSError:
+            self.journal.records.append({"step": step, **fields})
+
+    def _lines(self):
+        return self.runtime.journal() if self.journal.find("restart") else ""
+
+
+def sentence(error):
+    """What an exception says to somebody who is to act on it."""
+    if isinstance(error, OSError):
+        path = error.filename2 or error.filename
+        return "%s: %s" % (path, error.strerror) if path else str(error)
+    if isinstance(error, (Failed, ledgers.Refused)):
+        return str(error)
+    return "%s: %s" % (type(error).__name__, error)
+
+
+def _message(reason, outcome, lines):
+    text = "%s\n%s" % (reason, outcome)
+    return "%s\nThe runtime's last journal lines when it failed:\n%s" % (text, lines) if lines else text
+
+
+def _nothing(transaction: Transaction) -> Dict[str, Any]:
+    return {}
+
+
+class Step(NamedTuple):
+    """A step: its name in the journal, what is read for its record before it is written, and what is done then."""
+
+    name: str
+    look: Callable[[Transaction], Dict[str, Any]]
+    do: Callable[[Transaction], None]
+
+
+STEPS = (
+    Step("snapshot", Transaction.snapshot, Transaction.keep),
+    Step("stage", _nothing, Transaction.stage),
+    Step("check", _nothing, Transaction.check),
+    Step("guard", _nothing, lambda transaction: guard.write(transaction.places, transaction.plan)),
+    Step("write", _nothing, Transaction.write),
+    Step("restart", Transaction.running, Transaction.restart),
+    Step("probe", _nothing, Transaction.probe),
+    Step("ledger", _nothing, Transaction.enter),
+)

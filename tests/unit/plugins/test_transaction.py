@@ -1,0 +1,302 @@
+"""A change of a runtime's configuration is done whole, or not at all, wherever it is cut off."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch, program
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.recovery import exclusive
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.steps import STEPS
+from transaction_node import DROP_IN, NEW, OLD, Node, full_from, killed_at, read_only_from
+
+
+@pytest.fixture
+def node(tmp_path):
+    return Node(tmp_path / "node")
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    """Makes as many nodes as are asked for."""
+    names = iter(range(10_000))
+    return lambda: Node(tmp_path / ("node%d" % next(names)))
+
+
+def test_it_is_done_with_all_that_belongs_to_the_file(node):
+    before = node.tree()["etc/containerd/config.toml"]
+    outcome = node.carry_out()
+    assert (outcome.identity, outcome.error) == ("mine", None)
+    assert node.daemon == {"start": 2, "text": NEW, "active": True}
+    after = node.tree()["etc/containerd/config.toml"]
+    # Mode, owner and extended attributes are the old file's; content and time are not.
+    assert after[:3] + after[4:5] == before[:3] + before[4:5]
+    assert after[3] == NEW.encode()
+    assert node.drop_in.read_text() == DROP_IN
+    entries = Ledger(node.places.folder).entries
+    assert entries[str(node.config)]["before"]["mode"] == 0o640
+    assert entries[str(node.drop_in)]["before"] is None
+    assert entries[str(node.drop_in.parent)] == {"kind": "directory", "owners": ["cdi_runtime"]}
+
+
+def test_the_steps_are_in_the_journal_in_their_order(node):
+    node.carry_out()
+    steps = [record["step"] for record in Journal(node.places.closed).records]
+    assert steps == ["snapshot", "stage", "check", "guard", "write", "restart", "probe", "ledger", "done"]
+    assert [step.name for step in STEPS] == steps[:-1]
+
+
+def test_taking_it_back_leaves_nothing(node):
+    before = node.tree()
+    node.carry_out()
+    node.settle()
+    assert node.carry_out(node.plan(OLD, undo=True)).error is None
+    node.settle()
+    after = node.tree()
+    # Only the time tells that it was written.
+    assert after["etc/containerd/config.toml"].pop() == "now"
+    before["etc/containerd/config.toml"].pop()
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "restarts"),
+    [
+        ("invalid", "check refuses it: invalid at", 0),
+        ("broken", "containerd.service did not start: Job for containerd.service failed.", 2),
+        ("no-cri", "could not tell its version: UNIMPLEMENTED: unknown service", 2),
+        ("no-cdi, still", "the running daemon says that CDI is False, folders ['/etc/cdi/']", 2),
+        ("cdi, hurts", "container c1 ran before the restart, and does not run after it", 2),
+    ],
+)
+def test_what_does_not_work_out_is_undone(node, text, reason, restarts):
+    before = node.tree()
+    outcome = node.carry_out(node.plan(text))
+    assert outcome.error.startswith(reason)
+    assert node.daemon == {"start": 1 + restarts, "text": OLD, "active": True}
+    told = (
+        "The old configuration was put back, and the runtime answers again.\n" if restarts else "Nothing was changed."
+    )
+    assert told in outcome.error
+    assert ("the runtime's last words" in outcome.error) == bool(restarts)
+    node.settle()
+    assert node.tree() == before
+
+
+def test_a_file_that_changed_since_it_was_planned_stays(node):
+    plan = node.plan()
+    node.config.write_text("hers\n")
+    before = node.tree()
+    outcome = node.carry_out(plan)
+    assert outcome.error.startswith("%s was changed by someone else in the meantime; run again" % node.config)
+    node.settle()
+    assert node.tree() == before
+    assert node.daemon["start"] == 1
+
+
+def test_only_a_restart_writes_no_file(node):
+    node.config.write_text(NEW)
+    plan = node.plan(NEW)
+    plan = plan._replace(files=[], folders=[], entries={})
+    before = node.tree()
+    assert node.carry_out(plan).error is None
+    node.settle()
+    assert node.tree() == before
+    assert node.daemon == {"start": 2, "text": NEW, "active": True}
+
+
+def test_what_is_not_ours_is_not_planned(node):
+    with pytest.raises(Refused, match="the ledger knows of no change of ours in"):
+        node.plan(OLD, undo=True)
+    with Ledger(node.places.folder) as book:
+        book.entries[str(node.config)] = {"kind": "file", "owner": "other", "before": None, "sha256": "", "mode": 0}
+        book.save()
+    with pytest.raises(Refused, match="belongs to other; cdi_runtime does not write it"):
+        node.plan()
+    node.drop_in.mkdir(parents=True)
+    with pytest.raises(Refused, match="is a directory; a file is wanted there"):
+        Planning({}, "cdi_runtime", undo=False).add(str(node.drop_in), DROP_IN, None)
+
+
+def changes_of(fresh, do):
+    """How many changes of the disk it makes."""
+    node = fresh()
+    counted = node.root / "counted"
+
+    def hook(count, _takes_space):
+        os.write(descriptor, b".")
+
+    descriptor = os.open(counted, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    do(node, hook)
+    os.close(descriptor)
+    return counted.stat().st_size
+
+
+def hold(node, before, after):
+    """Old or new, whole, with a runtime that runs with it; and nothing else is left. Gives whether it is the new."""
+    outcome = node.settle()
+    tree = node.tree()
+    is_new = node.config.read_text() == NEW
+    assert tree == (after if is_new else before)
+    assert node.daemon["text"] == node.config.read_text()
+    assert node.daemon["active"]
+    assert outcome is None or (outcome.error is None) == is_new
+    return is_new
+
+
+@pytest.fixture
+def trees(fresh):
+    """What a node is before and after."""
+    node = fresh()
+    before = node.tree()
+    node.carry_out()
+    node.settle()
+    return before, node.tree()
+
+
+@pytest.mark.parametrize("boots", [False, True])
+def test_killed_anywhere_it_ends_old_or_new(fresh, trees, boots):
+    changes = changes_of(fresh, lambda node, hook: node.carry_out(hook=hook))
+    assert changes > 40
+    ends = []
+    for number in range(changes):
+        node = fresh()
+        assert node.carry_out(hook=killed_at(number)) is None or number == changes - 1
+        if boots:
+            node.power_off()
+            assert node.recover(boot=True) == 0
+            node.start()
+        ends.append(hold(node, *trees))
+    # Old up to the ledger's entry, and new from then on.
+    assert ends == sorted(ends)
+    assert 0 < sum(ends) < changes
+
+
+def test_killed_while_it_recovers_it_goes_on(fresh, trees):
+    changes = changes_of(fresh, lambda node, hook: node.carry_out(hook=hook))
+    for first in range(1, changes, 9):
+        second = 0
+        while True:
+            node = fresh()
+            node.carry_out(hook=killed_at(first))
+            node.power_off()
+            ended = node.recover(boot=True, hook=killed_at(second))
+            node.start()
+            hold(node, *trees)
+            if ended != -signal.SIGKILL:
+                break
+            second += 1
+
+
+def test_killed_while_it_is_undone_it_goes_on(fresh):
+    before = fresh().tree()
+    changes = changes_of(fresh, lambda node, hook: node.carry_out(node.plan("broken"), hook=hook))
+    for number in range(changes):
+        node = fresh()
+        node.carry_out(node.plan("broken"), hook=killed_at(number))
+        node.settle()
+        assert node.tree() == before
+        assert (node.daemon["text"], node.daemon["active"]) == (OLD, True)
+
+
+def test_taking_back_killed_anywhere_ends_old_or_new(fresh):
+    def done():
+        node = fresh()
+        node.carry_out()
+        node.settle()
+        return node
+
+    node = done()
+    ours = node.tree()
+    node.carry_out(node.plan(OLD, undo=True))
+    node.settle()
+    theirs = node.tree()
+    number = 0
+    while True:
+        node = done()
+        over = node.carry_out(node.plan(OLD, undo=True), hook=killed_at(number))
+        node.settle()
+        assert node.tree() == (ours if node.config.read_text() == NEW else theirs)
+        assert node.daemon["text"] == node.config.read_text()
+        if over:
+            break
+        number += 1
+    assert number > 30
+
+
+def test_a_disk_that_fills_up_anywhere_ends_old_or_new_at_once(fresh, trees):
+    changes = changes_of(fresh, lambda node, hook: node.carry_out(hook=hook))
+    ends = []
+    for number in range(changes):
+        node = fresh()
+        # Undoing takes no space: it does not wait for somebody to make some.
+        outcome = node.carry_out(hook=full_from(number))
+        if outcome is not None and outcome.error:
+            assert "No space left on device" in outcome.error
+        assert outcome is not None or number == 0
+        ends.append(hold(node, *trees))
+    assert 0 < sum(ends) < changes
+
+
+def test_a_disk_that_becomes_read_only_is_undone_once_it_is_not(fresh, trees):
+    changes = changes_of(fresh, lambda node, hook: node.carry_out(hook=hook))
+    for number in range(changes):
+        node = fresh()
+        node.carry_out(hook=read_only_from(number))
+        hold(node, *trees)
+
+
+def test_a_record_that_was_cut_off_was_not_begun(tmp_path):
+    Journal.create(str(tmp_path))
+    journal = Journal(str(tmp_path))
+    journal.append("snapshot", files={})
+    journal.append("a longer one", text="x" * 100)
+    with open(journal.path, "r+b") as file:
+        file.seek(journal._end - 20)
+        file.write(b"\0" * 20)
+    journal = Journal(str(tmp_path))
+    assert [record["step"] for record in journal.records] == ["snapshot"]
+    journal.append("undo")
+    assert [record["step"] for record in Journal(str(tmp_path)).records] == ["snapshot", "undo"]
+
+
+def test_one_at_a_time(node):
+    with exclusive(node.places):
+        assert node.recover() == 1
+
+
+def killed_in(node, step):
+    """A hook: SIGKILL once that step is in the journal."""
+
+    def hook(_count, _takes_space):
+        if os.path.isdir(node.places.open) and Journal(node.places.open).find(step):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return hook
+
+
+def test_what_cannot_be_undone_is_said_and_stays_open(node):
+    node.carry_out(hook=killed_in(node, "restart"))
+    node.config.unlink()
+    node.config.mkdir()
+    (node.config / "in the way").touch()
+    with pytest.raises(launch.Failed, match="cut off and cannot be undone: the runtime's last words"):
+        node.settle()
+    assert launch.pending(node.places)
+    (node.config / "in the way").unlink()
+    node.config.rmdir()
+    assert node.settle().error.startswith("it was cut off in step restart")
+    assert node.config.read_text() == OLD
+
+
+def test_the_program_is_an_archive_that_python_runs(tmp_path):
+    path = tmp_path / program.NAME
+    path.write_bytes(program.archive())
+    done = subprocess.run([sys.executable, "-I", str(path), "nonsense"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "usage: program.zip run PREPARED | recover [--boot]\n")

@@ -1,0 +1,234 @@
+"""A folder that plays a node on which a transaction is carried out, by real processes that can be killed.
+
+Its container runtime is a file: which text it was started with. ``broken`` in a configuration keeps it from starting,
+``no-cri`` and ``no-cdi`` from being what it should; ``invalid`` is refused by the check.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch, program, recovery
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places, Plan
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
+
+OLD = "# theirs\nno-cdi\n"
+NEW = "# theirs\ncdi\n"
+DROP_IN = "drop-in\n"
+
+_CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink", "os.chmod", "os.chown", "os.setxattr"}
+#: What a full disk refuses: whatever takes a new file or folder.
+_TAKES_SPACE = {"os.mkdir", "os.symlink"}
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+class Node:
+    """A node with a configuration of somebody else's, and a runtime that runs with it."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self.root = root
+        self.config = root / "etc" / "containerd" / "config.toml"
+        self.drop_in = root / "etc" / "containerd" / "conf.d" / "cdi.toml"
+        self.places = Places(str(root / "var" / "node-devices"), str(root / "etc" / "units"), str(root / "lock"))
+        self._daemon = root / "daemon.json"
+        self._about_to: Any = lambda takes_space: None
+        self.config.parent.mkdir(parents=True)
+        (root / "etc" / "units" / "multi-user.target.wants").mkdir(parents=True)
+        (root / "var").mkdir()
+        self.config.write_text(OLD)
+        self.config.chmod(0o640)
+        with contextlib.suppress(OSError):
+            os.setxattr(self.config, "user.note", b"kept")
+        os.utime(self.config, ns=(1_000_000_000, 2_000_000_000))
+        # Made once, so that it is in every snapshot.
+        pathlib.Path(self.places.lock).touch()
+        self.start()
+
+    def start(self) -> bool:
+        """As systemd starts the service; whether it came up."""
+        text = self.config.read_text() if self.config.exists() else ""
+        daemon = {"start": self.daemon["start"] + 1 if self._daemon.exists() else 1, "text": text}
+        daemon["active"] = "broken" not in text
+        self._daemon.write_text(json.dumps(daemon))
+        return daemon["active"]
+
+    def power_off(self) -> None:
+        self._daemon.write_text(json.dumps({**self.daemon, "active": False}))
+
+    @property
+    def daemon(self) -> dict[str, Any]:
+        return json.loads(self._daemon.read_text())
+
+    def plan(self, content: str | None = NEW, *, undo: bool = False, original: str | None = None) -> Plan:
+        """The root file, and with NEW a drop-in in a folder that is to be made."""
+        planning = Planning(ledger.Ledger(self.places.folder).entries, "cdi_runtime", undo)
+        wanted = {self.config: content}
+        if undo or content == NEW:
+            wanted[self.drop_in] = None if undo else DROP_IN
+        for path, text in wanted.items():
+            now = ledger.sha256(path.read_bytes()) if path.exists() else None
+            planning.add(str(path), text, now, original if path == self.config else None)
+        return Plan(
+            identity="mine",
+            owner="cdi_runtime",
+            files=planning.files,
+            folders=planning.folders,
+            entries=planning.entries,
+            undo=undo,
+            check=["check", "{staged}"],
+            unit="containerd.service",
+            question=["ask"],
+            spec_dirs=None if undo else ["/etc/cdi"],
+            patience=0,
+        )
+
+    def carry_out(self, plan: Plan | None = None, *, hook: Any = None) -> launch.Outcome | None:
+        """As the module does it; None where its process was killed. hook: see ``in_child``."""
+        with self._commands():
+            prepared = launch._prepared(self.places, plan or self.plan())
+        self.in_child(lambda: recovery.run(self.places, prepared), hook)
+        return launch._outcome(self.places)
+
+    def recover(self, *, boot: bool = False, hook: Any = None) -> int:
+        return self.in_child(lambda: recovery.recover(self.places, boot), hook)
+
+    def settle(self) -> launch.Outcome | None:
+        """As the next run does it."""
+        with self._commands():
+            return launch.settle(self.places)
+
+    def in_child(self, do: Any, hook: Any = None) -> int:
+        """Do it in a process of its own; gives its exit code, negative where a signal ended it.
+
+        hook: called before each change of this node (a restart, too) with its number, from 0 on, and with whether it
+            takes space on the disk.
+        """
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                with self._commands():
+                    if hook:
+                        self._watch(hook)
+                    do()
+                code = 0
+            except OSError as error:
+                print(error, file=sys.stderr)
+            finally:
+                os._exit(code)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    def _watch(self, hook: Any) -> None:
+        numbers = itertools.count()
+        self._about_to = lambda takes_space: hook(next(numbers), takes_space)
+
+        def audit(event: str, arguments: tuple[Any, ...]) -> None:
+            writes = event == "open" and arguments[2] & _WRITES
+            if not (writes or event in _CHANGES) or not str(arguments[0]).startswith(str(self.root)):
+                return
+            if str(arguments[0]) not in (self.places.lock, str(self._daemon)):
+                self._about_to(event in _TAKES_SPACE or bool(writes and arguments[2] & os.O_CREAT))
+
+        sys.addaudithook(audit)
+
+    @contextlib.contextmanager
+    def _commands(self):
+        """systemd's commands and the runtime's, as this node has them."""
+        really = subprocess.run, os.fsync
+        # A killed process loses nothing that it wrote; waiting for a disk would only take time.
+        subprocess.run, os.fsync = self._run, lambda descriptor: None
+        try:
+            yield
+        finally:
+            subprocess.run, os.fsync = really
+
+    def _run(self, command: list[str], **_options: Any) -> subprocess.CompletedProcess[str]:
+        code, output, error = 0, "", ""
+        text = self.daemon["text"]
+        if command[:2] == ["systemctl", "show"]:
+            state = "active" if self.daemon["active"] else "inactive"
+            output = "ActiveState=%s\nInvocationID=%s\n" % (state, self.daemon["start"])
+            if launch.UNIT in command:
+                output = "inactive\n"
+        elif command[:2] == ["systemctl", "restart"]:
+            self._about_to(False)
+            if not self.start():
+                code, error = 1, "Job for containerd.service failed."
+            self._about_to(False)
+        elif command[0] == "systemd-run":
+            arguments = command[command.index("--") + 4 :]
+            if self.in_child(lambda: program.main(arguments, self.places)):
+                error = "it failed"
+        elif command[0] == "journalctl":
+            output = "the runtime's last words"
+        elif command[0] == "check":
+            if "invalid" in pathlib.Path(command[1]).read_text():
+                code, error = 1, "invalid at %s" % command[1]
+        elif command[0] == "ask":
+            if not self.daemon["active"]:
+                code, error = 1, "connection refused"
+            elif "no-cri" in text:
+                code, error = 1, "could not tell its version: UNIMPLEMENTED: unknown service"
+            else:
+                cdi = {"enabled": "no-cdi" not in text, "spec_dirs": ["/etc/cdi/"]}
+                # A container whose process is the test's own, which goes on.
+                containers = [{"id": "c1", "pid": os.getppid() if "hurts" in text else 1}]
+                output = json.dumps({"cdi": cdi, "conditions": {"RuntimeReady": True}, "containers": containers})
+        return subprocess.CompletedProcess(command, code, output, error)
+
+    def tree(self) -> dict[str, Any]:
+        """Everything below the root, apart from the daemon: what it is, and of files all that belongs to them."""
+        found: dict[str, Any] = {}
+        for path in sorted(self.root.rglob("*")):
+            status = path.lstat()
+            what: list[Any] = [oct(status.st_mode), status.st_uid, status.st_gid]
+            if path.is_symlink():
+                what.append(os.readlink(path))
+            elif path.is_file():
+                attributes = {name: os.getxattr(path, name) for name in os.listxattr(path)}
+                what += [path.read_bytes().replace(str(self.root).encode(), b""), attributes]
+                if path == self.config:
+                    what.append(status.st_mtime_ns if status.st_mtime_ns == 2_000_000_000 else "now")
+            found[str(path.relative_to(self.root))] = what
+        del found["daemon.json"]
+        return found
+
+
+def killed_at(number: int) -> Any:
+    """A hook: SIGKILL before that change."""
+
+    def hook(count: int, _takes_space: bool) -> None:
+        if count == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return hook
+
+
+def full_from(number: int) -> Any:
+    """A hook: no space on the disk from that change on."""
+
+    def hook(count: int, takes_space: bool) -> None:
+        if count >= number and takes_space:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return hook
+
+
+def read_only_from(number: int) -> Any:
+    """A hook: a disk that takes nothing from that change on."""
+
+    def hook(count: int, _takes_space: bool) -> None:
+        if count >= number:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    return hook
