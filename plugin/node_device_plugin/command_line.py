@@ -136,7 +136,7 @@ def _runtime(options: argparse.Namespace) -> int:
 
     state = _ask(node_state.runtime(options.socket))
     if options.output == "json":
-        _print_json(state)
+        _print_json({**state, "containers": _ask(node_state.running_containers(options.socket))})
         return 0
     print("%(name)s %(version)s" % state)
     enabled = {True: "on", False: "off", None: "unknown to this runtime"}[state["cdi"]["enabled"]]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 
+from .channels import grpc
 from .cri import CriClient
+from .cri_errors import CriError
 from .kubelet_checkpoint import read_checkpoint
 from .pod_resources import Holder, PodResourcesClient, PodResourcesError
+from .wire import cri_v1_pb2 as api
 
 POD_RESOURCES_SOCKET = os.path.join("pod-resources", "kubelet.sock")
 
@@ -48,6 +52,24 @@ async def runtime(socket: str) -> Dict[str, Any]:
             "sandbox_image": await cri.sandbox_image(),
             "conditions": {condition.type: condition.status for condition in status.conditions},
         }
+
+
+async def running_containers(socket: str) -> List[Dict[str, Any]]:
+    """The containers that run, each with its id and the process id of its first process. Raises CriError."""
+    async with CriClient(socket) as cri:
+        listed = [each.id for each in await cri.containers() if each.state == api.CONTAINER_RUNNING]
+        pids = await asyncio.gather(*(_pid(cri, identity) for identity in listed))
+    return [{"id": identity, "pid": pid} for identity, pid in zip(listed, pids) if pid is not None]
+
+
+async def _pid(cri: CriClient, container: str) -> Optional[int]:
+    try:
+        return await cri.container_pid(container)
+    except CriError as error:
+        if error.code is grpc.StatusCode.NOT_FOUND:
+            # It ended since it was listed.
+            return None
+        raise
 
 
 async def listing(kubelet_root: str, device_plugin_dir: str) -> Optional[Listing]:

@@ -86,6 +86,8 @@ class CriServer(cri_grpc.RuntimeServiceServicer, cri_grpc.ImageServiceServicer):
         )
 
     async def ContainerStatus(self, request, context):
+        if request.container_id not in {container.id for container in await self.runtime.containers()}:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "an error occurred when try to find container")
         status = await self.runtime.container_status(request.container_id)
         pid = 4711 if status.state == cri.CONTAINER_RUNNING else 0
         info = {"info": json.dumps({"pid": pid})} if request.verbose else {}

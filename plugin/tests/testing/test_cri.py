@@ -2,6 +2,7 @@
 
 import pytest
 
+from node_device_plugin import node_state
 from node_device_plugin.cri import CriClient, ExecResult
 from node_device_plugin.cri_errors import CriError
 from node_device_plugin.wire import cri_v1_pb2 as cri
@@ -85,6 +86,29 @@ async def test_a_pod_from_its_beginning_to_its_end(socket):
         await client.stop_pod_sandbox(sandbox)
         await client.remove_pod_sandbox(sandbox)
         assert await client.pod_sandboxes() == []
+
+
+async def test_running_containers_are_told_by_process(socket):
+    config = cri.PodSandboxConfig(metadata=cri.PodSandboxMetadata(name="pod", namespace="default"))
+    async with EndingContainers(socket) as server:
+        sandbox = await server.runtime.run_pod_sandbox(config)
+        names = {}
+        for name in ("runs", "never-started", "ends"):
+            container = cri.ContainerConfig(metadata=cri.ContainerMetadata(name=name))
+            names[name] = await server.runtime.create_container(sandbox, container, config)
+        await server.runtime.start_container(names["runs"])
+        await server.runtime.start_container(names["ends"])
+        server.ends = names["ends"]
+        assert await node_state.running_containers(socket) == [{"id": names["runs"], "pid": 4711}]
+
+
+class EndingContainers(CriServer):
+    """A runtime in which a container ends and is removed right after it was listed."""
+
+    async def ListContainers(self, request, context):
+        listed = await super().ListContainers(request, context)
+        await self.runtime.remove_container(self.ends)
+        return listed
 
 
 async def test_a_runtime_that_is_not_there(socket):
