@@ -23,7 +23,7 @@ help:
 ## lab: two throwaway nodes on this machine, provisioned and verified
 .PHONY: lab
 lab: system controller lab-images lab-nodes
-	ansible-playbook -i inventories/lab playbooks/site.yml
+	ansible-playbook -i inventories/lab playbooks/site.yml --skip-tags verify
 	ansible-playbook -i inventories/lab playbooks/verify.yml
 
 # The images before the play, because a play is silent while a task runs. One image for each release in the inventory.
@@ -64,9 +64,9 @@ lint:
 unit:
 	pytest --numprocesses auto plugin/tests tests/unit
 
-## test: everything: check, the oldest Python, the collection as others install it, and molecule
+## test: everything: check, the oldest Python, the collection as others install it, real containerds, and molecule
 .PHONY: test
-test: check oldest-python collection molecule
+test: check oldest-python collection runtimes molecule
 
 # The plugin's unit tests as on the oldest node: Debian bullseye, Python 3.9.
 .PHONY: oldest-python
@@ -76,6 +76,11 @@ oldest-python: system dev
 .PHONY: collection
 collection: dev
 	pytest tests/collection
+
+# Starting configurations against the containerd of every release, and of CONTAINERD_BIN_DIR.
+.PHONY: runtimes
+runtimes: system dev
+	pytest tests/runtimes
 
 # One scenario after the other: each has its own nodes, and their kubelets and containerds share the machine.
 .PHONY: molecule
