@@ -30,17 +30,13 @@ class ActionModule(ActionBase):
         cdi = boolean(arguments.pop("cdi", True))
         declared = declaration.plain(arguments.pop("declaration", None))
         device_paths = declaration.plain(arguments.get("device_paths") or {})
+        settled = None
         if known:
             facts = declaration.plain(known)
         else:
-            try:
-                facts = self._execute_module(
-                    module_name="nodedevices.kubernetes.node_facts", module_args=arguments, task_vars=task_vars
-                )
-            except AnsibleConnectionFailure:
-                raise
-            except Exception as error:
-                facts = {"failed": True, "msg": str(error)}
+            facts = self._on_node("node_facts", arguments, task_vars)
+            if facts.get("transaction_left"):
+                facts, settled = self._settled(facts, arguments, task_vars)
         host = task_vars.get("inventory_hostname", "")
         if facts.get("failed") or "runtime" not in facts:
             sentences = [_no_python(facts, task_vars)]
@@ -53,7 +49,9 @@ class ActionModule(ActionBase):
                 sentences += _refused_specs(declared, facts)
             if not sentences:
                 result.update(facts)
-        result["changed"] = False
+        result["changed"] = settled is not None
+        if settled:
+            result["warnings"] = [f"{host}: {settled}"]
         if sentences:
             result.update(
                 failed=True,
@@ -62,12 +60,41 @@ class ActionModule(ActionBase):
             )
         return result
 
+    def _on_node(self, module, arguments, task_vars):
+        try:
+            return self._execute_module(
+                module_name=f"nodedevices.kubernetes.{module}", module_args=arguments, task_vars=task_vars
+            )
+        except AnsibleConnectionFailure:
+            raise
+        except Exception as error:
+            return {"failed": True, "msg": str(error)}
+
+    def _settled(self, facts, arguments, task_vars):
+        """The node as it is once what an earlier run left is finished or undone, and what became of that."""
+        outcome = self._on_node("runtime_config", {"do": "recover"}, task_vars)
+        if outcome.get("failed"):
+            return outcome, None
+        if not self._task.check_mode:
+            facts = self._on_node("node_facts", arguments, task_vars)
+        return facts, _became(outcome, self._task.check_mode)
+
     def _has(self, command, facts):
         """Whether the command is there; in check mode it would have been installed by now."""
         if self._task.check_mode or command in facts["commands"]:
             return True
         # What is known may be from before it was installed.
         return tool.is_there(self, command)
+
+
+def _became(outcome, check_mode):
+    """What became of a change of the runtime's configuration that an earlier run did not see to its end."""
+    change = "an earlier change of the container runtime's configuration, whose run was cut off,"
+    if check_mode:
+        return f"{change} is there; the next run finishes or undoes it first, so what is said here may be of its midst"
+    if outcome["error"]:
+        return f"{change} has been undone: {outcome['error']}"
+    return f"{change} has been finished" if outcome["begun"] else f"{change} had not been begun"
 
 
 def _refused_specs(declared, facts):

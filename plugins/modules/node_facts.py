@@ -117,6 +117,12 @@ ledger:
   description: Entries of the ledger.
   type: dict
   returned: always
+transaction_left:
+  description:
+    - Whether there is a change of the runtime's configuration whose outcome nobody has read. The action has it finished
+      or undone first (M(nodedevices.kubernetes.runtime_config)), except in check mode.
+  type: bool
+  returned: always
 """
 
 import os
@@ -135,6 +141,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes i
     unit_of,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import likely_socket, runtime_facts
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places
 
 # Larger ones are nobody's CDI specs.
 _LARGEST_SPEC = 1 << 20
@@ -265,6 +272,7 @@ def main():
         missing_devices=[path for path in module.params["device_paths"] if not os.path.exists(path)],
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
         cdi_files=cdi_files(cdi_dirs),
+        transaction_left=bool(Places().left()),
         **ledger_facts(),
     )
 

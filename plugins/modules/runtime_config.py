@@ -120,8 +120,12 @@ seconds:
   description: How long the runtime did not answer.
   type: float
   returned: when it was restarted
+begun:
+  description: Whether a change that was cut off had been begun.
+  type: bool
+  returned: when recovering, and there was such a change
 error:
-  description: Why a change that was cut off has been undone; none where it had been done.
+  description: Why it has been undone; none where it was done.
   type: str
   returned: when recovering, and there was such a change
 """
@@ -206,12 +210,12 @@ def context_of(module, path):
 
 def recover(module, places):
     """Finish or undo what was cut off."""
-    if not launch.pending(places):
+    if not places.left():
         return {"changed": False}
     if module.check_mode:
-        return {"changed": True, "error": None, "seconds": None}
+        return {"changed": True}
     outcome = launch.settle(places)
-    return {"changed": True, "error": outcome and outcome.error, "seconds": outcome and outcome.seconds}
+    return {"changed": True, "begun": outcome is not None, "error": outcome and outcome.error}
 
 
 def main():

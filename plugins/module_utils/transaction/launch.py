@@ -8,7 +8,6 @@ connection nor a killed play ends it; its name is there once, so that two cannot
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import shlex
 import shutil
@@ -39,11 +38,6 @@ class Outcome(NamedTuple):
     identity: str
     error: Optional[str]
     seconds: Optional[float]
-
-
-def pending(places):
-    """Whether there is a transaction whose outcome nobody knows."""
-    return bool(_left(places))
 
 
 def carry_out(places, plan):
@@ -82,17 +76,13 @@ def settle(places):
             "or boot" % (said or run(lines)[1].strip())
         )
     outcome = _outcome(places)
-    for folder in _left(places):
+    for folder in places.left():
         shutil.rmtree(folder)
     if os.path.isdir(places.folder):
         # Where it was there for this alone, it goes.
         with ledgers.Ledger(places.folder):
             pass
     return outcome
-
-
-def _left(places):
-    return [path for path in (places.open, places.closed, *glob.glob(places.prepared + "*")) if os.path.isdir(path)]
 
 
 def _prepared(places, plan):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import glob
 import json
 import os
 from typing import Any, Dict, List, NamedTuple, Optional
@@ -37,6 +38,11 @@ class Places(NamedTuple):
     def prepared(self):
         """What names of prepared ones begin with."""
         return os.path.join(self.folder, "transaction.new.")
+
+    def left(self):
+        """What is there of transactions whose outcome nobody has read."""
+        folders = (self.open, self.closed, *glob.glob(self.prepared + "*"))
+        return [folder for folder in folders if os.path.isdir(folder)]
 
 
 class File(NamedTuple):

@@ -26,17 +26,21 @@ MISSING = "node1: /bin/tool is not on the node: run the role node_tools first"
 
 @pytest.fixture
 def look(monkeypatch):
-    """look(facts, code of `test -x`, check mode, arguments) gives the result and what the module was given."""
+    """look(facts, code of `test -x`, check mode, answers of the first modules, arguments).
+
+    It gives the result, and what the modules were given.
+    """
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
 
-    def run_action(facts=FACTS, code=1, check=False, **arguments):
+    def run_action(facts=FACTS, code=1, check=False, answers=(), **arguments):
+        answers = list(answers)
         action = object.__new__(node_facts.ActionModule)
         action._task = types.SimpleNamespace(args=arguments, check_mode=check)
         given = []
 
         def execute(module_name, module_args, task_vars):
             given.append(module_args)
-            return dict(facts)
+            return dict(answers.pop(0) if answers else facts)
 
         action._execute_module = execute
         action._low_level_execute_command = lambda line: {"rc": code}
@@ -50,6 +54,37 @@ def test_a_command_that_is_missing_is_one_sentence(look):
     assert given == [{"commands": ["/bin/tool"]}]
     assert result["failed"] is True
     assert result["msg"].splitlines()[1:] == [MISSING]
+
+
+LEFT = {**FACTS, "transaction_left": True, "runtime": {"name": "containerd", "problem": "it does not answer"}}
+
+
+@pytest.mark.parametrize(
+    ("begun", "error", "says"),
+    [
+        (True, "x did not start", "has been undone: x did not start"),
+        (True, None, "has been finished"),
+        (False, None, "had not been begun"),
+    ],
+)
+def test_what_an_earlier_run_left_is_settled_before_the_node_is_looked_at(look, begun, error, says):
+    result, given = look(answers=[LEFT, {"begun": begun, "error": error}], requires=["systemd"])
+    assert given == [{}, {"do": "recover"}, {}]
+    assert (result["changed"], result["runtime"]) == (True, FACTS["runtime"])
+    assert result["warnings"][0].endswith(says)
+
+
+def test_in_check_mode_it_is_only_said(look):
+    result, given = look(answers=[{**LEFT, **FACTS}, {"changed": True}], check=True)
+    assert given == [{}, {"do": "recover"}]
+    assert "the next run finishes or undoes it first" in result["warnings"][0]
+
+
+def test_what_cannot_be_settled_stops_the_run(look):
+    result, given = look(answers=[LEFT, {"failed": True, "msg": "the disk is read-only"}])
+    assert len(given) == 2
+    assert result["failed"] is True
+    assert "the disk is read-only" in result["msg"]
 
 
 def test_a_command_that_was_found_is_not_asked_for_again(look):
