@@ -43,11 +43,19 @@ def unit_of(pid):
 
 def output_of(command, seconds=20):
     """What a command prints; None if it fails or is none."""
+    return answer_of(command, seconds)[0]
+
+
+def answer_of(command, seconds=20):
+    """What a command prints and None, or None and its last words."""
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=seconds, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
+        done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return None, str(error)
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        return None, said[-1] if said else "exit code %d" % done.returncode
+    return done.stdout.decode("utf-8", "replace"), None
 
 
 def text_of(path):

@@ -15,6 +15,7 @@ import struct
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import (
+    answer_of,
     arguments_of,
     option,
     output_of,
@@ -105,9 +106,11 @@ def containerd_config(program, arguments):
     folder = os.path.dirname(path)
     # Only the default file may be missing, and then `config dump` fails, while the daemon runs with its defaults.
     command = [program, "--config", path, "config", "dump" if given or os.path.exists(path) else "default"]
+    effective, problem = answer_of(command)
     return dict(
         file_facts(path),
-        effective=output_of(command),
+        effective=effective,
+        problem=problem,
         # What k3s and RKE2 generate the root file from.
         files=texts([os.path.join(folder, "config*.toml.tmpl"), os.path.join(folder, "config*.toml.d", "*.toml")]),
     )
@@ -117,11 +120,13 @@ def crio_config(program, arguments):
     """CRI-O's configuration: a file, and a folder of drop-ins."""
     path = option(arguments, "--config", "-c") or "/etc/crio/crio.conf"
     folder = option(arguments, "--config-dir", "-d") or "/etc/crio/crio.conf.d"
+    effective, problem = answer_of([program, "--config", path, "--config-dir", folder, "config"])
     return dict(
         file_facts(path),
         drop_in_folder=folder,
         files=texts([os.path.join(folder, "*")]),
-        effective=output_of([program, "--config", path, "--config-dir", folder, "config"]),
+        effective=effective,
+        problem=problem,
     )
 
 

@@ -12,7 +12,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from . import containerd_imports
 from .cdi import Cdi, Change, Check, Checked, Refusal
 from .comparison import unexpected_changes
-from .containerd_config import DIRS, ENABLE, KEYS, TABLES, effective
+from .containerd_config import KEYS, TABLES, effective, wanted_keys
 from .toml_edit import UnixLines, edited, parsed, table_of, with_version
 
 #: The first version that the kubelet's CDI names reach.
@@ -82,7 +82,7 @@ class Containerd:
     def cdi(self) -> Cdi:
         """What the files make of CDI. Raises Refusal where containerd cannot say."""
         if not self.config["effective"]:
-            raise Refusal(f"{self.program} config dump fails with it; mend it first")
+            raise Refusal(f"{self.program} config dump fails with it ({self.config['problem']}); mend it first")
         return effective(self.config["effective"])
 
     def plan(self, check: Check) -> Change | None:
@@ -118,7 +118,7 @@ class Containerd:
         with UnixLines(text.removeprefix(_BOM)) as lines:
             data = parsed(lines.value)
             file_version = data.get("version", 1)
-            if "version" not in data and not any(key in data for key in _VERSIONED_KEYS):
+            if "version" not in data and not any(data.get(key) for key in _VERSIONED_KEYS):
                 file_version = 3 if version_tuple(self.version) >= (2, 0, 0) else 2
                 lines.value = with_version(lines.value, file_version)
             if file_version not in TABLES:
@@ -127,7 +127,7 @@ class Containerd:
                     "(`containerd config migrate` prints the result), look the result over, put it in place and "
                     "restart containerd"
                 )
-            lines.value = edited(lines.value, TABLES[file_version], {ENABLE: True, DIRS: self.cdi.wanted_dirs})
+            lines.value = edited(lines.value, TABLES[file_version], wanted_keys(self.cdi))
         return mark + lines.value
 
     def _keys_of(self, before: str | None, now: str) -> str:

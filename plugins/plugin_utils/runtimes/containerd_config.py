@@ -22,6 +22,16 @@ def effective(dump: str) -> Cdi:
     return Cdi(bool(table.get(ENABLE, False)), tuple(table.get(DIRS) or ()))
 
 
+def wanted_keys(cdi: Cdi) -> dict[str, Any]:
+    """The keys that make CDI effective: only those that lack, as enable_cdi is deprecated since 2.2."""
+    wanted: dict[str, Any] = {}
+    if not cdi.enabled:
+        wanted[ENABLE] = True
+    if cdi.missing_dirs:
+        wanted[DIRS] = cdi.wanted_dirs
+    return wanted
+
+
 def cri_table(data: Mapping[str, Any]) -> dict[str, Any]:
     """The table that holds CDI's keys; empty where there is none."""
     plugins = data.get("plugins") or {}

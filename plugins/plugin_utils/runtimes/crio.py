@@ -46,7 +46,7 @@ class Crio:
     def cdi(self) -> Cdi:
         """What its files make of CDI, by ``crio config``."""
         if not self.config["effective"]:
-            raise Refusal(f"{self.program} config fails with its files; mend them first")
+            raise Refusal(f"{self.program} config fails with its files ({self.config['problem']}); mend them first")
         table = tomllib.loads(self.config["effective"]).get("crio", {}).get("runtime", {})
         # What is not set is printed as a comment.
         return Cdi(True, tuple(table.get(DIRS, SPEC_DIRS)))

@@ -20,7 +20,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from . import containerd_imports
 from .cdi import Change, Check, Refusal
 from .containerd import Containerd
-from .containerd_config import DIRS, ENABLE, KEYS, TABLES, effective
+from .containerd_config import KEYS, TABLES, effective, wanted_keys
 from .toml_edit import below_header, key_lines
 
 #: Read after every other file of the folder, so that nothing there overrides it.
@@ -42,7 +42,7 @@ class Rancher(Containerd):
         cdi = self.cdi
         if cdi.suffices:
             return None
-        wanted = {ENABLE: True, DIRS: cdi.wanted_dirs}
+        wanted = wanted_keys(cdi)
         # As if it were written in the root file: what is generated then differs in these keys, as with a drop-in.
         checked = self._checked(self._turned_on(self.config["content"] or ""), check)
         if not effective(checked.effective).suffices:

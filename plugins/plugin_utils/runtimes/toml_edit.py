@@ -115,10 +115,21 @@ def _with_present_keys(text: str, table_name: str, wanted: Mapping[str, Any]) ->
         if key not in there or there[key] == value:
             continue
         if value is None:
-            table.remove(key)
+            del table[key]
+        elif isinstance(value, list) and "\n" not in table[key].as_string():
+            table[key] = _on_one_line(kit, table[key], value)
         elif not (isinstance(value, list) and _with_items(table[key], value)):
             table[key] = value
     return kit.dumps(document)
+
+
+def _on_one_line(kit: Any, array: Any, wanted: list[str]) -> Any:
+    """A list on one line anew, with what stays in it quoted as it was: inserting would lose the blanks."""
+    there = {item: item.as_string() for item in array if isinstance(item, str)} if isinstance(array, list) else {}
+    items = ", ".join(there.get(item, json.dumps(item)) for item in wanted)
+    new = kit.parse(f"_ = [{items}]")["_"]
+    new.trivia.comment_ws, new.trivia.comment = array.trivia.comment_ws, array.trivia.comment
+    return new
 
 
 def _with_items(array: Any, wanted: list[str]) -> bool:
@@ -141,7 +152,7 @@ def below_header(text: str, table_name: str, lines: list[str]) -> str | None:
     if not header:
         return None
     rest = text[header.end() + 1 :]
-    following = re.match(r"(?:[ \t]*\n)*([ \t]*)\S", rest)
+    following = re.match(r"(?:[ \t]*(?:#[^\n]*)?\n)*([ \t]*)[^\s#]", rest)
     indent = following[1] if following and len(following[1]) > len(header["indent"]) else header["indent"]
     added = "".join(f"{indent}{line}\n" for line in lines)
     return f"{text[: header.end()]}\n{added}{rest}"

@@ -20,8 +20,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cd
 OFF = '[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\ncdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
 ON = OFF.replace("false", "true")
 OFF_2 = OFF.replace("grpc.v1.cri", "cri.v1.runtime")
-BOTH = 'enable_cdi = true\ncdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
-MINIMAL = 'version = 2\n\n[plugins."io.containerd.grpc.v1.cri"]\n' + BOTH
+MINIMAL = 'version = 2\n\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = true\n'
 
 DEBIAN = """\
 version = 2
@@ -64,9 +63,7 @@ EDITS = {
     ),
     "turned off by somebody": (
         "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nenable_cdi = false # no\nsandbox_image = 'x'\n",
-        'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n'
-        'cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
-        "enable_cdi = true # no\nsandbox_image = 'x'\n",
+        "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nenable_cdi = true # no\nsandbox_image = 'x'\n",
     ),
     "Windows line ends": (
         "version = 2\r\n# x\r\n",
@@ -76,14 +73,14 @@ EDITS = {
         DEBIAN,
         DEBIAN.replace(
             '.cri"]\n    [',
-            '.cri"]\n    enable_cdi = true\n    cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n    [',
+            '.cri"]\n    enable_cdi = true\n    [',
         ),
     ),
     "a kubeadm guide's": (
         KUBEADM,
         KUBEADM.replace(
             '.cri"]\n',
-            '.cri"]\n  enable_cdi = true\n  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n',
+            '.cri"]\n  enable_cdi = true\n',
         ),
     ),
 }
@@ -146,7 +143,7 @@ def test_nothing_but_the_keys_changes(content):
     edited = plan(content, OFF, "1.7.24")
     after = tomllib.loads(edited)
     cri = after["plugins"]["io.containerd.grpc.v1.cri"]
-    assert (cri.pop("enable_cdi"), cri.pop("cdi_spec_dirs")) == (True, ["/etc/cdi", "/var/run/cdi"])
+    assert cri.pop("enable_cdi") is True
     before["plugins"].setdefault("io.containerd.grpc.v1.cri", {})
     assert after == before
     # And not a line is lost.
@@ -208,7 +205,7 @@ def test_the_running_daemon_may_spell_its_folders_otherwise(monkeypatch):
 )
 def test_containerd_2_where_it_was_turned_off(content, table):
     edited = tomllib.loads(plan(content, OFF_2, "2.1.9"))
-    assert edited["plugins"] == {table: {"enable_cdi": True, "cdi_spec_dirs": ["/etc/cdi", "/var/run/cdi"]}}
+    assert edited["plugins"] == {table: {"enable_cdi": True}}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 
-CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
+CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def _visible_as_collection() -> None:

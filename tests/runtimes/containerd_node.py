@@ -1,0 +1,63 @@
+"""Runs inside a container that has a containerd: puts files in place, and says what the roles see there.
+
+One JSON request a line on standard input, one answer a line on standard output:
+
+    {"files": {path: base64}, "links": {path: target}}        only these are there now
+    {"facts": [argument, ...]}                                what node_facts reads of a daemon started so
+    {"check": base64, "folder": path or null}                 `config dump` of a text under another name
+"""
+
+import base64
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, "/collections")
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
+
+PROGRAM = sys.argv[1]
+FOLDERS = [pathlib.Path("/etc/containerd"), pathlib.Path("/srv/containerd"), pathlib.Path("/var/lib/rancher")]
+
+
+def place(files, links):
+    """Only these files are there afterwards."""
+    for folder in FOLDERS:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    for path, content in files.items():
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        pathlib.Path(path).write_bytes(base64.b64decode(content))
+    for path, target in links.items():
+        os.symlink(target, path)
+    return {}
+
+
+def facts(arguments):
+    """As module node_facts reads them."""
+    said = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout
+    return {"config": runtime_facts.containerd_config(PROGRAM, arguments), "version": said.split()[2].lstrip("v")}
+
+
+def check(content, folder):
+    """As module runtime_config does."""
+    descriptor, staged = tempfile.mkstemp(suffix=".tmp", dir=folder)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(base64.b64decode(content))
+    done = subprocess.run([PROGRAM, "--config", staged, "config", "dump"], capture_output=True, text=True, check=False)
+    os.unlink(staged)
+    return {"code": done.returncode, "output": done.stdout, "error": done.stderr, "staged": staged}
+
+
+for line in sys.stdin:
+    request = json.loads(line)
+    if "facts" in request:
+        answer = facts(request["facts"])
+    elif "check" in request:
+        answer = check(request["check"], request["folder"])
+    else:
+        answer = place(request["files"], request["links"])
+    print(json.dumps(answer), flush=True)

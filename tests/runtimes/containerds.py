@@ -1,0 +1,103 @@
+"""Real containerds: those of the lab's node images, and the one that CONTAINERD_BIN_DIR names. Each in a container."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Checked, Refusal
+
+CHECKOUT = Path(__file__).parents[2]
+ENGINE = CHECKOUT / "roles/lab_node/files/engine"
+RELEASES = ("bookworm", "trixie", "forky")
+CONFIG = "/etc/containerd/config.toml"
+
+
+def bin_dirs() -> list[str]:
+    """The folder of one more containerd, if any."""
+    return [folder] if (folder := os.environ.get("CONTAINERD_BIN_DIR")) else []
+
+
+class Containerd:
+    """One containerd. where: a Debian release, or a folder that holds the programs."""
+
+    def __init__(self, where: str) -> None:
+        release, program, volumes = where, "/usr/bin/containerd", []
+        if where not in RELEASES:
+            # The newest C library runs whatever an older one does.
+            release, program = RELEASES[-1], "/opt/containerd/containerd"
+            volumes = ["--volume", f"{Path(where).resolve()}:/opt/containerd:ro"]
+        image = subprocess.run(
+            [CHECKOUT / "roles/lab_node/files/node_image.py", release], stdout=subprocess.PIPE, text=True, check=True
+        ).stdout.split()[0]
+        module_utils = "plugins/module_utils"
+        seen = f"/collections/ansible_collections/nodedevices/kubernetes/{module_utils}"
+        volumes += [
+            "--volume",
+            f"{CHECKOUT / module_utils}:{seen}:ro",
+            "--volume",
+            f"{Path(__file__).parent}:/tests:ro",
+        ]
+        run = "run --rm --interactive --network none --cgroupns private --env PYTHONDONTWRITEBYTECODE=1"
+        self._process = subprocess.Popen(
+            [ENGINE, *run.split(), *volumes, "--entrypoint", "python3", image, "/tests/containerd_node.py", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.default = ""
+        self.place({})
+        self.version = self.facts()["version"]
+        self.default = self.facts()["config"]["effective"]
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _ask(self, **request: Any) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, "the container with containerd has ended"
+        return json.loads(answer)
+
+    def place(self, files: Mapping[str, bytes], links: Mapping[str, str] | None = None) -> None:
+        """Make these the node's files."""
+        encoded = {path: base64.b64encode(content).decode() for path, content in files.items()}
+        self._ask(files=encoded, links=links or {})
+
+    def facts(self, *arguments: str) -> Any:
+        """What node_facts reads where the daemon was started with these arguments."""
+        return self._ask(facts=["containerd", *arguments])
+
+    def adapter(self, *arguments: str) -> runtimes.Adapter:
+        """What plans for a daemon that was started with these arguments."""
+        facts = self.facts(*arguments)
+        runtime = {"socket": "/run/containerd/containerd.sock", "name": "containerd", "executable": "containerd"}
+        return runtimes.of({**runtime, **facts})
+
+    def check(self, adapter: runtimes.Adapter, files: Mapping[str, bytes]) -> Any:
+        """The check that `adapter` plans with. files: all that are there, for those that are imported."""
+
+        def check(text: str, beside: bool, imports: list[str]) -> Checked:
+            folder = os.path.dirname(adapter.config["path"]) if beside else None
+            answer = self._ask(check=base64.b64encode(text.encode()).decode(), folder=folder)
+            if answer["code"]:
+                raise Refusal(f"containerd refuses it: {answer['error']}")
+            imported = {
+                path: content.decode()
+                for path, content in files.items()
+                if any(Path(path).match(pattern) for pattern in imports)
+            }
+            return Checked(answer["output"], imported, answer["staged"])
+
+        return check

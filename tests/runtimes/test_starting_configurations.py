@@ -1,0 +1,146 @@
+"""Every starting configuration against every real containerd: plan, effect, and the way back to the byte.
+
+No Ansible runs here: the adapters plan, containerd itself says what it makes of the old and of the new files, and the
+comparison of the two is this test's own.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, Refusal
+from cases import FOLDER, Case, cases
+from containerds import CONFIG, Containerd
+
+CASES = cases()
+DIRS = {"/etc/cdi", "/var/run/cdi"}
+# The two that hold CDI's keys: a containerd 2 shows the newer alone, and no other table has keys of these names.
+TABLES = ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
+
+
+def leaves(data: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    """Every value of nested tables, by its path."""
+    if not isinstance(data, dict):
+        return {path: data}
+    return {leaf: value for key, below in data.items() for leaf, value in leaves(below, (*path, key)).items()}
+
+
+def arguments(case: Case) -> list[str]:
+    return [] if case.config == CONFIG else ["--config", case.config]
+
+
+def outcome(node: Containerd, case: Case) -> tuple[Any, Change | None]:
+    """What is planned, in the form of the table."""
+    files = case.contents(node)
+    node.place(files, case.links)
+    adapter = node.adapter(*arguments(case))
+    obstacles = list(adapter.obstacles(cdi=True))
+    if obstacles:
+        return {"refused": " ".join(obstacles)}, None
+    try:
+        change = adapter.plan(node.check(adapter, files))
+    except Refusal as refusal:
+        return {"refused": str(refusal)}, None
+    return ("untouched", None) if change is None else ({"edited": diff(change)}, change)
+
+
+def diff(change: Change) -> list[str]:
+    """Every line that went or came."""
+    # Ends of lines are the file's own, so that carriage returns count.
+    texts = [(text or "").split("\n") for text in (change.before, change.after)]
+    return [line for line in difflib.unified_diff(*texts, n=0) if not line.startswith(("---", "+++", "@@"))]
+
+
+def written(node: Containerd, case: Case, path: str, text: str | None) -> dict[str, bytes]:
+    """The node's files with that one; a generated root file with what is generated from it."""
+    files = case.contents(node)
+    for name in (path, *([case.config] if path == case.generator else [])):
+        if text is None:
+            del files[name]
+        else:
+            files[name] = text.encode()
+    return files
+
+
+def configuration(node: Containerd, case: Case, files: dict[str, bytes]) -> dict[str, Any]:
+    """What containerd makes of the files; imports apart, where 1.7 lists the root file."""
+    node.place(files, case.links)
+    facts = node.facts(*arguments(case))["config"]
+    assert facts["problem"] is None
+    found = tomllib.loads(facts["effective"])
+    found.pop("imports", None)
+    return found
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_plan_effect_and_undo(containerd, case):
+    expected = case.expected(containerd.version)
+    found, change = outcome(containerd, case)
+    if isinstance(expected, dict) and "refused" in expected:
+        assert isinstance(found, dict), found
+        assert expected["refused"] in found.get("refused", found)
+        return
+    assert found == expected
+    if change is None:
+        return
+
+    # The wanted keys changed, and nothing else did.
+    originals = case.contents(containerd)
+    before = configuration(containerd, case, originals)
+    files = written(containerd, case, change.path, change.after)
+    after = configuration(containerd, case, files)
+    changed = {path: value for path, value in leaves(after).items() if leaves(before).get(path) != value}
+    assert changed, "containerd does not read what was edited"
+    assert set(changed) <= {("plugins", table, key) for table in TABLES for key in ("enable_cdi", "cdi_spec_dirs")}
+    assert set(leaves(before)) - set(leaves(after)) == set()
+    (table,) = {path[1] for path in changed}
+    assert after["plugins"][table]["enable_cdi"] is True
+    assert {folder.rstrip("/").replace("/var/run", "/run") for folder in after["plugins"][table]["cdi_spec_dirs"]} >= {
+        folder.replace("/var/run", "/run") for folder in DIRS
+    }
+
+    # A second run has nothing to do.
+    adapter = containerd.adapter(*arguments(case))
+    assert adapter.plan(containerd.check(adapter, files)) is None
+
+    # Undo, byte for byte.
+    undo = adapter.undo(change.path, True, change.before, containerd.check(adapter, files))
+    assert undo == Change(change.path, change.after, change.before)
+    original = originals.get(change.path)
+    assert (None if undo.after is None else undo.after.encode()) == original
+
+    # Undo where somebody has changed the file since: their change stays, and containerd has what it had.
+    if case.config.startswith("/var/lib/rancher") and change.before is None:
+        return
+    end = "" if change.after.endswith("\n") else "\n"
+    later = f"{change.after}{end}# later\n"
+    files = written(containerd, case, change.path, later)
+    containerd.place(files, case.links)
+    adapter = containerd.adapter(*arguments(case))
+    undo = adapter.undo(change.path, False, change.before, containerd.check(adapter, files))
+    assert undo.after.endswith(f"{end}# later\n")
+    assert configuration(containerd, case, written(containerd, case, change.path, undo.after)) == before
+
+
+def test_the_table_is_whole():
+    named = {name for case in CASES for name in case.files.values()} - {"default"}
+    assert named == {path.name for path in FOLDER.iterdir()} - {"index.yml"}
+    assert len(CASES) >= 40
+    assert len({case.name for case in CASES}) == len(CASES)
+
+
+def test_containerd_1_6_drops_the_key_in_silence(containerd):
+    """Why it is refused: it would look as if CDI were on."""
+    if version_tuple(containerd.version) >= (1, 7, 0):
+        return
+    text = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = true\n'
+    containerd.place({CONFIG: text.encode()})
+    config = containerd.facts()["config"]
+    assert config["problem"] is None
+    assert "enable_cdi" not in config["effective"]
+    assert Path(CONFIG).name in config["path"]
