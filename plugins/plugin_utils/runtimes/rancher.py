@@ -21,7 +21,7 @@ from . import containerd_imports
 from .cdi import Change, Check, Refusal
 from .containerd import Containerd
 from .containerd_config import KEYS, TABLES, effective, wanted_keys
-from .toml_edit import below_header, key_lines
+from .toml_edit import indent_below, key_lines
 
 #: Read after every other file of the folder, so that nothing there overrides it.
 DROP_IN = "zz-node-devices.toml"
@@ -70,7 +70,7 @@ class Rancher(Containerd):
             return Change(path, now, before)
         without = "".join(line for line in now.splitlines(keepends=True) if not _is_key(line))
         kept = [line.strip() for line in (before or "").splitlines() if _is_key(line)]
-        header = below_header(without, self._table, kept) if kept else without
+        header = _below_header(without, self._table, kept) if kept else without
         return Change(path, now, header if header is not None else without)
 
     @property
@@ -100,7 +100,7 @@ class Rancher(Containerd):
         """A Go template is no TOML, so only its lines are looked at."""
         if any(_is_key(line) for line in template.splitlines()):
             raise Refusal(f"{self._template()[0]} has {' or '.join(KEYS)} already: set {', '.join(key_lines(wanted))}")
-        text = below_header(template, self._table, key_lines(wanted))
+        text = _below_header(template, self._table, key_lines(wanted))
         if text is None:
             raise Refusal(
                 f'{self._template()[0]} has no line [plugins."{self._table}"] below which CDI could be turned on '
@@ -111,3 +111,14 @@ class Rancher(Containerd):
 
 def _is_key(line: str) -> bool:
     return re.match(rf"\s*({'|'.join(KEYS)})\s*=", line) is not None
+
+
+def _below_header(template: str, table_name: str, lines: list[str]) -> str | None:
+    """The lines as the first ones of a table; None where it has no header."""
+    name = rf"""(?P<quote>["']){re.escape(table_name)}(?P=quote)"""
+    header = re.search(rf"(?m)^(?P<indent>[ \t]*)\[\s*plugins\s*\.\s*{name}\s*\][^\n]*\n?", template)
+    if not header:
+        return None
+    start, rest = template[: header.end()], template[header.end() :]
+    indent = indent_below(header["indent"], rest)
+    return "\n".join([start.rstrip("\n"), *(indent + line for line in lines), rest])

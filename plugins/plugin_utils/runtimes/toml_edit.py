@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets keys in one table of a TOML text, and leaves every other byte as it was.
+"""Sets keys in one plugin's table of a TOML text, and leaves every other byte as it was.
 
-Lines are put in as text where the table has a header or is not there, because tomlkit moves them behind subtables or
-drops what they stood before; tomlkit changes values that are there, and tables that are written inline or dotted. What
-comes out is parsed and compared with what was wanted, so the choice is never a matter of trust.
+Lines are put in, changed and taken out as text: tomlkit loses keys where dotted ones are removed, and moves or breaks
+tables that are out of order (tests/unit/plugins/test_toml_edit.py has such documents). It edits values that are lists
+over several lines or inline tables, each alone. What comes out is parsed and compared with what was wanted, so nothing
+is a matter of trust.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .cdi import Refusal
+from .toml_text import Statement, statements
 
 
 class UnixLines:
@@ -48,30 +50,64 @@ def table_of(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
-    """The text with the keys set (removed where they are None), by the first way that changes nothing else.
+    """The text with the keys set, removed where they are None.
 
-    text: with plain line ends. table_name: of a table below ``plugins``. Raises Refusal where no way is exact.
+    text: with plain line ends. table_name: of a table below ``plugins``. Raises Refusal where that cannot be done
+    without changing anything else.
     """
-    there = table_of(parsed(text), table_name)
+    parsed(text)
     expected = _exact(text)
     plugins = expected.setdefault("plugins", {})
     if not isinstance(plugins, dict) or not isinstance(plugins.setdefault(table_name, {}), dict):
         raise Refusal(f'plugins."{table_name}" in it is not a table; mend it first')
-    # Our values are no floats, so they are the same in both readings.
-    for key, value in wanted.items():
-        plugins[table_name].pop(key, None)
+    result = text
+    # The last first: each new one is put before those that are there.
+    for key, value in reversed(wanted.items()):
+        there = plugins[table_name].pop(key, None)
         if value is not None:
             plugins[table_name][key] = value
-    present = _with_present_keys(text, table_name, wanted)
-    missing = {key: value for key, value in wanted.items() if value is not None and key not in there}
-    for way in (_below_header, _with_table, _with_tomlkit) if missing else (lambda unchanged, *_: unchanged,):
-        try:
-            result = way(present, table_name, missing)
-            if result is not None and _same(_exact(result), expected, table_name):
-                return result
-        except tomllib.TOMLDecodeError:
-            continue
+        if there != value:
+            result = _set(result, ("plugins", table_name), key, value)
+    try:
+        if _same(_exact(result), expected, table_name):
+            return result
+    except tomllib.TOMLDecodeError:
+        pass
     raise Refusal("an edit would change more than CDI's keys; set enable_cdi = true in it by hand")
+
+
+def with_version(text: str, number: int) -> str:
+    """``version`` as the first key, after the comments that head the file."""
+    lines = text.splitlines(keepends=True)
+    head = 0
+    while head < len(lines) and (not lines[head].strip() or lines[head].lstrip().startswith("#")):
+        head += 1
+    start = "".join(lines[:head])
+    return f"{_ended(start)}version = {number}\n{''.join(lines[head:])}"
+
+
+def key_lines(keys: Mapping[str, Any]) -> list[str]:
+    """``key = value`` of each."""
+    # TOML writes what we write (true, false, lists of plain texts) as JSON does.
+    return [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+
+
+def indent_below(header_indent: str, rest: str) -> str:
+    """The indent of a table's first key: that of what follows its header, if it is deeper."""
+    following = re.match(r"(?:[ \t]*(?:#[^\n]*)?\n)*([ \t]*)[^\s#]", rest)
+    return following[1] if following and len(following[1]) > len(header_indent) else header_indent
+
+
+def tomlkit() -> Any:
+    """Few edits need it, and bare ansible-core does not bring it."""
+    try:
+        import tomlkit
+    except ImportError:
+        raise Refusal(
+            "the Python that Ansible runs with on the controller has no tomlkit, which edits it; install "
+            "requirements/controller.txt into its environment"
+        ) from None
+    return tomlkit
 
 
 def _exact(text: str) -> dict[str, Any]:
@@ -91,107 +127,77 @@ def _same(one: dict[str, Any], other: dict[str, Any], table_name: str) -> bool:
     return one == other
 
 
-def with_version(text: str, number: int) -> str:
-    """``version`` as the first key, after the comments that head the file."""
-    lines = text.splitlines(keepends=True)
-    head = 0
-    while head < len(lines) and (not lines[head].strip() or lines[head].lstrip().startswith("#")):
-        head += 1
-    start = "".join(lines[:head])
-    if start and not start.endswith("\n"):
-        start += "\n"
-    return f"{start}version = {number}\n{''.join(lines[head:])}"
-
-
-def _with_present_keys(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
-    """Keys that are there get their value, or go."""
-    there = table_of(parsed(text), table_name)
-    if all(key not in there or there[key] == value for key, value in wanted.items()):
-        return text
-    kit = tomlkit()
-    document = kit.parse(text)
-    table = document["plugins"][table_name]
-    for key, value in wanted.items():
-        if key not in there or there[key] == value:
+def _set(text: str, table: tuple[str, str], key: str, value: Any) -> str:
+    """With one key set, where it is or where it fits best; without it, if the value is None."""
+    path = (*table, key)
+    header = sibling = None
+    for statement in statements(text):
+        if statement.path is None:
             continue
-        if value is None:
-            del table[key]
-        elif isinstance(value, list) and "\n" not in table[key].as_string():
-            table[key] = _on_one_line(kit, table[key], value)
-        elif not (isinstance(value, list) and _with_items(table[key], value)):
-            table[key] = value
-    return kit.dumps(document)
+        if statement.value is None:
+            header = statement if statement.path == table else header
+        elif statement.path == path and value is None:
+            return text[: statement.start] + text[statement.end :]
+        elif statement.path == path[: len(statement.path)]:
+            start, end = statement.value
+            return text[:start] + _value(text[start:end], path[len(statement.path) :], value) + text[end:]
+        elif statement.path[: len(table)] == table and len(statement.header or ()) < len(table):
+            sibling = statement
+    if value is None:
+        return text
+    (line,) = key_lines({key: value})
+    if header:
+        before, after = _ended(text[: header.end]), text[header.end :]
+        indent = indent_below(_indent(text, header), after)
+        return f"{before}{indent}{line}\n{after}"
+    if sibling:
+        prefix = text[sibling.start : sibling.part_ends[len(table) - len(sibling.header or ()) - 1]]
+        return f"{_ended(text[: sibling.end])}{prefix}.{line}\n{text[sibling.end :]}"
+    gap = "" if not text or text.endswith("\n\n") else "\n"
+    return f'{_ended(text)}{gap}[plugins."{table[1]}"]\n{line}\n'
 
 
-def _on_one_line(kit: Any, array: Any, wanted: list[str]) -> Any:
-    """A list on one line anew, with what stays in it quoted as it was: inserting would lose the blanks."""
-    there = {item: item.as_string() for item in array if isinstance(item, str)} if isinstance(array, list) else {}
-    items = ", ".join(there.get(item, json.dumps(item)) for item in wanted)
-    new = kit.parse(f"_ = [{items}]")["_"]
-    new.trivia.comment_ws, new.trivia.comment = array.trivia.comment_ws, array.trivia.comment
-    return new
+def _indent(text: str, statement: Statement) -> str:
+    return re.match(r"[ \t]*", text[statement.start :])[0]
 
 
-def _with_items(array: Any, wanted: list[str]) -> bool:
-    """Make a list what is wanted where it stands, with its comments and line ends; whether that worked."""
-    if not isinstance(array, list):
-        return False
-    for position in reversed(range(len(array))):
-        if array[position] not in wanted:
-            del array[position]
-    for position, item in enumerate(wanted):
-        if item not in array:
-            array.insert(position, item)
-    return array == wanted
+def _ended(text: str) -> str:
+    """With a line end at its end, if it has anything."""
+    return text if not text or text.endswith("\n") else text + "\n"
 
 
-def below_header(text: str, table_name: str, lines: list[str]) -> str | None:
-    """As the first lines of the table, indented as what follows; None where the table has no header of its own."""
-    name = rf"""(?P<quote>["']){re.escape(table_name)}(?P=quote)"""
-    header = re.search(rf"(?m)^(?P<indent>[ \t]*)\[\s*plugins\s*\.\s*{name}\s*\][^\n]*$", text)
-    if not header:
-        return None
-    rest = text[header.end() + 1 :]
-    following = re.match(r"(?:[ \t]*(?:#[^\n]*)?\n)*([ \t]*)[^\s#]", rest)
-    indent = following[1] if following and len(following[1]) > len(header["indent"]) else header["indent"]
-    added = "".join(f"{indent}{line}\n" for line in lines)
-    return f"{text[: header.end()]}\n{added}{rest}"
+def _value(old: str, below: tuple[str, ...], value: Any) -> str:
+    """A value as written, with another value; below: keys inside it, where it is an inline table."""
+    if below:
+        return _inline(old, below, value)
+    if not isinstance(value, list) or not old.startswith("["):
+        return json.dumps(value)
+    document = tomlkit().parse(f"_ = {old}\n")
+    array = document["_"]
+    if "\n" in old:
+        # In its place, with its comments.
+        for position in reversed(range(len(array))):
+            if array[position] not in value:
+                del array[position]
+        for position, item in enumerate(value):
+            if item not in array:
+                array.insert(position, item)
+        return document.as_string()[len("_ = ") :].rstrip("\n")
+    # On one line anew, with what stays in it quoted as it was: inserting would lose the blanks.
+    there = {item: item.as_string() for item in array if isinstance(item, str)}
+    return f"[{', '.join(there.get(item, json.dumps(item)) for item in value)}]"
 
 
-def _below_header(text: str, table_name: str, missing: Mapping[str, Any]) -> str | None:
-    return below_header(text, table_name, key_lines(missing))
-
-
-def _with_table(text: str, table_name: str, missing: Mapping[str, Any]) -> str:
-    """In a table of its own at the end, where it touches nothing."""
-    gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
-    return "\n".join([text + gap + f'[plugins."{table_name}"]', *key_lines(missing)]) + "\n"
-
-
-def _with_tomlkit(text: str, table_name: str, missing: Mapping[str, Any]) -> str:
-    """Wherever tomlkit puts them: for tables that are written inline or with dotted keys."""
-    kit = tomlkit()
-    document = kit.parse(text)
-    plugins = document["plugins"]
-    if table_name in plugins:
-        plugins[table_name].update(missing)
+def _inline(old: str, below: tuple[str, ...], value: Any) -> str:
+    """An inline table as written, with a key in it set or removed."""
+    document = tomlkit().parse(f"_ = {old}\n")
+    table = document["_"]
+    for name in below[:-1]:
+        if name not in table:
+            table[name] = tomlkit().inline_table()
+        table = table[name]
+    if value is None:
+        table.pop(below[-1], None)
     else:
-        plugins[table_name] = dict(missing)
-    return kit.dumps(document)
-
-
-def key_lines(keys: Mapping[str, Any]) -> list[str]:
-    # TOML writes what we write (true, false, lists of plain texts) as JSON does.
-    return [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
-
-
-def tomlkit() -> Any:
-    """Only an edit needs it, and bare ansible-core does not bring it."""
-    try:
-        import tomlkit
-    except ImportError:
-        raise Refusal(
-            "the Python that Ansible runs with on the controller has no tomlkit, which edits it; install "
-            "requirements/controller.txt into its environment"
-        ) from None
-    return tomlkit
+        table[below[-1]] = value
+    return document.as_string()[len("_ = ") :].rstrip("\n")

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the statements of a TOML text stand: what tomllib does not tell. Only for texts that tomllib takes."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_TEXTS = "|".join(
+    [
+        r'"""(?:\\.|[^\\])*?"""' + '"{0,2}',  # up to two quotes may stand before the closing three
+        r"'''.*?'''" + "'{0,2}",
+        r'"(?:\\.|[^"\\\n])*"',
+        r"'[^'\n]*'",
+    ]
+)
+_TEXT = re.compile(_TEXTS, re.DOTALL)
+_IN_BRACKETS = re.compile(rf"{_TEXTS}|#[^\n]*|[\[\]{{}}]|[^\"'#\[\]{{}}]+", re.DOTALL)
+_KEY_PART = re.compile(rf"{_TEXTS}|[A-Za-z0-9_-]+", re.DOTALL)
+_DOT = re.compile(r"[ \t]*\.[ \t]*")
+_BLANK = re.compile(r"[ \t\r\n]*")
+
+
+class Statement(NamedTuple):
+    """One header or one key with its value.
+
+    path: from the document's root; None for an array of tables. header: of the table that it stands in.
+    start, end: of its lines, the line end included. part_starts, part_ends: of the parts of its key as written.
+    value: where its value begins and ends; None for a header.
+    """
+
+    path: tuple[str, ...] | None
+    header: tuple[str, ...] | None
+    start: int
+    end: int
+    part_starts: tuple[int, ...]
+    part_ends: tuple[int, ...]
+    value: tuple[int, int] | None
+
+
+def statements(text: str) -> Iterator[Statement]:
+    """Every header and every key, in order; what stands in inline tables is part of a value."""
+    header: tuple[str, ...] | None = ()
+    position = 0
+    while True:
+        position = _BLANK.match(text, position).end()
+        if position == len(text):
+            return
+        start = text.rfind("\n", 0, position) + 1
+        if text[position] == "#":
+            position = _line_end(text, position)
+        elif text[position] == "[":
+            array = text.startswith("[[", position)
+            names, starts, ends = _key(text, _BLANK.match(text, position + (2 if array else 1)).end())
+            header = None if array else names
+            position = _line_end(text, ends[-1])
+            yield Statement(header, header, start, position, starts, ends, None)
+        else:
+            names, starts, ends = _key(text, position)
+            at = _BLANK.match(text, text.index("=", ends[-1]) + 1).end()
+            value = (at, _value_end(text, at))
+            position = _line_end(text, value[1])
+            yield Statement(None if header is None else header + names, header, start, position, starts, ends, value)
+
+
+def _key(text: str, position: int) -> tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]:
+    """A key's parts, and where each begins and ends."""
+    names, starts, ends = [], [], []
+    while True:
+        part = _KEY_PART.match(text, position)
+        raw = part[0]
+        names.append(tomllib.loads(f"_ = {raw}")["_"] if raw[0] in "\"'" else raw)
+        starts.append(part.start())
+        ends.append(part.end())
+        dot = _DOT.match(text, part.end())
+        if not dot:
+            return tuple(names), tuple(starts), tuple(ends)
+        position = dot.end()
+
+
+def _value_end(text: str, position: int) -> int:
+    if text[position] in "\"'":
+        return _TEXT.match(text, position).end()
+    if text[position] not in "[{":
+        return position + len(re.match(r"[^\n#]*", text[position:])[0].rstrip())
+    depth = 0
+    while True:
+        token = _IN_BRACKETS.match(text, position)
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
+        position = token.end()
+        if depth == 0:
+            return position
+
+
+def _line_end(text: str, position: int) -> int:
+    """After the line end that follows."""
+    end = text.find("\n", position)
+    return len(text) if end < 0 else end + 1
