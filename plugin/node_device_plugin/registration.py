@@ -16,6 +16,7 @@ import os
 import re
 import secrets
 import time
+from typing import Optional
 
 from .channels import grpc
 from .kubelet_connection import API_VERSION, KubeletConnection, remove_sockets
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 _REGISTER_DEADLINE = 15.0
 #: Seconds from a registration that went well to its stream; it takes milliseconds.
 _STREAM_DEADLINE = 5.0
+_STREAM_DEADLINE_IN_DOUBT = 0.5
 _FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
 #: Seconds after which a stream counts as one that went well.
 _STEADY = 5.0
@@ -86,19 +88,22 @@ class Registration(KubeletConnection):
                 metrics.REGISTRATIONS.increment(self.resource, "refused")
                 log.warning("%s: the kubelet refused: %s: %s", self.resource, error.code().name, error.details())
             return False
-        if not await self._stream_opened(kubelet):
+        now = self._kubelet.identity()
+        # Where it has restarted meanwhile, nobody knows which of both took the registration.
+        deadline = _STREAM_DEADLINE if now == kubelet else _STREAM_DEADLINE_IN_DOUBT
+        if not await self._stream_opened(now, deadline):
             metrics.REGISTRATIONS.increment(self.resource, "no_stream")
             log.warning("%s: registered, but the kubelet opened no stream", self.resource)
             return False
         metrics.REGISTRATIONS.increment(self.resource, "registered")
         return True
 
-    async def _stream_opened(self, kubelet: Identity) -> bool:
+    async def _stream_opened(self, kubelet: Optional[Identity], deadline: float) -> bool:
         """Whether the kubelet opens the stream; it does not if it goes first, or takes too long."""
         opened = asyncio.ensure_future(self.service.stream.wait_until(True))
         replaced = asyncio.ensure_future(self._kubelet.other_than(kubelet))
         try:
-            await asyncio.wait([opened, replaced], timeout=_STREAM_DEADLINE, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([opened, replaced], timeout=deadline, return_when=asyncio.FIRST_COMPLETED)
             return opened.done()
         finally:
             opened.cancel()

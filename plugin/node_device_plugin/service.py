@@ -49,7 +49,12 @@ class Stream:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[asyncio.Future[None]]:
-        """A stream is open inside this block, which is to be left when the future that it gives is done."""
+        """A stream is open inside this block, which is to be left when the future that it gives is done.
+
+        One that was open before is ended: either its kubelet has gone, or this one has two for a resource and reads
+        the newer one only, whose end would go unnoticed while the older one is open.
+        """
+        self.end()
         end = asyncio.get_running_loop().create_future()
         self._opened_at = time.monotonic()
         self._ends.add(end)

@@ -18,6 +18,7 @@ from node_device_plugin.kubelet_socket import KubeletSocket
 from node_device_plugin.registration import Registration, remove_stale_sockets, socket_path
 from node_device_plugin.service import DevicePlugin
 from node_device_plugin.testing import PodRejected, StandInKubelet
+from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
 RESOURCES = parse_resources(
     yaml.safe_load(
@@ -121,6 +122,29 @@ async def test_a_lost_stream_is_made_anew_without_a_restart_of_anybody(directory
             registrations["example.com/dev"].service.stream.end()
             await registrations["example.com/dev"].service.stream.wait_until(False)
             assert await kubelet.registered("example.com/dev") == {"d0": "Healthy", "d1": "Healthy"}
+
+
+async def test_registered_twice_with_one_kubelet_a_lost_stream_is_noticed_all_the_same(directory: str) -> None:
+    """As it happens where a registration goes to the kubelet that has just come, and seems to have gone to the old one.
+
+    The kubelet then reads two streams and knows of the second one only (complaint 2).
+    """
+    async with StandInKubelet(directory) as kubelet, plugin(directory):
+        await all_registered(kubelet)
+        (socket,) = [name for name in sockets(directory) if name.startswith("dev-")]
+        first = kubelet.manager.endpoints["example.com/dev"].client
+        request = api.RegisterRequest(
+            version="v1beta1", endpoint="node-device-plugin/" + socket, resource_name="example.com/dev"
+        )
+        await KubeletSocket(directory).register(request, 5)
+        await kubelet.until(lambda: kubelet.manager.endpoints["example.com/dev"].client is not first)
+        await all_registered(kubelet)
+        for _ in range(3):
+            client = kubelet.manager.endpoints["example.com/dev"].client
+            assert client is not None
+            await client.close()
+            await kubelet.until(lambda: kubelet.manager.endpoints["example.com/dev"].client is not client)  # noqa: B023
+            await all_registered(kubelet)
 
 
 async def test_a_socket_that_somebody_removed_is_made_anew(directory: str) -> None:
