@@ -164,7 +164,7 @@ class ActionModule(ActionBase):
             path=change.path,
             content=change.after,
             expected_sha256=None if change.before is None else ledgers.sha256(change.before.encode()),
-            program=self._adapter.program,
+            check_command=self._adapter.check_command(change.path),
             unit=unit,
             question=self._adapter.question(self._command),
             spec_dirs=None if undo or not self._adapter.tells_cdi else list(SPEC_DIRS),

@@ -10,7 +10,8 @@
 | Microk8s, K0s, CriDockerd, Unknown | nothing: they say what to do by hand | - | - |
 
 Adapters work on texts alone, on the controller. An adapter has `claims(runtime)`, `obstacles(cdi)`, `cdi`,
-`plan(check)`, `undo(path, ours, before, check)` and `question(command)`; see Containerd for what they mean.
+`plan(check)`, `undo(path, ours, before, check)`, `check_command(path)` and `question(command)`; see Containerd for what
+they mean.
 """
 
 from __future__ import annotations

@@ -45,6 +45,10 @@ class ByHand:
         """Nothing of it was ever changed."""
         return None
 
+    def check_command(self, path: str) -> list[str]:
+        """Nothing is written."""
+        return []
+
     def question(self, command: str) -> list[str]:
         """What asks the running daemon."""
         return [command, "runtime", "--socket", self.runtime["socket"], "-o", "json"]

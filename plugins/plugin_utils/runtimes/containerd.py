@@ -113,6 +113,12 @@ class Containerd:
         """What asks the running daemon. command: the plugin's."""
         return [command, "runtime", "--socket", self.runtime["socket"], "-o", "json"]
 
+    def check_command(self, path: str) -> list[str]:
+        """What must succeed before the file with that path is written; ``{staged}`` is its new text."""
+        if path != self.config["real_path"]:
+            return []
+        return [self.program, "--config", "{staged}", "config", "dump"]
+
     def _turned_on(self, text: str) -> str:
         mark = _BOM if text.startswith(_BOM) else ""
         with UnixLines(text.removeprefix(_BOM)) as lines:

@@ -65,6 +65,10 @@ class Crio:
         now = self.config["files"].get(path)
         return None if now is None else Change(path, now, before)
 
+    def check_command(self, path: str) -> list[str]:
+        """Nothing: CRI-O reads no drop-in by itself."""
+        return []
+
     def question(self, command: str) -> list[str]:
         """What asks the running daemon."""
         return [command, "runtime", "--socket", self.runtime["socket"], "-o", "json"]

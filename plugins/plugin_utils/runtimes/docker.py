@@ -86,6 +86,10 @@ class Docker:
         _set(data, _DIRS, old.get(_DIRS))
         return Change(path, now, self._written(data))
 
+    def check_command(self, path: str) -> list[str]:
+        """What must succeed before the file is written; ``{staged}`` is its new text."""
+        return [self.program, "--validate", "--config-file", "{staged}"]
+
     def question(self, command: str) -> list[str]:
         """What asks the running daemon: it speaks no CRI."""
         return ["docker", "--host", f"unix://{self.runtime['socket']}", "info", "--format", _QUESTION]

@@ -217,6 +217,15 @@ def test_docker_that_cannot_be_edited_says_so(content, version, words):
     assert re.search(words, sentence)
 
 
+def test_what_is_checked_before_it_is_written():
+    plain = runtimes.of(runtime("containerd", path="/etc/containerd/config.toml", real_path="/srv/c.toml"))
+    assert plain.check_command("/srv/c.toml") == ["/usr/bin/containerd", "--config", "{staged}", "config", "dump"]
+    assert k3s("2.1.4", GENERATED_3, OFF_3).check_command(f"{K3S}/config-v3.toml.d/zz-node-devices.toml") == []
+    daemon_json = "/etc/docker/daemon.json"
+    command = ["/usr/bin/dockerd", "--validate", "--config-file", "{staged}"]
+    assert docker("{}").check_command(daemon_json) == command
+
+
 def test_complaint_7_the_distributions_own_socket_is_used_where_two_containerds_run(tmp_path):
     k3s_socket, docker_socket = str(tmp_path / "k3s.sock"), str(tmp_path / "containerd.sock")
     with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
