@@ -6,6 +6,7 @@ Prints a line a minute; ends with code 1 where a resource is lost, or where the 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import random
@@ -48,15 +49,17 @@ class Soak:
     async def one(self) -> None:
         """One fault, and everything is there again afterwards."""
         name = self._chance.choice(list(self.faults))
-        await self.faults[name]()
         try:
+            await self.faults[name]()
             await until(lambda: self._given.all_connected(self._kubelet), PATIENCE)
         except RuntimeError:
             raise RuntimeError("after '%s' (%s so far) not every resource is back" % (name, self.seen)) from None
         self.seen[name] += 1
 
-    def held(self) -> Dict[str, float]:
-        """What the plugin's process holds."""
+    async def held(self) -> Dict[str, float]:
+        """What the plugin's process holds, once our kubelet has let go of its old connections, as one that ends does."""
+        gc.collect()
+        await asyncio.sleep(1)
         process = "/proc/%d/" % self.plugin.pid
         return {
             "files": len(os.listdir(process + "fd")),
@@ -119,7 +122,7 @@ async def _run(minutes: float) -> int:
                     if time.monotonic() - said < min(60.0, 60 * minutes / 2):
                         continue
                     said = time.monotonic()
-                    held = soak.held()
+                    held = await soak.held()
                     first = first or held
                     print("soak: %3.0f min, %5d faults, %s" % ((said - started) / 60, faults, held), flush=True)
                     more = [what for what, most in MOST_MORE.items() if held[what] > first[what] + most]
