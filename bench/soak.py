@@ -57,7 +57,7 @@ class Soak:
         self.seen[name] += 1
 
     async def held(self) -> Dict[str, float]:
-        """What the plugin's process holds, once our kubelet has let go of its old connections, as one that ends does."""
+        """What the plugin's process holds, once our kubelet has let go of its old connections."""
         gc.collect()
         await asyncio.sleep(1)
         process = "/proc/%d/" % self.plugin.pid
