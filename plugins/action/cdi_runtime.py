@@ -58,7 +58,22 @@ class ActionModule(ActionBase):
             config = self._runtime["config"]
             return self._apply(Change(config["real_path"], config["content"], config["content"]), reason)
         self._require_command()
-        return self._apply(change, "CDI is off in its configuration")
+        return self._apply(change, "CDI is off in its configuration", original=self._original(change))
+
+    def _original(self, change):
+        """What taking our change back is to give: what somebody else wrote since our last one, without our keys.
+
+        None where nobody did, or where it has nothing of ours.
+        """
+        entry = self._node["ledger"].get(change.path)
+        if entry is None or change.before is None or ledgers.sha256(change.before.encode()) == entry["sha256"]:
+            return None
+        try:
+            theirs = self._adapter.undo(change.path, False, _text_before(entry), self._check)
+        except Refusal:
+            # Another file altogether.
+            return None
+        return theirs and theirs.after
 
     def _running_differs(self):
         """Why the running daemon does not do what its file says; None if it does."""
@@ -86,8 +101,7 @@ class ActionModule(ActionBase):
             kept = f"CDI stays on, because {', '.join(staying)}"
             return {"changed": False, "msg": f"kept: {kept}", "kept": staying, "warnings": [f"kept: {kept}"]}
         path, entry = next(iter(entries.items()))
-        before = entry["before"]
-        text = None if before is None else base64.b64decode(before["content"]).decode("utf-8")
+        text = _text_before(entry)
         now = self._text_now(path)
         change = None
         if now is not None:
@@ -143,7 +157,7 @@ class ActionModule(ActionBase):
             raise Refusal(answer["msg"])
         return Checked(answer["effective"], answer["imported"], answer["staged"])
 
-    def _apply(self, change, reason, undo=False):
+    def _apply(self, change, reason, undo=False, original=None):
         diff = {
             "before": change.before or "",
             "after": change.after or "",
@@ -169,6 +183,7 @@ class ActionModule(ActionBase):
             question=self._adapter.question(self._command),
             spec_dirs=None if undo or not self._adapter.tells_cdi else list(SPEC_DIRS),
             undo=undo,
+            original=original,
         )
         if answer.get("failed"):
             raise Refusal(answer["msg"])
@@ -183,3 +198,9 @@ class ActionModule(ActionBase):
 
     def _on_node(self, **arguments):
         return self._execute_module(module_name=_MODULE, module_args=arguments, task_vars=self._vars)
+
+
+def _text_before(entry):
+    """The text that an entry of the ledger says was there before; None for no file."""
+    before = entry["before"]
+    return None if before is None else base64.b64decode(before["content"]).decode("utf-8")

@@ -12,7 +12,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from . import containerd_imports
 from .cdi import Cdi, Change, Check, Checked, Refusal
 from .comparison import unexpected_changes
-from .containerd_config import KEYS, TABLES, effective, wanted_keys
+from .containerd_config import DIRS, ENABLE, KEYS, TABLES, effective, wanted_keys
 from .toml_edit import UnixLines, edited, parsed, table_of, with_version
 
 #: The first version that the kubelet's CDI names reach.
@@ -117,6 +117,10 @@ class Containerd:
         """What must succeed before the file with that path is written; ``{staged}`` is its new text."""
         if path != self.config["real_path"]:
             return []
+        linked = path != self.config["path"]
+        if linked and containerd_imports.has_relative((self.config["content"] or "").removeprefix(_BOM)):
+            # They are relative to the link, and the new text lies beside the file.
+            return []
         return [self.program, "--config", "{staged}", "config", "dump"]
 
     def _turned_on(self, text: str) -> str:
@@ -137,15 +141,21 @@ class Containerd:
         return mark + lines.value
 
     def _keys_of(self, before: str | None, now: str) -> str:
-        """``now`` with the two keys as they were in ``before``, for a file that others have changed since."""
+        """``now`` with those of the two keys that are as we set them as they were in ``before``.
+
+        For a file that others have changed since: a key that they gave another value is theirs.
+        """
         mark = _BOM if now.startswith(_BOM) else ""
         old = parsed((before or "").removeprefix(_BOM).replace("\r\n", "\n"))
         with UnixLines(now.removeprefix(_BOM)) as lines:
             table_name = TABLES.get(parsed(lines.value).get("version", 1))
             if table_name is None:
                 raise Refusal("its version is not the one that was edited")
-            was = table_of(old, table_name)
-            lines.value = edited(lines.value, table_name, {key: was.get(key) for key in KEYS})
+            was, there = table_of(old, table_name), table_of(parsed(lines.value), table_name)
+            ours = {ENABLE} if there.get(ENABLE) is True else set()
+            if not Cdi(True, tuple(there.get(DIRS) or ())).missing_dirs:
+                ours.add(DIRS)
+            lines.value = edited(lines.value, table_name, {key: was.get(key) for key in KEYS if key in ours})
         return mark + lines.value
 
     def _checked(self, text: str, check: Check) -> Checked:
