@@ -8,6 +8,7 @@ import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, Checked
 
 DUMP = 'version = 2\n[plugins]\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\ncdi_spec_dirs = []\n'
@@ -43,8 +44,10 @@ class Node:
         action._check = lambda text, beside, imports: Checked(DUMP, {}, "/staged")
         given = {}
         action._on_node = lambda **arguments: given.update(arguments) or {"seconds": 0}
-        change = Change(self.path, before, after)
-        action._apply(change, "CDI is off", original=action._original(change))
+        action._adapter = runtimes.of(action._runtime)
+        action._adapter.plan = lambda check: Change(self.path, before, after)
+        action._require_command = lambda: None
+        action._make_effective()
         planning = Planning(self.entries, "cdi_runtime", undo=False)
         planning.add(*(given[name] for name in ("path", "content", "expected_sha256", "original")))
         self.entries.update(planning.entries)
