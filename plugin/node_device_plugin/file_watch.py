@@ -19,9 +19,9 @@ async def follow(path: str, on_change: Callable[[], None]) -> None:
 
     A mounted ConfigMap changes by a link beside the file that is replaced, so what is watched is its directory.
     """
-    watch = Watch(writes=True)
+    watch = Watch()
     try:
-        watch.look_at(_directories(path), buses=False)
+        watch.look_at((), buses=False, of_files=_directories(path))
         known = _signature(path)
         while True:
             await watch.changed()
@@ -30,7 +30,7 @@ async def follow(path: str, on_change: Callable[[], None]) -> None:
                 known = _signature(path)
                 on_change()
             # Directories come and go, and links point elsewhere.
-            watch.look_at(_directories(path), buses=False)
+            watch.look_at((), buses=False, of_files=_directories(path))
     finally:
         watch.close()
 

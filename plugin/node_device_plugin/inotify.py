@@ -6,7 +6,7 @@ import ctypes
 import errno
 import os
 import struct
-from typing import Dict, Iterable, Set
+from typing import Dict, FrozenSet, Iterable, Set
 
 _ADD_OR_REMOVE = 0x00000040 | 0x00000080 | 0x00000100 | 0x00000200  # IN_MOVED_FROM, IN_MOVED_TO, IN_CREATE, IN_DELETE
 _CLOSE_WRITE = 0x00000008
@@ -15,6 +15,7 @@ _ONLYDIR = 0x01000000
 _OVERFLOW = 0x00004000
 _IGNORED = 0x00008000
 _MOVE_SELF = 0x00000800
+_ENTRIES = _ADD_OR_REMOVE | _SELF | _ONLYDIR
 _HEADER = struct.Struct("iIII")
 _READ_SIZE = 1 << 16
 
@@ -22,17 +23,17 @@ _READ_SIZE = 1 << 16
 class Inotify:
     """Tells that an entry of a watched directory came, went or was renamed. Raises OSError where there is none left.
 
-    fileno(): readable when something happened. writes: whether a file that was written to is of interest, too.
+    fileno(): readable when something happened.
     """
 
-    def __init__(self, writes: bool = False) -> None:
-        self._mask = _ADD_OR_REMOVE | _SELF | _ONLYDIR | (_CLOSE_WRITE if writes else 0)
+    def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._fd: int = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._fd < 0:
             number = ctypes.get_errno()
             raise OSError(number, "inotify: " + os.strerror(number))
         self._descriptors: Dict[str, int] = {}
+        self._of_files: FrozenSet[str] = frozenset()
 
     def fileno(self) -> int:
         return self._fd
@@ -45,18 +46,23 @@ class Inotify:
         """The directories that are being watched."""
         return set(self._descriptors)
 
-    def watch(self, directories: Iterable[str]) -> None:
+    def watch(self, directories: Iterable[str], of_files: Iterable[str] = ()) -> None:
         """Watch these directories and no others; those that are not there are left out.
+
+        of_files: more of them, in which a file that was written to is of interest, too. Never those of device nodes,
+        where that happens all the time.
 
         Raises OSError where the kernel's limit is reached (fs.inotify.max_user_watches); those before it are watched.
         """
-        wanted = set(directories)
+        before, self._of_files = self._of_files, frozenset(of_files)
+        wanted = self._of_files.union(directories)
         for path in self.watched - wanted:
             descriptor = self._descriptors.pop(path)
             if descriptor not in self._descriptors.values():
                 self._libc.inotify_rm_watch(self._fd, descriptor)
-        for path in sorted(wanted - self.watched):
-            descriptor = self._libc.inotify_add_watch(self._fd, os.fsencode(path), ctypes.c_uint32(self._mask))
+        for path in sorted((wanted - self.watched) | (wanted & (before ^ self._of_files))):
+            mask = _ENTRIES | (_CLOSE_WRITE if path in self._of_files else 0)
+            descriptor = self._libc.inotify_add_watch(self._fd, os.fsencode(path), ctypes.c_uint32(mask))
             if descriptor >= 0:
                 self._descriptors[path] = descriptor
             elif ctypes.get_errno() not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP):

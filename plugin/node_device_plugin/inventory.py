@@ -12,7 +12,7 @@ from .cdi_files import Held
 from .declaration import Device, Resource
 from .device_table import DeviceTable
 from .discovery import Discovered, discover
-from .discovery.directories import directories
+from .discovery.directories import directories, nearest
 from .health import Health
 from .kubelet_checkpoint import CheckpointError
 from .watch import Watch
@@ -62,7 +62,10 @@ class Inventory:
             for _ in range(_MOST_LOOKS):
                 current = [table.resource for _, table in tables]
                 watched = await asyncio.to_thread(directories, current)
-                self._watch.look_at(watched.union(filter(os.path.isdir, places.specs)), buses)
+                # Who writes a spec may do so in place; a directory for them may come later, as /etc/cdi does.
+                specs = set(filter(os.path.isdir, places.specs))
+                watched.update(nearest(directory) for directory in places.specs if directory not in specs)
+                self._watch.look_at(watched, buses, specs)
                 await self._look(tables, places)
                 found = [table.resource for _, table in tables]
                 # Devices that are the same lie where they lay, or there is news already.

@@ -21,10 +21,10 @@ SWEEP_WITHOUT_INOTIFY = 2.0
 class Watch:
     """Wakes whoever waits in ``changed``. Belongs to the running event loop; ``close`` it.
 
-    sweep: seconds after which it wakes though nothing happened. writes: whether files that are written to are news.
+    sweep: seconds after which it wakes though nothing happened.
     """
 
-    def __init__(self, sweep: float = SWEEP, writes: bool = False) -> None:
+    def __init__(self, sweep: float = SWEEP) -> None:
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._sweep = sweep
@@ -33,7 +33,7 @@ class Watch:
         self._limit_told = False
         self._uevents_refused = False
         try:
-            self._inotify = Inotify(writes)
+            self._inotify = Inotify()
         except OSError as error:
             self._sweep = min(sweep, SWEEP_WITHOUT_INOTIFY)
             log.warning("%s (fs.inotify.max_user_instances); looking every %g s instead", error.strerror, self._sweep)
@@ -46,11 +46,14 @@ class Watch:
                 self._loop.remove_reader(source.fileno())
                 source.close()
 
-    def look_at(self, directories: Iterable[str], buses: bool) -> None:
-        """What is to be watched from now on. buses: whether devices on buses are of interest, too."""
+    def look_at(self, directories: Iterable[str], buses: bool, of_files: Iterable[str] = ()) -> None:
+        """What is to be watched from now on. buses: whether devices on buses are of interest, too.
+
+        of_files: more directories, in which files that are written to are news, too.
+        """
         if self._inotify is not None:
             try:
-                self._inotify.watch(directories)
+                self._inotify.watch(directories, of_files)
             except OSError as error:
                 if not self._limit_told:
                     log.warning("%s: %s; only swept every %g s", error.filename, error.strerror, self._sweep)

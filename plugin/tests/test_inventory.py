@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 from pathlib import Path
-from typing import Any, AsyncIterator, Dict, List
+from typing import Any, AsyncIterator, Callable, Dict, List
 
 import pytest
 
@@ -17,6 +17,9 @@ from node_device_plugin.inventory import Inventory, Places
 from node_device_plugin.watch import Watch
 
 FILE = "node-device-plugin_example.com_dev.json"
+#: Somebody else's spec of a device that is declared here.
+SPEC = """{"cdiVersion": "0.3.0", "kind": "example.com/dev",
+ "devices": [{"name": "d", "containerEdits": {"env": ["A=b"]}}]}"""
 
 
 @pytest.fixture(autouse=True)
@@ -227,3 +230,30 @@ async def test_hot_plug_without_polling(node: Node) -> None:
     await until({"fixed": True, "serial-by-id-x": False})
     (node.dev / "tty0").touch()
     await until({"fixed": True, "serial-by-id-x": True})
+
+
+async def test_specs_that_come_later_or_are_written_in_place_are_news(node: Node, short_path: Path) -> None:
+    """As a copied spec is: its file appears empty, and its text comes after that."""
+    specs = short_path / "etc" / "cdi"
+    node.places = node.places._replace(specs=(str(specs),))
+    node.declare({"name": "example.com/dev", "devices": [{"id": "d"}], "container_edits": {"env": ["A=b"]}})
+    table = node.tables["example.com/dev"]
+    # Directory by directory, then the file, its text, and another text in its place.
+    steps: List[Callable[[], object]] = [
+        specs.parent.mkdir,
+        specs.mkdir,
+        (specs / "x.json").touch,
+        lambda: (specs / "x.json").write_text(SPEC),
+        lambda: (specs / "x.json").write_text(SPEC.replace('"d"', '"e"')),
+    ]
+    healthy = []
+    for step in steps:
+        await node.look()
+        # What the look itself has brought about.
+        while await node.watch.changed(0.0):
+            pass
+        step()
+        assert await node.watch.changed(10.0), step
+        await node.look()
+        healthy.append([entry.healthy for entry in table.listed()])
+    assert healthy == [[False], [False], [False], [True], [False]]

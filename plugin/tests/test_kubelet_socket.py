@@ -36,7 +36,7 @@ async def test_all_that_wait_hear_of_a_new_socket_and_one_that_gives_up_leaves_t
 async def test_found_where_the_directory_cannot_be_watched(
     short_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
 ) -> None:
-    def refuse(writes: bool) -> None:
+    def refuse() -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     directory = short_path / "dp"

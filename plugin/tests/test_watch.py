@@ -78,7 +78,7 @@ async def test_two_paths_to_one_directory(tmp_path: Path) -> None:
 
 
 async def test_without_inotify_it_looks_often(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def refuse(self: object, writes: bool) -> None:
+    def refuse(self: object) -> None:
         raise OSError(errno.EMFILE, "inotify: Too many open files")
 
     monkeypatch.setattr(inotify.Inotify, "__init__", refuse)
@@ -91,7 +91,7 @@ async def test_without_inotify_it_looks_often(monkeypatch: pytest.MonkeyPatch, t
 async def test_where_the_limit_of_watches_is_reached_it_is_said_and_swept(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(self: object, directories: object) -> None:
+    def full(self: object, directories: object, of_files: object) -> None:
         raise OSError(errno.ENOSPC, "inotify: No space left on device", "/dev")
 
     monkeypatch.setattr(inotify.Inotify, "watch", full)

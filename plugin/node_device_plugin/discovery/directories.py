@@ -32,11 +32,11 @@ def directories(resources: Iterable[Resource]) -> Set[str]:
         patterns.update(_PLACEHOLDER.sub("*", node.path) for node in resource.discover.nodes)
     found = {directory for pattern in patterns for directory in _of_pattern(pattern)}
     parents = {os.path.dirname(node) for node in nodes}
-    found.update(map(_nearest, parents))
+    found.update(map(nearest, parents))
     # Where a node is a link, what it leads to may go while the link stays.
     root = Root()
     targets = {root.resolve(link) for parent in parents for link in nodes & _links(parent)}
-    found.update(_nearest(parent) for parent in {os.path.dirname(path) for path in targets if path})
+    found.update(nearest(parent) for parent in {os.path.dirname(path) for path in targets if path})
     return found
 
 
@@ -61,10 +61,11 @@ def _of_pattern(pattern: str) -> Iterator[str]:
 def _existing(pattern: str) -> Iterator[str]:
     matches = glob.glob(pattern) if wildcards(pattern) else [pattern]
     for path in matches:
-        yield _nearest(path)
+        yield nearest(path)
 
 
-def _nearest(directory: str) -> str:
+def nearest(directory: str) -> str:
+    """The directory, or the next one above it that is there."""
     while not os.path.isdir(directory):
         directory = os.path.dirname(directory)
     return directory
