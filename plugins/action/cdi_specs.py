@@ -23,8 +23,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
-        declaration = arguments.get("declaration") or {"cdi_specs": {}, "cdi_kinds": {}}
-        node_specs = specs.Specs(declaration["cdi_specs"], declaration["cdi_kinds"], arguments["node"])
+        node_specs = specs.Specs(arguments.get("declaration") or {}, arguments["node"])
         try:
             if arguments.get("prune"):
                 if not node_specs.leftovers:

@@ -99,7 +99,7 @@ def _became(outcome, check_mode):
 
 def _refused_specs(declared, facts):
     """A sentence for each declared CDI spec that the runtime would refuse, or somebody else's spec stands against."""
-    node_specs = specs.Specs(declared["cdi_specs"], declared["cdi_kinds"], facts)
+    node_specs = specs.Specs(declared, facts)
     try:
         node_specs.check(node_specs.leftovers)
     except specs.SpecsError as error:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import yaml
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi, parse_resources
 
 #: Where our specs are: what is declared is static by CDI's own terms.
 FOLDER = "/etc/cdi"
@@ -52,14 +52,16 @@ class Held(NamedTuple):
 class Specs:
     """The specs of one node.
 
-    declared: file name to text, as the declaration is rendered.
-    kinds: CDI kind of each declared resource.
+    declaration: the result of the module declaration; empty where nothing is declared.
     node: the result of the module node_facts.
     """
 
-    def __init__(self, declared: Mapping[str, str], kinds: Mapping[str, str], node: Mapping[str, Any]) -> None:
-        self.declared = {name: json.loads(text) for name, text in declared.items()}
-        self.kinds = kinds
+    def __init__(self, declaration: Mapping[str, Any], node: Mapping[str, Any]) -> None:
+        self.declared = {name: json.loads(text) for name, text in declaration.get("cdi_specs", {}).items()}
+        self.kinds: Mapping[str, str] = declaration.get("cdi_kinds", {})
+        awaited = map(cdi.render_awaited, parse_resources(declaration.get("resources", [])))
+        #: Kinds whose specs the plugin writes, in /var/run/cdi, with what is known of them before.
+        self.awaited = {spec["kind"]: spec for spec in awaited if spec is not None}
         self.node = node
         self.own_paths = {
             path for path, entry in node["ledger"].items() if entry.get("owner") == _OWNER and entry["kind"] == "file"
@@ -92,14 +94,14 @@ class Specs:
     def check(self, staying: Iterable[Leftover]) -> None:
         """Raise SpecsError where this node's runtime would refuse a spec, or another file has one of our devices."""
         specs = {file: json.loads(text) for file, text in self.texts(staying).items()}
-        problems = [*self._too_new(specs), *self._conflicts(specs)]
+        problems = [*self._too_new([*specs.values(), *self.awaited.values()]), *self._conflicts(specs)]
         if problems:
             raise SpecsError(problems)
 
-    def _too_new(self, specs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    def _too_new(self, specs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         version = self.node["runtime"]["version"]
         accepted = cdi.accepted_version(version)
-        for spec in specs.values():
+        for spec in specs:
             for feature in cdi.refused_features(spec, accepted) if accepted else []:
                 yield (
                     f"{spec['kind']}: {feature.name} ({feature.where}) needs CDI {feature.since}, and containerd "
@@ -126,7 +128,8 @@ class Specs:
         """Which leftovers have to stay, with the reason, and which may go.
 
         holders: what ``node-device-plugin holders`` answers; None for nobody.
-        advertised_counts: whether a device that the kubelet still lists has to stay, too: it might be given out.
+        advertised_counts: whether a device that the kubelet still lists has to stay, too: it might be given out. Not of
+        a kind that the plugin writes by now: it offers a device only when its own spec has it.
         """
         staying, going = [], []
         for leftover in self.leftovers:
@@ -142,7 +145,8 @@ class Specs:
             if self._is(leftover, held["resource"], held["device"]):
                 pod = f"{held['namespace']}/{held['pod']}" if held.get("namespace") else held["pod"]
                 return f"held by {pod}"
-        if advertised_counts:
+        # What the kubelet offers of a kind that the plugin writes has its name from /var/run/cdi, which goes before.
+        if advertised_counts and leftover.kind not in self.awaited:
             for resource, devices in holders.get("allocatable", {}).items():
                 if any(self._is(leftover, resource, device) for device in devices):
                     return f"still offered by the kubelet as {resource}"

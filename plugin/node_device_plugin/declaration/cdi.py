@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .model import ContainerEdits, DeviceNode, Resource
+from .model import ContainerEdits, Device, DeviceNode, Resource
 
 #: What our spec files' names begin with.
 FILE_PREFIX = "node-device-plugin_"
@@ -65,6 +65,26 @@ def render_specs(resources: Sequence[Resource]) -> Dict[str, Dict[str, Any]]:
         if spec is not None:
             specs[file_name(resource.cdi_kind)] = spec
     return specs
+
+
+def render_awaited(resource: Resource) -> Optional[Dict[str, Any]]:
+    """The spec that the plugin will write for a kind with discovered devices; None where it writes none.
+
+    Of a kind one device, "discovered", stands for all that will be found: what else the content needs is known before.
+    """
+    if not resource.dynamic_cdi:
+        return None
+    discover = resource.discover
+    node = DeviceNode(
+        path="/dev/discovered",
+        host_path="/dev/discovered",
+        permissions=discover.permissions,
+        uid=discover.uid,
+        gid=discover.gid,
+        mode=discover.mode,
+    )
+    found = Device("discovered", (node,), ContainerEdits(), {}, required=False)
+    return render_spec(resource._replace(devices=(*resource.devices, found)))
 
 
 def with_kept(

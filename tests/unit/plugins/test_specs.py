@@ -38,8 +38,7 @@ def node_with(*resources):
 
 
 def made(node_now, *resources):
-    data = read(*resources)
-    return specs.Specs(data["cdi_specs"], data["cdi_kinds"], node_now)
+    return specs.Specs(read(*resources), node_now)
 
 
 def devices(text):
@@ -127,3 +126,37 @@ def test_what_the_runtime_would_refuse_is_refused():
     with pytest.raises(specs.SpecsError, match=r"additional gids .* needs CDI 0.7.0, and containerd 1.7.12 accepts"):
         wanted.check([])
     made(node(version="1.7.24"), resource("a", edits={"additional_gids": [5]})).check([])
+
+
+def discovering(**rest):
+    return resource("a", discover={"paths": ["/dev/camera*"]}, **rest)
+
+
+def test_a_resource_that_gains_discover_has_no_spec_of_the_role_any_more():
+    """The plugin writes the kind in /var/run/cdi before it offers a device, so that it is offered counts not."""
+    wanted = made(node_with(resource("a", "b")), discovering())
+    assert [leftover.device for leftover in wanted.leftovers] == ["a", "b"]
+    holders = {
+        "held": [{"resource": "example.com/camera", "device": "b", "namespace": "default", "pod": "viewer"}],
+        "allocatable": {"example.com/camera": ["a", "b"]},
+    }
+    staying, going = wanted.split(holders, advertised_counts=True)
+    assert [(held.leftover.device, held.reason) for held in staying] == [("b", "held by default/viewer")]
+    assert [leftover.device for leftover in going] == ["a"]
+    assert devices(wanted.texts(held.leftover for held in staying)[FILE]) == ["b"]
+    assert wanted.texts([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"container_edits": {"additional_gids": [5]}}, "example.com/camera: additional gids (containerEdits) needs"),
+        ({"cdi_kind": "example.com/x.y"}, "example.com/x.y: a '.' in the class (kind) needs"),
+    ],
+)
+def test_what_the_runtime_would_refuse_of_what_the_plugin_will_write_is_refused(more, says):
+    declared = {"name": "example.com/camera", "discover": {"pci": [{"vendor": "10de"}]}, **more}
+    with pytest.raises(specs.SpecsError) as refused:
+        made(node(version="1.7.2"), declared).check([])
+    assert [line.partition(" CDI ")[0] for line in refused.value.lines] == [says]
+    made(node(version="2.1.9"), declared).check([])
