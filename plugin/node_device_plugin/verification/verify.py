@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import Awaitable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Awaitable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .. import node_state
 from ..cri import CriClient
 from ..cri_errors import CriError
 from ..declaration import Configuration, Resource
+from ..declaration.cdi import version_tuple
 from ..discovery import discover, with_discovered
 from ..health import unhealthy_reason
 from . import proof_by_kubelet, proof_by_runtime
@@ -22,6 +23,8 @@ from .static_pod import remove_leftovers
 
 #: Seconds between two looks at the kubelet's lists.
 _LOOK = 0.2
+#: From here on containerd fails to create a container whose CDI devices it may not give; before, it drops them.
+_FAILS_WITHOUT_CDI = (2, 3, 0)
 
 
 class Node(NamedTuple):
@@ -130,13 +133,25 @@ async def _runtime(node: Node, resources: Sequence[Resource], problems: List[str
         return _Runtime("unknown", None, False)
     name = "%(name)s %(version)s" % state
     by_cdi = [resource.name for resource in resources if resource.uses_cdi]
-    if by_cdi and not state["cdi"]["enabled"]:
-        found = "off" if state["cdi"]["enabled"] is False else "no word of it"
-        problems.append(
-            "%s: expected CDI on, found %s in the running daemon: a container would start without its devices of %s"
-            % (name, found, ", ".join(by_cdi))
-        )
-    return _Runtime(name, node.image or state["sandbox_image"], bool(state["cdi"]["enabled"]))
+    # CRI-O says nothing of CDI, because it cannot be turned off there.
+    gives_cdi = bool(state["cdi"]["enabled"]) or state["name"] == "cri-o"
+    if by_cdi and not gives_cdi:
+        problems.append(_without_cdi(state, by_cdi))
+    return _Runtime(name, node.image or state["sandbox_image"], gives_cdi)
+
+
+def _without_cdi(state: Mapping[str, Any], by_cdi: Sequence[str]) -> str:
+    """What becomes of containers where the running daemon gives no CDI devices."""
+    found = "off" if state["cdi"]["enabled"] is False else "no word of it"
+    fails = state["name"] == "containerd" and version_tuple(state["version"]) >= _FAILS_WITHOUT_CDI
+    consequence = "could not be created with" if fails else "would start without"
+    return "%s %s: expected CDI on, found %s in the running daemon: a container %s its devices of %s" % (
+        state["name"],
+        state["version"],
+        found,
+        consequence,
+        ", ".join(by_cdi),
+    )
 
 
 async def _listing(

@@ -1,12 +1,13 @@
 """What a proof asks for."""
 
-from typing import Optional
+from typing import Any, Dict, List, Optional
 
 import pytest
 
+from node_device_plugin import node_state
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.node_state import Listing
-from node_device_plugin.verification.verify import Scope, _judge
+from node_device_plugin.verification.verify import Node, Scope, _judge, _runtime
 
 IDS = ("d0::0", "d0::1", "d0::2", "d0::3")
 
@@ -22,3 +23,29 @@ def test_a_proof_asks_for_no_more_than_a_container_may_have(limit: Optional[int]
     row, wanted = _judge(resource, list(IDS), listing, Scope(devices, False, None, 1.0))
     assert wanted == shares
     assert row.capacity == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "enabled", "said"),
+    [
+        ("containerd", "1.7.24~ds1", False, "found off in the running daemon: a container would start without its"),
+        ("containerd", "v2.2.4", False, "found off in the running daemon: a container would start without its devices"),
+        ("containerd", "v2.3.0", False, "found off in the running daemon: a container could not be created with its"),
+        ("containerd", "1.6.20", None, "found no word of it in the running daemon: a container would start without"),
+        ("containerd", "v2.3.0", True, None),
+        ("cri-o", "1.33.1", None, None),
+    ],
+)
+async def test_a_runtime_without_cdi(
+    monkeypatch: pytest.MonkeyPatch, name: str, version: str, enabled: Optional[bool], said: Optional[str]
+) -> None:
+    async def runtime(_socket: str) -> Dict[str, Any]:
+        return {"name": name, "version": version, "cdi": {"enabled": enabled}, "sandbox_image": "pause"}
+
+    monkeypatch.setattr(node_state, "runtime", runtime)
+    device = {"id": "d0", "nodes": [{"path": "/dev/null"}]}
+    resources = parse_resources([{"name": "example.com/dev", "devices": [device]}])
+    problems: List[str] = []
+    found = await _runtime(Node("/run/x.sock", "/var/lib/kubelet", None, None), resources, problems)
+    assert found.gives_cdi is (said is None)
+    assert [said in problem and problem.endswith("of example.com/dev") for problem in problems] == [True] * bool(said)
