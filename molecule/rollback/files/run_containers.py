@@ -1,0 +1,32 @@
+"""Two pods that do nothing, on a node without a kubelet."""
+
+import asyncio
+
+from node_device_plugin.cri import CriClient
+from node_device_plugin.wire import cri_v1_pb2 as api
+
+
+async def main():
+    async with CriClient("/run/containerd/containerd.sock") as cri:
+        for sandbox in await cri.pod_sandboxes():
+            await cri.remove_pod_sandbox(sandbox.id)
+        for name in ("one", "two"):
+            namespaces = api.NamespaceOption(network=api.NODE, pid=api.CONTAINER, ipc=api.POD)
+            security = api.LinuxSandboxSecurityContext(namespace_options=namespaces)
+            pod = api.PodSandboxConfig(
+                metadata=api.PodSandboxMetadata(name=name, uid=name, namespace="default"),
+                linux=api.LinuxPodSandboxConfig(security_context=security),
+            )
+            container = api.ContainerConfig(
+                metadata=api.ContainerMetadata(name="main"),
+                image=api.ImageSpec(image="localhost/node-devices/busybox:lab"),
+                command=["sleep", "100000"],
+                linux=api.LinuxContainerConfig(
+                    security_context=api.LinuxContainerSecurityContext(namespace_options=namespaces)
+                ),
+            )
+            sandbox = await cri.run_pod_sandbox(pod)
+            await cri.start_container(await cri.create_container(sandbox, container, pod))
+
+
+asyncio.run(main())

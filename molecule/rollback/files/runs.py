@@ -1,0 +1,44 @@
+"""What runs on a node: containers by process and start, what the running daemon makes of CDI, and all files near it."""
+
+import hashlib
+import json
+import os
+import stat
+import subprocess
+
+TOOL = "/opt/node-devices/current/bin/node-device-plugin"
+FOLDERS = ("/etc/containerd", "/etc/systemd", "/var/lib/node-devices")
+
+
+def started(pid):
+    with open("/proc/%d/stat" % pid) as file:
+        return file.read().rpartition(")")[2].split()[19]
+
+
+def looks(path):
+    """All that belongs to a file, link or folder; times of files alone, for a folder's tells of copies that went."""
+    status = os.lstat(path)
+    what = [oct(status.st_mode), status.st_uid, status.st_gid]
+    if stat.S_ISLNK(status.st_mode):
+        return [*what, os.readlink(path)]
+    if not stat.S_ISREG(status.st_mode):
+        return what
+    attributes = {name: os.getxattr(path, name).decode() for name in os.listxattr(path)}
+    with open(path, "rb") as file:
+        return [*what, status.st_mtime_ns, attributes, hashlib.sha256(file.read()).hexdigest()]
+
+
+def now():
+    answer = json.loads(subprocess.run([TOOL, "runtime", "-o", "json"], check=True, stdout=subprocess.PIPE).stdout)
+    found = [each for folder in FOLDERS for each in os.walk(folder)]
+    paths = [os.path.join(top, name) for top, folders, files in found for name in folders + files]
+    return {
+        "version": answer["version"],
+        "containers": {each["id"]: [each["pid"], started(each["pid"])] for each in answer["containers"]},
+        "cdi": answer["cdi"]["enabled"],
+        "files": {path: looks(path) for path in paths},
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(now()))
