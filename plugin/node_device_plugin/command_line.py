@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import json
+import signal
 import sys
 from typing import Any, Callable, Coroutine, NoReturn, Optional, Sequence, TypeVar
 
@@ -44,6 +45,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    # Until there is somebody to reload: whoever asks before that has changed the file, which is seen then.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # Nothing that a start makes is garbage, and looking for some would take a tenth of it; see plugin.
     gc.disable()
     # Imported here: the commands that only read a file shall not wait for grpc.

@@ -49,6 +49,15 @@ def load(path: str) -> LoadedConfiguration:
     return LoadedConfiguration(configuration, hashlib.sha256(content).hexdigest())
 
 
+def sha256_of(path: str) -> str:
+    """The SHA-256 (hexadecimal) of a configuration file as it is now; empty where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return ""
+
+
 def _read(content: bytes) -> Any:
     """JSON below comments, as the role writes it, in a tenth of the time; else YAML. Raises ValueError."""
     if not _LONE_SURROGATE.search(content):

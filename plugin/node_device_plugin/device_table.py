@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 #: The reason of a device that was discovered once and is found no longer.
 GONE = "gone"
+#: The reason of a device about which its health command has said nothing so far; one that is shown stays as it is.
+UNANSWERED = "its health command has not answered yet"
 #: Refused devices that are named in the log at a time.
 _MOST_TOLD = 10
 _ABSENT = "it is not on this node"
@@ -39,7 +41,8 @@ class DeviceTable:
     is away, because the kubelet goes on calling a dropped device healthy. The same goes for discovered devices.
 
     resource: what is declared. ids: shared by the tables of a node. recovery_delay: seconds (see Flapping).
-    clock: gives seconds, monotonic.
+    clock: gives seconds, monotonic. former: the resource's table until now, whose ids are released; what it knew of
+    devices that stay is known from the start.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class DeviceTable:
         ids: Optional[DeviceIds] = None,
         recovery_delay: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        former: Optional[DeviceTable] = None,
     ) -> None:
         #: The declared resource with every device that is or was here: declared order, then discovered ones by id.
         self.resource = resource
@@ -64,6 +68,23 @@ class DeviceTable:
         self._places = _places(resource)
         for device in self._declared:
             self._ids.claim(resource.kubelet_ids(device), resource.name)
+        self._successor: Optional[DeviceTable] = None
+        if former is not None:
+            self._inherit(former)
+
+    def _inherit(self, former: DeviceTable) -> None:
+        self._flapping.inherit(former._flapping)
+        if former.resource.discover == self.resource.discover:
+            self.set_devices(former._discovered.values())
+        before = {device.id: device for device in former.resource.devices}
+        for device in self.resource.devices:
+            if before.get(device.id) == device and device.id in former._reasons:
+                self._reasons[device.id] = former._reasons[device.id]
+
+    def hand_over(self, successor: DeviceTable) -> None:
+        """Let whoever waits for a change of this table wait for the other one's."""
+        self._successor = successor
+        self._wake()
 
     def set_devices(self, devices: Iterable[Device]) -> List[Tuple[Device, Optional[str]]]:
         """Take in what discovery finds now (all of it; declared devices are not its business).
@@ -75,7 +96,10 @@ class DeviceTable:
         found: Dict[str, Device] = {}
         refused: Dict[str, str] = {}
         declared = {device.id for device in self._declared}
-        size = sum(listed_size(self.resource, device) for device in self._declared)
+        devices = list(devices)
+        away = set(self._discovered) - {device.id for device in devices}
+        staying = (*self._declared, *(self._discovered[device_id] for device_id in away))
+        size = sum(listed_size(self.resource, device) for device in staying)
         for device in devices:
             size += listed_size(self.resource, device)
             if size > LIMIT:
@@ -112,6 +136,8 @@ class DeviceTable:
                 continue
             found = GONE if device.id in self._gone else reasons[device.id]
             is_new = device.id not in self._reasons
+            if found == UNANSWERED and not is_new:
+                continue
             reason = self._flapping.judged(device.id, found, is_new, self._reasons.get(device.id))
             if reason is not None and not device.required and is_new:
                 continue
@@ -119,8 +145,7 @@ class DeviceTable:
                 news.append((device, reason))
                 self._reasons[device.id] = reason
         if news:
-            self._changed.set()
-            self._changed = asyncio.Event()
+            self._wake()
         return news
 
     def reason(self, device: Device) -> Optional[str]:
@@ -145,12 +170,17 @@ class DeviceTable:
 
     async def changed(self, last: Optional[Tuple[Listed, ...]]) -> Tuple[Listed, ...]:
         """The list, as soon as it is another one than ``last``."""
-        while True:
+        while self._successor is None:
             changed = self._changed
             listed = self.listed()
             if listed != last:
                 return listed
             await changed.wait()
+        return await self._successor.changed(last)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
 def _places(resource: Resource) -> Dict[str, int]:

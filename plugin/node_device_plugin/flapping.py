@@ -28,6 +28,10 @@ class Flapping:
         self._clock = clock
         self._histories: Dict[str, _History] = {}
 
+    def inherit(self, former: Flapping) -> None:
+        """Know what was known of the same devices so far."""
+        self._histories = former._histories
+
     def judged(self, device_id: str, reason: Optional[str], is_new: bool, shown: Optional[str]) -> Optional[str]:
         """What counts: ``reason`` as a check found it (None: healthy), or UNSTEADY.
 

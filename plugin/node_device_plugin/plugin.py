@@ -9,7 +9,8 @@ import signal
 from typing import Any, List, Sequence, Union
 
 from . import logs, plugins_registry, systemd
-from .configuration import LoadedConfiguration
+from .configuration import LoadedConfiguration, sha256_of
+from .declaration import DeclarationError, Problem
 from .file_watch import follow
 from .inventory import Inventory
 from .observability import watchdog
@@ -20,7 +21,7 @@ from .plugins_registry import RegistryRegistration
 from .registration import Registration, remove_stale_sockets
 from .reload import Reloader
 from .served import ServedResources
-from .single_instance import only_instance
+from .single_instance import Locked, SingleInstance
 from .sockets import status_socket
 from .supervision import Tasks
 from .upkeep import look_for_ever, tidy_for_ever
@@ -38,21 +39,34 @@ async def run(path: str, loaded: LoadedConfiguration) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with only_instance(loaded.configuration.kubelet_device_plugin_dir, stop) as is_alone:
-        if is_alone:
-            await _serve(path, loaded, stop)
+    instance = SingleInstance()
+    try:
+        directory = loaded.configuration.kubelet_device_plugin_dir
+        if await instance.wait(directory, stop):
+            remove_stale_sockets(directory)
+            await _serve(path, loaded, instance, stop)
+    finally:
+        instance.release()
 
 
-async def _serve(path: str, loaded: LoadedConfiguration, stop: asyncio.Event) -> None:
+async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstance, stop: asyncio.Event) -> None:
     tasks = Tasks()
     watch = Watch()
     inventory = Inventory(watch)
     resources = ServedResources(tasks, inventory)
 
     async def apply(loaded: LoadedConfiguration) -> None:
+        directory = loaded.configuration.kubelet_device_plugin_dir
+        try:
+            if instance.take(directory):
+                remove_stale_sockets(directory)
+        except Locked as error:
+            raise DeclarationError([Problem("kubelet_device_plugin_dir", str(error))]) from error
         logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
         http.move(loaded.configuration.http_address)
+        own.move(status_socket(directory))
         change = await resources.apply(loaded.configuration)
+        instance.release(but=directory)
         log.info("configuration %s: %s", loaded.sha256[:12], change)
 
     reloader = Reloader(path, loaded, apply)
@@ -60,7 +74,9 @@ async def _serve(path: str, loaded: LoadedConfiguration, stop: asyncio.Event) ->
     http = TcpEndpoint(public_pages(state, tasks.all_run))
     own = UnixEndpoint(status_socket(loaded.configuration.kubelet_device_plugin_dir), private_pages(state, reloader))
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.ask)
-    remove_stale_sockets(loaded.configuration.kubelet_device_plugin_dir)
+    if sha256_of(path) != loaded.sha256:
+        # Changed while another instance ran.
+        reloader.ask()
     plugins_registry.remove_stale_sockets(loaded.configuration.kubelet_root_dir)
     stopped: asyncio.Future[Any] = asyncio.create_task(stop.wait())
     try:
@@ -78,9 +94,8 @@ async def _serve(path: str, loaded: LoadedConfiguration, stop: asyncio.Event) ->
         # What is there now stays: looking through it time and again would hold up Allocate.
         gc.freeze()
         gc.enable()
-        if not stop.is_set():
-            while not systemd.notify("READY=1"):
-                await asyncio.sleep(0.1)
+        while not (stop.is_set() or tasks.defect.done() or systemd.notify("READY=1")):
+            await asyncio.sleep(0.1)
         await asyncio.wait([stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
         if tasks.defect.done():
             tasks.defect.result()

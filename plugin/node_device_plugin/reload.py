@@ -27,7 +27,8 @@ class Outcome(NamedTuple):
 class Reloader:
     """Keeps the plugin on what its configuration file says; a bad file is refused and changes nothing.
 
-    path: the file. loaded: what the plugin runs with. apply: makes it run with another configuration.
+    path: the file. loaded: what the plugin runs with. apply: makes it run with another configuration; where that
+    cannot be, it raises DeclarationError and changes nothing.
     """
 
     def __init__(
@@ -68,13 +69,13 @@ class Reloader:
         try:
             # In a thread: thousands of devices take a while to read.
             loaded = await asyncio.to_thread(load, self.path)
+            if loaded.sha256 == self.loaded.sha256:
+                log.info("configuration %s is unchanged", loaded.sha256[:12])
+                return Outcome("unchanged")
+            await self._apply(loaded)
         except DeclarationError as error:
             for problem in error.problems:
                 log.error("configuration refused, %s stays: %s", self.loaded.sha256[:12], problem)
             return Outcome("refused", tuple(error.problems))
-        if loaded.sha256 == self.loaded.sha256:
-            log.info("configuration %s is unchanged", loaded.sha256[:12])
-            return Outcome("unchanged")
-        await self._apply(loaded)
         self.loaded = loaded
         return Outcome("applied")

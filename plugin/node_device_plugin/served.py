@@ -15,6 +15,7 @@ from .kubelet_socket import KubeletSocket
 from .observability.measured import MeasuredDevicePlugin
 from .plugins_registry import RegistryRegistration
 from .registration import Registration
+from .service import options
 from .supervision import Tasks
 
 
@@ -24,7 +25,6 @@ class Manner(NamedTuple):
     registration: str
     device_plugin_dir: str
     kubelet_root: str
-    recovery_delay: int
 
 
 class Served(NamedTuple):
@@ -32,21 +32,25 @@ class Served(NamedTuple):
 
     declared: Resource
     manner: Manner
+    recovery_delay: int
     table: DeviceTable
     registration: Union[Registration, RegistryRegistration]
     task: asyncio.Task[Any]
 
 
 class Change(NamedTuple):
-    """What another configuration changed: names of resources."""
+    """What another configuration changed: names of resources. changed: on the stream that the kubelet has open."""
 
     added: Tuple[str, ...]
     changed: Tuple[str, ...]
+    registered_anew: Tuple[str, ...]
     removed: Tuple[str, ...]
     kept: Tuple[str, ...]
 
     def __str__(self) -> str:
-        parts = ["%s %s" % (what, " ".join(names)) for what, names in zip(self._fields, self) if names]
+        parts = [
+            "%s %s" % (what.replace("_", " "), " ".join(names)) for what, names in zip(self._fields, self) if names
+        ]
         return "; ".join(parts) or "no resources"
 
 
@@ -80,9 +84,9 @@ class ServedResources:
         return not any(table.reason(device) == UNSTEADY for table in self.tables for device in table.resource.devices)
 
     async def apply(self, configuration: Configuration) -> Change:
-        """Serve what is configured. A resource that is the same as before keeps its server and its stream.
+        """Serve what is configured. A resource keeps its server and its stream, whatever of it changes.
 
-        One that differs is served anew: its options and its devices are told to the kubelet together.
+        Unless it is to be served elsewhere, or its options differ: the kubelet takes these with a registration alone.
         """
         async with self._one_at_a_time:
             return await self._apply(configuration)
@@ -92,56 +96,72 @@ class ServedResources:
             configuration.registration,
             configuration.kubelet_device_plugin_dir,
             configuration.kubelet_root_dir,
-            configuration.recovery_delay,
         )
+        delay = configuration.recovery_delay
         names = [resource.name for resource in configuration.resources]
         kept = {
             resource.name: self.by_name[resource.name]
             for resource in configuration.resources
-            if resource.name in self.by_name
-            and (self.by_name[resource.name].declared, self.by_name[resource.name].manner) == (resource, manner)
+            if resource.name in self.by_name and self.by_name[resource.name][:3] == (resource, manner, delay)
         }
         old = {name: served for name, served in self.by_name.items() if name not in kept}
         # First all ids that become free, then the new claims: a device may move to another resource.
         for name in old:
             self._ids.release(name)
         tables = {
-            resource.name: (resource, DeviceTable(resource, self._ids, manner.recovery_delay))
+            resource.name: (
+                resource,
+                DeviceTable(
+                    resource, self._ids, delay, former=old[resource.name].table if resource.name in old else None
+                ),
+            )
             for resource in configuration.resources
             if resource.name not in kept
         }
-        # What is new is checked before the old stream ends, so that the kubelet is without its devices for a moment.
+        # What is new is checked before anybody is told of it: no pod meets a resource whose devices are not known yet.
         # What stays is looked at too: a device belongs to one resource.
         self._places = _places(configuration)
         await self._inventory.look(
             [tables.get(name) or (kept[name].declared, kept[name].table) for name in names], self._places
         )
-        await self._stop(old.values())
+        changed = {
+            name: old[name]._replace(declared=resource, recovery_delay=delay, table=table)
+            for name, (resource, table) in tables.items()
+            if name in old and old[name].manner == manner and options(old[name].declared) == options(resource)
+        }
+        await self._stop(served for name, served in old.items() if name not in changed)
+        for served in changed.values():
+            served.registration.service.adopt(served.table)
         if self._kubelet is None or self._kubelet.directory != manner.device_plugin_dir:
             if self._kubelet is not None:
                 self._kubelet.close()
             self._kubelet = KubeletSocket(manner.device_plugin_dir)
         started = {
-            name: self._start(resource, manner, self._kubelet, table) for name, (resource, table) in tables.items()
+            name: self._start(resource, manner, delay, table, self._kubelet)
+            for name, (resource, table) in tables.items()
+            if name not in changed
         }
-        self.by_name = {name: kept.get(name) or started[name] for name in names}
+        self.by_name = {name: kept.get(name) or changed.get(name) or started[name] for name in names}
         if self.checked_at is None:
             self.checked_at = time.monotonic()
         return Change(
             added=tuple(name for name in started if name not in old),
-            changed=tuple(name for name in started if name in old),
-            removed=tuple(name for name in old if name not in started),
+            changed=tuple(changed),
+            registered_anew=tuple(name for name in started if name in old),
+            removed=tuple(name for name in old if name not in tables),
             kept=tuple(kept),
         )
 
-    def _start(self, resource: Resource, manner: Manner, kubelet: KubeletSocket, table: DeviceTable) -> Served:
+    def _start(
+        self, resource: Resource, manner: Manner, delay: int, table: DeviceTable, kubelet: KubeletSocket
+    ) -> Served:
         service = MeasuredDevicePlugin(table)
         registration: Union[Registration, RegistryRegistration] = (
             Registration(service, kubelet)
             if manner.registration == "device_plugins"
             else RegistryRegistration(service, manner.kubelet_root)
         )
-        return Served(resource, manner, table, registration, self._tasks.start(registration.run()))
+        return Served(resource, manner, delay, table, registration, self._tasks.start(registration.run()))
 
     async def _stop(self, ending: Iterable[Served]) -> None:
         tasks = [served.task for served in ending]

@@ -10,6 +10,7 @@ from typing import Any, AsyncIterator, Iterator, NoReturn, Optional, Set, Tuple
 
 from .allocation import NotAllocatable, OverLimit, UnhealthyDevice, UnknownDevice, allocate, devices_of
 from .channels import grpc
+from .declaration import Resource
 from .device_table import DeviceTable, Listed
 from .pre_start import pre_start
 from .preference import preferred
@@ -86,6 +87,14 @@ class Stream:
         self._changed = asyncio.Event()
 
 
+def options(resource: Resource) -> api.DevicePluginOptions:
+    """What a resource asks of the kubelet, which takes it in with a registration alone."""
+    return api.DevicePluginOptions(
+        pre_start_required=bool(resource.pre_start.command),
+        get_preferred_allocation_available=resource.preference is not None,
+    )
+
+
 class DevicePlugin(api_grpc.DevicePluginServicer):
     """Lists and gives away the devices of one table."""
 
@@ -94,13 +103,14 @@ class DevicePlugin(api_grpc.DevicePluginServicer):
         self.stream = Stream()
         self._coalesce = coalesce
 
+    def adopt(self, table: DeviceTable) -> None:
+        """Serve another table from now on. A stream that is open stays open, and goes on with its devices."""
+        self.table.hand_over(table)
+        self.table = table
+
     async def GetDevicePluginOptions(self, request: api.Empty, context: Any) -> api.DevicePluginOptions:
         """What the resource asks for. The kubelet asks inside its Register, and passes over what Register says."""
-        resource = self.table.resource
-        return api.DevicePluginOptions(
-            pre_start_required=bool(resource.pre_start.command),
-            get_preferred_allocation_available=resource.preference is not None,
-        )
+        return options(self.table.resource)
 
     async def ListAndWatch(self, request: api.Empty, context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
         """The devices now and after each change, which goes out at once unless another one went just before it."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import logging
 import os
-from typing import AsyncIterator, Optional
+from typing import Dict
 
 from . import systemd
 from .sockets import SOCKET_FOLDER
@@ -19,42 +18,61 @@ log = logging.getLogger(__name__)
 _ENDING, _NO_FOLDER = 0.1, 2.0
 
 
-@contextlib.asynccontextmanager
-async def only_instance(directory: str, stop: asyncio.Event) -> AsyncIterator[bool]:
-    """Inside this block no other instance serves in a device plugin directory; False where ``stop`` came before.
+class Locked(Exception):
+    """This instance cannot serve in a directory; the message says why. pause: seconds until that may be over."""
 
-    While one does, wait until it ends, and say so: so that an upgrade may start the new one before the old one is gone.
+    def __init__(self, problem: str, pause: float) -> None:
+        super().__init__(problem)
+        self.pause = pause
+
+
+class SingleInstance:
+    """Locks device plugin directories for this instance.
+
     The lock is the kernel's, on the folder of our sockets: it leaves no file, and ends with the process, however that
-    dies. It is that of the directory which the process began with.
+    dies.
     """
-    lock = await _locked(os.path.join(directory, SOCKET_FOLDER), stop)
-    if lock is None:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        os.close(lock)
 
+    def __init__(self) -> None:
+        self._locks: Dict[str, int] = {}
 
-async def _locked(folder: str, stop: asyncio.Event) -> Optional[int]:
-    said = ""
-    while not stop.is_set():
+    async def wait(self, directory: str, stop: asyncio.Event) -> bool:
+        """Return as soon as no other instance serves in a directory; False where ``stop`` comes before.
+
+        While one does, say so: an upgrade may start the new one before the old one is gone.
+        """
+        said = ""
+        while not stop.is_set():
+            try:
+                self.take(directory)
+                return True
+            except Locked as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.error("%s; waiting", said)
+                    systemd.notify("STATUS=%s; waiting" % said)
+                await done_within(stop.wait(), error.pause)
+        return False
+
+    def take(self, directory: str) -> bool:
+        """Lock a directory; False where it is ours already. Raises Locked."""
+        if directory in self._locks:
+            return False
+        folder = os.path.join(directory, SOCKET_FOLDER)
         try:
             os.makedirs(folder, mode=0o750, exist_ok=True)
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            problem, pause = "cannot serve in %s: %s" % (folder, error.strerror), _NO_FOLDER
-        else:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return lock
-            except BlockingIOError:
-                os.close(lock)
-                problem, pause = "another instance serves in %s; waiting until it ends" % folder, _ENDING
-        if problem != said:
-            said = problem
-            log.error("%s", problem)
-            systemd.notify("STATUS=%s" % problem)
-        await done_within(stop.wait(), pause)
-    return None
+            raise Locked("cannot serve in %s: %s" % (folder, error.strerror), _NO_FOLDER) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(lock)
+            raise Locked("another instance serves in %s" % folder, _ENDING) from error
+        self._locks[directory] = lock
+        return True
+
+    def release(self, but: str = "") -> None:
+        """Unlock all directories but one."""
+        for directory in [each for each in self._locks if each != but]:
+            os.close(self._locks.pop(directory))

@@ -5,9 +5,12 @@ from typing import Any, Dict, List
 
 import pytest
 
+from node_device_plugin import device_table
 from node_device_plugin.declaration import Device, parse_resources
+from node_device_plugin.declaration.list_size import listed_size
 from node_device_plugin.device_ids import DeviceIds
 from node_device_plugin.device_table import DeviceTable, Listed
+from node_device_plugin.flapping import UNSTEADY
 
 (RESOURCE,) = parse_resources(
     [
@@ -120,3 +123,31 @@ async def test_an_id_that_is_taken_is_refused_and_said(caplog: pytest.LogCapture
     ids.release("example.com/one")
     second.set_devices(discovered("d", "e"))
     assert second.refused == {}
+
+
+async def test_a_table_that_follows_another_knows_what_flaps() -> None:
+    now = [0.0]
+    first = DeviceTable(RESOURCE, recovery_delay=10, clock=lambda: now[0])
+    for reason in (None, "gone", None, "gone"):
+        first.update({"need": reason})
+    second = DeviceTable(RESOURCE, recovery_delay=10, clock=lambda: now[0], former=first)
+    assert second.reason(RESOURCE.devices[0]) == "gone"
+    second.update(FINE)
+    assert second.reason(RESOURCE.devices[0]) == UNSTEADY
+    now[0] = 10.0
+    second.update(FINE)
+    assert second.reason(RESOURCE.devices[0]) is None
+
+
+async def test_what_is_gone_takes_its_place_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays listed, so it counts: a list that is too long loses the whole resource."""
+    (empty,) = parse_resources([{"name": "example.com/dev"}])
+    a, b = discovered("a", "b")
+    monkeypatch.setattr(device_table, "LIMIT", listed_size(empty, a))
+    table = DeviceTable(empty)
+    table.set_devices([a])
+    all_fine(table)
+    table.set_devices([b])
+    all_fine(table)
+    assert states(table) == {"a": False}
+    assert list(table.refused) == ["b"]

@@ -245,3 +245,20 @@ async def test_a_command_that_hangs_is_unhealthy_and_holds_up_nobody() -> None:
     await asyncio.wait_for(news.wait(), 10)
     assert await health.check(asked, []) == {"d0": "/bin/sleep took longer than 1 s"}
     await health.close()
+
+
+async def test_another_command_is_asked_at_once_and_until_then_the_last_answer_counts() -> None:
+    news = asyncio.Event()
+    health = Health(on_news=news.set)
+
+    def asking(*command: str) -> Resource:
+        return resource({"path": "/dev/d", "host_path": "/dev/null"}, health={"command": list(command), "period": 3600})
+
+    await health.check(asking("/bin/true"), [])
+    await asyncio.wait_for(news.wait(), 10)
+    assert await health.check(asking("/bin/true"), []) == {"d0": None}
+    news.clear()
+    assert await health.check(asking("/bin/false"), []) == {"d0": None}
+    await asyncio.wait_for(news.wait(), 10)
+    assert await health.check(asking("/bin/false"), []) == {"d0": "/bin/false ended with 1"}
+    await health.close()

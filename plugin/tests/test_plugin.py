@@ -12,6 +12,8 @@ from typing import AsyncIterator, List, Tuple
 
 import pytest
 
+from node_device_plugin.observability import client
+from node_device_plugin.single_instance import Locked, SingleInstance
 from node_device_plugin.testing import StandInKubelet
 
 PATH = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
@@ -32,26 +34,28 @@ class Journal:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(path))
         self._socket.setblocking(False)
-        self._heard: List[str] = []
+        self.heard: List[str] = []
 
     async def until(self, text: str) -> str:
         """The first message with ``text``, heard already or still to come."""
         loop = asyncio.get_running_loop()
-        while not any(text in message for message in self._heard):
-            self._heard.append((await asyncio.wait_for(loop.sock_recv(self._socket, 4096), 20)).decode())
-        return next(message for message in self._heard if text in message)
+        while not any(text in message for message in self.heard):
+            self.heard.append((await asyncio.wait_for(loop.sock_recv(self._socket, 4096), 20)).decode())
+        return next(message for message in self.heard if text in message)
 
     def close(self) -> None:
         self._socket.close()
 
 
 @contextlib.asynccontextmanager
-async def running(short_path: Path, more: str = "") -> AsyncIterator[Tuple["asyncio.subprocess.Process", Journal]]:
+async def running(
+    short_path: Path, more: str = "", command: Tuple[str, ...] = ("-m", "node_device_plugin", "run", "--config")
+) -> AsyncIterator[Tuple["asyncio.subprocess.Process", Journal]]:
     config = short_path / "config.yaml"
     config.write_text(CONFIG % (short_path / "dp", short_path / "hotplugged") + more)
     journal = Journal(short_path / "notify")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "node_device_plugin", "run", "--config", str(config)),
+        *(sys.executable, *command, str(config)),
         env={**os.environ, "PYTHONPATH": PATH, "NOTIFY_SOCKET": str(journal.path)},
         stderr=asyncio.subprocess.PIPE,
     )
@@ -151,6 +155,74 @@ async def test_a_configuration_that_changes_is_read_again_and_a_bad_one_refused(
         assert await kubelet.registered("example.com/more") == {"m0": "Healthy"}
         assert kubelet.manager.endpoints["example.com/dev"] is connection
         assert connection.stopped_at is None
+
+
+async def test_what_is_asked_for_while_another_instance_runs_is_done_when_it_has_ended(short_path: Path) -> None:
+    lock = SingleInstance()
+    assert lock.take(str(short_path / "dp"))
+    async with StandInKubelet(str(short_path / "dp")) as kubelet, running(short_path) as (process, journal):
+        await journal.until("another instance serves in")
+        config = short_path / "config.yaml"
+        config.write_text(config.read_text() + "  - {name: example.com/more, devices: [{id: m0}]}\n")
+        process.send_signal(signal.SIGHUP)
+        lock.release()
+        assert await kubelet.registered("example.com/more") == {"m0": "Healthy"}
+        assert await kubelet.registered("example.com/dev") == {"d0": "Healthy"}
+
+
+async def test_another_directory_is_served_where_nobody_else_does(short_path: Path) -> None:
+    first, second = short_path / "dp", short_path / "other"
+    async with contextlib.AsyncExitStack() as stack:
+        old = await stack.enter_async_context(StandInKubelet(str(first)))
+        new = await stack.enter_async_context(StandInKubelet(str(second), root=str(short_path / "r")))
+        _process, journal = await stack.enter_async_context(running(short_path))
+        await old.registered("example.com/dev")
+        await journal.until("READY=1")
+        lock = SingleInstance()
+        assert lock.take(str(second))
+        config = short_path / "config.yaml"
+        config.write_text(config.read_text().replace(str(first), str(second)))
+        problem = "kubelet_device_plugin_dir: another instance serves in %s/node-device-plugin" % second
+        problems: List[str] = []
+        for _ in range(1000):
+            problems = problems or (await client.ask(str(first), "GET", "/status"))["configuration"]["problems"]
+            await asyncio.sleep(0 if problems else 0.01)
+        assert problems == [problem]
+        assert old.devices("example.com/dev") == {"d0": "Healthy"}
+        lock.release()
+        config.write_text(config.read_text() + "# again\n")
+        assert await new.registered("example.com/dev") == {"d0": "Healthy"}
+        await old.disconnected("example.com/dev")
+        # Both go with it: the socket for its own commands, and the lock.
+        await new.until((second / "node-device-plugin" / "status.sock").exists)
+        assert (await client.ask(str(second), "GET", "/status"))["resources"][0]["name"] == "example.com/dev"
+        assert os.listdir(first / "node-device-plugin") == []
+        assert lock.take(str(first))
+        with pytest.raises(Locked, match="another instance serves"):
+            lock.take(str(second))
+        lock.release()
+
+
+#: The command, with a concern of the process that fails at once.
+_WITH_A_DEFECT = """
+import sys
+from node_device_plugin import command_line, plugin
+
+async def fail(path, on_change):
+    raise ValueError("a defect")
+
+plugin.follow = fail
+command_line.main(["run", "--config", sys.argv[1]])
+"""
+
+
+async def test_a_defect_before_it_serves_is_no_readiness(short_path: Path) -> None:
+    async with running(short_path, command=("-c", _WITH_A_DEFECT)) as (process, journal):
+        await journal.until("STOPPING=1")
+        assert not any("READY=1" in message for message in journal.heard)
+        _, errors = await asyncio.wait_for(process.communicate(), 20)
+        assert process.returncode == 1
+        assert b"ValueError: a defect" in errors
 
 
 async def test_a_bad_configuration_is_said_and_not_run(short_path: Path) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from pathlib import Path
-from typing import AsyncIterator, Dict
+from typing import Any, AsyncIterator, Dict, List
 
 import pytest
 
@@ -14,6 +14,7 @@ from node_device_plugin.served import Change, ServedResources
 from node_device_plugin.supervision import Tasks
 from node_device_plugin.testing import StandInKubelet
 from node_device_plugin.watch import Watch
+from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
 BEFORE = """
 kubelet_device_plugin_dir: %s
@@ -21,6 +22,7 @@ cdi_spec_dirs: []
 resources:
   - {name: example.com/kept, devices: [{id: k0, nodes: [{path: /dev/null}]}]}
   - {name: example.com/changed, devices: [{id: c0}]}
+  - {name: example.com/options, devices: [{id: o0}]}
   - {name: example.com/removed, devices: [{id: r0}]}
 """
 # A device moves to another resource.
@@ -30,6 +32,7 @@ cdi_spec_dirs: []
 resources:
   - {name: example.com/added, devices: [{id: r0}]}
   - {name: example.com/changed, devices: [{id: c0}, {id: c1}]}
+  - {name: example.com/options, devices: [{id: o0}], preference: packed}
   - {name: example.com/kept, devices: [{id: k0, nodes: [{path: /dev/null}]}]}
 """
 
@@ -66,26 +69,101 @@ async def running(short_path: Path) -> AsyncIterator[Running]:
 
 async def test_only_what_changed_is_touched(running: Running) -> None:
     async with StandInKubelet(str(running.directory)) as kubelet:
-        for name in ("kept", "changed", "removed"):
+        for name in ("kept", "changed", "options", "removed"):
             await kubelet.registered("example.com/" + name)
-        connections = {name: kubelet.manager.endpoints["example.com/" + name] for name in ("kept", "changed")}
+        connections = {
+            name: kubelet.manager.endpoints["example.com/" + name] for name in ("kept", "changed", "options")
+        }
         running.write(AFTER)
         assert await running.reloader.reload() == Outcome("applied")
         assert running.changes[running.reloader.loaded.sha256] == Change(
             added=("example.com/added",),
             changed=("example.com/changed",),
+            registered_anew=("example.com/options",),
             removed=("example.com/removed",),
             kept=("example.com/kept",),
         )
         assert await kubelet.registered("example.com/added") == {"r0": "Healthy"}
         await kubelet.until(lambda: kubelet.devices("example.com/changed") == {"c0": "Healthy", "c1": "Healthy"})
         await kubelet.disconnected("example.com/removed")
-        assert list(running.resources.by_name) == ["example.com/added", "example.com/changed", "example.com/kept"]
+        names = ["example.com/" + name for name in ("added", "changed", "options", "kept")]
+        assert list(running.resources.by_name) == names
         # The kubelet still has the connection that it made at the first registration, with the stream on it open.
-        assert kubelet.manager.endpoints["example.com/kept"] is connections["kept"]
-        assert connections["kept"].stopped_at is None
-        assert running.resources.by_name["example.com/kept"].registration.is_registered
-        assert kubelet.manager.endpoints["example.com/changed"] is not connections["changed"]
+        for name in ("kept", "changed"):
+            assert kubelet.manager.endpoints["example.com/" + name] is connections[name]
+            assert connections[name].stopped_at is None
+            assert running.resources.by_name["example.com/" + name].registration.is_registered
+        assert await kubelet.registered("example.com/options") == {"o0": "Healthy"}
+        assert kubelet.manager.endpoints["example.com/options"] is not connections["options"]
+
+
+async def test_no_pod_meets_a_resource_without_devices_because_of_a_reload(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever changes that needs no registration: the kubelet goes from the old list to the new one in one step."""
+    head = "kubelet_device_plugin_dir: %s\ncdi_spec_dirs: []\n"
+    resource = "resources: [{name: example.com/dev, devices: [{id: a}%s]%s}]"
+    lists: List[Dict[str, str]] = []
+    async with StandInKubelet(str(running.directory)) as kubelet:
+        running.write(head + resource % ("", ""))
+        await running.reloader.reload()
+        assert await kubelet.registered("example.com/dev") == {"a": "Healthy"}
+        update = kubelet.manager.state.update
+
+        def heard(name: str, devices: Any) -> None:
+            lists.append({device.ID: device.health for device in devices})
+            update(name, devices)
+
+        monkeypatch.setattr(kubelet.manager.state, "update", heard)
+        plugin = running.resources.by_name["example.com/dev"].registration.service
+        plugin._coalesce = 0
+        for more, keys in (
+            (", {id: b}", ""),
+            (", {id: b}", ", env: {'X_{index}': '{id}'}"),
+            ("", ", health: {command: [/bin/sleep, '60'], timeout: 70}"),
+            ("", ", container_limit: 3, cdi_kind: example.com/kind, annotations: {'a.example/b{index}': '{id}'}"),
+            ("", ", replicas: 2"),
+            ("", ", injection: device_nodes, container_edits: {env: [A=b]}"),
+        ):
+            running.write("recovery_delay: 5\n" + head + resource % (more, keys))
+            assert await running.reloader.reload() == Outcome("applied")
+            assert running.changes[running.reloader.loaded.sha256].changed == ("example.com/dev",)
+            wanted = {entry.kubelet_id: "Healthy" for entry in plugin.table.listed()}
+            await kubelet.until(lambda wanted=wanted: kubelet.devices("example.com/dev") == wanted)  # type: ignore[misc]
+        shares = {"a::0": "Healthy", "a::1": "Healthy"}
+        one = {"a": "Healthy"}
+        assert lists == [{"a": "Healthy", "b": "Healthy"}, one, shares, one]
+        answer = await plugin.Allocate(api.AllocateRequest(container_requests=[{"devices_ids": ["a"]}]), None)
+        assert dict(answer.container_responses[0].envs) == {"A": "b"}
+
+
+async def test_what_was_known_of_a_device_that_stays_is_known_after_a_reload(running: Running) -> None:
+    """One that was here and went stays listed, by discovery or not; one that is declared otherwise is judged anew."""
+    text = """
+kubelet_device_plugin_dir: %s
+cdi_spec_dirs: []
+dynamic_cdi_dir: {0}/cdi
+resources:
+  - name: example.com/dev
+    discover: {{paths: [{0}/found*]}}
+    env: {{"X_{{index}}": "{1}"}}
+    devices: [{{id: may, required: false, nodes: [{{path: {0}/{2}}}]}}]
+"""
+    folder = running.file.parent
+    for name in ("found", "may"):
+        (folder / name).symlink_to("/dev/null")
+
+    async def listed(env: str, node: str) -> Dict[str, bool]:
+        running.write(text.format(folder, env, node))
+        assert (await running.reloader.reload()).result == "applied"
+        table = running.resources.by_name["example.com/dev"].table
+        return {entry.kubelet_id.rpartition("-")[2]: entry.healthy for entry in table.listed()}
+
+    assert await listed("a", "may") == {"may": True, "found": True}
+    for name in ("found", "may"):
+        (folder / name).unlink()
+    assert await listed("b", "may") == {"may": False, "found": False}
+    assert await listed("b", "other") == {"found": False}
 
 
 async def test_the_same_content_touches_nothing(running: Running) -> None:
@@ -95,7 +173,7 @@ async def test_the_same_content_touches_nothing(running: Running) -> None:
     assert await running.reloader.reload() == Outcome("applied")
     assert running.resources.by_name == served
     change = running.changes[running.reloader.loaded.sha256]
-    assert change == Change(added=(), changed=(), removed=(), kept=tuple(served))
+    assert change == Change(added=(), changed=(), registered_anew=(), removed=(), kept=tuple(served))
 
 
 @pytest.mark.parametrize("text", ["resources: [{name: x}]", "resources: [", "resources: 5", ""])

@@ -8,10 +8,10 @@ from typing import Callable, Dict, Optional, Set, Tuple
 
 from ..commands import environment, run_command
 from ..declaration import Device, Resource
+from ..device_table import UNANSWERED
 
 #: Commands at a time, on the whole node.
 _AT_ONCE = 4
-_UNKNOWN = "its health command has not answered yet"
 
 
 class UserCommands:
@@ -22,20 +22,20 @@ class UserCommands:
         self._clock = clock
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._running: Set[asyncio.Task[None]] = set()
-        #: By resource and device: when its command was last begun, and the last answer.
-        self._begun: Dict[Tuple[str, str], float] = {}
+        #: By resource and device: when which command was last begun, and the last answer of any.
+        self._begun: Dict[Tuple[str, str], Tuple[float, Tuple[str, ...]]] = {}
         self._answers: Dict[Tuple[str, str], Optional[str]] = {}
 
     def reason(self, resource: Resource, device: Device) -> Optional[str]:
         """Why the command calls the device unhealthy, or None; begins another run where one is due."""
         key = (resource.name, device.id)
-        begun = self._begun.get(key)
-        if begun is None or self._clock() - begun >= resource.health.period:
-            self._begun[key] = self._clock()
+        begun, command = self._begun.get(key, (0.0, None))
+        if command != resource.health.command or self._clock() - begun >= resource.health.period:
+            self._begun[key] = self._clock(), resource.health.command
             task = asyncio.ensure_future(self._run(resource, device))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
-        return self._answers.get(key, _UNKNOWN)
+        return self._answers.get(key, UNANSWERED)
 
     async def close(self) -> None:
         """End what runs."""
@@ -50,6 +50,9 @@ class UserCommands:
             answer = await run_command(
                 resource.health.command, environment(resource, device), float(resource.health.timeout)
             )
+        if self._begun[key][1] != resource.health.command:
+            # Another configuration asks another command.
+            return
         if key not in self._answers or self._answers[key] != answer:
             self._answers[key] = answer
             self._on_news()

@@ -64,31 +64,42 @@ class UnixEndpoint:
     def __init__(self, path: str, routes: Routes) -> None:
         self._path = path
         self._routes = routes
+        self._moved = asyncio.Event()
+
+    def move(self, path: str) -> None:
+        """Serve at another path; who is connected already gets its answer."""
+        if path != self._path:
+            self._path = path
+            self._moved.set()
 
     async def run(self) -> None:
         """Serve until cancelled."""
         while True:
+            self._moved.clear()
+            path = self._path
             try:
-                os.makedirs(os.path.dirname(self._path), mode=0o750, exist_ok=True)
-                server = await asyncio.start_unix_server(Pages(self._routes), self._path)
-                os.chmod(self._path, 0o600)
+                os.makedirs(os.path.dirname(path), mode=0o750, exist_ok=True)
+                server = await asyncio.start_unix_server(Pages(self._routes), path)
+                os.chmod(path, 0o600)
             except OSError as error:
-                log.error("cannot serve %s: %s", self._path, error.strerror or error)
-                await asyncio.sleep(_AGAIN)
+                log.error("cannot serve %s: %s", path, error.strerror or error)
+                await done_within(self._moved.wait(), _AGAIN)
                 continue
-            mine = self._identity()
+            mine = _identity(path)
             try:
-                while mine is not None and self._identity() == mine:
-                    await asyncio.sleep(_AGAIN)
-                log.warning("somebody removed %s; serving anew", self._path)
+                while mine is not None and _identity(path) == mine and not self._moved.is_set():
+                    await done_within(self._moved.wait(), _AGAIN)
+                if not self._moved.is_set():
+                    log.warning("somebody removed %s; serving anew", path)
             finally:
                 server.close()
-                if mine is not None and self._identity() == mine:
-                    os.unlink(self._path)
+                if mine is not None and _identity(path) == mine:
+                    os.unlink(path)
 
-    def _identity(self) -> Optional[Tuple[int, int, int]]:
-        try:
-            found = os.stat(self._path)
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino, found.st_ctime_ns
+
+def _identity(path: str) -> Optional[Tuple[int, int, int]]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_ctime_ns
