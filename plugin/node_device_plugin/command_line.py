@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import Any, Callable, Coroutine, NoReturn, Optional, Sequence, TypeVar
 
-from .configuration import DEFAULT_PATH, directory_of, load
+from .configuration import DEFAULT_PATH, kubelet_places, load
 from .declaration import DeclarationError, cdi
 from .version import version
 
@@ -180,7 +180,7 @@ def _holders(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     from .inspection.status import status
 
-    found = _ask(status(directory_of(options.config), options.kubelet_root))
+    found = _ask(status(kubelet_places(options.config)))
     if options.output == "json":
         _print_json(found.to_data())
     else:
@@ -208,7 +208,7 @@ def _verify(options: argparse.Namespace) -> int:
             loaded.configuration,
             verification.Node(
                 runtime_socket=options.socket,
-                kubelet_root=options.kubelet_root,
+                kubelet_root=options.kubelet_root or loaded.configuration.kubelet_root_dir,
                 static_pod_dir=options.static_pod_dir,
                 image=options.image,
             ),
@@ -306,7 +306,7 @@ def _parser() -> argparse.ArgumentParser:
             default=DEFAULT_KUBELET_ROOT + "/device-plugins",
             help="the kubelet's device plugin directory, whose checkpoint answers while no kubelet runs",
         )
-    add(commands, "status", _status, "What the plugin serves, and which pod holds what.", config, kubelet, output)
+    add(commands, "status", _status, "What the plugin serves, and which pod holds what.", config, output)
     doctor = add(
         commands,
         "doctor",
@@ -324,9 +324,9 @@ def _parser() -> argparse.ArgumentParser:
         "Read back from the runtime, the kubelet and a container that every declared device is really there.",
         config,
         runtime,
-        kubelet,
         output,
     )
+    verify.add_argument("--kubelet-root", metavar="DIR", help="the kubelet's --root-dir (default: the configuration's)")
     verify.add_argument("--static-pod-dir", metavar="DIR", help="where the kubelet takes static pods from")
     verify.add_argument("--image", help="image of the proof's containers (default: the runtime's sandbox image)")
     verify.add_argument("--devices", choices=("one", "all"), default="one", help="free devices that a proof asks for")

@@ -66,12 +66,25 @@ def _read(content: bytes) -> Any:
     return read_yaml(content)
 
 
-def directory_of(path: str) -> str:
-    """The kubelet's device plugin directory by a configuration file; the usual one where the file cannot be used.
+class KubeletPlaces(NamedTuple):
+    """The kubelet's directories: for device plugins, and its root (--root-dir)."""
 
-    So that a plugin can be asked which goes on with an older configuration.
+    device_plugin_dir: str
+    root_dir: str
+
+
+def kubelet_places(path: str) -> KubeletPlaces:
+    """The kubelet's directories by a configuration file; the usual ones where it does not name them, or is no YAML.
+
+    Whatever else is wrong with the file: a plugin can be asked that goes on with an older configuration.
     """
-    try:
-        return load(path).configuration.kubelet_device_plugin_dir
-    except DeclarationError:
-        return str(schema.CONFIGURATION["kubelet_device_plugin_dir"].default)
+    data = None
+    with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
+        data = _read(file.read())
+    named = data if isinstance(data, dict) else {}
+
+    def place(key: str) -> str:
+        value = named.get(key)
+        return value if isinstance(value, str) else str(schema.CONFIGURATION[key].default)
+
+    return KubeletPlaces(place("kubelet_device_plugin_dir"), place("kubelet_root_dir"))

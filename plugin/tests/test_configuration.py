@@ -2,10 +2,11 @@
 
 import hashlib
 from pathlib import Path
+from typing import Optional, Tuple
 
 import pytest
 
-from node_device_plugin.configuration import load
+from node_device_plugin.configuration import kubelet_places, load
 from node_device_plugin.declaration import DeclarationError
 
 
@@ -47,3 +48,21 @@ def test_a_bad_file(tmp_path: Path, content: bytes, says: str) -> None:
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match=r"none\.yaml: No such file"):
         load(str(tmp_path / "none.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("kubelet_device_plugin_dir: /dp\nkubelet_root_dir: /root\nresources: [{name: x}]", ("/dp", "/root")),
+        ("kubelet_root_dir: 5\nresources: 5", ("/var/lib/kubelet/device-plugins", "/var/lib/kubelet")),
+        ("resources: [", ("/var/lib/kubelet/device-plugins", "/var/lib/kubelet")),
+        (None, ("/var/lib/kubelet/device-plugins", "/var/lib/kubelet")),
+    ],
+)
+def test_the_kubelets_places_are_those_of_the_file_even_where_it_is_refused(
+    tmp_path: Path, text: Optional[str], places: Tuple[str, str]
+) -> None:
+    """status finds a plugin that goes on with an older configuration, and who holds what."""
+    if text is not None:
+        (tmp_path / "config.yaml").write_text(text)
+    assert kubelet_places(str(tmp_path / "config.yaml")) == places

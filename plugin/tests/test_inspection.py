@@ -12,7 +12,7 @@ from typing import Any, AsyncIterator, Dict, List, Optional
 import pytest
 
 from node_device_plugin.command_line import main
-from node_device_plugin.configuration import load
+from node_device_plugin.configuration import kubelet_places, load
 from node_device_plugin.cri_errors import CriError
 from node_device_plugin.declaration import cdi
 from node_device_plugin.inspection.doctor import Doctor
@@ -228,7 +228,7 @@ async def test_a_device_node_that_is_missing(node: Node) -> None:
 
 async def test_status_shows_devices_and_who_holds_them(node: Node) -> None:
     await node.stand_in.allocate_pod("holder", {"main": {"example.com/dev": 1}})
-    found = await status(str(node.directory), str(node.folder))
+    found = await status(kubelet_places(str(node.config)))
     lines = found.to_text().splitlines()
     assert lines[1] == "ready"
     assert lines[3].split() == ["RESOURCE", "DEVICE", "STATE", "HELD", "BY", "REASON"]
@@ -244,9 +244,11 @@ async def test_status_shows_devices_and_who_holds_them(node: Node) -> None:
 
 
 async def test_status_of_a_refused_configuration(node: Node) -> None:
-    node.config.write_text("kubelet_device_plugin_dir: %s\nresources: [{name: x}]" % node.directory)
+    node.config.write_text(
+        "kubelet_device_plugin_dir: %s\nkubelet_root_dir: %s\nresources: [{name: x}]" % (node.directory, node.folder)
+    )
     await node.reloader.reload()
-    found = await status(str(node.directory), str(node.folder))
+    found = await status(kubelet_places(str(node.config)))
     assert not found.is_fine
     assert found.to_text().splitlines()[2:4] == [
         "%s is refused, and an older configuration in force:" % node.config,
@@ -270,9 +272,9 @@ def test_status_without_a_plugin_shows_holders() -> None:
 def test_the_commands_without_a_node(short_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = short_path / "config.yaml"
     config.write_text(CONFIG % (short_path, short_path / "dp"))
-    assert main(["status", "--config", str(config), "--kubelet-root", str(short_path), "-o", "json"]) == 1
+    assert main(["status", "--config", str(config), "-o", "json"]) == 1
     assert json.loads(capsys.readouterr().out)["plugin"] is None
-    assert main(["status", "--config", str(config), "--kubelet-root", str(short_path)]) == 1
+    assert main(["status", "--config", str(config)]) == 1
     assert "no plugin answers at" in capsys.readouterr().out
     arguments = ["doctor", "--config", str(config), "--socket", str(short_path / "none"), "--kubelet-root", "/x"]
     assert main([*arguments, "-o", "json"]) == 1

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from .. import health, node_state
 from ..cdi_check.directories import DEFAULT_DIRECTORIES, SpecFile, check_directories
-from ..configuration import LoadedConfiguration, directory_of, load
+from ..configuration import LoadedConfiguration, kubelet_places, load
 from ..cri_errors import CriError
 from ..declaration import Configuration, DeclarationError, cdi
 from ..kubelet_checkpoint import CheckpointError
@@ -39,7 +39,7 @@ class Doctor(NamedTuple):
         kubelet = await self._kubelet(findings)
         if loaded is not None:
             await _devices(findings, loaded.configuration)
-        directory = directory_of(self.config)
+        directory = kubelet_places(self.config).device_plugin_dir
         _directory(findings, directory)
         if loaded is not None and loaded.configuration.registration == "plugins_registry":
             _registry(findings, loaded.configuration.kubelet_root_dir)

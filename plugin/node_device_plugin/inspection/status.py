@@ -6,6 +6,7 @@ import datetime
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from .. import node_state
+from ..configuration import KubeletPlaces
 from ..observability import client
 from ..tables import table
 
@@ -58,14 +59,14 @@ class Status(NamedTuple):
         return rows
 
 
-async def status(directory: str, kubelet_root: str) -> Status:
-    """Ask the plugin and the kubelet. directory: the kubelet's for device plugins. Raises CheckpointError."""
+async def status(kubelet: KubeletPlaces) -> Status:
+    """Ask the plugin and the kubelet. Raises CheckpointError."""
     plugin, problem = None, ""
     try:
-        plugin = await client.ask(directory, "GET", "/status")
+        plugin = await client.ask(kubelet.device_plugin_dir, "GET", "/status")
     except client.NotAnswering as error:
         problem = str(error)
-    return Status(plugin, problem, await node_state.holders(kubelet_root, directory))
+    return Status(plugin, problem, await node_state.holders(kubelet.root_dir, kubelet.device_plugin_dir))
 
 
 def _head(plugin: Dict[str, Any]) -> List[str]:
