@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
-from .env import allocate_env
+from .env import allocate_annotations, allocate_env
 from .model import Device, DeviceNode, Mount, Resource
 
 
@@ -12,12 +12,14 @@ class Expectation(NamedTuple):
     """What a container that got ``devices`` of a resource shows.
 
     env: variable to the values it may have: Allocate's exactly, CDI's one of those that its devices repeat.
+    annotations: what the runtime was told of the container.
     """
 
     devices: Tuple[str, ...]
     env: Dict[str, Tuple[str, ...]]
     nodes: Tuple[DeviceNode, ...]
     mounts: Tuple[Mount, ...]
+    annotations: Dict[str, str]
 
 
 def expected_in_container(resource: Resource, devices: Sequence[Device]) -> Expectation:
@@ -39,4 +41,5 @@ def expected_in_container(resource: Resource, devices: Sequence[Device]) -> Expe
     # allocation keeps to the same order.
     for name, value in allocate_env(resource, devices).items():
         env.setdefault(name, (value,))
-    return Expectation(tuple(device.id for device in devices), env, tuple(nodes), tuple(mounts))
+    annotations = allocate_annotations(resource, devices)
+    return Expectation(tuple(device.id for device in devices), env, tuple(nodes), tuple(mounts), annotations)

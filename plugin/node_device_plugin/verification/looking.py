@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import NamedTuple, Sequence, Tuple
+from typing import Mapping, NamedTuple, Sequence, Tuple
 
 from ..declaration import Device, Resource
 from ..declaration.expectations import expected_in_container
-from .observation import shortcomings
+from .observation import annotation_shortcomings, shortcomings
 
 #: Seconds between two looks.
 LOOK = 0.1
@@ -26,12 +26,14 @@ class Outcome(NamedTuple):
     shortcomings: Tuple[str, ...]
 
 
-async def look(pid: int, resource: Resource, devices: Sequence[Device]) -> Outcome:
-    """Whether the process ``pid`` shows ``devices`` of ``resource``. ProcessLookupError where it ends meanwhile."""
+async def look(pid: int, annotations: Mapping[str, str], resource: Resource, devices: Sequence[Device]) -> Outcome:
+    """Whether a container shows ``devices`` of ``resource``, by its process ``pid`` and what the runtime calls its
+    annotations. ProcessLookupError where it ends meanwhile."""
     expectation = expected_in_container(resource, devices)
+    unsaid = annotation_shortcomings(annotations, expectation)
     settled = time.monotonic() + _SETTLE
     while True:
-        short = shortcomings(pid, expectation)
+        short = [*shortcomings(pid, expectation), *unsaid]
         if not short:
             return Outcome(expectation.devices, ())
         if time.monotonic() > settled:

@@ -1,10 +1,11 @@
-"""What a container's process really sees, read from the node through /proc: the image needs no shell."""
+"""What a container really got: its process's view, read from the node through /proc (the image needs no shell), and
+the runtime's word for its annotations."""
 
 from __future__ import annotations
 
 import os
 import stat
-from typing import Dict, Iterator, List
+from typing import Dict, Iterator, List, Mapping
 
 from ..declaration.expectations import Expectation
 from ..declaration.model import DeviceNode, Mount
@@ -34,6 +35,15 @@ def shortcomings(pid: int, expectation: Expectation) -> List[str]:
     for mount in expectation.mounts:
         found.extend(_mount(mounts, mount))
     return found
+
+
+def annotation_shortcomings(found: Mapping[str, str], expectation: Expectation) -> List[str]:
+    """The same for annotations. found: what the runtime says of the container."""
+    return [
+        "annotation %s: expected %r, found %s" % (name, value, repr(found[name]) if name in found else "nothing")
+        for name, value in expectation.annotations.items()
+        if found.get(name) != value
+    ]
 
 
 def _environment(pid: int) -> Dict[str, str]:

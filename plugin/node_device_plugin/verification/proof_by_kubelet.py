@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from typing import List, NamedTuple, Optional
+from typing import List, Mapping, NamedTuple, Optional
 
 from .. import node_state
 from ..cri import CriClient
@@ -51,13 +51,13 @@ async def prove(resource: Resource, shares: int, cri: CriClient, kubelet: Kubele
 
 async def _outcome(resource: Resource, shares: int, name: str, cri: CriClient, kubelet: Kubelet) -> Outcome:
     deadline = time.monotonic() + kubelet.timeout
-    pid = await _process(name, cri)
-    while pid is None:
+    running = await _running(name, cri)
+    while running is None:
         if time.monotonic() > deadline:
             why = await _why(name)
             return Outcome((), ("expected a container, found none after %g s%s" % (kubelet.timeout, why),))
         await asyncio.sleep(LOOK)
-        pid = await _process(name, cri)
+        running = await _running(name, cri)
     ids = await _allocated(name, kubelet)
     if len(ids) != shares:
         return Outcome((), ("expected %d devices allocated, found %d" % (shares, len(ids)),))
@@ -66,18 +66,24 @@ async def _outcome(resource: Resource, shares: int, name: str, cri: CriClient, k
     except KeyError as error:
         return Outcome((), ("the kubelet allocated %s, which is not declared" % error.args[0],))
     try:
-        return await look(pid, resource, devices)
+        return await look(running.pid, running.annotations, resource, devices)
     except ProcessLookupError as error:
         return Outcome((), ("%s%s" % (error, await _why(name)),))
 
 
-async def _process(name: str, cri: CriClient) -> Optional[int]:
-    """The process of the proof's container once it runs. The kubelet adds the node's name to a static pod's."""
+class _Running(NamedTuple):
+    pid: int
+    annotations: Mapping[str, str]
+
+
+async def _running(name: str, cri: CriClient) -> Optional[_Running]:
+    """The proof's container once it runs. The kubelet adds the node's name to a static pod's."""
     for container in await cri.containers({"io.kubernetes.container.name": static_pod.CONTAINER}):
         if container.labels.get("io.kubernetes.pod.name", "").startswith(name):
             status = await cri.container_status(container.id)
             if status.started_at and not status.finished_at:
-                return await cri.container_pid(container.id)
+                pid = await cri.container_pid(container.id)
+                return None if pid is None else _Running(pid, status.annotations)
     return None
 
 

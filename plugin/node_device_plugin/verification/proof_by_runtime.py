@@ -1,7 +1,7 @@
 """The proof on a node without a kubelet: the runtime gives a container the devices that it asks for by CDI name.
 
-It goes past Allocate, so its variables are not among what it proves. Not for a node with a kubelet, which ends every
-sandbox that it does not know.
+It goes past Allocate, so its variables and annotations are not among what it proves. Not for a node with a kubelet,
+which ends every sandbox that it does not know.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def prove(resource: Resource, cri: CriClient, image: str) -> Outcome:
             pid = await cri.container_pid(started)
             if pid is None:
                 return Outcome((), ("expected a running container, found that it had ended",))
-            return await look(pid, resource._replace(env={}), devices)
+            return await look(pid, {}, resource._replace(env={}, annotations={}), devices)
         finally:
             with contextlib.suppress(CriError):
                 await cri.stop_pod_sandbox(sandbox)

@@ -8,7 +8,7 @@ import pytest
 
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.declaration.expectations import Expectation, expected_in_container
-from node_device_plugin.verification.observation import shortcomings
+from node_device_plugin.verification.observation import annotation_shortcomings, shortcomings
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +73,25 @@ def test_nothing_is_missing(pid: int) -> None:
 )
 def test_each_shortcoming_names_what_was_expected_and_found(pid: int, device: Dict[str, Any], says: List[str]) -> None:
     assert shortcomings(pid, expectation(**device)) == says
+
+
+def test_annotations_that_the_runtime_does_not_have_are_named() -> None:
+    (resource,) = parse_resources(
+        [
+            {
+                "name": "example.com/dev",
+                "devices": [{"id": "a"}, {"id": "b"}],
+                "annotations": {"example.com/dev-{index}": "{id}"},
+            }
+        ]
+    )
+    expected = expected_in_container(resource, list(resource.devices))
+    assert expected.annotations == {"example.com/dev-0": "a", "example.com/dev-1": "b"}
+    assert annotation_shortcomings({"example.com/dev-0": "a", "example.com/dev-1": "b", "x": "y"}, expected) == []
+    assert annotation_shortcomings({"example.com/dev-0": "b"}, expected) == [
+        "annotation example.com/dev-0: expected 'a', found 'b'",
+        "annotation example.com/dev-1: expected 'b', found nothing",
+    ]
 
 
 def test_a_process_that_ended_is_no_shortcoming() -> None:
