@@ -17,7 +17,7 @@ class ActionModule(ActionBase):
         lines = host_devices.problems(wanted["modules"], wanted["udev_rules"], wanted["nodes"])
         if lines:
             host = (task_vars or {}).get("inventory_hostname", "")
-            result.update(failed=True, msg="\n".join(f"{host}: {line}" for line in lines), problems=lines)
+            result.update(failed=True, msg="\n".join(f"{host}: {line}" for line in lines))
             return result
         files = host_devices.files(wanted["modules"], wanted["udev_rules"], wanted["nodes"])
         written = self._execute_module(
