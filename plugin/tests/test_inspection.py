@@ -16,7 +16,8 @@ from node_device_plugin.configuration import kubelet_places, load
 from node_device_plugin.cri_errors import CriError
 from node_device_plugin.declaration import cdi
 from node_device_plugin.inspection.doctor import Doctor
-from node_device_plugin.inspection.findings import Findings
+from node_device_plugin.inspection.findings import Finding, Findings
+from node_device_plugin.inspection.instances import running_instances
 from node_device_plugin.inspection.kubelet_process import KubeletProcess, running_kubelet
 from node_device_plugin.inspection.status import Status, status
 from node_device_plugin.inventory import Inventory
@@ -62,12 +63,14 @@ class Node:
         self.runtime = copy.deepcopy(CONTAINERD)
         self.runtime["cdi"]["spec_dirs"] = [str(self.specs)]
         self.kubelet: Optional[KubeletProcess] = KubeletProcess(1, (1, 36, 2), str(folder))
+        self.instances = [10]
         self.config.write_text(CONFIG % (folder, self.directory))
         self.specs.mkdir()
         for name, spec in cdi.render_specs(load(str(self.config)).configuration.resources).items():
             (self.specs / name).write_text(cdi.serialise(spec))
         monkeypatch.setattr("node_device_plugin.node_state.runtime", self._runtime)
         monkeypatch.setattr("node_device_plugin.inspection.doctor.running_kubelet", lambda proc: self.kubelet)
+        monkeypatch.setattr("node_device_plugin.inspection.doctor.running_instances", lambda proc: self.instances)
 
     async def _runtime(self, socket: str) -> Dict[str, Any]:
         if not self.runtime:
@@ -94,6 +97,9 @@ class Node:
         """Each link that is wrong, and what was found there."""
         return {each.link: each.found for each in await self.examine() if each.state == "wrong"}
 
+    async def wrongs(self) -> List[Finding]:
+        return [each for each in await self.examine() if each.state == "wrong"]
+
     async def examine(self) -> Findings:
         findings = await Doctor(str(self.config), "/run/x.sock").examine()
         assert all(bool(each.mend) == (each.state == "wrong") for each in findings)
@@ -113,6 +119,45 @@ async def node(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         yield given
         await tasks.stop()
         given.watch.close()
+
+
+@pytest.mark.parametrize(("folder", "mode"), [("", 0o300), ("node-device-plugin", 0o500)])
+async def test_a_directory_in_which_a_service_without_powers_may_not_serve(node: Node, folder: str, mode: int) -> None:
+    """root, who runs doctor, may do everything; the service may not."""
+    path = node.directory / folder
+    path.chmod(mode)
+    try:
+        (wrong,) = [each for each in await node.wrongs() if each.link == "kubelet directory"]
+    finally:
+        path.chmod(0o755)
+    if os.geteuid() == 0:
+        assert wrong.found == "%s: mode %04o, owner 0: the plugin may not serve there" % (path, mode)
+        assert wrong.mend == "chown root %s\nchmod 0755 %s" % (path, path)
+    assert await node.wrong() == {}
+
+
+def test_instances_are_known_by_their_command_lines(tmp_path: Path) -> None:
+    lines = [
+        ["/opt/x/bin/python3", "/opt/x/bin/node-device-plugin", "run", "--config", "/c"],
+        ["/usr/bin/python3", "-m", "node_device_plugin", "run"],
+        ["node-device-plugin", "run"],
+        ["node-device-plugin", "status"],
+        ["grep", "node-device-plugin", "x"],
+        [],
+    ]
+    for number, words in enumerate(lines):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
+    (tmp_path / "77").mkdir()
+    (tmp_path / "self").mkdir()
+    assert running_instances(str(tmp_path)) == [0, 1, 2]
+
+
+async def test_two_instances(node: Node) -> None:
+    node.instances = [10, 20]
+    (wrong,) = await node.wrongs()
+    assert (wrong.link, wrong.found) == ("plugin", "processes 10 20: one serves, and the others wait until it ends")
+    assert wrong.mend.endswith("ps -o pid,args -p 10,20")
 
 
 LINKS = [
@@ -168,8 +213,21 @@ async def test_the_specs(node: Node) -> None:
     """Complaint 10: specs that are lost, or that others cannot read."""
     (spec,) = node.specs.iterdir()
     spec.chmod(0o600)
-    assert list(await node.wrong()) == ["CDI specs"]
+    (wrong,) = await node.wrongs()
+    assert (wrong.link, wrong.mend.splitlines()[0]) == ("CDI specs", "chmod 0644 %s" % spec)
     spec.chmod(0o644)
+    # A foreign file with one of our names: theirs has to go, whichever comes first.
+    for name in ("a.json", "z.json"):
+        (node.specs / name).write_text(spec.read_text())
+        (wrong,) = await node.wrongs()
+        assert wrong.found.startswith("%s: device example.com/dev=d0: is in %s, too" % (node.specs / name, spec))
+        assert wrong.mend.startswith("mv %s " % (node.specs / name))
+        (node.specs / name).unlink()
+    text = spec.read_text()
+    spec.write_text("{")
+    (wrong,) = await node.wrongs()
+    assert wrong.mend.startswith("ansible-playbook ")
+    spec.write_text(text)
     (node.specs / "foreign.json").write_text('{"cdiVersion": "0.3.0", "kind": "v/class", "devices": []}')
     assert "(and 1 more)" in (await node.wrong())["CDI specs"]
     (node.specs / "foreign.json").unlink()

@@ -16,6 +16,8 @@ DEFAULT_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 _ENDINGS = (".json", ".yaml")
 #: And what people take for one. Runtimes load hidden files, too.
 _SEEN = (*_ENDINGS, ".yml")
+#: Where a problem is that has to do with who may read the file; a runtime is root, and reads it all the same.
+MODE = "the file's mode"
 #: Bytes; a larger file is nobody's spec.
 _LARGEST = 16 << 20
 
@@ -64,7 +66,7 @@ def check_file(path: str, accepted: Optional[str]) -> SpecFile:
         problems.append(Problem("the file's name", "ends in neither .json nor .yaml: runtimes ignore it; rename it"))
     if not found.st_mode & stat.S_IROTH:
         message = "%04o: others than its owner cannot read it; chmod 0644" % stat.S_IMODE(found.st_mode)
-        problems.append(Problem("the file's mode", message))
+        problems.append(Problem(MODE, message))
     try:
         spec = _parse(path, content)
     except (ValueError, RecursionError) as error:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from ..cdi_check.directories import SpecFile, check_directories
+from ..cdi_check.directories import MODE, SpecFile, check_directories
 from ..declaration.names import qualified_cdi_name
 
-#: What a spec is loaded in spite of: a runtime is root, and does not mind the mode.
-_HARMLESS = "the file's mode"
 _CONFLICT = "device "
 
 _Signature = Tuple[Tuple[str, int, int, int], ...]
@@ -49,7 +47,7 @@ class CdiNames:
         self._resolved, self._broken = {}, {}
         dropped: List[str] = []
         for file in files:
-            problems = [problem for problem in file.problems if problem.where != _HARMLESS]
+            problems = [problem for problem in file.problems if problem.where != MODE]
             names = [qualified_cdi_name(file.kind, device) for device in file.devices]
             conflicts = {problem.where[len(_CONFLICT) :] for problem in problems if _is_conflict(problem.where)}
             fatal = [problem for problem in problems if not _is_conflict(problem.where)]

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+import stat
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import health, node_state
-from ..cdi_check.directories import DEFAULT_DIRECTORIES, SpecFile, check_directories
+from ..cdi_check.directories import DEFAULT_DIRECTORIES, MODE, SpecFile, check_directories
 from ..configuration import LoadedConfiguration, kubelet_places, load
 from ..cri_errors import CriError
-from ..declaration import Configuration, DeclarationError, cdi
+from ..declaration import Configuration, DeclarationError, Problem, cdi
 from ..kubelet_checkpoint import CheckpointError
 from ..observability import client
+from ..sockets import status_socket
 from .findings import Findings
+from .instances import running_instances
 from .kubelet_process import KubeletProcess, running_kubelet
 
 #: The first kubelet that passes CDI names on without being told to (DevicePluginCDIDevices is beta there).
 _FIRST_KUBELET = (1, 29, 0)
 _PROVISION = "ansible-playbook playbooks/site.yml --limit THIS-NODE    # on the controller"
+_START_KUBELET = "systemctl start kubelet\njournalctl --unit kubelet --lines 50"
 _LOG = "journalctl --unit node-device-plugin --lines 50"
 
 
@@ -45,7 +49,7 @@ class Doctor(NamedTuple):
             _registry(findings, loaded.configuration.kubelet_root_dir)
         else:
             await _socket(findings, directory)
-        state = await _plugin(findings, directory, loaded)
+        state = await _plugin(findings, directory, loaded, await asyncio.to_thread(running_instances, self.proc))
         if loaded is None:
             findings.unknown("registration", "the configuration says what to look for")
             return findings
@@ -74,7 +78,8 @@ class Doctor(NamedTuple):
         try:
             state = await node_state.runtime(self.runtime_socket)
         except CriError as error:
-            findings.wrong("runtime", str(error), "systemctl status containerd    # or name its socket with --socket")
+            mend = "systemctl restart containerd    # after what is wrong below; or name its socket with --socket"
+            findings.wrong("runtime", str(error), "journalctl --unit containerd --lines 20\n%s" % mend)
             findings.unknown("CDI", "the runtime does not answer")
             return DEFAULT_DIRECTORIES, None
         name, version = state["name"], state["version"]
@@ -100,7 +105,7 @@ class Doctor(NamedTuple):
     async def _kubelet(self, findings: Findings) -> Optional[KubeletProcess]:
         kubelet = await asyncio.to_thread(running_kubelet, self.proc)
         if kubelet is None:
-            findings.wrong("kubelet", "no kubelet runs on this node", "systemctl status kubelet")
+            findings.wrong("kubelet", "no kubelet runs on this node", _START_KUBELET)
         elif kubelet.version is None:
             findings.ok("kubelet", "process %d does not tell its version" % kubelet.pid)
         elif kubelet.version < _FIRST_KUBELET:
@@ -115,10 +120,13 @@ async def _specs(
     findings: Findings, directories: Tuple[str, ...], accepted: Optional[str], configuration: Optional[Configuration]
 ) -> None:
     files = await asyncio.to_thread(check_directories, directories, accepted)
-    bad = ["%s: %s" % (file.path, problem) for file in files for problem in file.problems]
+    # Foreign ones first: where two files are at odds, it is theirs that has to go.
+    bad = [
+        (file, problem) for file in sorted(files, key=lambda file: file.owner == "ours") for problem in file.problems
+    ]
     if bad:
         more = " (and %d more)" % (len(bad) - 1) if len(bad) > 1 else ""
-        findings.wrong("CDI specs", bad[0] + more, "node-device-plugin cdi check")
+        findings.wrong("CDI specs", "%s: %s%s" % (bad[0][0].path, bad[0][1], more), _mended(*bad[0]))
         return
     missing = _unresolved(files, configuration) if configuration else []
     if missing:
@@ -126,6 +134,16 @@ async def _specs(
         findings.wrong("CDI specs", found, "%s\nsystemctl restart node-device-plugin" % _PROVISION)
     else:
         findings.ok("CDI specs", "%d files, %d of them ours" % (len(files), sum(f.owner == "ours" for f in files)))
+
+
+def _mended(file: SpecFile, problem: Problem) -> str:
+    if problem.where == MODE:
+        mend = "chmod 0644 %s" % file.path
+    elif file.owner == "ours":
+        mend = _PROVISION
+    else:
+        mend = "mv %s /root/    # until whoever wrote it has mended it" % file.path
+    return "%s\nnode-device-plugin cdi check    # every problem" % mend
 
 
 def _unresolved(files: List[SpecFile], configuration: Configuration) -> List[str]:
@@ -143,7 +161,8 @@ async def _devices(findings: Findings, configuration: Configuration) -> None:
                 bad.append("%s: %s" % (device.id, reason))
     if bad:
         more = " (and %d more)" % (len(bad) - 1) if len(bad) > 1 else ""
-        findings.wrong("devices", bad[0] + more, "node-device-plugin status    # each with its reason")
+        mend = "udevadm trigger --action=add    # where it is plugged in; host_devices loads its kernel module"
+        findings.wrong("devices", bad[0] + more, "%s\nnode-device-plugin status    # each with its reason" % mend)
     else:
         findings.ok("devices", "every declared device node is there")
 
@@ -156,7 +175,26 @@ def _directory(findings: Findings, directory: str) -> None:
     elif not os.access(directory, os.W_OK | os.X_OK):
         findings.wrong(link, "%s: this user may not write there" % directory, "sudo node-device-plugin doctor")
     else:
+        # The service is root without root's powers: permissions are for it, too, as they are not for this process.
+        for path, asked in ((directory, 0o5), (os.path.dirname(status_socket(directory)), 0o7)):
+            if os.path.isdir(path) and not _allows(os.stat(path), asked):
+                found = "%s: mode %04o, owner %d: the plugin may not serve there"
+                status = os.stat(path)
+                found = found % (path, stat.S_IMODE(status.st_mode), status.st_uid)
+                findings.wrong(link, found, "chown root %s\nchmod 0755 %s" % (path, path))
+                return
         findings.ok(link, directory)
+
+
+def _allows(status: os.stat_result, asked: int) -> bool:
+    """Whether permissions give this user's processes, without any privilege, what is asked for (bits r, w, x)."""
+    if status.st_uid == os.geteuid():
+        allowed = status.st_mode >> 6
+    elif status.st_gid in (os.getegid(), *os.getgroups()):
+        allowed = status.st_mode >> 3
+    else:
+        allowed = status.st_mode
+    return allowed & asked == asked
 
 
 def _registry(findings: Findings, root: str) -> None:
@@ -190,7 +228,7 @@ async def _socket(findings: Findings, directory: str) -> None:
 
 
 async def _plugin(
-    findings: Findings, directory: str, loaded: Optional[LoadedConfiguration]
+    findings: Findings, directory: str, loaded: Optional[LoadedConfiguration], instances: Sequence[int]
 ) -> Optional[Dict[str, Any]]:
     try:
         state: Dict[str, Any] = await client.ask(directory, "GET", "/status")
@@ -201,6 +239,11 @@ async def _plugin(
     if loaded is not None and running != loaded.sha256:
         found = "it runs with configuration %s, the file is %s" % (running[:12], loaded.sha256[:12])
         findings.wrong("plugin", found, "systemctl reload node-device-plugin")
+    elif len(instances) > 1:
+        pids = [str(pid) for pid in instances]
+        found = "processes %s: one serves, and the others wait until it ends" % " ".join(pids)
+        mend = "systemctl status node-device-plugin    # end what is not the service, or the pod beside it:"
+        findings.wrong("plugin", found, "%s\nps -o pid,args -p %s" % (mend, ",".join(pids)))
     else:
         findings.ok("plugin", "%s, configuration %s" % (state["version"], running[:12]))
     return state
@@ -216,7 +259,7 @@ async def _registration(
         findings.wrong(link, str(error), "systemctl restart kubelet")
         return
     if listing is None:
-        findings.wrong(link, "no kubelet answers below %s" % root, "systemctl status kubelet    # or --kubelet-root")
+        findings.wrong(link, "no kubelet answers below %s" % root, "%s    # or --kubelet-root" % _START_KUBELET)
         return
     missing = [resource.name for resource in configuration.resources if resource.name not in listing.registered]
     closed = [each["name"] for each in (state or {}).get("resources", []) if not each["registered"]]
