@@ -79,6 +79,7 @@ def configuration(node: Containerd, case: Case, files: dict[str, bytes]) -> dict
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_plan_effect_and_undo(containerd, case):
+    """Provisioning, complaints 1 (others' settings stay, the key is in its own table) and 4 (undo leaves nothing)."""
     expected = case.expected(containerd.version)
     found, change = outcome(containerd, case)
     if isinstance(expected, dict) and "refused" in expected:

@@ -1,0 +1,22 @@
+"""Ask the runtime for a container with CDI devices, whatever it says of CDI, and say as JSON what the proof found.
+
+Run by the plugin's Python on a node without a kubelet; standard input has the declaration's configuration.
+"""
+
+import asyncio
+import json
+import sys
+
+from node_device_plugin.cri import CriClient
+from node_device_plugin.declaration import parse_configuration
+from node_device_plugin.verification import proof_by_runtime
+
+
+async def main():
+    resource = next(r for r in parse_configuration(json.load(sys.stdin)).resources if r.uses_cdi)
+    async with CriClient("/run/containerd/containerd.sock") as cri:
+        outcome = await proof_by_runtime.prove(resource, cri, await cri.sandbox_image())
+    print(json.dumps(outcome._asdict()))
+
+
+asyncio.run(main())
