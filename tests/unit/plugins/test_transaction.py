@@ -171,6 +171,8 @@ def test_killed_anywhere_it_ends_old_or_new(fresh, trees, boots):
         if boots:
             node.power_off()
             assert node.recover(boot=True) == 0
+            # It starts after us: whoever restarted it now would wait for himself.
+            assert not node.daemon["active"]
             node.start()
         ends.append(hold(node, *trees))
     # Old up to the ledger's entry, and new from then on.
@@ -264,6 +266,31 @@ def test_a_record_that_was_cut_off_was_not_begun(tmp_path):
     assert [record["step"] for record in journal.records] == ["snapshot"]
     journal.append("undo")
     assert [record["step"] for record in Journal(str(tmp_path)).records] == ["snapshot", "undo"]
+
+
+def test_the_journals_space_is_taken_beforehand(tmp_path):
+    Journal.create(str(tmp_path))
+    journal = Journal(str(tmp_path))
+    size = os.stat(journal.path).st_size
+    journal.append("snapshot", text="x" * 100_000)
+    assert os.stat(journal.path).st_size == size
+    assert os.stat(journal.path).st_blocks * 512 >= size
+
+
+def test_nothing_counts_after_a_record_that_cannot_be_read(tmp_path):
+    Journal.create(str(tmp_path))
+    with open(tmp_path / "journal", "r+b") as file:
+        file.write(b'{"step": "snapshot"}\nnonsense\n{"step": "write"}\n')
+    assert [record["step"] for record in Journal(str(tmp_path)).records] == ["snapshot"]
+
+
+def test_the_next_one_first_undoes_what_is_open(node):
+    plan = node.plan()
+    node.carry_out(hook=killed_in(node, "restart"))
+    assert node.places.left() == [node.places.open]
+    assert node.carry_out(plan).error is None
+    # Nothing had been restarted with it, so nothing was restarted without it.
+    assert node.daemon == {"start": 2, "text": NEW, "active": True}
 
 
 def test_one_at_a_time(node):
