@@ -1,5 +1,6 @@
 """Complaints about other plugins that no test of one module answers."""
 
+import re
 from pathlib import Path
 
 from node_device_plugin.declaration import cdi, parse_resources
@@ -30,3 +31,12 @@ def test_the_service_needs_no_privileges() -> None:
     assert "NoNewPrivileges=yes" in lines
     assert "ProtectSystem=strict" in lines
     assert not [line for line in lines if line.startswith("AmbientCapabilities")]
+
+
+def test_every_complaint_has_a_test_that_names_it() -> None:
+    """There are thirteen of them; a test's docstring names the one that it answers, or two."""
+    named = set()
+    for file in Path(__file__).parent.rglob("test_*.py"):
+        for numbers in re.findall(r'"""Complaints? (\d+(?: and \d+)?)', file.read_text()):
+            named.update(map(int, numbers.split(" and ")))
+    assert named == set(range(1, 14))

@@ -71,8 +71,8 @@ async def node(short_path: Path) -> AsyncIterator[Node]:
     made.watch.close()
 
 
-async def test_plugins_6_what_is_unplugged_is_unhealthy_and_recovers(node: Node) -> None:
-    """NVIDIA#189, squat#61."""
+async def test_what_is_unplugged_is_unhealthy_and_recovers(node: Node) -> None:
+    """Complaint 6 (NVIDIA#189, squat#61): unplugging is not noticed, and unhealthy never recovers."""
     node.declare(node.discovering("tty*"))
     await node.look()
     assert node.listed() == {}
@@ -118,8 +118,8 @@ async def test_a_device_whose_spec_cannot_be_written_is_not_given_away(node: Nod
     assert node.listed() == {"plain": True, "d": True, "tty0": True}
 
 
-async def test_plugins_7_the_host_path_changes_under_a_stable_id(node: Node) -> None:
-    """Akri#734."""
+async def test_the_host_path_changes_under_a_stable_id(node: Node) -> None:
+    """Complaint 7 (Akri#734): a device path changes under a stable id."""
     node.declare(node.discovering("by-id/*"))
     (node.dev / "by-id").mkdir()
     for name in ("tty0", "tty7"):
