@@ -29,7 +29,7 @@ def test_order_is_as_people_count(machine: Machine) -> None:
 
 
 def test_a_link_by_id_follows_the_device_and_keeps_its_id(machine: Machine) -> None:
-    """Complaint 7 (squat#78, Akri#734): containerd refuses a link as a device node, so the host's path is what it leads to."""
+    """Complaint 7 (squat#78, Akri#734): a runtime refuses a link as a device node; the host's is what it leads to."""
     machine.file("/dev/ttyUSB0")
     machine.link("/dev/serial/by-id/usb-FTDI_A50-if00", "../../ttyUSB0")
     (before,) = machine.find({"paths": ["/dev/serial/by-id/*"]})
