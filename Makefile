@@ -62,11 +62,11 @@ lint:
 	docs/generate_reference --check
 	ansible-lint --offline -q
 unit:
-	pytest --numprocesses auto plugin/tests tests/unit
+	pytest --numprocesses auto plugin/tests tests/unit tests/kubernetes -k 'not real_api_server'
 
-## test: everything: check, the oldest Python, the collection as others install it, real containerds, and molecule
+## test: everything: check, oldest Python, the installed collection, real API server and containerds, molecule
 .PHONY: test
-test: check oldest-python collection runtimes molecule
+test: check oldest-python collection api-server runtimes molecule
 
 # The plugin's unit tests as on the oldest node: Debian bullseye, Python 3.9.
 .PHONY: oldest-python
@@ -76,6 +76,11 @@ oldest-python: system dev
 .PHONY: collection
 collection: dev
 	pytest tests/collection
+
+# What is done through the Kubernetes API, against a real API server where KUBERNETES_BIN_DIR has one.
+.PHONY: api-server
+api-server: dev
+	pytest tests/kubernetes -k real_api_server
 
 # Starting configurations against the containerd of every release, and of CONTAINERD_BIN_DIR.
 .PHONY: runtimes

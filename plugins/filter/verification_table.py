@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.table import aligned
+
 DOCUMENTATION = r"""
 name: verification_table
 short_description: One table of what role verification found
@@ -54,10 +56,7 @@ def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str,
                 state = f"{state} ({row['detail']})"
             seen = " ".join(row["seen"]) or "-"
             lines.append((host, row["resource"], str(row["capacity"]), str(row["healthy"]), seen, state))
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEAD))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return aligned(lines)
 
 
 class FilterModule:

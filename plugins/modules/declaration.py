@@ -42,6 +42,10 @@ cdi_kinds:
   description: The CDI kind of each resource.
   type: dict
   returned: success
+capacities:
+  description: The capacity of each static extended resource.
+  type: dict
+  returned: success
 http_address:
   description: Where the plugin serves its metrics, as V(address:port); empty if nowhere.
   type: str

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import declaration
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi, serialise
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi, serialise, static
 
 #: A host's variables whose names begin so are its declaration, all of them together.
 PREFIX = "node_devices_resources"
@@ -22,6 +22,8 @@ SETTINGS = "node_devices_settings"
 # How the united list is called while it is read; no name of a resource can hold it.
 _UNITED = "<united>"
 _UNITED_ELEMENT = re.compile(re.escape(_UNITED) + r"\[(\d+)\]")
+# What an expression over facts says where there are none.
+_FACT = re.compile(r"\bansible_\w+|object of type 'dict' has no attribute")
 
 
 class Declaration(NamedTuple):
@@ -30,6 +32,8 @@ class Declaration(NamedTuple):
     configuration: declaration.Configuration
     #: CDI spec file name to its content.
     specs: dict[str, dict[str, Any]]
+    #: Static extended resource to its capacity.
+    capacities: dict[str, int]
 
     def as_data(self) -> dict[str, Any]:
         """It as plain data, for variables."""
@@ -40,6 +44,7 @@ class Declaration(NamedTuple):
             "needs_cdi": not self.configuration.resources
             or any(resource.injection == "cdi" for resource in self.configuration.resources),
             "cdi_kinds": {resource.name: resource.cdi_kind for resource in self.configuration.resources},
+            "capacities": self.capacities,
             "device_paths": device_paths(self.configuration.resources),
             "kubelet_device_plugin_dir": self.configuration.kubelet_device_plugin_dir,
             "http_address": self.configuration.http_address,
@@ -68,28 +73,30 @@ def read(names: Iterable[str], value_of: Callable[[str], Any], settings: Any = N
     Raises DeclarationProblems.
     """
     problems: list[str] = []
-    united: list[Any] = []
-    origins: list[str] = []
+    served, fixed = _Elements(), _Elements()
     for name in variables_of(names):
         try:
             value = plain(value_of(name))
         except Exception as error:  # an expression may fail in any way
-            problems.append(f"{name}: {error}")
+            hint = "; facts are gathered where node_devices_gather_facts is true" if _FACT.search(str(error)) else ""
+            problems.append(f"{name}: {error}{hint}")
             continue
         if not isinstance(value, list):
             problems.append(f"{name}: must be a list of resources, not {type(value).__name__}")
             continue
-        united.extend(value)
-        origins.extend(f"{name}[{position}]" for position in range(len(value)))
-
-    def in_its_variable(text: str) -> str:
-        return _UNITED_ELEMENT.sub(lambda match: origins[int(match.group(1))], text)
+        for position, item in enumerate(value):
+            (fixed if static.is_static(item) else served).add(item, f"{name}[{position}]")
 
     resources: tuple[declaration.Resource, ...] = ()
     try:
-        resources = declaration.parse_resources(united, where=_UNITED)
+        resources = declaration.parse_resources(served.items, where=_UNITED)
     except declaration.DeclarationError as error:
-        problems.extend(in_its_variable(str(problem)) for problem in error.problems)
+        problems.extend(served.in_their_variables(error))
+    capacities: dict[str, int] = {}
+    try:
+        capacities = static.parse_static_resources(fixed.items, _UNITED, served.places())
+    except declaration.DeclarationError as error:
+        problems.extend(fixed.in_their_variables(error))
     settings = plain(settings)
     if not (settings is None or isinstance(settings, dict)):
         problems.append(f"{SETTINGS}: must be a mapping of the plugin's settings, not {type(settings).__name__}")
@@ -103,7 +110,33 @@ def read(names: Iterable[str], value_of: Callable[[str], Any], settings: Any = N
         problems.extend(f"{SETTINGS}.{problem}" for problem in error.problems)
     if problems:
         raise DeclarationProblems(problems)
-    return Declaration(configuration, cdi.render_specs(resources))
+    return Declaration(configuration, cdi.render_specs(resources), capacities)
+
+
+class _Elements:
+    """Elements of one kind, out of all variables, and where each stands."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self._origins: list[str] = []
+
+    def add(self, item: Any, origin: str) -> None:
+        """origin: variable and position."""
+        self.items.append(item)
+        self._origins.append(origin)
+
+    def places(self) -> dict[str, str]:
+        """Resource to where it is declared."""
+        placed = zip(self.items, self._origins, strict=True)
+        names = ((item.get("name") if isinstance(item, dict) else None, origin) for item, origin in placed)
+        return {name: origin for name, origin in names if isinstance(name, str)}
+
+    def in_their_variables(self, error: declaration.DeclarationError) -> list[str]:
+        """The problems with the place in the variable instead of that in the united list."""
+        return [
+            _UNITED_ELEMENT.sub(lambda match: self._origins[int(match.group(1))], str(problem))
+            for problem in error.problems
+        ]
 
 
 def device_paths(resources: Iterable[declaration.Resource]) -> dict[str, dict[str, Any]]:

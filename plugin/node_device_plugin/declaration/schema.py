@@ -20,6 +20,8 @@ _TYPES: Dict[str, Any] = {
 
 #: The largest uid or gid: an unsigned number of 32 bits in CDI, of which Linux keeps the last for "none".
 LARGEST_ID = 2**32 - 2
+#: A Kubernetes quantity is exact up to a signed number of 64 bits.
+LARGEST_CAPACITY = 2**63 - 1
 
 
 class Field(NamedTuple):
@@ -265,6 +267,22 @@ RESOURCE: Dict[str, Field] = {
         elements="str",
     ),
 }
+
+#: A fixed capacity of a node, which no plugin serves.
+STATIC_RESOURCE: Dict[str, Field] = {
+    "name": RESOURCE["name"],
+    "capacity": Field(
+        "int",
+        "How many the node has, where that is a fixed number which no plugin serves; nothing but name beside it. The "
+        "role extended_resources patches it on the node's status.",
+        required=True,
+        minimum=0,
+        maximum=LARGEST_CAPACITY,
+    ),
+}
+
+#: Every key that an element of a declaration may have.
+DECLARED_RESOURCE: Dict[str, Field] = {**RESOURCE, "capacity": STATIC_RESOURCE["capacity"]._replace(required=False)}
 
 CONFIGURATION: Dict[str, Field] = {
     "resources": Field("list", "The resources of this node.", required=True, elements="dict", fields=RESOURCE),

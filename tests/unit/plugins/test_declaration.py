@@ -43,6 +43,7 @@ def test_no_variable_is_an_empty_declaration():
         "configuration": {"resources": []},
         "cdi_specs": {},
         "cdi_kinds": {},
+        "capacities": {},
         "needs_cdi": True,
         "device_paths": {},
         "kubelet_device_plugin_dir": "/var/lib/kubelet/device-plugins",
@@ -98,11 +99,63 @@ def test_all_problems_at_once_each_in_its_variable():
     )
 
 
+def test_capacities_stand_beside_the_plugins_resources_and_are_none_of_them():
+    dongle = {"name": "example.com/dongle", "capacity": 4}
+    data = read({"node_devices_resources": [dongle, KVM], "node_devices_resources_b": [{**dongle, "name": "b.io/x"}]})
+    assert data.as_data()["capacities"] == {"example.com/dongle": 4, "b.io/x": 4}
+    assert [resource["name"] for resource in data.as_data()["configuration"]["resources"]] == [KVM["name"]]
+
+
+def test_problems_of_capacities_are_placed_in_their_variables():
+    lines = problems_of(
+        {
+            "node_devices_resources": [KVM, {"name": KVM["name"], "capacity": 1}, {"name": "a.io/b", "capacity": "4"}],
+            "node_devices_resources_b": [
+                {"name": "a.io/b", "capacity": None},
+                {"name": "a.io/b", "capacity": 1},
+                {"name": "nvidia", "capacity": -1, "replicas": 2},
+                {"capacity": 2**63},
+                {"name": ["x"], "capacity": 1},
+            ],
+        },
+    )
+    assert sorted(lines) == sorted(
+        [
+            "node_devices_resources[1] (devices.example.com/kvm).name: is declared already, as "
+            "node_devices_resources[0]",
+            "node_devices_resources[2] (a.io/b).capacity: must be a whole number, not the text '4'",
+            "node_devices_resources_b[0] (a.io/b).capacity: is missing",
+            "node_devices_resources_b[0] (a.io/b).name: is declared already, as node_devices_resources[2] (a.io/b)",
+            "node_devices_resources_b[1] (a.io/b).name: is declared already, as node_devices_resources[2] (a.io/b)",
+            "node_devices_resources_b[2] (nvidia).capacity: must be at least 0, not -1",
+            "node_devices_resources_b[2] (nvidia).replicas: is not a known key; known are capacity, name",
+            "node_devices_resources_b[2] (nvidia).name: 'nvidia' is not an extended resource: it takes the form "
+            "domain/name, with exactly one '/'",
+            f"node_devices_resources_b[3].capacity: must be at most {2**63 - 1}, not {2**63}",
+            "node_devices_resources_b[3].name: is missing",
+            "node_devices_resources_b[4].name: must be text, not a list",
+        ]
+    )
+
+
 @pytest.mark.parametrize(("settings", "kind"), [("text", "str"), ([], "list"), (1, "int")])
 def test_settings_that_are_no_mapping_are_one_problem(settings, kind):
     assert problems_of({"node_devices_resources": [KVM]}, settings) == [
         f"node_devices_settings: must be a mapping of the plugin's settings, not {kind}"
     ]
+
+
+@pytest.mark.parametrize(
+    "message", ["'ansible_memtotal_mb' is undefined", "object of type 'dict' has no attribute 'memtotal_mb'"]
+)
+def test_an_expression_over_facts_that_were_not_gathered(message):
+    def value_of(name):
+        raise ValueError(message)
+
+    with pytest.raises(declaration.DeclarationProblems) as caught:
+        declaration.read(["node_devices_resources"], value_of)
+    hint = "facts are gathered where node_devices_gather_facts is true"
+    assert caught.value.lines == [f"node_devices_resources: {message}; {hint}"]
 
 
 def test_a_failing_expression_is_one_problem():

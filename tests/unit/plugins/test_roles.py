@@ -10,7 +10,16 @@ import pytest
 import yaml
 
 ROLES = pathlib.Path(__file__).resolve().parents[3] / "roles"
-NAMES = ["cdi_runtime", "cdi_specs", "device_plugin", "host_devices", "lab_node", "node_tools", "verification"]
+NAMES = [
+    "cdi_runtime",
+    "cdi_specs",
+    "device_plugin",
+    "extended_resources",
+    "host_devices",
+    "lab_node",
+    "node_tools",
+    "verification",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Patches static extended resources on a node's status; see plugins/modules/extended_resources.py."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import extended_resources as resources
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.api import Api, ApiError, Changed
+
+_CHECKPOINT = "kubelet_internal_checkpoint"
+# The kubelet writes a node's status of its own accord, so a patch may meet another state than it was made for.
+_ATTEMPTS = 5
+_PAUSE = 0.5
+
+
+class Stopped(Exception):
+    """What cannot be done, one sentence a line."""
+
+
+class ActionModule(ActionBase):
+    """The API is spoken from the controller; of the node it reads one file."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        host = (task_vars or {}).get("inventory_hostname", "")
+        arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
+        state, declared = arguments.get("state", "present"), arguments["declaration"]
+        capacities = declared["capacities"] if state != "absent" else {}
+        if not arguments.get("kubeconfig"):
+            result.update(changed=False, resources=[], lingering=[])
+            if capacities:
+                result.update(failed=True, msg=_lines(host, [_no_cluster(capacities)]))
+            return result
+        try:
+            registered = self._registered(declared["kubelet_device_plugin_dir"])
+            served = {resource["name"] for resource in declared["resources"]} if state != "absent" else set()
+            wanted = resources.Wanted(capacities, frozenset(served), registered)
+            cluster = Api(kubeconfig.read(arguments["kubeconfig"]))
+            name = arguments.get("node_name") or host
+            if state == "reported":
+                outcome = {"changed": False, "resources": resources.rows(cluster.node(name), wanted), "lingering": []}
+            else:
+                outcome = self._converge(cluster, name, wanted, int(arguments.get("patience", 30)))
+        except (Stopped, ApiError, kubeconfig.KubeconfigError, resources.Refused) as error:
+            result.update(failed=True, msg=_lines(host, str(error).splitlines()))
+            return result
+        result.update(outcome)
+        if outcome["lingering"]:
+            names = ", ".join(outcome["lingering"])
+            result["warnings"] = [
+                f"{host}: the kubelet still lists {names}: it forgets a resource 5 minutes after its device plugin has "
+                f"gone. The next run takes the rest of it off the node object"
+            ]
+        return result
+
+    def _registered(self, directory):
+        """The resources of all device plugins, by the kubelet's checkpoint."""
+        path = f"{directory}/{_CHECKPOINT}"
+        said = self._low_level_execute_command(f"test ! -e {shlex.quote(path)} || cat {shlex.quote(path)}")
+        if said["rc"] != 0:
+            raise Stopped(f"{path} cannot be read: {said['stderr'].strip() or said['rc']}")
+        text = said["stdout"].strip()
+        try:
+            return frozenset(json.loads(text)["Data"]["RegisteredDevices"] or ()) if text else frozenset()
+        except (ValueError, KeyError, TypeError) as error:
+            raise Stopped(f"{path} is no device checkpoint of a known form: {error!r}") from error
+
+    def _converge(self, cluster, name, wanted, patience):
+        dry_run = self._task.check_mode
+        for attempt in range(_ATTEMPTS):
+            node = cluster.node(name)
+            plan = resources.plan(node, wanted)
+            if not plan.operations:
+                break
+            try:
+                node = cluster.patch_node_status(name, plan.operations, dry_run)
+            except Changed:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+                time.sleep(_PAUSE)
+                continue
+            _check(node, plan)
+            break
+        if not dry_run:
+            node = _wait_for_kubelet(cluster, name, node, plan, patience)
+        return {
+            "changed": bool(plan.operations),
+            "diff": {"before": plan.before, "after": plan.after},
+            "resources": resources.rows(node, wanted),
+            "lingering": list(plan.lingering),
+        }
+
+
+def _check(node, plan):
+    """That the server did what it was asked to: an admission webhook may have its own idea."""
+    wrong = resources.differing(node, plan, "capacity")
+    if wrong:
+        raise Stopped(
+            f"the API server took the patch, but does not show the capacity of {', '.join(wrong)} that was asked"
+        )
+    if resources.annotation_of(node) != plan.memory:
+        raise Stopped(f"the API server took the patch, but not the annotation {resources.ANNOTATION}")
+
+
+def _wait_for_kubelet(cluster, name, node, plan, patience):
+    """The node once its kubelet has made the capacities allocatable, which it does at its next look (10 s)."""
+    deadline = time.monotonic() + patience
+    while resources.differing(node, plan, "allocatable"):
+        if time.monotonic() >= deadline:
+            names = ", ".join(resources.differing(node, plan, "allocatable"))
+            raise Stopped(
+                f"the capacity of {names} is patched, but within {patience} s the kubelet has not made it allocatable: "
+                f"{resources.readiness(node)}"
+            )
+        time.sleep(_PAUSE)
+        node = cluster.node(name)
+    return node
+
+
+def _no_cluster(capacities):
+    return (
+        f"a capacity is declared for {', '.join(sorted(capacities))}, which is patched through the Kubernetes API: set "
+        f"node_devices_kubeconfig to a kubeconfig file on the controller"
+    )
+
+
+def _lines(host, sentences):
+    return "\n".join(f"{host}: {sentence}" for sentence in sentences)

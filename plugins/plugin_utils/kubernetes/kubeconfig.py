@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kubeconfig file's current context: which server, how it proves itself, and how we do.
+
+Form: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/, credentials of programs:
+https://kubernetes.io/docs/reference/config-api/client-authentication.v1/.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import pathlib
+import ssl
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import yaml
+
+# How long a credential program may take, in seconds; it asks nobody.
+_PATIENCE = 60
+
+
+class KubeconfigError(Exception):
+    """A file that cannot be used; the message names file and field."""
+
+
+class Access(NamedTuple):
+    """How to reach a cluster. proxy: its URL, empty for what the environment says."""
+
+    server: str
+    tls: ssl.SSLContext
+    headers: dict[str, str]
+    proxy: str
+
+
+class _Tls(ssl.SSLContext):
+    """Can hold the server's certificate to another name than the one that it is reached by."""
+
+    expected_name = ""
+
+    def wrap_socket(self, *arguments: Any, **options: Any) -> ssl.SSLSocket:
+        if self.expected_name:
+            options["server_hostname"] = self.expected_name
+        return super().wrap_socket(*arguments, **options)
+
+
+def read(path: str) -> Access:
+    """The access that the file's current context gives. Raises KubeconfigError."""
+    return _Kubeconfig(os.path.expanduser(path)).access()
+
+
+class _Kubeconfig:
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            self._data = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise KubeconfigError(f"{path}: {error.strerror}") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise KubeconfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+
+    def access(self) -> Access:
+        if not isinstance(self._data, dict) or not self._data.get("current-context"):
+            raise KubeconfigError(
+                f"{self._path}: current-context is not set, so it is not known which cluster is meant"
+            )
+        context = self._named("contexts", "context", self._data["current-context"])
+        cluster = self._named("clusters", "cluster", context.get("cluster"))
+        user = self._named("users", "user", context.get("user")) if context.get("user") else {}
+        server = str(cluster.get("server") or "")
+        if not server.startswith(("https://", "http://")):
+            raise KubeconfigError(f"{self._path}: the cluster {context['cluster']} has no usable server: {server!r}")
+        unknown = sorted({"auth-provider", "username", "password"} & set(user))
+        if unknown:
+            raise KubeconfigError(
+                f"{self._path}: the user {context['user']} has {unknown[0]}, which Kubernetes no longer knows: use a "
+                f"certificate, a token or exec"
+            )
+        headers = {}
+        if user.get("as"):
+            headers["Impersonate-User"] = str(user["as"])
+        if "exec" in user:
+            user = {**user, **self._of_program(user["exec"], cluster)}
+        token = user.get("token") or self._content(user, "tokenFile").decode().strip()
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        return Access(server.rstrip("/"), self._tls(cluster, user), headers, str(cluster.get("proxy-url") or ""))
+
+    def _named(self, plural: str, kind: str, name: Any) -> Mapping[str, Any]:
+        for item in self._data.get(plural) or ():
+            if isinstance(item, dict) and item.get("name") == name and isinstance(item.get(kind), dict):
+                return item[kind]
+        raise KubeconfigError(f"{self._path}: there is no {kind} {name!r} in {plural}")
+
+    def _content(self, item: Mapping[str, Any], key: str) -> bytes:
+        """Of a file that is named, beside the kubeconfig where the path is relative, or of what stands in it."""
+        data = item.get(f"{key}-data")
+        if data:
+            try:
+                return base64.b64decode(data, validate=True)
+            except (binascii.Error, TypeError, ValueError) as error:
+                raise KubeconfigError(f"{self._path}: {key}-data is not base64") from error
+        if not item.get(key):
+            return b""
+        path = pathlib.Path(self._path).parent / str(item[key])
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise KubeconfigError(f"{self._path}: {key} is {path}: {error.strerror}") from error
+
+    def _tls(self, cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
+        tls = _Tls(ssl.PROTOCOL_TLS_CLIENT)
+        tls.expected_name = str(cluster.get("tls-server-name") or "")
+        authority = self._content(cluster, "certificate-authority")
+        try:
+            if cluster.get("insecure-skip-tls-verify"):
+                tls.check_hostname = False
+                tls.verify_mode = ssl.CERT_NONE
+            elif authority:
+                # This one alone: another that the system trusts does not speak for the cluster.
+                tls.load_verify_locations(cadata=authority.decode())
+            else:
+                tls.load_default_certs()
+            certificate = self._content(user, "client-certificate")
+            if certificate:
+                _load_certificate(tls, certificate + b"\n" + self._content(user, "client-key"))
+        except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
+            raise KubeconfigError(f"{self._path}: its certificates cannot be used: {error}") from error
+        return tls
+
+    def _of_program(self, program: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, Any]:
+        """What a credential program gives, in the keys that a user has."""
+        command = [str(program.get("command") or ""), *map(str, program.get("args") or ())]
+        if "/" in command[0]:
+            command[0] = str(pathlib.Path(self._path).parent / command[0])
+        info = {
+            "apiVersion": program.get("apiVersion") or "client.authentication.k8s.io/v1",
+            "kind": "ExecCredential",
+            "spec": {"interactive": False},
+        }
+        if program.get("provideClusterInfo"):
+            known = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url")
+            info["spec"]["cluster"] = {key: cluster[key] for key in known if key in cluster}
+        environment = {item["name"]: item["value"] for item in program.get("env") or ()}
+        try:
+            said = subprocess.run(
+                command,
+                env={**os.environ, **environment, "KUBERNETES_EXEC_INFO": json.dumps(info)},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_PATIENCE,
+                check=True,
+            )
+            status = json.loads(said.stdout)["status"]
+        except subprocess.CalledProcessError as error:
+            lines = error.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {error.returncode}"]
+            raise KubeconfigError(
+                f"{self._path}: {command[0]}, which gives credentials, failed: {lines[-1]}"
+            ) from error
+        except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError) as error:
+            raise KubeconfigError(f"{self._path}: {command[0]} gives no credentials: {error}") from error
+        result = {"token": status["token"]} if status.get("token") else {}
+        if status.get("clientCertificateData"):
+            for key, name in (("client-certificate", "clientCertificateData"), ("client-key", "clientKeyData")):
+                result[f"{key}-data"] = base64.b64encode(status[name].encode()).decode()
+        return result
+
+
+def _load_certificate(tls: ssl.SSLContext, content: bytes) -> None:
+    """Python reads a client's certificate and key from files only."""
+    with tempfile.NamedTemporaryFile(prefix="node-devices-") as file:
+        file.write(content)
+        file.flush()
+        tls.load_cert_chain(file.name)

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kubernetes' quantities: the API server writes 1000 as 1k."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+_FORM = re.compile(r"([+-]?[0-9.]+)(?:([eE][+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE]?))")
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {f"{letter}i": 2 ** (10 * (power + 1)) for power, letter in enumerate("KMGTPE")}
+
+
+def number(text: object) -> Decimal | None:
+    """The value of a quantity (form: apimachinery's resource.Quantity); None where it is none."""
+    found = _FORM.fullmatch(str(text))
+    if not found:
+        return None
+    digits, exponent, suffix = found.groups()
+    try:
+        value = Decimal(digits + (exponent or ""))
+    except ArithmeticError:
+        return None
+    return value * _BINARY[suffix] if suffix in _BINARY else value.scaleb(_DECIMAL[suffix or ""])
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two quantities (None for no such key) are equal."""
+    if one is None or other is None:
+        return one is other
+    return number(one) == number(other)

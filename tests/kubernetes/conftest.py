@@ -1,0 +1,184 @@
+"""A cluster's API: the stand-in, and a real API server where KUBERNETES_BIN_DIR has one, with the same tests."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import pathlib
+import ssl
+import sys
+import threading
+import types
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from ansible.plugins.action import ActionBase
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import certificates
+import real
+import stand_in
+from ansible_collections.nodedevices.kubernetes.plugins.action import extended_resources
+
+_READER = [
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "reader"},
+        "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}],
+    },
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "reader"},
+        "subjects": [{"kind": "Group", "name": "readers", "apiGroup": "rbac.authorization.k8s.io"}],
+        "roleRef": {"kind": "ClusterRole", "name": "reader", "apiGroup": "rbac.authorization.k8s.io"},
+    },
+]
+
+
+class Cluster:
+    """An API server, as the tests use it beside the code under test."""
+
+    def __init__(self, folder: pathlib.Path, authority: certificates.Authority, port: int) -> None:
+        self.folder, self.authority, self.server = folder, authority, f"https://localhost:{port}"
+        tls = ssl.create_default_context(cafile=str(authority.path))
+        self.opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls)
+        )
+        self._numbers = itertools.count()
+
+    def kubeconfig(self, user: dict[str, Any] | None = None, **cluster: Any) -> str:
+        """A kubeconfig file's path; user: in the file's keys, the administrator by default."""
+        path = self.folder / f"kubeconfig-{next(self._numbers)}"
+        of_cluster = {"server": self.server, "certificate-authority": str(self.authority.path), **cluster}
+        content = {
+            "current-context": "test",
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            "clusters": [{"name": "test", "cluster": {key: value for key, value in of_cluster.items() if value}}],
+            "users": [{"name": "test", "user": {"token": "admin-token"} if user is None else user}],
+        }
+        path.write_text(yaml.safe_dump(content))
+        return str(path)
+
+    def ask(self, method: str, path: str, content: Any = None, kind: str = "application/json") -> dict[str, Any]:
+        headers = {"Authorization": "Bearer admin-token", "Content-Type": kind}
+        data = None if content is None else json.dumps(content).encode()
+        request = urllib.request.Request(f"{self.server}{path}", data, headers, method=method)
+        with self.opener.open(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def node(self, capacity: dict[str, str] | None = None) -> Node:
+        """A new node, whose kubelet has reported ``capacity``, or nothing yet where it is None."""
+        node = Node(self, f"node-{next(self._numbers)}")
+        node.create(capacity)
+        return node
+
+
+class Node:
+    """A node object, and what its kubelet does."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster, self.name = cluster, name
+        #: What the kubelet's checkpoint has of device plugins.
+        self.registered: set[str] = set()
+
+    def create(self, capacity: dict[str, str] | None) -> None:
+        self.cluster.ask("POST", "/api/v1/nodes", {"metadata": {"name": self.name, "annotations": {"of": "others"}}})
+        if capacity is not None:
+            self.patch("kubelet", [{"op": "add", "path": "/status/capacity", "value": capacity}])
+
+    def delete(self) -> None:
+        self.cluster.ask("DELETE", f"/api/v1/nodes/{self.name}")
+
+    def read(self) -> dict[str, Any]:
+        return self.cluster.ask("GET", f"/api/v1/nodes/{self.name}")
+
+    def patch(self, manager: str, operations: list[dict[str, Any]]) -> None:
+        """Of its status, as ``manager`` does."""
+        path = f"/api/v1/nodes/{self.name}/status?fieldManager={manager}"
+        self.cluster.ask("PATCH", path, operations, "application/json-patch+json")
+
+    def set_capacity(self, manager: str, name: str, value: str) -> None:
+        self.patch(manager, [{"op": "add", "path": f"/status/capacity/{name.replace('/', '~1')}", "value": value}])
+
+    @property
+    def extended(self) -> dict[str, str]:
+        """The extended resources in its capacity."""
+        return {name: value for name, value in self.read()["status"]["capacity"].items() if "/" in name}
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self.read()["metadata"]["annotations"]
+
+    @contextlib.contextmanager
+    def kubelet(self) -> Iterator[None]:
+        """Makes what is patched allocatable, as a kubelet does, only sooner."""
+        stop = threading.Event()
+
+        def follow() -> None:
+            while not stop.is_set():
+                # The node object may be away for a moment.
+                with contextlib.suppress(urllib.error.HTTPError):
+                    status = self.read()["status"]
+                    if status.get("allocatable") != status.get("capacity"):
+                        follows = {"op": "add", "path": "/status/allocatable", "value": status["capacity"]}
+                        self.patch("kubelet", [follows])
+                stop.wait(0.02)
+
+        thread = threading.Thread(target=follow)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+@pytest.fixture(scope="session", params=["stand_in", "real_api_server"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp(request.param)
+    authority = certificates.Authority(folder)
+    if request.param == "stand_in":
+        with stand_in.serving(authority.sign("api-server"), authority.path) as port:
+            yield Cluster(folder, authority, port)
+        return
+    if not real.programs():
+        pytest.skip("no kube-apiserver in KUBERNETES_BIN_DIR, or no etcd")
+    with real.serving(folder, authority, stand_in.TOKENS) as port:
+        started = Cluster(folder, authority, port)
+        real.wait_until_ready(started.opener, started.server, "admin-token")
+        for item in _READER:
+            plural = f"{item['kind'].lower()}s"
+            started.ask("POST", f"/apis/{item['apiVersion']}/{plural}", item)
+        yield started
+
+
+@pytest.fixture
+def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs the action for a node: run(node, capacities, the plugin's resources, check=, **arguments)."""
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    monkeypatch.setattr(extended_resources, "_PAUSE", 0.02)
+
+    def run_action(
+        node: Node, capacities: dict[str, int], served: tuple[str, ...] = (), check: bool = False, **given: Any
+    ):
+        action = object.__new__(extended_resources.ActionModule)
+        declared = {
+            "capacities": capacities,
+            "resources": [{"name": name} for name in served],
+            "kubelet_device_plugin_dir": "/var/lib/kubelet/device-plugins",
+        }
+        arguments = {"declaration": declared, "kubeconfig": cluster.kubeconfig(), "node_name": node.name, **given}
+        action._task = types.SimpleNamespace(args=arguments, check_mode=check)
+        checkpoint = json.dumps({"Data": {"RegisteredDevices": {name: [] for name in node.registered}}})
+        action._low_level_execute_command = lambda _line: {"rc": 0, "stdout": checkpoint, "stderr": ""}
+        return action.run(None, {"inventory_hostname": "worker1"})
+
+    return run_action

@@ -1,0 +1,99 @@
+"""A real API server over a real etcd, for one test run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+# Seconds until it must serve.
+_PATIENCE = 60
+
+
+def programs() -> tuple[str, str] | None:
+    """kube-apiserver and etcd: of KUBERNETES_BIN_DIR, etcd of this machine too; None where one is missing."""
+    folder = pathlib.Path(os.environ.get("KUBERNETES_BIN_DIR") or "/nonexistent")
+    api_server = shutil.which("kube-apiserver", path=str(folder))
+    etcd = shutil.which("etcd", path=str(folder)) or shutil.which("etcd")
+    return (api_server, etcd) if api_server and etcd else None
+
+
+@contextlib.contextmanager
+def serving(folder: pathlib.Path, tls: Any, tokens: dict[str, str]) -> Iterator[int]:
+    """Runs both, in ``folder``, with a certificate file that is given; gives the port on localhost.
+
+    tls: the certificate authority of the test.
+    """
+    found = programs()
+    assert found
+    api_server, etcd = found
+    client, peer, port = _free_ports(3)
+    key = folder / "service-account.key"
+    subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
+    groups = {"admin": "system:masters", "reader": "readers"}
+    (folder / "tokens.csv").write_text(
+        "".join(f"{token},{user},{user},{groups[user]}\n" for token, user in tokens.items())
+    )
+    certificate = tls.sign("api-server")
+    commands = [
+        [
+            etcd,
+            f"--data-dir={folder}/etcd",
+            f"--listen-client-urls=http://127.0.0.1:{client}",
+            f"--advertise-client-urls=http://127.0.0.1:{client}",
+            f"--listen-peer-urls=http://127.0.0.1:{peer}",
+            f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
+            f"--initial-cluster=default=http://127.0.0.1:{peer}",
+            "--unsafe-no-fsync",
+        ],
+        [
+            api_server,
+            f"--etcd-servers=http://127.0.0.1:{client}",
+            f"--secure-port={port}",
+            "--bind-address=127.0.0.1",
+            f"--tls-cert-file={certificate}",
+            f"--tls-private-key-file={certificate}",
+            f"--client-ca-file={tls.path}",
+            f"--token-auth-file={folder}/tokens.csv",
+            "--authorization-mode=RBAC",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+        ],
+    ]
+    with contextlib.ExitStack() as stack:
+        for command in commands:
+            log = stack.enter_context((folder / f"{pathlib.Path(command[0]).name}.log").open("wb"))
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+        yield port
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def wait_until_ready(opener: urllib.request.OpenerDirector, server: str, token: str) -> None:
+    """Raises AssertionError where it is not within a minute."""
+    request = urllib.request.Request(f"{server}/readyz", headers={"Authorization": f"Bearer {token}"})
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        with contextlib.suppress(OSError):
+            opener.open(request, timeout=5).close()
+            return
+        assert time.monotonic() < deadline, "the API server is not ready"
+        time.sleep(0.1)

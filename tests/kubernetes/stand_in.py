@@ -1,0 +1,181 @@
+"""An API server's nodes: HTTPS, users, RFC 6902, and what the real one does with a node's status.
+
+Taken from kube-apiserver 1.36.2, which the same tests run against where it is there: the status codes and messages, the
+canonical form of quantities (1000 is 1k), annotations that change through the status subresource while the rest of the
+metadata does not, and managedFields.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import http.server
+import json
+import pathlib
+import ssl
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from typing import Any
+
+import jsonpatch
+
+#: Token to user. Only admin may patch.
+TOKENS = {"admin-token": "admin", "reader-token": "reader"}
+
+
+class Refusal(Exception):
+    """An answer other than 200."""
+
+    def __init__(self, code: int, message: str) -> None:
+        self.code, self.message = code, message
+        super().__init__(message)
+
+
+class Nodes:
+    """The node objects."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._nodes: dict[str, dict[str, Any]] = {}
+
+    def create(self, node: dict[str, Any], _manager: str) -> dict[str, Any]:
+        with self._lock:
+            node = {"kind": "Node", "apiVersion": "v1", "status": {}, **node}
+            self._nodes[node["metadata"]["name"]] = node
+            return node
+
+    def read(self, name: str) -> dict[str, Any]:
+        with self._lock:
+            return copy.deepcopy(self._of(name))
+
+    def delete(self, name: str) -> dict[str, Any]:
+        with self._lock:
+            return self._nodes.pop(name)
+
+    def patch_status(self, name: str, operations: Any, manager: str, dry_run: bool) -> dict[str, Any]:
+        with self._lock:
+            now = self._of(name)
+            try:
+                patched = jsonpatch.apply_patch(now, operations)
+            except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException):
+                raise Refusal(422, "the server rejected our request due to an error in our request") from None
+            node = {**now, "metadata": dict(now["metadata"]), "status": patched["status"]}
+            node["metadata"]["annotations"] = patched["metadata"].get("annotations", {})
+            for part in ("capacity", "allocatable"):
+                for resource, quantity in node["status"].get(part, {}).items():
+                    node["status"][part][resource] = _canonical(name, part, resource, quantity)
+            node["metadata"]["managedFields"] = _owned(now, node, manager)
+            if not dry_run:
+                self._nodes[name] = node
+            return copy.deepcopy(node)
+
+    def _of(self, name: str) -> dict[str, Any]:
+        if name not in self._nodes:
+            raise Refusal(404, f'nodes "{name}" not found')
+        return self._nodes[name]
+
+
+def _canonical(node: str, part: str, resource: str, quantity: str) -> str:
+    if "/" not in resource:
+        return quantity
+    if not quantity.isdigit():
+        if quantity[-1] == "k" and quantity[:-1].isdigit():
+            return quantity
+        raise Refusal(
+            422, f'Node "{node}" is invalid: status.{part}.{resource}: Invalid value: "{quantity}": must be an integer'
+        )
+    number = int(quantity)
+    return f"{number // 1000}k" if number and number % 1000 == 0 and number < 10**6 else str(number)
+
+
+def _owned(before: dict[str, Any], after: dict[str, Any], manager: str) -> list[dict[str, Any]]:
+    """Who changed a capacity last owns it."""
+    old, new = (node["status"].get("capacity", {}) for node in (before, after))
+    owners = {
+        field[2:]: entry["manager"]
+        for entry in before["metadata"].get("managedFields", ())
+        for field in entry["fieldsV1"]["f:status"]["f:capacity"]
+    }
+    owners = {name: manager if old.get(name) != new[name] else owners.get(name, manager) for name in new}
+    return [
+        {
+            "manager": one,
+            "subresource": "status",
+            "fieldsV1": {"f:status": {"f:capacity": {f"f:{name}": {} for name in owners if owners[name] == one}}},
+        }
+        for one in sorted(set(owners.values()))
+    ]
+
+
+@contextlib.contextmanager
+def serving(certificate: pathlib.Path, authority: pathlib.Path) -> Iterator[int]:
+    """Serves; gives the port on localhost."""
+    nodes = Nodes()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _handle(self) -> None:
+            content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            try:
+                code, answer = 200, self._answer(json.loads(content or "null"))
+            except Refusal as refusal:
+                code = refusal.code
+                answer = {"kind": "Status", "status": "Failure", "message": refusal.message, "code": code}
+            text = json.dumps(answer).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        do_GET = do_POST = do_PATCH = do_DELETE = _handle
+
+        def _answer(self, content: Any) -> dict[str, Any]:
+            user = self._user()
+            address = urllib.parse.urlsplit(self.path)
+            query = dict(urllib.parse.parse_qsl(address.query))
+            parts = address.path.split("/")[1:]
+            name = urllib.parse.unquote(parts[3]) if len(parts) > 3 else ""
+            if user != "admin" and (user, self.command) != ("reader", "GET"):
+                does = f"{self.command.lower()} resource {json.dumps('nodes/status' if parts[4:] else 'nodes')}"
+                whom = f'nodes "{name}" is forbidden: User "{user}"'
+                raise Refusal(403, f'{whom} cannot {does} in API group "" at the cluster scope')
+            if self.command == "POST":
+                return nodes.create(content, query.get("fieldManager", ""))
+            if self.command == "DELETE":
+                return nodes.delete(name)
+            if self.command == "GET":
+                return nodes.read(name)
+            if self.headers["Content-Type"] != "application/json-patch+json":
+                raise Refusal(415, "the body of the request was in an unknown format")
+            return nodes.patch_status(name, content, query.get("fieldManager", ""), query.get("dryRun") == "All")
+
+        def _user(self) -> str:
+            certificate = self.connection.getpeercert() or {}
+            for ((key, value),) in certificate.get("subject", ()):
+                if key == "commonName":
+                    return value
+            user = TOKENS.get(self.headers.get("Authorization", "").removeprefix("Bearer "))
+            if user is None:
+                raise Refusal(401, "Unauthorized")
+            return self.headers.get("Impersonate-User", user) if user == "admin" else user
+
+        def log_message(self, *_arguments: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("localhost", 0), Handler)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    tls.load_verify_locations(authority)
+    tls.verify_mode = ssl.CERT_OPTIONAL
+    server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,153 @@
+"""Every way in which a kubeconfig file says who we are and whom we trust."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pathlib
+
+import certificates
+import pytest
+import yaml
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.api import Api, ApiError
+
+
+@pytest.fixture
+def node(cluster):
+    return cluster.node({"cpu": "2"})
+
+
+def name_of(path, node):
+    return Api(kubeconfig.read(path)).node(node.name)["metadata"]["name"]
+
+
+def refusal(path, node):
+    with pytest.raises(ApiError) as caught:
+        Api(kubeconfig.read(path)).node(node.name)
+    return str(caught.value)
+
+
+def problem(path):
+    with pytest.raises(kubeconfig.KubeconfigError) as caught:
+        kubeconfig.read(path)
+    return str(caught.value).removeprefix(f"{path}: ")
+
+
+def program(cluster, text):
+    path = cluster.folder / "credentials"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return {"command": "./credentials", "args": ["get"], "env": [{"name": "EXTRA", "value": "x"}]}
+
+
+def test_a_token(cluster, node):
+    assert name_of(cluster.kubeconfig({"token": "admin-token"}), node) == node.name
+
+
+def test_a_token_in_a_file_beside_it(cluster, node):
+    (cluster.folder / "token").write_text("admin-token\n")
+    assert name_of(cluster.kubeconfig({"tokenFile": "token"}), node) == node.name
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_certificate(cluster, node, inline):
+    path = cluster.authority.sign("carl")
+    user = {"client-certificate": str(path), "client-key": str(path)}
+    if inline:
+        data = base64.b64encode(path.read_bytes()).decode()
+        user = {"client-certificate-data": data, "client-key-data": data}
+    assert 'forbidden: User "carl" cannot get' in refusal(cluster.kubeconfig(user), node)
+
+
+def test_on_behalf_of_another(cluster, node):
+    user = {"token": "admin-token", "as": "anna"}
+    assert 'forbidden: User "anna" cannot get' in refusal(cluster.kubeconfig(user), node)
+
+
+def test_a_program_that_gives_a_token(cluster, node):
+    answer = {"status": {"token": "admin-token"}}
+    told = '[ "$1 $EXTRA" = "get x" ] && case $KUBERNETES_EXEC_INFO in *ExecCredential*)'
+    text = f"{told} echo '{json.dumps(answer)}';; esac"
+    assert name_of(cluster.kubeconfig({"exec": program(cluster, text)}), node) == node.name
+
+
+def test_a_program_that_gives_a_certificate(cluster, node):
+    pem = cluster.authority.sign("carl").read_text()
+    answer = {"status": {"clientCertificateData": pem, "clientKeyData": pem}}
+    (cluster.folder / "answer").write_text(json.dumps(answer))
+    user = {"exec": program(cluster, f"cat {cluster.folder}/answer")}
+    assert 'User "carl"' in refusal(cluster.kubeconfig(user), node)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("echo 'please log in' >&2; exit 3", "which gives credentials, failed: please log in"),
+        ("exit 3", "which gives credentials, failed: exit code 3"),
+        ("echo nothing", "gives no credentials: "),
+    ],
+)
+def test_a_program_that_fails(cluster, text, message):
+    assert message in problem(cluster.kubeconfig({"exec": program(cluster, text)}))
+
+
+def test_an_authority_in_the_file(cluster, node):
+    data = base64.b64encode(cluster.authority.path.read_bytes()).decode()
+    path = cluster.kubeconfig(**{"certificate-authority": None, "certificate-authority-data": data})
+    assert name_of(path, node) == node.name
+
+
+def test_only_that_authority_is_trusted(cluster, node, tmp_path):
+    other = certificates.Authority(tmp_path).path
+    assert ": its certificate is not trusted: " in refusal(
+        cluster.kubeconfig(**{"certificate-authority": str(other)}), node
+    )
+    assert ": its certificate is not trusted: " in refusal(cluster.kubeconfig(**{"certificate-authority": None}), node)
+    trusting = cluster.kubeconfig(**{"certificate-authority": None, "insecure-skip-tls-verify": True})
+    assert name_of(trusting, node) == node.name
+
+
+def test_a_server_that_is_reached_by_another_name(cluster, node):
+    server = cluster.server.replace("localhost", "127.0.0.1")
+    assert ": its certificate is not trusted: IP address mismatch" in refusal(cluster.kubeconfig(server=server), node)
+    assert name_of(cluster.kubeconfig(server=server, **{"tls-server-name": "localhost"}), node) == node.name
+
+
+def test_a_proxy_is_asked(cluster, node):
+    path = cluster.kubeconfig(**{"proxy-url": "http://127.0.0.1:9"})
+    assert refusal(path, node) == f"the API server {cluster.server} does not answer: Connection refused"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"current-context": ""}, "current-context is not set, so it is not known which cluster is meant"),
+        ({"contexts": []}, "there is no context 'test' in contexts"),
+        ({"clusters": None}, "there is no cluster 'test' in clusters"),
+        ({"users": []}, "there is no user 'test' in users"),
+        ({"clusters": [{"name": "test", "cluster": {}}]}, "the cluster test has no usable server: ''"),
+        (
+            {"users": [{"name": "test", "user": {"auth-provider": {}}}]},
+            "the user test has auth-provider, which Kubernetes no longer knows: use a certificate, a token or exec",
+        ),
+        (
+            {"users": [{"name": "test", "user": {"client-certificate-data": "=?"}}]},
+            "client-certificate-data is not base64",
+        ),
+        (
+            {"users": [{"name": "test", "user": {"tokenFile": "/none/token"}}]},
+            "tokenFile is /none/token: No such file or directory",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(cluster, change, message):
+    path = pathlib.Path(cluster.kubeconfig())
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **change}))
+    assert problem(str(path)) == message
+
+
+def test_a_file_that_is_not_there_or_no_yaml(tmp_path):
+    assert problem(str(tmp_path / "none")) == "No such file or directory"
+    (tmp_path / "text").write_text("a: [")
+    assert problem(str(tmp_path / "text")).startswith(f"{tmp_path}/text is not valid YAML: ")
