@@ -1,6 +1,7 @@
 """The small HTTP server: what browsers, scrapers and attackers send."""
 
 import asyncio
+import random
 from http import HTTPStatus
 from pathlib import Path
 from typing import AsyncIterator, Dict
@@ -75,6 +76,16 @@ async def test_the_length_counts_bytes_and_head_has_no_body(socket: str) -> None
 async def test_no_bytes_at_all_and_binary_ones(socket: str) -> None:
     assert (await say(socket, b"")).startswith(b"HTTP/1.1 400")
     assert (await say(socket, bytes(range(256)) * 10)).startswith(b"HTTP/1.1 400")
+
+
+async def test_garbage_by_chance_is_refused_and_the_next_request_is_answered(socket: str) -> None:
+    chance = random.Random(0)
+    words = [b"GET", b"POST", b" ", b"/page", b"HTTP/1.1", b"\r\n", b"\n", b":", b"\0", b"\xff" * 5000, b"%2e", b"\r"]
+    for _ in range(100):
+        garbage = b"".join(chance.choice(words) for _ in range(chance.randrange(12)))
+        answer = await say(socket, garbage)
+        assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 404 ", b"HTTP/1.1 405 ", b"HTTP/1.1 200 ")), garbage
+    assert (await say(socket, b"GET /page HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_clients_that_only_wait_do_not_keep_others_out_for_ever(socket: str) -> None:

@@ -71,3 +71,18 @@ def test_numa(available: str, must: str, size: int, expected: str) -> None:
 
 def test_ids_of_others_are_passed_over() -> None:
     assert preferred(resource("packed", **SHARED), ["x", "b"], [], 2) == ["b"]
+
+
+@pytest.mark.parametrize("preference", ["packed", "distributed", "numa"])
+def test_whatever_is_asked_for_it_is_as_much_as_there_is_and_what_must_be(preference: str) -> None:
+    asked = resource(preference, replicas=3, **NODES)
+    every = [kubelet_id for device in asked.devices for kubelet_id in asked.kubelet_ids(device)]
+    chance = random.Random(preference)
+    for _ in range(300):
+        available = chance.sample(every, chance.randrange(len(every) + 1))
+        must = chance.sample(available, chance.randrange(len(available) + 1))
+        size = chance.randrange(-2, len(every) + 3)
+        given = preferred(asked, available, must, size)
+        assert set(must) <= set(given) <= set(available)
+        assert len(given) == len(set(given)) == max(len(must), min(size, len(available)))
+        assert given == sorted(given, key=every.index)

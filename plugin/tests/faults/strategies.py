@@ -1,11 +1,11 @@
 """Configurations by chance, made from the schema itself: a new key is tried from the day that it is there."""
 
 import functools
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 from hypothesis import strategies as st
 
-from node_device_plugin.declaration.schema import CONFIGURATION, Field
+from node_device_plugin.declaration.schema import CONFIGURATION, DISCOVER, Field
 
 #: What is plausible by key, two that are right first; what is not listed is text by chance.
 _PLAUSIBLE: Dict[str, List[str]] = {
@@ -36,6 +36,14 @@ _PLAUSIBLE: Dict[str, List[str]] = {
     "annotations": ["x", "{id}", "{nothing}"],
     "properties": ["value", "3", "x y", "{id}"],
 }
+#: Keys of which a mapping that has all of them is nothing without one.
+_ONE_OF = (
+    ("paths", "usb", "pci"),
+    ("vendor", "product", "serial"),
+    ("vendor", "device", "class_code"),
+    ("open", "command"),
+    ("command",),
+)
 _TEXT = st.text(max_size=8)
 _NUMBERS = st.sampled_from([1, 2, 3] * 8 + [0, 8, 100, -1, 10**6, 2**31, 2**63, 10**30])
 #: Values of any type, in the place of any other.
@@ -59,14 +67,14 @@ def _value(key: str, field: Field, junk: int) -> st.SearchStrategy[Any]:
     return right if not junk else st.integers(0, junk).flatmap(lambda chance: JUNK if chance == 0 else right)
 
 
-def _right(key: str, field: Field, junk: int) -> st.SearchStrategy[Any]:
+def _right(key: str, field: Field, junk: int, least: int = 0) -> st.SearchStrategy[Any]:
     if field.type == "dict" and field.fields is not None:
         return _mapping(field.fields, junk)
     if field.type == "dict":
         return st.dictionaries(_text(key + " name"), _text(key), max_size=2)
     if field.type == "list":
         element = Field(field.elements or "str", "", fields=field.fields)
-        return st.lists(_value(key, element, junk), max_size=2)
+        return st.lists(_value(key, element, junk), min_size=least, max_size=2)
     if field.type == "bool":
         return st.booleans()
     if field.type == "int":
@@ -81,10 +89,20 @@ def _mapping(fields: Any, junk: int) -> st.SearchStrategy[Dict[str, Any]]:
         return st.fixed_dictionaries({}, optional={**required, **optional, "unknown": JUNK})
     # A few of the optional keys at a time, or their mistakes would add up.
     few = st.lists(st.sampled_from(sorted(optional)), max_size=4, unique=True) if optional else st.just([])
-    return few.flatmap(lambda keys: st.fixed_dictionaries({**required, **{key: optional[key] for key in keys}}))
+    choices = next((keys for keys in _ONE_OF if set(keys) <= set(fields)), ())
+    needed = {key: _right(key, fields[key], junk, least=1) for key in choices}
+
+    def made(chosen: Tuple[str, List[str]]) -> st.SearchStrategy[Dict[str, Any]]:
+        one, keys = chosen
+        more = {key: optional[key] for key in keys}
+        return st.fixed_dictionaries({**required, **more, **({one: needed[one]} if one else {})})
+
+    return st.tuples(st.sampled_from(choices or [""]), few).flatmap(made)
 
 
 #: Of the right types, with values that may be wrong.
 PLAUSIBLE_CONFIGURATIONS = _mapping(CONFIGURATION, junk=0)
+#: What to look for, alone.
+PLAUSIBLE_DISCOVERIES = _mapping(DISCOVER, junk=0)
 #: With anything anywhere.
 WILD_CONFIGURATIONS = _mapping(CONFIGURATION, junk=8) | JUNK

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from node_device_plugin.command_line import main
 from node_device_plugin.configuration import load
-from node_device_plugin.declaration import Configuration, DeclarationError, cdi, parse_configuration
+from node_device_plugin.declaration import Configuration, DeclarationError, cdi, parse_configuration, schema
+from node_device_plugin.declaration.model import Discovery
 from node_device_plugin.declaration.names import cdi_device_problem, cdi_kind_problem
-from node_device_plugin.declaration.serialise import configuration_to_data
+from node_device_plugin.declaration.serialise import configuration_to_data, resources_to_data
+from node_device_plugin.discovery import find
 from node_device_plugin.testing.names import is_extended_resource
 
-from .strategies import JUNK, PLAUSIBLE_CONFIGURATIONS, WILD_CONFIGURATIONS
+from .strategies import JUNK, PLAUSIBLE_CONFIGURATIONS, PLAUSIBLE_DISCOVERIES, WILD_CONFIGURATIONS
 
 FUZZ = settings(
     max_examples=200,
@@ -44,7 +46,7 @@ def test_anything_is_read_or_refused_with_the_place(raw: Any) -> None:
 def test_what_is_accepted_makes_sense() -> None:
     accepted: List[Configuration] = []
 
-    @settings(FUZZ, max_examples=400)
+    @settings(FUZZ, max_examples=300)
     @given(PLAUSIBLE_CONFIGURATIONS)
     def read(raw: Any) -> None:
         try:
@@ -57,7 +59,40 @@ def test_what_is_accepted_makes_sense() -> None:
     read()
     # Else the strategies have fallen behind the schema, and nothing was tested.
     assert sum(bool(configuration.resources) for configuration in accepted) >= 20
-    assert any(resource.devices for configuration in accepted for resource in configuration.resources)
+    resources = [resource for configuration in accepted for resource in configuration.resources]
+    # All but those that are hard to meet by chance, for which there are tests of their own.
+    tried = {key for data in resources_to_data(resources) for key in data}
+    assert set(schema.RESOURCE) - tried <= {"injection", "container_edits"}
+    assert any(resource.discover.methods for resource in resources)
+    assert any(resource.health.open for resource in resources)
+    assert any(resource.health.command for resource in resources)
+
+
+def test_what_may_be_looked_for_is_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    for name in ("ttyA", "a", "b"):
+        (tmp_path / "dev" / name).touch()
+    accepted: List[Discovery] = []
+    found: List[str] = []
+
+    @settings(FUZZ, max_examples=150)
+    @given(PLAUSIBLE_DISCOVERIES)
+    def look(raw: Any) -> None:
+        try:
+            configuration = parse_configuration({"resources": [{"name": "example.com/dev", "discover": raw}]})
+        except DeclarationError:
+            return
+        make_sense(configuration)
+        (resource,) = configuration.resources
+        accepted.append(resource.discover)
+        devices = find(resource, str(tmp_path))
+        assert not any(cdi_device_problem(device.id) for device in devices)
+        found.extend(device.id for device in devices)
+
+    look()
+    assert {method for discover in accepted for method in discover.methods} == {"paths", "usb", "pci"}
+    assert any(discover.nodes for discover in accepted)
+    assert "ttyA" in found
 
 
 def make_sense(configuration: Configuration) -> None:
