@@ -31,6 +31,7 @@ class _Json(logging.Formatter):
         return json.dumps(data, ensure_ascii=False)
 
 
+# Generic for mypy; where it runs, only from Python 3.11 on.
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
     """Writes to stderr, with the priority in front of each line where stderr is the journal."""
 

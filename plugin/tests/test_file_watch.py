@@ -3,7 +3,7 @@
 import asyncio
 import os
 from pathlib import Path
-from typing import AsyncIterator
+from typing import AsyncIterator, Optional
 
 import pytest
 
@@ -11,8 +11,11 @@ from node_device_plugin.file_watch import follow
 
 
 class Followed:
-    def __init__(self, path: Path) -> None:
+    """link: the same by a link, as a ConfigMap is mounted."""
+
+    def __init__(self, path: Path, link: "Optional[Followed]" = None) -> None:
         self.path = path
+        self.link = link
         self.changes = 0
 
     def changed(self) -> None:
@@ -39,9 +42,8 @@ async def followed(tmp_path: Path) -> AsyncIterator[Followed]:
     (tmp_path / "..data").symlink_to("..1")
     (tmp_path / "config.yaml").symlink_to("..data/config.yaml")
     (tmp_path / "plain.yaml").write_text("one")
-    given = Followed(tmp_path / "plain.yaml")
     link = Followed(tmp_path / "config.yaml")
-    given.link = link  # type: ignore[attr-defined]
+    given = Followed(tmp_path / "plain.yaml", link)
     tasks = [asyncio.create_task(follow(str(each.path), each.changed)) for each in (given, link)]
     await asyncio.sleep(0.05)
     yield given
@@ -81,7 +83,8 @@ async def test_moved_away_and_written_anew_as_editors_do(followed: Followed) -> 
 
 
 async def test_the_link_of_a_config_map(followed: Followed) -> None:
-    link: Followed = followed.link  # type: ignore[attr-defined]
+    link = followed.link
+    assert link is not None
     for number in ("..2", "..3"):
         folder = link.path.with_name(number)
         folder.mkdir()

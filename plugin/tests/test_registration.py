@@ -143,7 +143,7 @@ async def test_registered_twice_with_one_kubelet_a_lost_stream_is_noticed_all_th
             client = kubelet.manager.endpoints["example.com/dev"].client
             assert client is not None
             await client.close()
-            await kubelet.until(lambda: kubelet.manager.endpoints["example.com/dev"].client is not client)  # noqa: B023
+            await kubelet.until(lambda old=client: kubelet.manager.endpoints["example.com/dev"].client is not old)
             await all_registered(kubelet)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 from pathlib import Path
 from typing import Any, AsyncIterator, Dict, List
 
@@ -97,6 +98,10 @@ async def test_only_what_changed_is_touched(running: Running) -> None:
         assert kubelet.manager.endpoints["example.com/options"] is not connections["options"]
 
 
+def has_devices(kubelet: StandInKubelet, wanted: Dict[str, str]) -> bool:
+    return kubelet.devices("example.com/dev") == wanted
+
+
 async def test_no_pod_meets_a_resource_without_devices_because_of_a_reload(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +134,7 @@ async def test_no_pod_meets_a_resource_without_devices_because_of_a_reload(
             assert await running.reloader.reload() == Outcome("applied")
             assert running.changes[running.reloader.loaded.sha256].changed == ("example.com/dev",)
             wanted = {entry.kubelet_id: "Healthy" for entry in plugin.table.listed()}
-            await kubelet.until(lambda wanted=wanted: kubelet.devices("example.com/dev") == wanted)  # type: ignore[misc]
+            await kubelet.until(functools.partial(has_devices, kubelet, wanted))
         shares = {"a::0": "Healthy", "a::1": "Healthy"}
         one = {"a": "Healthy"}
         assert lists == [{"a": "Healthy", "b": "Healthy"}, one, shares, one]

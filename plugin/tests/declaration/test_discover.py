@@ -1,6 +1,6 @@
 """The key ``discover``: read, written again, and every mistake in it named."""
 
-from typing import List
+from typing import List, Optional, Tuple
 
 import pytest
 import yaml
@@ -144,7 +144,7 @@ def test_placeholders_that_every_method_knows_are_fine() -> None:
         ("/dev/*/by-*", "/dev/serial/by-id", ("serial", "id")),
     ],
 )
-def test_what_wildcards_match(pattern: str, text: str, groups: object) -> None:
+def test_what_wildcards_match(pattern: str, text: str, groups: Optional[Tuple[str, ...]]) -> None:
     match = compiled(pattern).match(text)
     assert (match.groups() if match else None) == groups
-    assert groups is None or wildcards(pattern) == len(groups)  # type: ignore[arg-type]
+    assert groups is None or wildcards(pattern) == len(groups)

@@ -49,6 +49,7 @@ async def held() -> Held:
     for _ in range(3):
         await asyncio.sleep(0.05)
         gc.collect()
+    # The kernel answers at once.
     with open("/proc/self/statm") as statm:  # noqa: ASYNC230
         pages = int(statm.read().split()[1])
     return Held(

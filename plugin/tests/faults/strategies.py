@@ -54,7 +54,7 @@ JUNK = st.recursive(
 )
 
 
-@functools.lru_cache(maxsize=None)  # noqa: UP033
+@functools.cache
 def _text(key: str) -> st.SearchStrategy[str]:
     pool = _PLAUSIBLE.get(key, [])
     # Mostly what is right, or next to nothing would be accepted.

@@ -44,14 +44,15 @@ async def test_streams_that_drop_at_random(short_path: Path, monkeypatch: pytest
         for _ in range(60):
             client = kubelet.manager.endpoints[NAME].client
             assert client is not None
+            assert client._stream is not None
             how = chance.choice(["the plugin ends it", "the kubelet cancels it", "the connection breaks"])
             if how == "the plugin ends it":
                 running.service.stream.end()
             elif how == "the kubelet cancels it":
-                client._stream.cancel()  # type: ignore[union-attr]
+                client._stream.cancel()
             else:
                 await client._channel.close(None)
-                client._stream.cancel()  # type: ignore[union-attr]
-            await kubelet.until(lambda: kubelet.manager.endpoints[NAME].client is not client)  # noqa: B023
+                client._stream.cancel()
+            await kubelet.until(lambda old=client: kubelet.manager.endpoints[NAME].client is not old)
             assert await kubelet.registered(NAME) == {"d0": "Healthy", "d1": "Healthy"}
         assert kubelet.capacity().allocatable == {NAME: 2}
