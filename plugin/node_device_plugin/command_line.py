@@ -8,7 +8,7 @@ import gc
 import json
 import signal
 import sys
-from typing import Any, Callable, Coroutine, NoReturn, Optional, Sequence, TypeVar
+from typing import Any, Callable, Coroutine, NoReturn, Optional, Protocol, Sequence, TypeVar
 
 from .configuration import DEFAULT_PATH, kubelet_places, load
 from .declaration import DeclarationError, cdi
@@ -122,10 +122,7 @@ def _cdi_check(options: argparse.Namespace) -> int:
     from .cdi_check import report
 
     checked = _ask(report.check(options.dir, options.socket))
-    if options.output == "json":
-        _print_json(checked.to_data())
-    else:
-        print(checked.to_text())
+    _show(options, checked)
     return 1 if checked.problems else 0
 
 
@@ -181,10 +178,7 @@ def _status(options: argparse.Namespace) -> int:
     from .inspection.status import status
 
     found = _ask(status(kubelet_places(options.config)))
-    if options.output == "json":
-        _print_json(found.to_data())
-    else:
-        print(found.to_text())
+    _show(options, found)
     return 0 if found.is_fine else 1
 
 
@@ -192,10 +186,7 @@ def _doctor(options: argparse.Namespace) -> int:
     from .inspection.doctor import Doctor
 
     findings = _ask(Doctor(options.config, options.socket, options.kubelet_root).examine())
-    if options.output == "json":
-        _print_json(findings.to_data())
-    else:
-        print(findings.to_text())
+    _show(options, findings)
     return 0 if findings.is_healthy else 1
 
 
@@ -217,10 +208,7 @@ def _verify(options: argparse.Namespace) -> int:
             ),
         )
     )
-    if options.output == "json":
-        _print_json(report.to_data())
-    else:
-        print(report.to_text())
+    _show(options, report)
     return 1 if report.problems else 0
 
 
@@ -233,6 +221,21 @@ def _ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:
         return asyncio.run(question)
     except (CriError, CheckpointError) as error:
         raise Failure(str(error)) from error
+
+
+class _Shown(Protocol):
+    def to_data(self) -> Any:
+        """As JSON takes it."""
+
+    def to_text(self) -> str:
+        """For people."""
+
+
+def _show(options: argparse.Namespace, what: _Shown) -> None:
+    if options.output == "json":
+        _print_json(what.to_data())
+    else:
+        print(what.to_text())
 
 
 def _print_json(data: Any) -> None:

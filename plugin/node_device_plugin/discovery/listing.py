@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from ..declaration import Device, Resource
 from ..health import unhealthy_reason
+from ..tables import table
 from . import Discovered
 
 _HEAD = ("RESOURCE", "DEVICE", "NODES", "NUMA", "STATE")
@@ -44,7 +45,7 @@ def _device(device: Device, origin: str) -> Dict[str, Any]:
 
 def to_text(data: Mapping[str, Any]) -> str:
     """The same as a table."""
-    rows: List[Tuple[str, ...]] = [_HEAD]
+    rows: List[Tuple[str, ...]] = []
     for resource in data["resources"]:
         for device in resource["devices"]:
             nodes = [
@@ -58,5 +59,4 @@ def to_text(data: Mapping[str, Any]) -> str:
             rows.append((resource["name"], device["id"], "-", "-", "left out: " + device["reason"]))
         if not resource["devices"] and not resource["left_out"]:
             rows.append((resource["name"], "none", "-", "-", "-"))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+    return table(_HEAD, rows)

@@ -3,10 +3,19 @@
 import functools
 from typing import Any, Dict, List, Tuple
 
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from node_device_plugin.declaration.schema import CONFIGURATION, DISCOVER, Field
 
+#: How tests by chance run: the same chance each time.
+BY_CHANCE = settings(
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+    # Without making a failure smaller, which takes minutes.
+    phases=[Phase.generate],
+)
 #: What is plausible by key, two that are right first; what is not listed is text by chance.
 _PLAUSIBLE: Dict[str, List[str]] = {
     "name": ["example.com/a", "example.com/b-b", "x.example.com/c.d", "kubernetes.io/x", "requests.x/y", "a/b/c", "a"],

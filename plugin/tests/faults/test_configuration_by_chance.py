@@ -6,7 +6,7 @@ from typing import Any, List
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node_device_plugin.command_line import main
@@ -18,16 +18,9 @@ from node_device_plugin.declaration.serialise import configuration_to_data, reso
 from node_device_plugin.discovery import find
 from node_device_plugin.testing.names import is_extended_resource
 
-from .strategies import JUNK, PLAUSIBLE_CONFIGURATIONS, PLAUSIBLE_DISCOVERIES, WILD_CONFIGURATIONS
+from .strategies import BY_CHANCE, JUNK, PLAUSIBLE_CONFIGURATIONS, PLAUSIBLE_DISCOVERIES, WILD_CONFIGURATIONS
 
-FUZZ = settings(
-    max_examples=200,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    derandomize=True,
-    # Without making a failure smaller, which takes minutes.
-    phases=[Phase.generate],
-)
+FUZZ = settings(BY_CHANCE, max_examples=200)
 
 
 @FUZZ

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Awaitable, Callable, Iterator, List, Sequence
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node_device_plugin.channels import grpc, unix_channel
@@ -15,14 +15,9 @@ from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 from node_device_plugin.wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 
 from .in_process import registration, resource
+from .strategies import BY_CHANCE
 
-FUZZ = settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    derandomize=True,
-    phases=[Phase.generate],
-)
+FUZZ = settings(BY_CHANCE, max_examples=100)
 IDS = st.lists(
     st.sampled_from(["d0", "d1", "d0::0"]) | st.text(st.characters(blacklist_categories=["Cs"]), max_size=5), max_size=4
 )
