@@ -28,7 +28,7 @@ class InProcess:
         self.directory = os.path.join(root, "device-plugins")
         self._runtime = MemoryRuntime()
         self._kubelet = StandInKubelet(
-            self.directory, runtime=self._runtime, node_name=self.node_name, dial_timeout=0.3
+            self.directory, runtime=self._runtime, node_name=self.node_name, dial_timeout=0.3, registry_interval=0.02
         )
         self.pod_resources_socket = self._kubelet.pod_resources_socket
         await self._kubelet.start()

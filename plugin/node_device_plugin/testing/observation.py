@@ -124,6 +124,8 @@ class Observer:
             call = dict(call)
             if "devices" in call:
                 call["devices"] = self._ids(plugin.resource, call["devices"])
+            if "error" in call:
+                call["error"] = self.normalised(call["error"])
             calls.append(call)
         return calls
 
@@ -136,10 +138,11 @@ class Observer:
         return name[: -len(suffix)] if name.endswith(suffix) else name
 
     def normalised(self, text: str) -> str:
-        """Without uids, the node's name and the directory."""
+        """Without uids, the node's name and the directories."""
         for uid, name in self._names.items():
             text = text.replace(uid, "<uid of %s>" % name)
-        return text.replace("-" + self._kubelet.node_name, "").replace(self._kubelet.directory, "<device-plugins>")
+        text = text.replace("-" + self._kubelet.node_name, "").replace(self._kubelet.directory, "<device-plugins>")
+        return text.replace(os.path.dirname(os.path.dirname(self._kubelet.pod_resources_socket)), "<root>")
 
 
 def _short(resource: str) -> str:

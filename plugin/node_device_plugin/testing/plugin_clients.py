@@ -7,6 +7,7 @@ wrong in them: clients are looked up by the name of their resource (kubernetes#1
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from typing import Awaitable, Callable, Dict, List, NoReturn, Optional, Set, TypeVar
 
@@ -155,11 +156,18 @@ class PluginClients(api_grpc.RegistrationServicer):
         klog.info(2, "Got Plugin at endpoint with versions", plugin=resource, endpoint=socket, versions=versions)
         if _VERSION not in versions:
             raise CallError(
-                "manager version, %s, is not among plugin supported versions %s" % (_VERSION, " ".join(versions))
+                "plugin validation failed with err: manager version, %s, is not among plugin supported versions [%s]"
+                % (_VERSION, " ".join(versions))
             )
         if not is_extended_resource(resource):
-            raise CallError("invalid name of device plugin socket: %s" % resource)
-        await self._connect(resource, socket)
+            raise CallError(
+                "plugin validation failed with err: invalid name of device plugin socket: the ResourceName %s is "
+                "invalid" % json.dumps(resource)
+            )
+        try:
+            await self._connect(resource, socket)
+        except CallError as error:
+            raise CallError("plugin registration failed with err: %s" % error) from error
 
     async def deregister(self, resource: str) -> None:
         """The socket of a plugin has gone from plugins_registry: whoever is connected by its name goes."""

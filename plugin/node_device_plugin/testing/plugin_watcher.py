@@ -89,8 +89,8 @@ class PluginWatcher:
                         raise CallError("no handler registered for plugin type: %s at socket %s" % (info.type, path))
                     await self._clients.connect(info.name, info.endpoint or path, list(info.supported_versions))
                 except CallError as problem:
-                    error = str(problem)
-                    klog.error("RegisterPlugin error", error, socket=path)
+                    error = "RegisterPlugin error -- %s" % problem
+                    klog.error("RegisterPlugin error", problem, socket=path)
                 await plugin.NotifyRegistrationStatus(
                     registry.RegistrationStatus(plugin_registered=not error, error=error), timeout=_NOTIFY
                 )

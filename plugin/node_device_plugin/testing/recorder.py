@@ -72,7 +72,7 @@ class RecordingPlugin(api_grpc.DevicePluginServicer):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         self._stopping = False
         self._server = grpc.aio.server()
-        api_grpc.add_DevicePluginServicer_to_server(self, self._server)
+        self._add_services(self._server)
         self._server.add_insecure_port("unix:" + path)
         await self._server.start()
 
@@ -82,6 +82,9 @@ class RecordingPlugin(api_grpc.DevicePluginServicer):
         if self._server is not None:
             await self._server.stop(None)
             self._server = None
+
+    def _add_services(self, server: grpc.aio.Server) -> None:
+        api_grpc.add_DevicePluginServicer_to_server(self, server)
 
     async def register(self) -> str:
         """Register with the kubelet; gives ``ok``, or gRPC's code and words."""

@@ -7,7 +7,7 @@ from typing import Awaitable, Callable, Dict, List
 
 from ..wire import device_plugin_v1beta1_pb2 as api
 from .observation import DOMAIN, Seen
-from .recorder import healthy, register
+from .recorder import RecordingPlugin, healthy, register
 from .story import Story
 
 Scenario = Callable[[Story], Awaitable[None]]
@@ -253,6 +253,40 @@ async def pod_that_ends(story: Story) -> None:
     await story.step("its device is free", story.place("next", {"a": 1}), _pod_is("next", "Running"))
 
 
+def _refused(plugin: RecordingPlugin) -> Callable[[Seen], bool]:
+    """The plugin was told that it is not registered."""
+    return lambda seen: any(call.get("registered") is False for call in plugin.calls)
+
+
+async def plugins_registry(story: Story) -> None:
+    a = await story.found_plugin("a", "a")
+    await story.step("a plugin's socket appears", a.start(), _has("a", 1))
+    await story.step("it sends one device more", a.set_devices(healthy(["a0", "a1"])), _has("a", 2))
+    await story.step("its socket goes", a.stop(), _has("a", 0))
+    await story.step("it comes anew", a.start(), _has("a", 2))
+    await story.step("its stream ends, the socket stays: it is lost for good", a.end_streams(), _has("a", 0))
+    await story.step("its socket goes again", a.stop())
+    await story.step("and comes anew", a.start(), _has("a", 2))
+
+
+async def plugins_registry_refusals(story: Story) -> None:
+    old = await story.found_plugin("old", "old", versions=["v1alpha"])
+    await story.step("a plugin that speaks an unknown version", old.start(), _refused(old))
+    await story.step("it goes", old.stop())
+    name = await story.found_plugin("name", "-c")
+    await story.step("a plugin whose resource is none", name.start(), _refused(name))
+    await story.step("it goes", name.stop())
+    kind = await story.found_plugin("kind", "kind", kind="OtherPlugin")
+    await story.step("a plugin of a kind that nobody handles", kind.start(), _refused(kind))
+
+
+async def plugins_registry_restart(story: Story) -> None:
+    a = await story.found_plugin("a", "a")
+    await story.step("a plugin's socket appears", a.start(), _has("a", 1))
+    await story.step("the kubelet stops", story.kubelet.stop())
+    await story.step("it starts, and finds the socket as it is", story.kubelet.start(), _has("a", 1))
+
+
 #: Every scenario, by the name of its transcript.
 SCENARIOS: Dict[str, Scenario] = {
     scenario.__name__: scenario
@@ -276,5 +310,8 @@ SCENARIOS: Dict[str, Scenario] = {
         preferred_allocation,
         pre_start,
         pod_that_ends,
+        plugins_registry,
+        plugins_registry_refusals,
+        plugins_registry_restart,
     )
 }

@@ -6,12 +6,13 @@ import asyncio
 import os
 import secrets
 import time
-from typing import Any, Awaitable, Callable, Dict, List, Mapping, Optional
+from typing import Any, Awaitable, Callable, Dict, List, Mapping, Optional, Sequence
 
 from ..wire import device_plugin_v1beta1_pb2 as api
 from .kubelet_under_test import KubeletUnderTest
 from .observation import DOMAIN, Observer, Seen
 from .recorder import RecordingPlugin
+from .registry_recorder import RegistryPlugin
 
 #: Seconds that a step may take until what it waits for is seen; a dial of the kubelet takes 10.
 _PATIENCE = 40.0
@@ -46,6 +47,16 @@ class Story:
         )
         self.seen.plugins[name] = plugin
         await plugin.start()
+        return plugin
+
+    async def found_plugin(
+        self, name: str, resource: str, versions: Sequence[str] = ("v1beta1",), kind: str = "DevicePlugin"
+    ) -> RegistryPlugin:
+        """A plugin with one healthy device that does not serve yet; once it does, the kubelet finds it by itself."""
+        devices = {name + "0": "Healthy"}
+        root = os.path.dirname(os.path.dirname(self.kubelet.pod_resources_socket))
+        plugin = RegistryPlugin(root, DOMAIN + resource, name, devices, list(versions), kind)
+        self.seen.plugins[name] = plugin
         return plugin
 
     async def place(self, name: str, limits: Mapping[str, int], policy: str = "Always") -> None:
