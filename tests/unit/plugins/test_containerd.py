@@ -150,6 +150,21 @@ def test_nothing_but_the_keys_changes(content):
     assert [line for line in content.splitlines() if line not in edited and "plugins = {" not in line] == []
 
 
+def test_a_difference_elsewhere_ends_it_before_anything_is_written():
+    def check(text, beside, imports):
+        return Checked(ON + 'sandbox_image = "gone"\n', {}, "/tmp/staged")
+
+    with pytest.raises(Refusal, match=r"would change more than CDI: plugins\..*\.sandbox_image would differ"):
+        of("version = 2\n", OFF + 'sandbox_image = "ours"\n', "1.7.24").plan(check)
+
+
+def test_what_containerd_cannot_read_is_not_edited():
+    adapter = of("version = 4\n", None, "2.1.9")
+    adapter.config["problem"] = "expected containerd config version equal to or less than 3"
+    with pytest.raises(Refusal, match=r"config dump fails with it \(expected containerd config version"):
+        adapter.plan(checked_by(ON))
+
+
 def test_effective_already_is_left_alone():
     assert plan(None, ON, "1.7.24") is None
     assert plan("version = 3\n", OFF_2.replace("false", "true"), "2.1.9") is None
