@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -291,6 +292,26 @@ def test_the_next_one_first_undoes_what_is_open(node):
     assert node.carry_out(plan).error is None
     # Nothing had been restarted with it, so nothing was restarted without it.
     assert node.daemon == {"start": 2, "text": NEW, "active": True}
+
+
+def test_what_is_in_the_ledger_is_done_whatever_goes_wrong_then(node, monkeypatch):
+    save = Ledger.save
+
+    def save_and_fail(self):
+        save(self)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Ledger, "save", save_and_fail)
+    assert node.carry_out().error is None
+    assert node.config.read_text() == NEW
+
+
+def test_how_it_ended_is_said_once(node):
+    node.carry_out(hook=killed_in(node, "done"))
+    assert node.recover() == 0
+    records = Journal(node.places.closed).records
+    assert [record["step"] for record in records].count("done") == 1
+    assert records[-1]["seconds"] is not None
 
 
 def test_one_at_a_time(node):
