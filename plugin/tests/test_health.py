@@ -262,3 +262,23 @@ async def test_another_command_is_asked_at_once_and_until_then_the_last_answer_c
     await asyncio.wait_for(news.wait(), 10)
     assert await health.check(asking("/bin/false"), []) == {"d0": "/bin/false ended with 1"}
     await health.close()
+
+
+async def test_specs_that_cannot_be_read_any_more_are_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they said before counts for nothing; a device that needs none is not concerned."""
+    health = Health(on_news=lambda: None)
+    (tmp_path / FILE).write_text(one())
+    (asked,) = parse_resources(
+        [{"name": "example.com/dev", "devices": [{"id": "d0", "nodes": [{"path": "/dev/null"}]}, {"id": "plain"}]}]
+    )
+    assert await health.check(asked, [str(tmp_path)]) == {"d0": None, "plain": None}
+
+    def fail(names: CdiNames) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(CdiNames, "read", fail)
+    reason = "CDI specs: its check failed: OSError(5, 'Input/output error')"
+    assert await health.check(asked, [str(tmp_path)]) == {"d0": reason, "plain": None}
+    await health.close()

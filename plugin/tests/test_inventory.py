@@ -257,3 +257,16 @@ async def test_specs_that_come_later_or_are_written_in_place_are_news(node: Node
         await node.look()
         healthy.append([entry.healthy for entry in table.listed()])
     assert healthy == [[False], [False], [False], [True], [False]]
+
+
+async def test_where_a_link_leads_is_watched_from_the_first_look_on(node: Node) -> None:
+    """What a look finds may lie in a directory that nobody watched before it."""
+    for name in ("far", "by-id"):
+        (node.dev / name).mkdir()
+    (node.dev / "far" / "tty0").touch()
+    (node.dev / "by-id" / "x").symlink_to("../far/tty0")
+    node.declare(node.discovering("by-id/*"))
+    await node.look()
+    assert node.listed() == {"by-id-x": True}
+    (node.dev / "far" / "tty0").unlink()
+    assert await asyncio.wait_for(node.watch.changed(), 10)
