@@ -181,7 +181,7 @@ async def test_pings_while_it_lives_and_none_while_it_hangs(plugin: Plugin) -> N
     with contextlib.suppress(BlockingIOError):
         while plugin.journal._socket.recv(4096):
             pass
-    plugin.journal._heard.clear()
+    plugin.journal.heard.clear()
     await asyncio.sleep(0.3)
     with pytest.raises(BlockingIOError):
         plugin.journal._socket.recv(4096)
@@ -295,8 +295,9 @@ async def test_the_command_reload_waits_for_its_end_and_fails_where_the_file_is_
     code, output = await command(plugin, "reload")
     assert code == 1
     assert "resources[0] (x).name" in output
-    plugin.config.write_text("kubelet_device_plugin_dir: /nowhere\nresources: []")
+    # The plugin cannot follow there.
+    plugin.config.write_text("kubelet_device_plugin_dir: /dev/null/nowhere\nresources: []")
     for arguments in (["reload"], ["reload", "--check"]):
         code, output = await command(plugin, *arguments)
         assert (code, len(output.splitlines())) == (1, 1)
-        assert "no plugin answers at /nowhere/node-device-plugin/status.sock: No such file" in output
+        assert "no plugin answers at /dev/null/nowhere/node-device-plugin/status.sock: Not a directory" in output
