@@ -181,8 +181,8 @@ class Node:
                 code, error = 1, "could not tell its version: UNIMPLEMENTED: unknown service"
             else:
                 cdi = {"enabled": "no-cdi" not in text, "spec_dirs": ["/etc/cdi/"]}
-                # A container whose process is the test's own, which goes on.
-                containers = [{"id": "c1", "pid": os.getppid() if "hurts" in text else 1}]
+                # A container whose process goes on, or has gone.
+                containers = [{"id": "c1", "pid": 0 if "hurts" in text else os.getppid()}]
                 output = json.dumps({"cdi": cdi, "conditions": {"RuntimeReady": True}, "containers": containers})
         return subprocess.CompletedProcess(command, code, output, error)
 
