@@ -1,0 +1,52 @@
+"""What the module makes of its options: one plan for all its files."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places
+from ansible_collections.nodedevices.kubernetes.plugins.modules import runtime_config
+
+
+@pytest.fixture
+def module(tmp_path):
+    root, drop_in = str(tmp_path / "config.toml"), str(tmp_path / "conf.d" / "cdi.toml")
+    given = {
+        "path": root,
+        "content": "version = 3\n",
+        "expected_sha256": None,
+        "others": [{"path": drop_in, "content": "version = 3 # too\n", "expected_sha256": None}],
+        "original": None,
+        "undo": False,
+        "check_command": ["containerd", "--config", "{staged}"],
+        "unit": "containerd.service",
+        "question": ["ask"],
+        "spec_dirs": ["/etc/cdi"],
+        "patience": 30,
+    }
+    return types.SimpleNamespace(
+        params=given,
+        selinux_enabled=lambda: True,
+        selinux_default_context=lambda path: ["system_u", "object_r", "container_config_t", "s0"],
+    )
+
+
+def test_all_files_are_one_transaction(module, tmp_path, monkeypatch):
+    plans = []
+    outcome = launch.Outcome("x", None, 0.5)
+    monkeypatch.setattr(launch, "carry_out", lambda places, plan: plans.append(plan) or outcome)
+    paths = [module.params["path"], module.params["others"][0]["path"]]
+    assert runtime_config.apply(module, Places(str(tmp_path))) == {"seconds": 0.5, "written": paths, "removed": []}
+    (plan,) = plans
+    assert [file.content for file in plan.files] == [b"version = 3\n", b"version = 3 # too\n"]
+    assert [folder.path for folder in plan.folders] == [str(tmp_path / "conf.d")]
+    assert {each.context for each in (*plan.files, *plan.folders)} == {"system_u:object_r:container_config_t:s0"}
+    assert plan.check == ["containerd", "--config", "{staged}"]
+
+
+def test_what_was_undone_is_a_failure_with_its_reason(module, tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "carry_out", lambda places, plan: launch.Outcome("x", "it did not start", None))
+    with pytest.raises(runtime_config.Failed, match="it did not start"):
+        runtime_config.apply(module, Places(str(tmp_path)))
