@@ -16,6 +16,7 @@ NAMES = [
     "device_plugin",
     "extended_resources",
     "host_devices",
+    "lab_cluster",
     "lab_node",
     "node_tools",
     "verification",

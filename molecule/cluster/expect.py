@@ -1,0 +1,218 @@
+"""What the cluster must show, through its API: expect.py KUBECONFIG STEP...
+
+The three pods of the imaginary devices, pods with a fixed capacity, and what node objects advertise. Ends with 1 and a
+sentence where something is not so within a minute. Python and PyYAML are all it needs.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pathlib
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+# Seconds that anything may take here: a kubelet looks at its node every 10 s.
+PATIENCE = 60
+PODS = "/api/v1/namespaces/default/pods"
+ANNOTATION = "nodedevices.kubernetes/extended-resources"
+IMAGINARY = "myplugin.io/mydevice-"
+
+
+class Cluster:
+    """The API of the administrator's kubeconfig."""
+
+    def __init__(self, path: str) -> None:
+        config = yaml.safe_load(pathlib.Path(path).read_text())
+        cluster = config["clusters"][0]["cluster"]
+        self._server = cluster["server"]
+        self._token = config["users"][0]["user"]["token"]
+        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        self._tls = ssl.create_default_context(cadata=authority)
+
+    def ask(self, method: str, path: str, content: Any = None, kind: str = "application/json") -> Any:
+        """The answer: JSON, or text of a log."""
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
+        data = None if content is None else json.dumps(content).encode()
+        request = urllib.request.Request(f"{self._server}{path}", data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=10, context=self._tls) as answer:
+            text = answer.read().decode()
+        return text if path.endswith("/log") else json.loads(text)
+
+    def create(self, name: str, resources: dict[str, int]) -> None:
+        """A pod that prints its device variables; its service account's token is nothing that it needs."""
+        wanted = {resource: str(count) for resource, count in resources.items()}
+        container = {
+            "name": "main",
+            "image": "localhost/node-devices/busybox:lab",
+            "imagePullPolicy": "Never",
+            "command": ["sh", "-c", "echo Device vars:; set | grep ^DEV_; exec sleep 3600"],
+            "resources": {"limits": wanted},
+        }
+        spec = {"containers": [container], "hostNetwork": True, "automountServiceAccountToken": False}
+        self.ask("POST", PODS, {"metadata": {"name": name}, "spec": spec})
+
+    def delete(self, name: str) -> None:
+        """A pod, and wait until it is gone."""
+        self.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=1")
+        names = [name]
+        until(
+            lambda: [pod["metadata"]["name"] for pod in self.ask("GET", PODS)["items"]],
+            lambda there: not set(names) & set(there),
+        )
+
+
+def until(look: Callable[[], Any], fine: Callable[[Any], bool]) -> Any:
+    """What is seen once it is fine. Raises AssertionError with what was seen last."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            seen = look()
+        except urllib.error.HTTPError as error:
+            seen = f"{error.code} {error.read().decode()}"
+        else:
+            if fine(seen):
+                return seen
+        assert time.monotonic() < deadline, f"after {PATIENCE} s there is still: {seen}"
+        time.sleep(0.2)
+
+
+def extended(cluster: Cluster, node: str, part: str) -> dict[str, str]:
+    """The extended resources of a node object."""
+    return {
+        name: value
+        for name, value in cluster.ask("GET", f"/api/v1/nodes/{node}")["status"][part].items()
+        if "/" in name
+    }
+
+
+def advertises(cluster: Cluster, node: str, prefix: str, wanted: dict[str, str]) -> None:
+    """A node object has just these of the resources that begin so, in capacity and allocatable, as text."""
+    for part in ("capacity", "allocatable"):
+
+        def look(part: str = part) -> dict[str, str]:
+            return {name: value for name, value in extended(cluster, node, part).items() if name.startswith(prefix)}
+
+        until(look, lambda seen: seen == wanted)
+    print(f"{node} advertises {wanted}")
+
+
+def runs(cluster: Cluster, name: str, node: str, log: list[str]) -> None:
+    """A pod runs on a node and has printed its variables."""
+
+    def look() -> tuple[str, str]:
+        pod = cluster.ask("GET", f"{PODS}/{name}")
+        return pod["status"]["phase"], pod["spec"].get("nodeName", "")
+
+    until(look, lambda seen: seen == ("Running", node))
+    text = "\n".join(["Device vars:", *log, ""])
+    until(lambda: cluster.ask("GET", f"{PODS}/{name}/log"), lambda seen: seen == text)
+    print(f"{name} runs on {node}: {' '.join(log)}")
+
+
+def is_pending(cluster: Cluster, name: str, words: set[str]) -> None:
+    """The scheduler has said why a pod fits nowhere; words: its counts, in whatever order."""
+
+    def look() -> str:
+        conditions = cluster.ask("GET", f"{PODS}/{name}")["status"].get("conditions", ())
+        return next(
+            (item["message"] for item in conditions if item["type"] == "PodScheduled" and "message" in item), ""
+        )
+
+    message = until(look, bool)
+    # What follows is about preemption.
+    said = message.split(". ")[0]
+    head, _, counts = said.partition(": ")
+    assert head == "0/3 nodes are available", message
+    assert set(counts.split(", ")) == words, message
+    print(f"{name} is Pending: {said}")
+
+
+def system_a(cluster: Cluster) -> None:
+    """The imaginary devices: what nodes advertise, where pods land, what they print, what waits for what."""
+    for node, counts in (("kind-worker", "100"), ("kind-worker2", "013")):
+        wanted = {f"{IMAGINARY}{number}": count for number, count in enumerate(counts, 1)}
+        advertises(cluster, node, IMAGINARY, wanted)
+    cluster.create("dp1-1", {f"{IMAGINARY}1": 1})
+    cluster.create("dp1-2", {f"{IMAGINARY}2": 1})
+    runs(cluster, "dp1-1", "kind-worker", ["DEV_1_ID_0='/node1/dev1/1'"])
+    runs(cluster, "dp1-2", "kind-worker2", ["DEV_2_ID_0='/node2/dev2/1'"])
+    cluster.create("dp1-3", {f"{IMAGINARY}2": 1, f"{IMAGINARY}3": 2})
+    words = {
+        f"1 Insufficient {IMAGINARY}3",
+        f"2 Insufficient {IMAGINARY}2",
+        "1 node(s) had untolerated taint(s)",
+    }
+    is_pending(cluster, "dp1-3", words)
+    cluster.delete("dp1-2")
+    pod = f"{PODS}/dp1-3"
+    until(lambda: cluster.ask("GET", pod)["status"]["phase"], lambda phase: phase == "Running")
+    log = until(lambda: cluster.ask("GET", f"{pod}/log").splitlines(), lambda lines: len(lines) == 4)
+    runs(cluster, "dp1-3", "kind-worker2", log[1:])
+    values = [line.partition("=")[2] for line in log[1:]]
+    assert [line.partition("=")[0] for line in log[1:]] == ["DEV_2_ID_0", "DEV_3_ID_0", "DEV_3_ID_1"], log
+    # Which two of three the kubelet takes is its own choice; the numbers follow the declaration's order.
+    assert values[0] == "'/node2/dev2/1'", log
+    assert values[1] < values[2], log
+    assert set(values[1:]) < {f"'/node2/dev3/{number}'" for number in (1, 2, 3)}, log
+
+
+def static(cluster: Cluster) -> None:
+    """A fixed capacity: on one node, schedulable, and used up."""
+    advertises(cluster, "kind-worker", "example.com/", {"example.com/dongle": "4", "example.com/hundreds": "23k"})
+    advertises(cluster, "kind-worker2", "example.com/", {})
+    cluster.create("dongle-1", {"example.com/dongle": 3})
+    runs(cluster, "dongle-1", "kind-worker", [])
+    cluster.create("dongle-2", {"example.com/dongle": 2})
+    words = {"2 Insufficient example.com/dongle", "1 node(s) had untolerated taint(s)"}
+    is_pending(cluster, "dongle-2", words)
+
+
+def reset(cluster: Cluster) -> None:
+    """What a kubelet does to extended resources that it does not know when it starts."""
+    for part in ("capacity", "allocatable"):
+        operation = {"op": "add", "path": f"/status/{part}/example.com~1dongle", "value": "0"}
+        path = "/api/v1/nodes/kind-worker/status?fieldManager=kubelet"
+        cluster.ask("PATCH", path, [operation], "application/json-patch+json")
+
+
+def no_pods(cluster: Cluster) -> None:
+    """None is left that holds a device."""
+    for pod in cluster.ask("GET", PODS)["items"]:
+        if pod["metadata"].get("ownerReferences") is None:
+            cluster.delete(pod["metadata"]["name"])
+
+
+def nothing_left(cluster: Cluster) -> None:
+    """Node objects show nothing of ours, and keep it so for longer than a kubelet's period."""
+    for node in ("kind-worker", "kind-worker2"):
+        advertises(cluster, node, "", {})
+        assert ANNOTATION not in cluster.ask("GET", f"/api/v1/nodes/{node}")["metadata"]["annotations"]
+    before = heartbeats(cluster)
+    until(lambda: heartbeats(cluster), lambda now: all(now[node] > before[node] for node in before))
+    for node in ("kind-worker", "kind-worker2"):
+        assert extended(cluster, node, "capacity") == {}, "the kubelet wrote it again"
+
+
+def heartbeats(cluster: Cluster) -> dict[str, str]:
+    """When each kubelet last renewed its lease, which it does as often as it looks at its node."""
+    leases = cluster.ask("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")["items"]
+    return {lease["metadata"]["name"]: lease["spec"]["renewTime"] for lease in leases}
+
+
+STEPS = {step.__name__.replace("_", "-"): step for step in (system_a, static, reset, no_pods, nothing_left)}
+
+if __name__ == "__main__":
+    api = Cluster(sys.argv[1])
+    for step in sys.argv[2:]:
+        try:
+            STEPS[step](api)
+        except AssertionError as error:
+            sys.exit(f"{step}: {error}")
