@@ -7,6 +7,12 @@ from typing import Iterator
 
 import pytest
 
+from node_device_plugin.channels import grpc
+
+# Never shut down again: where the last of its objects goes with the garbage of a session that ends, the poller of
+# grpc.aio waits for itself for ever (seen at the end of pytest, after every test had passed).
+grpc.aio.init_grpc_aio()
+
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:
