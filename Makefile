@@ -62,11 +62,18 @@ lint:
 	docs/generate_reference --check
 	ansible-lint --offline -q
 unit:
-	pytest --numprocesses auto plugin/tests tests/unit tests/kubernetes -k 'not real_api_server'
+	pytest --numprocesses auto plugin/tests tests/unit tests/kubernetes -k 'not real_api_server' \
+	  $(addprefix --ignore=,$(FAULTS))
 
-## test: everything: check, oldest Python, the installed collection, real API server and containerds, molecule
+# Hundreds of restarts, kills at every step, inputs by chance: what takes longer than one waits for.
+FAULTS := plugin/tests/faults tests/unit/plugins/test_transaction.py
+.PHONY: faults
+faults: dev
+	pytest --numprocesses auto $(FAULTS)
+
+## test: everything: check, faults, oldest Python, the installed collection, real API server and containerds, molecule
 .PHONY: test
-test: check oldest-python collection api-server runtimes molecule
+test: check faults oldest-python collection api-server runtimes molecule
 
 # The plugin's unit tests as on the oldest node: Debian bullseye, Python 3.9.
 .PHONY: oldest-python
