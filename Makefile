@@ -48,7 +48,7 @@ lab-clean: lab-down
 	  | xargs --no-run-if-empty $(ENGINE) image rm
 	rm -rf .lab
 
-## check: lint and unit tests, under a minute once set up
+## check: lint and unit tests
 .PHONY: check lint unit
 check: dev
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint unit
