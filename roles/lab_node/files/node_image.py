@@ -131,7 +131,10 @@ def engine(*arguments: str) -> None:
 def run_reporting(progress: Progress, command: list[str], stdout: int | None = None) -> subprocess.Popen[str]:
     """Run a command whose standard error is its progress; raise BuildError with the last lines if it fails."""
     last: list[str] = []
-    process = subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True, errors="replace")
+    # A session of its own: mmdebstrap that fails sends a SIGHUP to its whole process group, which would be make's too.
+    process = subprocess.Popen(
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
+    )
     assert process.stderr is not None
     for line in process.stderr:
         last = [*last[-19:], line.rstrip()]
@@ -165,7 +168,8 @@ def build_base(progress: Progress, image: str, kind: str, release: str) -> None:
         failure = error
     imported, problem = importing.communicate()
     if importing.returncode:
-        raise failure or BuildError(f"importing {image} failed:\n{problem}")
+        # Each can be the other's reason: an import that ends early, or half an archive.
+        raise BuildError(f"importing {image} failed:\n{problem}{failure or ''}")
     # Only a whole root file system gets the name.
     if failure:
         engine("image", "rm", imported.strip())
@@ -210,6 +214,11 @@ def main() -> int:
     parser.add_argument("releases", metavar="RELEASE", nargs="+")
     arguments = parser.parse_args()
     status = 0
+    try:
+        engine("ps", "--quiet")  # before the minute that a base takes
+    except BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         futures = {release: pool.submit(ensure, arguments.kind, release) for release in arguments.releases}
         for release, future in futures.items():
