@@ -1,0 +1,56 @@
+"""The lab's images and set-up where the engine does not do what is asked: the reason is said, and the caller lives."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    """Run a command of the checkout with programs of the test's before all others in PATH."""
+
+    def run(*command: str, **programs: str) -> subprocess.CompletedProcess[str]:
+        for name, body in programs.items():
+            (tmp_path / name.replace("_", "-")).write_text(f"#!/bin/sh\n{body}\n")
+            (tmp_path / name.replace("_", "-")).chmod(0o755)
+        environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "NODE_DEVICES_ENGINE": "docker"}
+        # A process group of its own, as a shell's job: it is what a signal to the whole group would end.
+        return subprocess.run(
+            [CHECKOUT / command[0], *command[1:]],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            start_new_session=True,
+        )
+
+    return run
+
+
+def test_an_engine_that_does_not_answer_is_said_before_anything_is_made(run, tmp_path):
+    result = run(
+        "roles/lab_node/files/node_image.py",
+        "trixie",
+        docker="echo 'Cannot connect to the Docker daemon' >&2; exit 1",
+        mmdebstrap=f"touch {tmp_path}/made",
+    )
+    assert result.returncode == 1
+    assert "Cannot connect to the Docker daemon" in result.stderr
+    assert not (tmp_path / "made").exists()
+
+
+def test_an_import_that_fails_says_why_and_leaves_the_caller_alive(run):
+    """mmdebstrap answers a broken pipe with SIGHUP for its whole process group: seen ending `make` without a word."""
+    result = run(
+        "roles/lab_node/files/node_image.py",
+        "trixie",
+        docker='case $1 in ps) ;; image) exit 1 ;; import) echo "no space left on device" >&2; exit 1 ;; esac',
+        mmdebstrap="trap '' HUP; kill -HUP 0; echo 'E: broken pipe' >&2; exit 1",
+    )
+    assert result.returncode == 1
+    assert "no space left on device" in result.stderr
+    assert "E: broken pipe" in result.stderr
