@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import re
 from typing import Any, NamedTuple
 
 from .declaration import Configuration, DeclarationError, Problem, parse_configuration, schema
+from .documents import read_json, read_yaml
 from .health.privileges import open_probe_problems
-from .yaml_reader import read_yaml
 
 _LEADING_COMMENTS = re.compile(rb"\A(?:[ \t]*#[^\n]*\n)*")
 # JSON takes half of such a pair for a character, which can then be written nowhere.
@@ -62,7 +61,7 @@ def _read(content: bytes) -> Any:
     """JSON below comments, as the role writes it, in a tenth of the time; else YAML. Raises ValueError."""
     if not _LONE_SURROGATE.search(content):
         with contextlib.suppress(ValueError, RecursionError):
-            return json.loads(_LEADING_COMMENTS.sub(b"", content, count=1))
+            return read_json(_LEADING_COMMENTS.sub(b"", content, count=1))
     return read_yaml(content)
 
 

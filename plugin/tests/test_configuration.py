@@ -33,6 +33,11 @@ def test_json_below_comments_as_the_role_writes_it(tmp_path: Path) -> None:
         (b"\xff\xfe\xfa", "is not valid YAML"),
         (b"", "configuration: must be a mapping"),
         (b"a: &a [*a]\nresources: []", "a: is not a known key"),
+        (b"resources: []\nhttp_address: a\nresources: []", "the key 'resources' stands twice .*line 3, column 1"),
+        (
+            b'{"resources": [{"name": "a.example/b", "name": "a.example/c"}]}',
+            "the key 'name' stands twice .*line 1, column 40",
+        ),
         (b"resources: !!python/object:os.system []", "is not valid YAML"),
         (b"[" * 200000, "is not valid YAML: it nests more than 50 levels deep"),
         (b"- " * 200000, "is not valid YAML: it nests more than 50 levels deep"),
@@ -43,6 +48,16 @@ def test_a_bad_file(tmp_path: Path, content: bytes, says: str) -> None:
     path.write_bytes(content)
     with pytest.raises(DeclarationError, match=says):
         load(str(path))
+
+
+def test_the_same_key_in_several_mappings_merged_ones_too(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "resources:\n- &first {name: example.com/one, replicas: 2, env: {name: replicas}}\n"
+        "- {<<: *first, name: example.com/two}\n"
+    )
+    loaded = load(str(path)).configuration.resources
+    assert [(each.name, each.replicas) for each in loaded] == [("example.com/one", 2), ("example.com/two", 2)]
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..declaration import Problem, cdi
-from ..yaml_reader import read_yaml
+from ..documents import read_json, read_yaml
 from .spec import spec_problems
 
 #: Where runtimes look unless they are told otherwise; a later one goes before an earlier one.
@@ -114,17 +113,7 @@ def _with_conflicts(files: Sequence[SpecFile]) -> List[SpecFile]:
 
 
 def _parse(path: str, content: bytes) -> Any:
-    if path.endswith(".json"):
-        return json.loads(content, object_pairs_hook=_without_repetitions)
-    return read_yaml(content)
-
-
-def _without_repetitions(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError("the key %r stands twice" % next(key for key in keys if keys.count(key) > 1))
-    return result
+    return read_json(content) if path.endswith(".json") else read_yaml(content)
 
 
 def _unread(path: str, why: str, also: Sequence[Problem] = ()) -> SpecFile:
