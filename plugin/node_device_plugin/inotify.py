@@ -16,6 +16,8 @@ _OVERFLOW = 0x00004000
 _IGNORED = 0x00008000
 _MOVE_SELF = 0x00000800
 _ENTRIES = _ADD_OR_REMOVE | _SELF | _ONLYDIR
+#: A place of news that nobody can tell: not a path.
+UNKNOWN = ""
 _HEADER = struct.Struct("iIII")
 _READ_SIZE = 1 << 16
 
@@ -69,13 +71,14 @@ class Inotify:
                 number = ctypes.get_errno()
                 raise OSError(number, "inotify: " + os.strerror(number), path)
 
-    def read(self) -> bool:
-        """Take in what happened; whether it is news, or only the end of a watch that was given up.
+    def read(self) -> Set[str]:
+        """Take in what happened: the watched directories in which it did; UNKNOWN among them where nobody can tell.
 
+        The end of a watch that was given up is no news.
         A directory that was removed or renamed is not watched any longer. Where the kernel had to drop news
         (fs.inotify.max_queued_events), such an end may be among them, so none is: ``watch`` begins anew with all.
         """
-        news = False
+        news: Set[str] = set()
         while True:
             try:
                 events = os.read(self._fd, _READ_SIZE)
@@ -85,7 +88,9 @@ class Inotify:
             while position < len(events):
                 descriptor, mask, _cookie, length = _HEADER.unpack_from(events, position)
                 position += _HEADER.size + length
-                news = news or not mask & _IGNORED
+                if not mask & _IGNORED:
+                    paths = {path for path, known in self._descriptors.items() if known == descriptor}
+                    news.update(paths or {UNKNOWN})
                 if mask & _OVERFLOW:
                     self.watch(())
                 elif mask & (_IGNORED | _MOVE_SELF):

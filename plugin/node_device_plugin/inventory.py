@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import cdi_files, node_state
 from .cdi_files import Held
@@ -46,6 +46,8 @@ class Inventory:
         self._one_at_a_time = asyncio.Lock()
         self._left_out: Dict[str, List[str]] = {}
         self._written: Dict[str, cdi_files.Written] = {}
+        #: Directories that are watched for their specs alone.
+        self._for_specs: FrozenSet[str] = frozenset()
 
     async def close(self) -> None:
         """End what the checks have started."""
@@ -66,11 +68,18 @@ class Inventory:
                 specs = set(filter(os.path.isdir, places.specs))
                 watched.update(nearest(directory) for directory in places.specs if directory not in specs)
                 self._watch.look_at(watched, buses, specs)
+                self._for_specs = frozenset(specs - watched)
                 await self._look(tables, places)
                 found = [table.resource for _, table in tables]
                 # Devices that are the same lie where they lay, or there is news already.
                 if found == current or self._watch.covers(await asyncio.to_thread(directories, found)):
                     return
+
+    async def is_news(self, places: Places) -> bool:
+        """Whether what the watch told of last calls for a look; the specs that a look wrote itself do not."""
+        if not self._watch.was_only_in(self._for_specs):
+            return True
+        return not await asyncio.to_thread(self._health.specs_are_as_read, places.specs)
 
     async def _look(self, tables: Sequence[Tuple[Resource, DeviceTable]], places: Places) -> None:
         found = await asyncio.to_thread(discover, [resource for resource, _ in tables])

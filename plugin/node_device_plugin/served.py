@@ -168,6 +168,10 @@ class ServedResources:
         if tasks:
             await self._tasks.stop(*tasks)
 
+    async def is_news(self) -> bool:
+        """Whether what the watch told of last calls for ``check``."""
+        return await self._inventory.is_news(self._places)
+
     async def check(self) -> None:
         """Look at every device."""
         # Not while another configuration is taken in: tables that end would claim their ids again.

@@ -21,9 +21,10 @@ _UNSTEADY_PERIOD = 1.0
 async def look_for_ever(resources: ServedResources, watch: Watch) -> None:
     """Look at every device whenever something happened or a sweep is due, until cancelled."""
     while True:
-        await watch.changed(None if resources.are_steady else _UNSTEADY_PERIOD)
+        happened = await watch.changed(None if resources.are_steady else _UNSTEADY_PERIOD)
         before = time.process_time()
-        await resources.check()
+        if not happened or await resources.is_news():
+            await resources.check()
         await asyncio.sleep(rest(time.process_time() - before))
 
 

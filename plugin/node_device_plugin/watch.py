@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Iterable, Optional
+from typing import FrozenSet, Iterable, Optional, Set
 
-from .inotify import Inotify
+from .inotify import UNKNOWN, Inotify
 from .uevents import Uevents
 from .waiting import done_within
 
@@ -27,6 +27,9 @@ class Watch:
     def __init__(self, sweep: float = SWEEP) -> None:
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
+        #: The directories of the news to come, and of those that were told last.
+        self._places: Set[str] = set()
+        self._told: FrozenSet[str] = frozenset()
         self._sweep = sweep
         self._uevents: Optional[Uevents] = None
         self._inotify: Optional[Inotify] = None
@@ -69,7 +72,7 @@ class Watch:
 
     def wake(self) -> None:
         """Something happened that this does not see by itself."""
-        self._news.set()
+        self._tell({UNKNOWN})
 
     def covers(self, directories: Iterable[str]) -> bool:
         """Whether all of these are watched already, as far as they can be."""
@@ -88,12 +91,22 @@ class Watch:
         await done_within(self._news.wait(), seconds)
         happened = self._news.is_set()
         self._news.clear()
+        self._told = frozenset(self._places)
+        self._places.clear()
         return happened
 
+    def was_only_in(self, directories: FrozenSet[str]) -> bool:
+        """Whether what ``changed`` told of last happened in these directories, and nowhere else."""
+        return bool(self._told) and self._told <= directories
+
     def _on_inotify(self, inotify: Inotify) -> None:
-        if inotify.read():
-            self._news.set()
+        self._tell(inotify.read())
 
     def _on_uevents(self, uevents: Uevents) -> None:
         if uevents.read():
+            self._tell({UNKNOWN})
+
+    def _tell(self, places: Set[str]) -> None:
+        if places:
+            self._places |= places
             self._news.set()

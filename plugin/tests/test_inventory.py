@@ -270,3 +270,37 @@ async def test_where_a_link_leads_is_watched_from_the_first_look_on(node: Node) 
     assert node.listed() == {"by-id-x": True}
     (node.dev / "far" / "tty0").unlink()
     assert await asyncio.wait_for(node.watch.changed(), 10)
+
+
+async def test_the_spec_that_a_look_wrote_itself_calls_for_no_other_look(node: Node) -> None:
+    """10,000 devices are half a second's work: a hot-plug costs one look, not two."""
+    specs = node.dev.parent / "cdi"
+    specs.mkdir()
+    node.places = node.places._replace(specs=(str(specs),))
+    node.declare(node.discovering("tty*"))
+
+    async def is_news() -> bool:
+        assert await node.watch.changed(5)
+        return await node.inventory.is_news(node.places)
+
+    await node.look()
+    (node.dev / "tty1").touch()
+    assert await is_news()
+    await node.look()
+    (spec,) = specs.iterdir()
+    assert not await is_news()
+    # Anybody else's hand is news: in our own spec, beside it, and beside the devices at the same time.
+    spec.write_text("{}")
+    assert await is_news()
+    await node.look()
+    assert not await is_news()
+    (specs / "foreign.json").write_text("{}")
+    assert await is_news()
+    await node.look()
+    spec.unlink()
+    assert await is_news()
+    await node.look()
+    (node.dev / "tty2").touch()
+    assert await is_news()
+    node.watch.wake()
+    assert await is_news()

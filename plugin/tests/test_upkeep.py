@@ -27,8 +27,12 @@ class Looks:
 
     def __init__(self, steady: bool) -> None:
         self.are_steady = steady
+        self.calls_for_a_look = True
         self.checks = 0
         self.prunes = 0
+
+    async def is_news(self) -> bool:
+        return self.calls_for_a_look
 
     async def check(self) -> None:
         self.checks += 1
@@ -51,6 +55,11 @@ async def test_news_are_looked_at_and_an_unsteady_device_without_news(monkeypatc
         assert await done_within(until(steady, "checks", count), 10)
     await asyncio.sleep(0.1)
     assert steady.checks == 2
+    steady.calls_for_a_look = False
+    watch.wake()
+    await asyncio.sleep(0.1)
+    assert steady.checks == 2
+    steady.calls_for_a_look = True
     monkeypatch.setattr(upkeep, "_UNSTEADY_PERIOD", 0.01)
     steady.are_steady = False
     watch.wake()

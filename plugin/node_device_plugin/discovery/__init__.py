@@ -37,8 +37,9 @@ def find(resource: Resource, root: str = "/") -> List[Device]:
     room = MAX_DEVICE_ID - len(resource.kubelet_ids(_NAMELESS)[-1])
     devices: Dict[str, Device] = {}
     inside = Root(root)
+    excluded = [compiled(pattern) for pattern in discovery.exclude]
     for found in _found(discovery, inside):
-        if any(compiled(pattern).match(name) for name in found.known_as for pattern in discovery.exclude):
+        if excluded and any(pattern.match(name) for name in found.known_as for pattern in excluded):
             continue
         nodes = grouped(found, discovery.nodes, inside)
         if nodes is not None:

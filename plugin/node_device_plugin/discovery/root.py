@@ -93,11 +93,19 @@ class Root:
 
     def device_node(self, path: str) -> Optional[str]:
         """The character or block device that a path leads to, without links; None where it does not."""
-        resolved = self.resolve(path)
-        if resolved is None:
+        directory, name = os.path.split(path)
+        base = self._directory(directory)
+        if base is None:
             return None
+        resolved: Optional[str] = "%s/%s" % (base, name)
         try:
-            mode = os.stat(self._prefix + resolved).st_mode
+            # Most are no links: one question to the kernel, for thousands of nodes.
+            mode = os.lstat("%s%s" % (self._prefix, resolved)).st_mode
+            if stat.S_ISLNK(mode):
+                resolved = self.resolve(path)
+                if resolved is None:
+                    return None
+                mode = os.stat(self._prefix + resolved).st_mode
         except OSError:
             return None
         is_node = stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or (bool(self._prefix) and stat.S_ISREG(mode))

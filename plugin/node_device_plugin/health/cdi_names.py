@@ -32,6 +32,10 @@ class CdiNames:
             self._take_in(check_directories(self._directories, None))
             self._signature = signature
 
+    def is_as_read(self) -> bool:
+        """Whether what is there is what was read last."""
+        return self._look() == self._signature
+
     def problem(self, name: str) -> Optional[str]:
         """Why a fully qualified name does not resolve, or None."""
         if name in self._resolved:

@@ -48,6 +48,11 @@ class Health:
             result[device.id] = reason
         return result
 
+    def specs_are_as_read(self, spec_dirs: Sequence[str]) -> bool:
+        """Whether the specs are what they were at the last check. It reads the file system: not for the event loop."""
+        names = self._names.get(tuple(spec_dirs))
+        return names is not None and names.is_as_read()
+
     async def close(self) -> None:
         """End the commands that run."""
         await self._commands.close()
