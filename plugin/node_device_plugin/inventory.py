@@ -11,7 +11,7 @@ from . import cdi_files, node_state
 from .cdi_files import Held
 from .declaration import Device, Resource
 from .device_table import DeviceTable
-from .discovery import Discovered, discover
+from .discovery import Discovered, Known, discover
 from .discovery.directories import directories, nearest
 from .health import Health
 from .kubelet_checkpoint import CheckpointError
@@ -45,6 +45,7 @@ class Inventory:
         self._health = Health(on_news=watch.wake)
         self._one_at_a_time = asyncio.Lock()
         self._left_out: Dict[str, List[str]] = {}
+        self._known = Known()
         self._written: Dict[str, cdi_files.Written] = {}
         #: Directories that are watched for their specs alone.
         self._for_specs: FrozenSet[str] = frozenset()
@@ -82,7 +83,7 @@ class Inventory:
         return not await asyncio.to_thread(self._health.specs_are_as_read, places.specs)
 
     async def _look(self, tables: Sequence[Tuple[Resource, DeviceTable]], places: Places) -> None:
-        found = await asyncio.to_thread(discover, [resource for resource, _ in tables])
+        found = await asyncio.to_thread(discover, [resource for resource, _ in tables], "/", self._known)
         for resource, table in tables:
             if resource.name in found:
                 self._tell_left_out(resource.name, found[resource.name])

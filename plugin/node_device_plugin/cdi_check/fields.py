@@ -98,6 +98,9 @@ def shape_problems(data: Any, fields: Mapping[str, Field], where: str) -> Iterat
         if value is None:
             if field.required:
                 yield Problem(prefix + key, "is missing")
+        elif field.type == "str" and type(value) is str and value and not field.choices and not field.is_list:
+            # Most of them are: no name of a place is made for nothing, for thousands of devices.
+            continue
         elif not field.is_list:
             yield from _value_problems(value, field, prefix + key)
         elif not isinstance(value, list):

@@ -112,14 +112,18 @@ def file_name(kind: str) -> str:
     return "%s%s.json" % (FILE_PREFIX, kind.replace("/", "_"))
 
 
+#: One for all: json.dumps would make one for each of thousands of devices.
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def serialise(spec: Mapping[str, Any]) -> str:
     """The text of a spec file, a line for each device: the same bytes for the same content, everywhere."""
     lines = []
     for key, value in spec.items():
         if key == "devices":
-            text = "[\n%s\n  ]" % ",\n".join("    " + json.dumps(device, ensure_ascii=False) for device in value)
+            text = "[\n%s\n  ]" % ",\n".join("    " + _encode(device) for device in value)
         else:
-            text = json.dumps(value, ensure_ascii=False)
+            text = _encode(value)
         lines.append("  %s: %s" % (json.dumps(key), text))
     return "{\n%s\n}\n" % ",\n".join(lines)
 

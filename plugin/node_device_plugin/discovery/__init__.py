@@ -6,7 +6,7 @@ it is plain code that reads the file system: not for the event loop.
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..declaration import Device, Resource
 from ..declaration.model import ContainerEdits, DeviceNode, Discovery
@@ -18,7 +18,7 @@ from .found import Found, Node, device_id
 from .grouping import grouped
 from .root import Root
 
-__all__ = ["Discovered", "discover", "find", "with_discovered"]
+__all__ = ["Discovered", "Known", "discover", "find", "with_discovered"]
 
 _NAMELESS = Device(id="", nodes=(), container_edits=ContainerEdits(), properties={}, required=False)
 
@@ -30,12 +30,39 @@ class Discovered(NamedTuple):
     left_out: Tuple[Tuple[Device, str], ...]
 
 
-def find(resource: Resource, root: str = "/") -> List[Device]:
+class _Made(NamedTuple):
+    """A device, what it was made of, and its place among the others."""
+
+    found: Found
+    nodes: Tuple[Node, ...]
+    device: Device
+    order: List[Any]
+
+
+class Known:
+    """What a look found, kept for the next one: thousands of devices that stay are not made anew."""
+
+    def __init__(self) -> None:
+        self._by_resource: Dict[str, Tuple[Resource, Dict[str, _Made]]] = {}
+
+    def of(self, resource: Resource) -> Dict[str, _Made]:
+        """By name; nothing where the resource is declared in another way now."""
+        declared, made = self._by_resource.get(resource.name, (None, {}))
+        return made if declared == resource else {}
+
+    def keep(self, resource: Resource, made: Dict[str, _Made]) -> None:
+        """For the next look."""
+        self._by_resource[resource.name] = (resource, made)
+
+
+def find(resource: Resource, root: str = "/", known: Optional[Known] = None) -> List[Device]:
     """The devices that ``resource.discover`` finds below ``root``, as people count; whoever else has them."""
+    known = Known() if known is None else known
     discovery = resource.discover
     # A share's number needs room, too.
     room = MAX_DEVICE_ID - len(resource.kubelet_ids(_NAMELESS)[-1])
-    devices: Dict[str, Device] = {}
+    devices: Dict[str, _Made] = {}
+    before, now = known.of(resource), {}
     inside = Root(root)
     excluded = [compiled(pattern) for pattern in discovery.exclude]
     for found in _found(discovery, inside):
@@ -43,15 +70,21 @@ def find(resource: Resource, root: str = "/") -> List[Device]:
             continue
         nodes = grouped(found, discovery.nodes, inside)
         if nodes is not None:
-            device = _device(device_id(found.name, room), nodes, found, discovery)
-            devices.setdefault(device.id, device)
-    return sorted(devices.values(), key=lambda device: natural_order(device.id))
+            made = before.get(found.name)
+            if made is None or made.found != found or made.nodes != nodes:
+                device = _device(device_id(found.name, room), nodes, found, discovery)
+                made = _Made(found, nodes, device, natural_order(device.id))
+            now[found.name] = made
+            devices.setdefault(made.device.id, made)
+    known.keep(resource, now)
+    return [made.device for made in sorted(devices.values(), key=lambda made: made.order)]
 
 
-def discover(resources: Sequence[Resource], root: str = "/") -> Dict[str, Discovered]:
+def discover(resources: Sequence[Resource], root: str = "/", known: Optional[Known] = None) -> Dict[str, Discovered]:
     """What every resource finds that discovers, by its name.
 
     A device belongs to one resource alone: what is declared comes first, then the resource that stands further up.
+    known: kept from look to look.
     """
     ids = {device.id: resource.name for resource in resources for device in resource.devices}
     nodes = {
@@ -66,7 +99,7 @@ def discover(resources: Sequence[Resource], root: str = "/") -> Dict[str, Discov
             continue
         mine: List[Device] = []
         left_out: List[Tuple[Device, str]] = []
-        for device in find(resource, root):
+        for device in find(resource, root, known):
             first = device.nodes[0].host_path if device.nodes else ""
             if device.id in ids:
                 left_out.append((device, "%s has a device of this id" % ids[device.id]))
