@@ -3,15 +3,10 @@
 
 from __future__ import annotations
 
-import re
-
 from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, requirements, specs, tool
-
-# What shells say of a program that is not there.
-_MISSING = re.compile("not found|no such file")
 
 
 class ActionModule(ActionBase):
@@ -39,7 +34,7 @@ class ActionModule(ActionBase):
                 facts, settled = self._settled(facts, arguments, task_vars)
         host = task_vars.get("inventory_hostname", "")
         if facts.get("failed") or "runtime" not in facts:
-            sentences = [_no_python(facts, task_vars)]
+            sentences = [requirements.unanswered(facts, task_vars.get("ansible_python_interpreter"))]
         else:
             of_node = [name for name in requires if name != "command"]
             sentences = requirements.unmet(of_node, facts, device_paths, cdi)
@@ -105,20 +100,3 @@ def _refused_specs(declared, facts):
     except specs.SpecsError as error:
         return error.lines
     return []
-
-
-def _no_python(facts, task_vars):
-    """A sentence for a module that did not come back with facts."""
-    said = str(facts.get("module_stderr") or facts.get("module_stdout") or facts.get("msg") or "").strip()
-    text = f"{said}\n{facts.get('msg', '')}".lower()
-    interpreter = str(task_vars.get("ansible_python_interpreter") or "auto")
-    where = "on the node" if interpreter.startswith("auto") else f"at {interpreter}"
-    missing = any("python" in line and _MISSING.search(line) for line in text.splitlines())
-    if missing or "no python interpreters found" in text:
-        return (
-            f"there is no Python {where}: install Python 3.9 or later (Debian: apt-get install python3), or "
-            f"name the interpreter in ansible_python_interpreter"
-        )
-    if "syntaxerror" in text or "requires a minimum of python" in text or "future feature annotations" in text:
-        return f"the Python {where} is too old: 3.9 is the oldest that the plugin runs on"
-    return f"the node could not be looked at: {said[-400:] or 'no answer'}"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runt
 
 _OLDEST_PYTHON = (3, 9)
 _OLDEST_KUBELET = (1, 29)
+# What shells say of a program that is not there.
+_MISSING = re.compile("not found|no such file")
 
 
 def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[str, Any], cdi: bool = True) -> list[str]:
@@ -39,6 +42,26 @@ def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[st
     if node.get("ledger_problem"):
         sentences.append(node["ledger_problem"])
     return sentences
+
+
+def unanswered(facts: Mapping[str, Any], interpreter: str | None) -> str:
+    """A sentence for a module that did not come back with facts.
+
+    facts: its failed result. interpreter: what ansible_python_interpreter says.
+    """
+    said = str(facts.get("module_stderr") or facts.get("module_stdout") or facts.get("msg") or "").strip()
+    text = f"{said}\n{facts.get('msg', '')}".lower()
+    interpreter = str(interpreter or "auto")
+    where = "on the node" if interpreter.startswith("auto") else f"at {interpreter}"
+    missing = any("python" in line and _MISSING.search(line) for line in text.splitlines())
+    if missing or "no python interpreters found" in text:
+        return (
+            f"there is no Python {where}: install Python 3.9 or later (Debian: apt-get install python3), or "
+            f"name the interpreter in ansible_python_interpreter"
+        )
+    if "syntaxerror" in text or "requires a minimum of python" in text or "future feature annotations" in text:
+        return f"the Python {where} is too old: 3.9 is the oldest that the plugin runs on"
+    return f"the node could not be looked at: {said[-400:] or 'no answer'}"
 
 
 def _python(python: Mapping[str, Any]) -> Iterator[str]:

@@ -134,7 +134,7 @@ def test_its_wheel_is_built_from_it_and_writes_nothing_into_it(controller: Contr
 
 
 def test_the_playbooks_run_by_name(controller: Controller) -> None:
-    for playbook in ("site", "verify", "uninstall"):
+    for playbook in ("site", "verify", "status", "uninstall"):
         done = controller.run(
             "ansible-playbook", "-i", "inventory.yml", "--syntax-check", f"nodedevices.kubernetes.{playbook}"
         )
@@ -153,6 +153,17 @@ def test_a_wrong_declaration_stops_before_any_node(controller: Controller) -> No
     ):
         assert words in done.stdout + done.stderr
     assert "Look at the node" not in done.stdout
+
+
+def test_the_report_is_written_where_ansible_was_started(controller: Controller) -> None:
+    inventory = {"all": {"hosts": {"far": {"ansible_host": "127.0.0.1", "ansible_port": 9}}}}
+    (controller.folder / "far.yml").write_text(yaml.safe_dump(inventory))
+    done = controller.run("ansible-playbook", "-i", "far.yml", "nodedevices.kubernetes.status")
+    # A host that is not reached is a row, and no failure.
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((controller.folder / ".report/status.json").read_text())
+    assert [(node["name"], node["state"]) for node in report["nodes"]] == [("far", "unreachable")]
+    assert (controller.folder / ".report/status.html").read_text().endswith("</html>\n")
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.action.node_facts import _no_python
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.requirements import unmet
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.requirements import unanswered, unmet
 
 ALL = ["python", "systemd", "runtime", "kubelet", "devices"]
 GOOD = {
@@ -117,4 +116,4 @@ def test_all_at_once_and_only_what_is_asked_for():
     ],
 )
 def test_a_node_without_a_usable_python(facts, interpreter, sentence):
-    assert _no_python(facts, {"ansible_python_interpreter": interpreter}).startswith(sentence)
+    assert unanswered(facts, interpreter).startswith(sentence)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the statuses of all nodes together; see plugins/modules/fleet_report.py for its documentation."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import document, node, page, table
+
+
+class ActionModule(ActionBase):
+    """Runs on the controller alone: needs no connection."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _VALID_ARGS = frozenset(("hosts", "directory"))
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        hostvars = (task_vars or {}).get("hostvars", {})
+        hosts = plain(self._task.args["hosts"])
+        nodes = [_entry(host, hostvars.get(host, {})) for host in hosts]
+        data = document.document(nodes, wheels.version(), datetime.datetime.now(datetime.UTC))
+        result.update(changed=False, table=table.text(data), summary=data["summary"])
+        if not self._task.check_mode:
+            directory = Path(self._task.args["directory"]).expanduser().absolute()
+            try:
+                files = {
+                    "json": _written(directory / "status.json", json.dumps(data, indent=1) + "\n"),
+                    "html": _written(directory / "status.html", page.html(data)),
+                }
+            except OSError as error:
+                result.update(failed=True, msg=f"{error.filename or directory}: {error.strerror}")
+                return result
+            result["files"] = files
+        return result
+
+
+def _entry(host, variables):
+    read = variables.get("node_devices_status") or {}
+    # Nothing was registered where the play never came to it.
+    return plain(read.get("status")) or node.not_read(host, "the play ended for this host before it was asked")
+
+
+def _written(path, text):
+    """Whole or not at all: whoever has the page open loads no half."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staged = path.with_name(f".{path.name}.new")
+    staged.write_text(text, encoding="utf-8")
+    staged.replace(path)
+    return str(path)

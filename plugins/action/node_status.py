@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads how a node is; see plugins/modules/node_status.py for its documentation."""
+
+from __future__ import annotations
+
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, requirements, runtimes, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+    extended_resources,
+    kubeconfig,
+)
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.api import Api, ApiError
+
+# Without the device nodes: what is wrong with one is the plugin's to say.
+_REQUIRED = ["python", "systemd", "runtime", "kubelet"]
+
+
+class ActionModule(ActionBase):
+    """One module and two commands on the node, all reading. Whatever fails is part of the answer."""
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        self._vars = task_vars or {}
+        self._arguments = declaration.plain({key: value for key, value in self._task.args.items() if value is not None})
+        host = self._vars.get("inventory_hostname", "")
+        problems = []
+        parts = {"declaration": self._declaration(problems)}
+        try:
+            parts.update(self._of_node(parts["declaration"], problems))
+        except AnsibleConnectionFailure as error:
+            parts["unreachable"] = str(error).strip() or "no connection"
+        parts.update(self._of_cluster(host, parts, problems))
+        entry = node.entry(host, node.Read(**parts, problems=tuple(problems)))
+        return {**result, "changed": False, "status": entry}
+
+    def _declaration(self, problems):
+        try:
+            return declaration.read(
+                self._vars, lambda name: self._templar.template(self._vars[name]), self._arguments.get("settings")
+            ).as_data()
+        except declaration.DeclarationProblems as error:
+            problems.extend(error.lines)
+            return None
+
+    def _of_node(self, declared, problems):
+        arguments = {"commands": [self._arguments["command"]]}
+        if self._arguments.get("cri_socket"):
+            arguments["cri_socket"] = self._arguments["cri_socket"]
+        try:
+            facts = self._execute_module(
+                module_name="nodedevices.kubernetes.node_facts", module_args=arguments, task_vars=self._vars
+            )
+        except AnsibleConnectionFailure:
+            raise
+        except Exception as error:  # Ansible finds no interpreter, among other things
+            facts = {"failed": True, "msg": str(error)}
+        if facts.get("unreachable"):
+            raise AnsibleConnectionFailure(str(facts.get("msg", "")))
+        if facts.get("failed") or "runtime" not in facts:
+            problems.append(requirements.unanswered(facts, self._vars.get("ansible_python_interpreter")))
+            return {}
+        problems.extend(requirements.unmet(_REQUIRED, facts, {}, (declared or {}).get("needs_cdi", True)))
+        if facts["transaction_left"]:
+            problems.append(
+                "an earlier change of the container runtime's configuration was cut off: the next run of site.yml "
+                "finishes or undoes it"
+            )
+        if facts["uid"] != 0 or not facts["commands"]:
+            return {"facts": facts}
+        command = self._arguments["command"]
+        status = self._answer([command, "status", "-o", "json"], problems)
+        runtime = None
+        if not facts["runtime"].get("problem"):
+            runtime = self._answer(runtimes.of(facts["runtime"]).question(command), problems)
+        return {"facts": facts, "status": status, "runtime": runtime}
+
+    def _answer(self, command, problems):
+        try:
+            return tool.answer(self, command)
+        except tool.ToolError as error:
+            problems.append(str(error))
+            return None
+
+    def _of_cluster(self, host, parts, problems):
+        """What the API shows of the node; nothing where no kubeconfig names one."""
+        declared = parts["declaration"]
+        if not self._arguments.get("kubeconfig") or declared is None:
+            return {}
+        try:
+            cluster = Api(kubeconfig.read(self._arguments["kubeconfig"]))
+            shown = cluster.node(self._arguments.get("node_name") or host)
+            # What the node's kubelet said just now, which saves reading its checkpoint.
+            registered = frozenset((parts.get("status") or {}).get("allocatable", ()))
+            served = frozenset(resource["name"] for resource in declared["resources"])
+            wanted = extended_resources.Wanted(declared["capacities"], served, registered)
+            rows = extended_resources.rows(shown, wanted)
+        except (ApiError, kubeconfig.KubeconfigError, extended_resources.Refused) as error:
+            problems.append(str(error))
+            return {}
+        info = (shown.get("status") or {}).get("nodeInfo") or {}
+        return {"cluster": rows, "kubelet_version": (info.get("kubeletVersion") or "").removeprefix("v") or None}

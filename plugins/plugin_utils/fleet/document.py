@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All nodes in one document: what the JSON is, and what table and page are made from."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from . import node, resources
+
+#: Grows when a key changes its meaning or goes; a new key does not count.
+SCHEMA_VERSION = 1
+_SEVERITIES = ("failed", "degraded", "unknown", "pending")
+_NUMBERS = ("capacity", "healthy", "allocated")
+
+
+def document(nodes: Sequence[dict[str, Any]], version: str, generated: datetime.datetime) -> dict[str, Any]:
+    """The document of all nodes.
+
+    nodes: entries (``node.entry``). version: of the collection. generated: with its time zone.
+    """
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "generated": generated.astimezone(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "collection_version": version,
+        "summary": {
+            "nodes": _counted((each["state"] for each in nodes), node.STATES),
+            "versions": {
+                "container runtime": _versions(_named(each["runtime"]) for each in nodes),
+                "kubelet": _versions((each["kubelet"] or {}).get("version") for each in nodes),
+                "plugin": _versions((each["plugin"] or {}).get("version") for each in nodes),
+            },
+            "resources": [_of_resource(name, nodes) for name in _names(nodes)],
+            "findings": list(findings(nodes)),
+        },
+        "nodes": list(nodes),
+    }
+
+
+def findings(nodes: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What is to be mended: each thing once, with the nodes where it is so. The worst and most frequent is first."""
+    found: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
+    for each in nodes:
+        for severity, resource, text in _of_node(each):
+            names, where = found.setdefault((severity, text), ([], []))
+            for name, known in ((resource, names), (each["name"], where)):
+                if name is not None and name not in known:
+                    known.append(name)
+    for severity, text in sorted(found, key=lambda key: (_SEVERITIES.index(key[0]), -len(found[key][1]), key[1])):
+        names, where = found[severity, text]
+        yield {"severity": severity, "text": text, "resources": sorted(names), "nodes": where}
+
+
+def _of_node(each: Mapping[str, Any]) -> Iterator[tuple[str, str | None, str]]:
+    severity, problems = node.STATES[each["state"]], each["problems"]
+    if each["state"] == "unreachable":
+        # Its first problem is why, which names the host, so that no two are the same; it stands with the node.
+        yield severity, None, "not reached"
+        problems = problems[1:]
+    if each["state"] == "pending":
+        yield severity, None, "no kubelet runs yet: the node has not joined"
+    for problem in problems:
+        yield severity, None, problem
+    for row in each["resources"]:
+        severity = resources.STATES[row["state"]]
+        if severity in ("failed", "degraded"):
+            # Why nothing is served, or reaches a container, is said of the node.
+            by_node = row["state"] in ("not served", "without CDI")
+            for reason in row["reasons"] or ([] if by_node else [row["state"]]):
+                yield severity, row["name"], reason
+
+
+def _of_resource(name: str, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    rows = [row for each in nodes for row in each["resources"] if row["name"] == name]
+    numbers = {key: sum(row[key] or 0 for row in rows) for key in _NUMBERS}
+    return {
+        "name": name,
+        "nodes": len(rows),
+        **numbers,
+        "states": _counted((row["state"] for row in rows), resources.STATES),
+    }
+
+
+def _names(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
+    return sorted({row["name"] for each in nodes for row in each["resources"]})
+
+
+def _counted(states: Iterable[str], order: Iterable[str]) -> dict[str, int]:
+    counts = Counter(states)
+    return {state: counts[state] for state in order if counts[state]}
+
+
+def _versions(versions: Iterable[str | None]) -> dict[str, int]:
+    """Version to the number of nodes, the most frequent first; "unknown" where a node did not say."""
+    return dict(Counter(version or "unknown" for version in versions).most_common())
+
+
+def _named(runtime: Mapping[str, Any] | None) -> str | None:
+    return runtime and " ".join(filter(None, (runtime["name"], runtime["version"])))

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One node's entry, from whatever could be read of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import SPEC_DIRS
+
+from . import resources
+
+#: State to its severity, worst first; see resources.STATES.
+STATES = {
+    "wrong": "failed",
+    "unreachable": "unknown",
+    "not provisioned": "pending",
+    "pending": "pending",
+    "ok": "ok",
+}
+#: Of a resource: what makes its node wrong.
+_WRONG = ("failed", "degraded")
+
+
+class Read(NamedTuple):
+    """What was read of a node; each part is None where it could not be, and then ``problems`` say why.
+
+    unreachable: why there is no connection to the node; empty where there is one.
+    facts: of module node_facts. status, runtime: what the plugin's commands of these names say.
+    declaration: as module declaration returns it. cluster: rows of the node object's extended resources.
+    kubelet_version: of the node object, for kubelets that are no process of their own.
+    """
+
+    unreachable: str = ""
+    facts: Mapping[str, Any] | None = None
+    status: Mapping[str, Any] | None = None
+    runtime: Mapping[str, Any] | None = None
+    declaration: Mapping[str, Any] | None = None
+    cluster: list[Mapping[str, str]] | None = None
+    kubelet_version: str | None = None
+    problems: tuple[str, ...] = ()
+
+
+def entry(name: str, read: Read) -> dict[str, Any]:
+    """The node as plain data, as docs/status.md describes it. Never raises for what a node lacks."""
+    facts, status = read.facts or {}, read.status or {}
+    kubelet = _kubelet(read)
+    runtime = _runtime(read)
+    effective = runtime and runtime["cdi"]["effective"]
+    plugin = status.get("plugin")
+    provisioned = read.facts is None or bool(facts.get("commands"))
+    served = resources.Served(plugin, _holders(status), bool(kubelet and kubelet["running"]), effective, provisioned)
+    rows = list(resources.of_plugin(read.declaration, served))
+    known = {row["name"] for row in rows}
+    capacities = (read.declaration or {}).get("capacities", {})
+    rows += [row for row in resources.of_cluster(read.cluster, capacities) if row["name"] not in known]
+    problems = [*read.problems, *_of_runtime(read, runtime), *_of_plugin(read, plugin, known)]
+    return {
+        "name": name,
+        "state": _state(read, kubelet, provisioned, problems, rows),
+        "problems": [read.unreachable, *problems] if read.unreachable else problems,
+        "runtime": runtime,
+        "kubelet": kubelet,
+        "plugin": plugin
+        and {
+            "version": plugin["version"],
+            "ready": plugin["ready"],
+            "started": plugin["started"],
+            "configuration_sha256": plugin["configuration"]["sha256"],
+        },
+        "resources": rows,
+    }
+
+
+def not_read(name: str, reason: str) -> dict[str, Any]:
+    """The entry of a node that was never asked."""
+    return entry(name, Read(unreachable=reason))
+
+
+def _state(
+    read: Read,
+    kubelet: Mapping[str, Any] | None,
+    provisioned: bool,
+    problems: list[str],
+    rows: list[dict[str, Any]],
+) -> str:
+    if read.unreachable:
+        return "unreachable"
+    if not provisioned and not read.problems:
+        return "not provisioned"
+    if problems or any(resources.STATES[row["state"]] in _WRONG for row in rows):
+        return "wrong"
+    return "ok" if kubelet and kubelet["running"] else "pending"
+
+
+def _holders(status: Mapping[str, Any]) -> dict[str, Any] | None:
+    return {key: status[key] for key in ("source", "held", "allocatable")} if status else None
+
+
+def _kubelet(read: Read) -> dict[str, Any] | None:
+    """None where nothing is known of it. A kubelet that is part of another process shows by what it answers."""
+    if read.facts is None:
+        return None
+    process = read.facts["kubelet"]
+    answers = (read.status or {}).get("source") == "kubelet"
+    version = (process or {}).get("version") or read.kubelet_version
+    return {"running": process is not None or answers, "version": version}
+
+
+def _runtime(read: Read) -> dict[str, Any] | None:
+    if read.facts is None or read.facts["runtime"].get("problem"):
+        return None
+    runtime = read.facts["runtime"]
+    cdi = (read.runtime or {}).get("cdi") or {"enabled": None, "spec_dirs": None}
+    lacking = folders.lacking(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
+    return {
+        "name": runtime["name"],
+        "version": runtime["version"],
+        "socket": runtime["socket"],
+        "cdi": {
+            "effective": None if cdi["enabled"] is None else cdi["enabled"] and not lacking,
+            "enabled": cdi["enabled"],
+            "spec_dirs": cdi["spec_dirs"],
+        },
+    }
+
+
+def _of_runtime(read: Read, runtime: Mapping[str, Any] | None) -> Iterator[str]:
+    if not runtime or not (read.declaration or {}).get("needs_cdi", True):
+        return
+    cdi = runtime["cdi"]
+    if cdi["enabled"] is False:
+        yield "CDI is off in the running container runtime, so containers do not get their devices: run site.yml"
+    elif cdi["effective"] is False:
+        lacking = ", ".join(folders.lacking(SPEC_DIRS, cdi["spec_dirs"]))
+        yield f"the running container runtime does not read {lacking}: run site.yml"
+
+
+def _of_plugin(read: Read, plugin: Mapping[str, Any] | None, resource_names: set[str]) -> Iterator[str]:
+    if read.facts is None:
+        return
+    if not read.facts.get("commands"):
+        yield "the plugin is not installed: run site.yml"
+    elif read.status is not None and plugin is None:
+        yield read.status["problem"]
+    if plugin is None:
+        return
+    # A resource that is not registered is said of the resource.
+    for reason in plugin["not_ready"]:
+        if not any(reason.startswith(f"{name}: ") for name in resource_names):
+            yield f"the plugin is not ready: {reason}"
+    for problem in plugin["configuration"]["problems"]:
+        yield f"{plugin['configuration']['path']} is refused, and an older configuration in force: {problem}"

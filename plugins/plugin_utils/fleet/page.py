@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The document as one page of HTML that needs nothing else: no other file, no network, no JavaScript."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+
+from . import node, resources, table
+
+_HERE = Path(__file__).parent
+#: Severity to the sign that stands for it: colour alone says nothing to those who do not see it, or print in grey.
+_SIGNS = {"failed": "✕", "degraded": "!", "unknown": "?", "pending": "…", "idle": "\N{EN DASH}", "ok": "✓"}
+
+
+def html(document: Mapping[str, Any]) -> str:
+    """The page. Every text of it is escaped: names and reasons come from nodes."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters.update(number=table.number, anchor=_anchor, by_name=_by_name)
+    style, script = _text("page.css"), _text("page.js")
+    worst_first = list(node.STATES).index
+    return environment.get_template("page.html.j2").render(
+        document=document,
+        headline=_headline(len(document["nodes"]), document["summary"]["nodes"].get("ok", 0)),
+        # sorted() keeps the inventory's order among equals.
+        nodes=sorted(document["nodes"], key=lambda each: worst_first(each["state"])),
+        columns=table.COLUMNS,
+        severity_of_node=node.STATES,
+        severity_of_resource=resources.STATES,
+        signs=_SIGNS,
+        style=style,
+        script=script,
+        # Should a text ever get through unescaped, the browser runs and loads nothing but these two.
+        policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'",
+    )
+
+
+def _headline(total: int, well: int) -> str:
+    if well == total:
+        return {0: "No nodes", 1: "The node is ok"}.get(total, f"All {total} nodes are ok")
+    if total == 1:
+        return "The node is not ok"
+    return f"{total - well} of {total} nodes {'is' if total - well == 1 else 'are'} not ok"
+
+
+def _anchor(name: str) -> str:
+    """The id of a node's part; without spaces, which an id must not have."""
+    return f"node-{quote(name, safe='')}"
+
+
+def _by_name(rows: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    return {row["name"]: row for row in rows}
+
+
+def _text(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One node's resources: capacity, healthy and allocated shares, a state, and why it is so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import quantity
+
+#: State to its severity, worst first. A severity is what a table is coloured by, the state says it in words.
+STATES = {
+    "not served": "failed",
+    "not registered": "failed",
+    "without CDI": "failed",
+    "unhealthy": "failed",
+    "degraded": "degraded",
+    "not as declared": "degraded",
+    "not declared": "degraded",
+    "unknown": "unknown",
+    "pending": "pending",
+    "empty": "idle",
+    "healthy": "ok",
+}
+
+
+class Served(NamedTuple):
+    """What the node says of its devices.
+
+    plugin: the running plugin's own words, None where it does not answer. holders: who holds what, by the kubelet or
+    its checkpoint; None where nobody was asked. Both are of ``node-device-plugin status``.
+    kubelet: whether one runs. cdi: whether the running container runtime gives CDI devices, None for not known.
+    provisioned: False where it is known that the plugin is not there yet.
+    """
+
+    plugin: Mapping[str, Any] | None
+    holders: Mapping[str, Any] | None
+    kubelet: bool
+    cdi: bool | None
+    provisioned: bool
+
+
+def of_plugin(declaration: Mapping[str, Any] | None, served: Served) -> Iterator[dict[str, Any]]:
+    """A row for each resource that is declared or served.
+
+    declaration: as module declaration returns it; None where it cannot be read, so that nothing is known to lack.
+    """
+    declared = {each["name"]: each for each in (declaration or {}).get("resources", ())}
+    serving = {each["name"]: each for each in (served.plugin or {}).get("resources", ())}
+    for name in sorted({*declared, *serving}):
+        if name in serving:
+            by_cdi = declared.get(name, {}).get("injection", "cdi") == "cdi"
+            row = _served(serving[name], served, by_cdi)
+            if declaration is not None and name not in declared:
+                row["reasons"].append("it is served, but not declared: the next run of site.yml takes it away")
+                row["state"] = _worse(row["state"], "not declared")
+        else:
+            row = _not_served(name, served)
+        yield {**row, "declared": None if declaration is None else name in declared}
+
+
+def of_cluster(rows: list[Mapping[str, str]] | None, capacities: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """A row for each fixed capacity.
+
+    rows: what the node object shows (plugin_utils.kubernetes.extended_resources), None where it was not read.
+    capacities: what is declared.
+    """
+    shown = {row["resource"]: row for row in rows or ()}
+    for name in sorted({*capacities, *(name for name, row in shown.items() if row["declared"] != "plugin")}):
+        row = shown.get(name)
+        base = {**_row(name, "fixed"), "declared": name in capacities}
+        if row is None:
+            yield {**base, "state": "unknown", "capacity": capacities[name]}
+            continue
+        as_declared = row["state"] == "as declared"
+        state = ("healthy" if capacities[name] else "empty") if as_declared else "not as declared"
+        reasons = [] if as_declared else [row["state"]]
+        yield {
+            **base,
+            "state": state,
+            "capacity": _number(row["capacity"]),
+            "healthy": _number(row["allocatable"]),
+            "reasons": reasons,
+        }
+
+
+def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[str, Any]:
+    name = resource["name"]
+    holders = _holders(name, served.holders)
+    devices = [
+        {
+            "id": device["id"],
+            "state": device["state"],
+            "reason": device["reason"],
+            "shares": len(device["kubelet_ids"]),
+            "held_by": sorted({pod for share in device["kubelet_ids"] for pod in holders.get(share, ())}),
+        }
+        for device in resource["devices"]
+    ]
+    # What may be left out, and was never here, is not listed to the kubelet.
+    capacity = sum(device["shares"] for device in devices if device["state"] != "absent")
+    healthy = sum(device["shares"] for device in devices if device["state"] == "healthy")
+    reasons = [f"{each['id']}: {each['reason']}" for each in devices if each["state"] == "unhealthy"]
+    reasons += [f"{identity} is refused: {reason}" for identity, reason in resource["refused"].items()]
+    state = _health(capacity, healthy, bool(resource["refused"]))
+    listed = _listed(name, served.holders)
+    if not resource["registered"]:
+        state = "not registered" if served.kubelet else "pending"
+        if served.kubelet:
+            reasons.insert(0, "the kubelet has no stream open")
+    elif listed is not None and listed != healthy:
+        state = _worse(state, "degraded")
+        reasons.insert(0, f"the plugin offers {healthy} healthy, the kubelet lists {listed}")
+    if by_cdi and served.cdi is False and capacity:
+        state = _worse(state, "without CDI")
+    return {
+        **_row(name, "plugin"),
+        "state": state,
+        "capacity": capacity,
+        "healthy": healthy,
+        "allocated": _allocated(name, served.holders),
+        "reasons": reasons,
+        "devices": devices,
+    }
+
+
+def _not_served(name: str, served: Served) -> dict[str, Any]:
+    """Of what is declared and not served; why nothing is served at all is said of the node, not of each resource."""
+    row = {**_row(name, "plugin"), "healthy": _listed(name, served.holders)}
+    row["allocated"] = _allocated(name, served.holders)
+    if served.holders is None:
+        return row if served.provisioned else {**row, "state": "pending"}
+    if served.plugin is not None:
+        row["reasons"].append("the running plugin does not serve it: run site.yml")
+    return {**row, "state": "not served"}
+
+
+def _row(name: str, kind: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "kind": kind,
+        "declared": True,
+        "state": "unknown",
+        "capacity": None,
+        "healthy": None,
+        "allocated": None,
+        "reasons": [],
+        "devices": [],
+    }
+
+
+def _health(capacity: int, healthy: int, refused: bool) -> str:
+    if capacity and not healthy:
+        return "unhealthy"
+    if healthy < capacity or refused:
+        return "degraded"
+    return "healthy" if capacity else "empty"
+
+
+def _worse(one: str, other: str) -> str:
+    return min(one, other, key=list(STATES).index)
+
+
+def _holders(name: str, holders: Mapping[str, Any] | None) -> dict[str, list[str]]:
+    """Share to the pods that hold it; a checkpoint knows them by their uid alone."""
+    pods: dict[str, list[str]] = {}
+    for held in (holders or {}).get("held", ()):
+        if held["resource"] == name:
+            pod = "/".join(part for part in (held["namespace"], held["pod"]) if part)
+            pods.setdefault(held["device"], []).append(pod)
+    return pods
+
+
+def _allocated(name: str, holders: Mapping[str, Any] | None) -> int | None:
+    """Shares that pods hold; None where nobody says."""
+    return None if holders is None or holders["source"] == "none" else len(_holders(name, holders))
+
+
+def _listed(name: str, holders: Mapping[str, Any] | None) -> int | None:
+    """Healthy shares by the kubelet; None where none answers, for its checkpoint does not say what is healthy."""
+    if holders is None or holders["source"] != "kubelet":
+        return None
+    return len(holders["allocatable"].get(name, ()))
+
+
+def _number(text: str) -> int | None:
+    """A quantity of the node object, which of an extended resource is whole; None where it shows none."""
+    value = quantity.number(text)
+    return None if value is None else int(value)

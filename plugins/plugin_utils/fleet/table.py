@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fleet as tables of text: its nodes, their resources, and a line that sums them up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.table import aligned
+
+
+class Column(NamedTuple):
+    """title: for people; value: of a node's entry, as text, "-" where it is not known."""
+
+    title: str
+    value: Callable[[Mapping[str, Any]], str]
+
+
+#: What is shown of a node, in the table and in the page's part for it.
+COLUMNS = (
+    Column("Runtime", lambda node: _known((node["runtime"] or {}).get("name"), (node["runtime"] or {}).get("version"))),
+    Column("CDI", lambda node: _cdi(node)),
+    Column("Plugin", lambda node: _known((node["plugin"] or {}).get("version"), _unready(node))),
+    Column("Kubelet", lambda node: _kubelet(node)),
+)
+_OF_NODE = ("NODE", "STATE", *(column.title.upper() for column in COLUMNS), "PROBLEMS")
+_OF_RESOURCE = ("NODE", "RESOURCE", "CAPACITY", "HEALTHY", "ALLOCATED", "STATE", "REASONS")
+
+
+def text(document: Mapping[str, Any]) -> str:
+    """All of it."""
+    nodes, resources = [_OF_NODE], [_OF_RESOURCE]
+    for node in document["nodes"]:
+        nodes.append(
+            (
+                node["name"],
+                node["state"],
+                *(column.value(node) for column in COLUMNS),
+                "; ".join(map(_line, node["problems"])) or "-",
+            )
+        )
+        for row in node["resources"]:
+            numbers = (number(row[key]) for key in ("capacity", "healthy", "allocated"))
+            reasons = "; ".join(map(_line, row["reasons"])) or "-"
+            resources.append((node["name"], row["name"], *numbers, row["state"], reasons))
+    parts = [aligned(nodes)]
+    if len(resources) > 1:
+        parts.append(aligned(resources))
+    return "\n\n".join([*parts, summed_up(document)])
+
+
+def summed_up(document: Mapping[str, Any]) -> str:
+    """Such as ``3 nodes: 1 wrong, 2 ok``."""
+    states = ", ".join(f"{count} {state}" for state, count in document["summary"]["nodes"].items())
+    return f"{len(document['nodes'])} nodes{': ' if states else ''}{states}"
+
+
+def number(value: int | None) -> str:
+    """A number that may not be known."""
+    return "-" if value is None else str(value)
+
+
+def _line(sentence: str) -> str:
+    """What may have several lines, in one."""
+    return " ".join(sentence.split())
+
+
+def _known(*parts: str | None) -> str:
+    return " ".join(filter(None, parts)) or "-"
+
+
+def _cdi(node: Mapping[str, Any]) -> str:
+    effective = ((node["runtime"] or {}).get("cdi") or {}).get("effective")
+    return {True: "on", False: "off", None: "-"}[effective]
+
+
+def _unready(node: Mapping[str, Any]) -> str | None:
+    return "(not ready)" if node["plugin"] and not node["plugin"]["ready"] else None
+
+
+def _kubelet(node: Mapping[str, Any]) -> str:
+    kubelet = node["kubelet"]
+    if kubelet is None:
+        return "-"
+    return (kubelet["version"] or "running") if kubelet["running"] else "none yet"

@@ -1,0 +1,291 @@
+"""What is made of what was read of nodes: states, reasons, the document, the tables of text."""
+
+from __future__ import annotations
+
+import datetime
+import json
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import document, node, resources, table
+from fleet_nodes import (
+    CDI_OFF,
+    CDI_ON,
+    FACTS,
+    declared,
+    device,
+    fleet,
+    held,
+    serving,
+    silent,
+    status,
+    well,
+)
+
+CAMERA = "example.com/camera"
+NO_KUBELET = {**FACTS, "kubelet": None}
+
+
+def entry(read):
+    return node.entry("w1", read)
+
+
+def only(read):
+    """The one resource of a node."""
+    (row,) = entry(read)["resources"]
+    return row
+
+
+def numbers(row):
+    return row["capacity"], row["healthy"], row["allocated"], row["state"], row["reasons"]
+
+
+def whole(*nodes):
+    return document.document(nodes, "0.1.0", datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC))
+
+
+def test_a_node_that_is_well():
+    served = serving(
+        CAMERA, device("a", shares=2), device("b"), device("c", "absent", "/dev/c: No such file or directory")
+    )
+    read = well(served, status=status(served, holds=[held(CAMERA, "a::1", "p"), held("other.io/x", "a::0", "q")]))
+    found = entry(read)
+    assert (found["state"], found["problems"]) == ("ok", [])
+    assert found["runtime"]["cdi"]["effective"] is True
+    assert found["kubelet"] == {"running": True, "version": "1.36.2"}
+    assert found["plugin"]["version"] == "0.1.0"
+    (row,) = found["resources"]
+    # What may be left out, and was never there, is no capacity.
+    assert numbers(row) == (3, 3, 1, "healthy", [])
+    assert [each["held_by"] for each in row["devices"]] == [["default/p"], [], []]
+
+
+@pytest.mark.parametrize(
+    ("served", "state", "reasons"),
+    [
+        (serving(CAMERA), "empty", []),
+        (serving(CAMERA, device("a"), device("b", "unhealthy", "/dev/b: gone")), "degraded", ["b: /dev/b: gone"]),
+        (serving(CAMERA, device("a", "unhealthy", "/dev/a: gone")), "unhealthy", ["a: /dev/a: gone"]),
+        (serving(CAMERA, device("a"), refused={"b": "twice"}), "degraded", ["b is refused: twice"]),
+        (serving(CAMERA, device("a"), registered=False), "not registered", ["the kubelet has no stream open"]),
+    ],
+)
+def test_the_state_of_a_resource(served, state, reasons):
+    row = only(well(served))
+    assert (row["state"], row["reasons"]) == (state, reasons)
+    assert entry(well(served))["state"] == ("ok" if state == "empty" else "wrong")
+
+
+def test_a_kubelet_that_lists_something_else_is_said():
+    served = serving(CAMERA, device("a"), device("b"))
+    row = only(well(served, status={**status(served), "allocatable": {CAMERA: ["a"]}}))
+    assert numbers(row) == (2, 2, 0, "degraded", ["the plugin offers 2 healthy, the kubelet lists 1"])
+
+
+def test_without_a_kubelet_it_is_pending_and_nothing_is_wrong():
+    served = serving(CAMERA, device("a"), registered=False)
+    read = well(served, facts=NO_KUBELET, status=status(served, source="none"))
+    found = entry(read)
+    assert (found["state"], found["problems"]) == ("pending", [])
+    assert numbers(found["resources"][0]) == (1, 1, None, "pending", [])
+    assert [each["text"] for each in whole(found)["summary"]["findings"]] == [
+        "no kubelet runs yet: the node has not joined"
+    ]
+
+
+def test_a_kubelet_inside_another_process_is_known_by_its_answers():
+    found = entry(well(serving(CAMERA, device("a")), facts=NO_KUBELET, kubelet_version="1.33.1"))
+    assert found["kubelet"] == {"running": True, "version": "1.33.1"}
+    assert found["state"] == "ok"
+
+
+def test_cdi_off_is_wrong_although_every_device_is_healthy():
+    found = entry(well(serving(CAMERA, device("a")), serving("example.com/none"), runtime=CDI_OFF))
+    assert found["problems"] == [
+        "CDI is off in the running container runtime, so containers do not get their devices: run site.yml"
+    ]
+    assert [row["state"] for row in found["resources"]] == ["without CDI", "empty"]
+
+
+def test_cdi_off_is_fine_where_nothing_is_given_by_it():
+    found = entry(
+        well(serving(CAMERA, device("a")), runtime=CDI_OFF, declaration=declared(CAMERA, injection="device_nodes"))
+    )
+    assert (found["state"], found["resources"][0]["state"]) == ("ok", "healthy")
+    assert found["runtime"]["cdi"]["effective"] is False
+
+
+def test_a_runtime_that_does_not_read_our_folders():
+    cdi = {"cdi": {"enabled": True, "spec_dirs": ["/etc/cdi/"]}}
+    found = entry(well(serving(CAMERA, device("a")), runtime=cdi))
+    assert found["problems"] == ["the running container runtime does not read /var/run/cdi: run site.yml"]
+
+
+def test_a_runtime_that_does_not_tell_is_not_called_off():
+    found = entry(well(serving(CAMERA, device("a")), runtime={"cdi": {"enabled": None, "spec_dirs": None}}))
+    assert (found["state"], found["runtime"]["cdi"]["effective"]) == ("ok", None)
+
+
+def test_a_plugin_that_does_not_answer():
+    found = entry(well(serving(CAMERA), status=silent("no plugin answers at /x", allocatable={CAMERA: ["a"]})))
+    assert (found["state"], found["problems"], found["plugin"]) == ("wrong", ["no plugin answers at /x"], None)
+    # The reason is the node's; it is not said of each resource again.
+    assert numbers(found["resources"][0]) == (None, 1, 0, "not served", [])
+
+
+def test_a_plugin_that_is_not_ready_or_runs_with_an_older_configuration():
+    served = serving(CAMERA, device("a"), registered=False)
+    configuration = {"path": "/c.yaml", "sha256": "x", "problems": ["resources[0]: wrong"]}
+    said = [f"{CAMERA}: the kubelet has no stream open", "the devices were never looked at"]
+    found = entry(well(served, status=status(served, ready=False, not_ready=said, configuration=configuration)))
+    assert found["problems"] == [
+        "the plugin is not ready: the devices were never looked at",
+        "/c.yaml is refused, and an older configuration in force: resources[0]: wrong",
+    ]
+    assert table.COLUMNS[2].value(found) == "0.1.0 (not ready)"
+
+
+def test_without_the_plugin_the_node_is_not_provisioned_yet():
+    found = entry(node.Read(facts={**FACTS, "commands": []}, declaration=declared(CAMERA)))
+    assert (found["state"], found["problems"]) == ("not provisioned", ["the plugin is not installed: run site.yml"])
+    assert found["resources"][0]["state"] == "pending"
+    refused = entry(node.Read(facts={**FACTS, "commands": []}, problems=("no systemd",)))
+    assert refused["state"] == "wrong"
+
+
+def test_what_is_declared_and_what_is_served_may_differ():
+    found = entry(well(serving("b.io/old", device("a")), declaration=declared("a.io/new")))
+    new, old = found["resources"]
+    assert (new["state"], new["declared"]) == ("not served", True)
+    assert new["reasons"] == ["the running plugin does not serve it: run site.yml"]
+    assert (old["state"], old["declared"]) == ("not declared", False)
+    assert old["reasons"] == ["it is served, but not declared: the next run of site.yml takes it away"]
+
+
+def test_a_declaration_that_cannot_be_read_is_a_problem_of_its_own():
+    found = entry(well(serving(CAMERA, device("a")), declaration=None, problems=("node_devices_resources[0]: no",)))
+    assert (found["state"], found["problems"]) == ("wrong", ["node_devices_resources[0]: no"])
+    assert (found["resources"][0]["state"], found["resources"][0]["declared"]) == ("healthy", None)
+
+
+def cluster_row(state, capacity="4", allocatable="4", declared="4", name="example.com/dongle"):
+    return {"resource": name, "declared": declared, "capacity": capacity, "allocatable": allocatable, "state": state}
+
+
+def test_fixed_capacities():
+    wanted = declared(CAMERA, dongle=4, big=1000, none=0)
+    shown = [
+        cluster_row("as declared"),
+        cluster_row("as declared", "1k", "1k", "1000", "example.com/big"),
+        cluster_row("as declared", "0", "0", "0", "example.com/none"),
+        # The device plugin's own are told by the plugin.
+        cluster_row("served", declared="plugin", name=CAMERA),
+        cluster_row("not declared any more: the next run takes it away", declared="-", name="example.com/past"),
+    ]
+    found = entry(well(serving(CAMERA, device("a")), declaration=wanted, cluster=shown))
+    rows = {row["name"].partition("/")[2]: numbers(row) for row in found["resources"]}
+    assert rows == {
+        "camera": (1, 1, 0, "healthy", []),
+        "dongle": (4, 4, None, "healthy", []),
+        "big": (1000, 1000, None, "healthy", []),
+        "none": (0, 0, None, "empty", []),
+        "past": (4, 4, None, "not as declared", ["not declared any more: the next run takes it away"]),
+    }
+
+
+def test_a_fixed_capacity_that_was_reset_and_one_that_was_not_read():
+    reset = cluster_row("reset by a restart of the kubelet: the next run restores it", "0", "-")
+    found = entry(well(declaration=declared(dongle=4), cluster=[reset]))
+    assert numbers(found["resources"][0]) == (0, None, None, "not as declared", [reset["state"]])
+    assert found["state"] == "wrong"
+    assert numbers(only(well(declaration=declared(dongle=4)))) == (4, None, None, "unknown", [])
+
+
+def test_a_node_that_is_not_reached_keeps_what_is_declared_for_it():
+    found = entry(node.Read(unreachable="no route", declaration=declared(CAMERA), problems=("declared badly",)))
+    assert (found["state"], found["problems"]) == ("unreachable", ["no route", "declared badly"])
+    assert (found["runtime"], found["kubelet"], found["plugin"]) == (None, None, None)
+    assert numbers(found["resources"][0]) == (None, None, None, "unknown", [])
+    assert [each["text"] for each in whole(found)["summary"]["findings"]] == ["declared badly", "not reached"]
+
+
+def test_a_finding_stands_once_with_all_its_nodes_and_the_worst_is_first():
+    gone = serving(CAMERA, device("a"), device("b", "unhealthy", "/dev/b: gone"))
+    off = well(serving(CAMERA, device("a")), serving("example.com/lidar", device("l")), runtime=CDI_OFF)
+    closed = [serving(name, device("a"), registered=False) for name in (CAMERA, "example.com/lidar")]
+    nodes = [
+        node.entry("w1", well(gone)),
+        node.entry("w2", well(gone)),
+        node.entry("w3", off),
+        node.entry("w4", well(*closed)),
+        node.not_read("w5", "no route"),
+    ]
+    assert [tuple(each.values()) for each in document.findings(nodes)] == [
+        (
+            "failed",
+            "CDI is off in the running container runtime, so containers do not get their devices: run site.yml",
+            [],
+            ["w3"],
+        ),
+        ("failed", "the kubelet has no stream open", [CAMERA, "example.com/lidar"], ["w4"]),
+        ("degraded", "b: /dev/b: gone", [CAMERA], ["w1", "w2"]),
+        ("unknown", "not reached", [], ["w5"]),
+    ]
+
+
+def test_the_document():
+    nodes = [
+        node.entry("w1", well(serving(CAMERA, device("a"), device("b", "unhealthy", "x")))),
+        node.entry("w2", well(serving(CAMERA, device("a")), facts={**FACTS, "kubelet": {"pid": 1, "version": None}})),
+        node.not_read("w3", "no route"),
+    ]
+    data = json.loads(json.dumps(whole(*nodes)))
+    assert {key: data[key] for key in ("schema_version", "generated", "collection_version")} == {
+        "schema_version": 1,
+        "generated": "2026-01-02T03:04:05Z",
+        "collection_version": "0.1.0",
+    }
+    assert data["nodes"] == nodes
+    assert data["summary"]["nodes"] == {"wrong": 1, "unreachable": 1, "ok": 1}
+    assert data["summary"]["versions"] == {
+        "container runtime": {"containerd 1.7.24": 2, "unknown": 1},
+        "kubelet": {"1.36.2": 1, "unknown": 2},
+        "plugin": {"0.1.0": 2, "unknown": 1},
+    }
+    assert data["summary"]["resources"] == [
+        {
+            "name": CAMERA,
+            "nodes": 2,
+            "capacity": 3,
+            "healthy": 2,
+            "allocated": 0,
+            "states": {"degraded": 1, "healthy": 1},
+        }
+    ]
+
+
+def test_the_tables():
+    served = serving(CAMERA, device("a"), device("b", "unhealthy", "two\nlines"))
+    nodes = [
+        node.entry("worker1", well(served)),
+        node.entry("w2", well(runtime=CDI_ON, facts=NO_KUBELET, status=status(source="none"))),
+        node.not_read("w3", "no\nroute"),
+    ]
+    assert table.text(whole(*nodes)).splitlines() == [
+        "NODE     STATE        RUNTIME            CDI  PLUGIN  KUBELET   PROBLEMS",
+        "worker1  wrong        containerd 1.7.24  on   0.1.0   1.36.2    -",
+        "w2       pending      containerd 1.7.24  on   0.1.0   none yet  -",
+        "w3       unreachable  -                  -    -       -         no route",
+        "",
+        "NODE     RESOURCE            CAPACITY  HEALTHY  ALLOCATED  STATE     REASONS",
+        "worker1  example.com/camera  2         1        0          degraded  b: two lines",
+        "",
+        "3 nodes: 1 wrong, 1 unreachable, 1 pending",
+    ]
+
+
+def test_every_state_of_a_fleet_has_a_severity():
+    nodes = fleet(80, 6)
+    assert {each["state"] for each in nodes} == set(node.STATES)
+    states = {row["state"] for each in nodes for row in each["resources"]}
+    assert states <= set(resources.STATES)
+    assert states >= {"not served", "not registered", "without CDI", "unhealthy", "degraded", "unknown", "pending"}

@@ -1,0 +1,236 @@
+"""What the actions of status.yml ask a node, and that no answer ends the play."""
+
+from __future__ import annotations
+
+import json
+import types
+
+import pytest
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugins.action import fleet_report, node_status
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.api import ApiError
+from fleet_nodes import CDI_ON, FACTS, device, serving, status, well
+
+TOOL = "/usr/local/bin/node-device-plugin"
+CAMERA = {"name": "example.com/camera", "devices": [{"id": "a", "nodes": [{"path": "/dev/null"}]}]}
+STATUS = status(serving("example.com/camera", device("a")))
+NODE = {
+    "kind": "Node",
+    "metadata": {"name": "w1"},
+    "status": {
+        "capacity": {"example.com/dongle": "4"},
+        "allocatable": {"example.com/dongle": "4"},
+        "nodeInfo": {"kubeletVersion": "v1.33.1"},
+    },
+}
+
+
+@pytest.fixture
+def look(monkeypatch):
+    """look(facts, answers by the command's first argument, arguments, the host's variables).
+
+    Gives the node's entry and what was executed there.
+    """
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+
+    def run_action(facts=FACTS, answers=None, variables=None, **arguments):
+        answers = {"status": STATUS, "runtime": CDI_ON, **(answers or {})}
+        action = object.__new__(node_status.ActionModule)
+        action._task = types.SimpleNamespace(args={"command": TOOL, **arguments}, check_mode=False)
+        action._templar = types.SimpleNamespace(template=lambda value: value)
+        executed = []
+
+        def execute(module_name, module_args, task_vars):
+            executed.append((module_name, module_args))
+            if isinstance(facts, Exception):
+                raise facts
+            return dict(facts)
+
+        def command(line):
+            executed.append(line)
+            answer = answers[line.split()[1]]
+            if isinstance(answer, Exception):
+                raise answer
+            if isinstance(answer, str):
+                return {"rc": 1, "stdout": "", "stderr": answer}
+            # A status that is not fine has the exit code 1, and says all the same.
+            return {"rc": 1, "stdout": json.dumps(answer), "stderr": ""}
+
+        action._execute_module = execute
+        action._low_level_execute_command = command
+        given = {"inventory_hostname": "w1", "node_devices_resources": [CAMERA], **(variables or {})}
+        result = action.run(None, given)
+        assert result["changed"] is False
+        assert "failed" not in result
+        return result["status"], executed
+
+    return run_action
+
+
+def test_three_executions_that_only_read(look):
+    found, executed = look()
+    assert executed == [
+        ("nodedevices.kubernetes.node_facts", {"commands": [TOOL]}),
+        f"{TOOL} status -o json",
+        f"{TOOL} runtime --socket /run/containerd/containerd.sock -o json",
+    ]
+    assert (found["name"], found["state"], found["problems"]) == ("w1", "ok", [])
+    assert found["runtime"]["cdi"]["effective"] is True
+
+
+def test_the_socket_that_is_named_is_looked_at(look):
+    _found, executed = look(cri_socket="/run/x.sock")
+    assert executed[0][1]["cri_socket"] == "/run/x.sock"
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        AnsibleConnectionFailure("no route to w1"),
+        {"unreachable": True, "msg": "no route to w1"},
+    ],
+)
+def test_a_host_that_is_not_reached(look, facts):
+    found, executed = look(facts)
+    assert len(executed) == 1
+    assert (found["state"], found["problems"]) == ("unreachable", ["no route to w1"])
+    assert [row["name"] for row in found["resources"]] == ["example.com/camera"]
+
+
+def test_a_host_that_is_lost_between_two_questions(look):
+    found, _executed = look(answers={"runtime": AnsibleConnectionFailure("it hung up")})
+    assert (found["state"], found["problems"]) == ("unreachable", ["it hung up"])
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        (
+            {"failed": True, "module_stderr": "/bin/sh: 1: /usr/bin/python3: not found"},
+            "there is no Python on the node",
+        ),
+        ({"failed": True, "msg": "Missing sudo password"}, "the node could not be looked at: Missing sudo password"),
+        (AnsibleError("No python interpreters found for host w1"), "there is no Python on the node"),
+    ],
+)
+def test_a_host_that_cannot_be_looked_at(look, facts, says):
+    found, executed = look(facts)
+    assert len(executed) == 1
+    assert found["state"] == "wrong"
+    assert found["problems"][0].startswith(says)
+
+
+def test_a_host_without_the_plugin_is_not_asked_for_its_words(look):
+    found, executed = look({**FACTS, "commands": []})
+    assert len(executed) == 1
+    assert found["state"] == "not provisioned"
+
+
+def test_a_user_who_is_not_root_is_told_so(look):
+    found, executed = look({**FACTS, "uid": 1000})
+    assert len(executed) == 1
+    assert found["problems"][0].startswith("tasks run as user 1000, not as root")
+
+
+def test_a_runtime_that_does_not_answer_and_one_that_refuses(look):
+    away = {**FACTS, "runtime": {"socket": "/run/x.sock", "problem": "connection refused"}}
+    found, executed = look(away)
+    assert [line for line in executed if "runtime" in line] == []
+    assert (found["state"], found["runtime"]) == ("wrong", None)
+    assert found["problems"][0].startswith("no container runtime answers at /run/x.sock (connection refused)")
+    found, _executed = look(answers={"runtime": "node-device-plugin: it hangs"})
+    assert found["problems"] == [f"{TOOL} runtime failed: node-device-plugin: it hangs"]
+    assert found["runtime"]["cdi"]["effective"] is None
+
+
+def test_a_kubelet_that_is_too_old_is_a_problem(look):
+    found, _executed = look({**FACTS, "kubelet": {"pid": 7, "version": "1.28.3"}})
+    assert found["problems"][0].startswith("kubelet 1.28.3 drops CDI names")
+
+
+def test_a_change_that_was_cut_off_is_a_problem(look):
+    found, _executed = look({**FACTS, "transaction_left": True})
+    assert found["problems"] == [
+        "an earlier change of the container runtime's configuration was cut off: the next run of site.yml finishes or "
+        "undoes it"
+    ]
+
+
+def test_a_declaration_that_is_wrong_is_a_problem_and_the_rest_is_read(look):
+    found, executed = look(variables={"node_devices_resources": [{"name": "x"}]})
+    assert len(executed) == 3
+    assert found["problems"][0].startswith("node_devices_resources[0] (x).name: 'x' is not an extended resource")
+    assert found["resources"][0]["name"] == "example.com/camera"
+
+
+def test_the_node_object_is_read_without_another_execution(look, monkeypatch):
+    class Cluster:
+        def __init__(self, access):
+            assert access == "access to /k"
+
+        def node(self, name):
+            if name != "in-the-cluster":
+                raise ApiError(f"the cluster has no node {name}")
+            return NODE
+
+    monkeypatch.setattr(node_status, "Api", Cluster)
+    monkeypatch.setattr(node_status.kubeconfig, "read", lambda path: f"access to {path}")
+    variables = {"node_devices_resources_more": [{"name": "example.com/dongle", "capacity": 4}]}
+    facts = {**FACTS, "kubelet": None}
+    found, executed = look(facts, variables=variables, kubeconfig="/k", node_name="in-the-cluster")
+    assert len(executed) == 3
+    assert found["kubelet"] == {"running": True, "version": "1.33.1"}
+    assert {row["name"]: row["state"] for row in found["resources"]} == {
+        "example.com/camera": "healthy",
+        "example.com/dongle": "healthy",
+    }
+    found, _executed = look(variables=variables, kubeconfig="/k")
+    assert found["problems"] == ["the cluster has no node w1"]
+    assert {row["name"]: row["state"] for row in found["resources"]}["example.com/dongle"] == "unknown"
+
+
+@pytest.fixture
+def report(monkeypatch):
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+
+    def run_action(directory, check=False, **read):
+        action = object.__new__(fleet_report.ActionModule)
+        arguments = {"hosts": ["w1", "w2"], "directory": str(directory)}
+        action._task = types.SimpleNamespace(args=arguments, check_mode=check)
+        return action.run(None, {"hostvars": {"w1": {"node_devices_status": read}, "w2": {}}})
+
+    return run_action
+
+
+ENTRY = node.entry("w1", well(serving("example.com/camera", device("a"))))
+
+
+def test_the_report_has_every_host_of_the_play(report, tmp_path):
+    result = report(tmp_path / "new" / "folder", status=ENTRY)
+    assert result["changed"] is False
+    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == ["status.html", "status.json"]
+    with open(result["files"]["json"], encoding="utf-8") as file:
+        data = json.load(file)
+    assert [each["state"] for each in data["nodes"]] == ["ok", "unreachable"]
+    assert data["nodes"][0] == ENTRY
+    assert data["nodes"][1]["problems"] == ["the play ended for this host before it was asked"]
+    assert result["table"].splitlines()[-1] == "2 nodes: 1 unreachable, 1 ok"
+    assert result["summary"] == data["summary"]
+    with open(result["files"]["html"], encoding="utf-8") as file:
+        assert data["generated"] in file.read()
+
+
+def test_check_mode_writes_nothing(report, tmp_path):
+    result = report(tmp_path / "new", check=True, status=ENTRY)
+    assert list(tmp_path.iterdir()) == []
+    assert "files" not in result
+    assert result["table"].startswith("NODE")
+
+
+def test_a_folder_that_cannot_be_written_is_named(report, tmp_path):
+    (tmp_path / "file").write_text("")
+    result = report(tmp_path / "file" / "below", status=ENTRY)
+    assert result["failed"] is True
+    assert result["msg"] == f"{tmp_path}/file/below: Not a directory"
