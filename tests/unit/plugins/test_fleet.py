@@ -218,15 +218,16 @@ def test_a_finding_stands_once_with_all_its_nodes_and_the_worst_is_first():
         node.entry("w3", off),
         node.entry("w4", well(*closed)),
         node.not_read("w5", "no route"),
+        node.entry("w6", well(*closed)),
     ]
     assert [tuple(each.values()) for each in document.findings(nodes)] == [
+        ("failed", "the kubelet has no stream open", [CAMERA, "example.com/lidar"], ["w4", "w6"]),
         (
             "failed",
             "CDI is off in the running container runtime, so containers do not get their devices: run site.yml",
             [],
             ["w3"],
         ),
-        ("failed", "the kubelet has no stream open", [CAMERA, "example.com/lidar"], ["w4"]),
         ("degraded", "b: /dev/b: gone", [CAMERA], ["w1", "w2"]),
         ("unknown", "not reached", [], ["w5"]),
     ]
