@@ -55,7 +55,12 @@ def entry(name: str, read: Read) -> dict[str, Any]:
     known = {row["name"] for row in rows}
     capacities = (read.declaration or {}).get("capacities", {})
     rows += [row for row in resources.of_cluster(read.cluster, capacities) if row["name"] not in known]
-    problems = [*read.problems, *_of_runtime(read, runtime), *_of_plugin(read, plugin, known)]
+    problems = [
+        *read.problems,
+        *_of_runtime(read, runtime),
+        *_of_kubelet(read, kubelet),
+        *_of_plugin(read, plugin, known),
+    ]
     return {
         "name": name,
         "state": _state(read, kubelet, provisioned, problems, rows),
@@ -135,6 +140,11 @@ def _of_runtime(read: Read, runtime: Mapping[str, Any] | None) -> Iterator[str]:
     elif cdi["effective"] is False:
         lacking = ", ".join(folders.lacking(SPEC_DIRS, cdi["spec_dirs"]))
         yield f"the running container runtime does not read {lacking}: run site.yml"
+
+
+def _of_kubelet(read: Read, kubelet: Mapping[str, Any] | None) -> Iterator[str]:
+    if kubelet and not kubelet["running"] and (read.status or {}).get("source") == "checkpoint":
+        yield "no kubelet runs, although one did before: its checkpoint is there (systemctl status kubelet)"
 
 
 def _of_plugin(read: Read, plugin: Mapping[str, Any] | None, resource_names: set[str]) -> Iterator[str]:

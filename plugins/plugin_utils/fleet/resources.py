@@ -119,6 +119,7 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
         "capacity": capacity,
         "healthy": healthy,
         "allocated": _allocated(name, served.holders),
+        "held_by": _pods(name, served.holders),
         "reasons": reasons,
         "devices": devices,
     }
@@ -127,7 +128,7 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
 def _not_served(name: str, served: Served) -> dict[str, Any]:
     """Of what is declared and not served; why nothing is served at all is said of the node, not of each resource."""
     row = {**_row(name, "plugin"), "healthy": _listed(name, served.holders)}
-    row["allocated"] = _allocated(name, served.holders)
+    row.update(allocated=_allocated(name, served.holders), held_by=_pods(name, served.holders))
     if served.holders is None:
         return row if served.provisioned else {**row, "state": "pending"}
     if served.plugin is not None:
@@ -144,6 +145,7 @@ def _row(name: str, kind: str) -> dict[str, Any]:
         "capacity": None,
         "healthy": None,
         "allocated": None,
+        "held_by": [],
         "reasons": [],
         "devices": [],
     }
@@ -174,6 +176,10 @@ def _holders(name: str, holders: Mapping[str, Any] | None) -> dict[str, list[str
 def _allocated(name: str, holders: Mapping[str, Any] | None) -> int | None:
     """Shares that pods hold; None where nobody says."""
     return None if holders is None or holders["source"] == "none" else len(_holders(name, holders))
+
+
+def _pods(name: str, holders: Mapping[str, Any] | None) -> list[str]:
+    return sorted({pod for pods in _holders(name, holders).values() for pod in pods})
 
 
 def _listed(name: str, holders: Mapping[str, Any] | None) -> int | None:

@@ -82,4 +82,4 @@ def _kubelet(node: Mapping[str, Any]) -> str:
     kubelet = node["kubelet"]
     if kubelet is None:
         return "-"
-    return (kubelet["version"] or "running") if kubelet["running"] else "none yet"
+    return (kubelet["version"] or "running") if kubelet["running"] else "none"

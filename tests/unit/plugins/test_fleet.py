@@ -57,6 +57,7 @@ def test_a_node_that_is_well():
     # What may be left out, and was never there, is no capacity.
     assert numbers(row) == (3, 3, 1, "healthy", [])
     assert [each["held_by"] for each in row["devices"]] == [["default/p"], [], []]
+    assert row["held_by"] == ["default/p"]
 
 
 @pytest.mark.parametrize(
@@ -90,6 +91,18 @@ def test_without_a_kubelet_it_is_pending_and_nothing_is_wrong():
     assert [each["text"] for each in whole(found)["summary"]["findings"]] == [
         "no kubelet runs yet: the node has not joined"
     ]
+
+
+def test_a_kubelet_that_stopped_is_wrong_and_its_checkpoint_says_who_holds_what():
+    served = serving(CAMERA, device("a"), registered=False)
+    said = status(served, holds=[held(CAMERA, "a", "0af3", namespace="")], source="checkpoint")
+    found = entry(well(served, facts=NO_KUBELET, status=said))
+    assert (found["state"], found["kubelet"]["running"]) == ("wrong", False)
+    assert found["problems"] == [
+        "no kubelet runs, although one did before: its checkpoint is there (systemctl status kubelet)"
+    ]
+    assert numbers(found["resources"][0]) == (1, 1, 1, "pending", [])
+    assert found["resources"][0]["held_by"] == ["0af3"]
 
 
 def test_a_kubelet_inside_another_process_is_known_by_its_answers():
@@ -126,10 +139,12 @@ def test_a_runtime_that_does_not_tell_is_not_called_off():
 
 
 def test_a_plugin_that_does_not_answer():
-    found = entry(well(serving(CAMERA), status=silent("no plugin answers at /x", allocatable={CAMERA: ["a"]})))
+    lists = {"allocatable": {CAMERA: ["a"]}, "held": [held(CAMERA, "b", "p"), held(CAMERA, "c", "p")]}
+    found = entry(well(serving(CAMERA), status=silent("no plugin answers at /x", **lists)))
     assert (found["state"], found["problems"], found["plugin"]) == ("wrong", ["no plugin answers at /x"], None)
     # The reason is the node's; it is not said of each resource again.
-    assert numbers(found["resources"][0]) == (None, 1, 0, "not served", [])
+    assert numbers(found["resources"][0]) == (None, 1, 2, "not served", [])
+    assert found["resources"][0]["held_by"] == ["default/p"]
 
 
 def test_a_plugin_that_is_not_ready_or_runs_with_an_older_configuration():
@@ -272,10 +287,10 @@ def test_the_tables():
         node.not_read("w3", "no\nroute"),
     ]
     assert table.text(whole(*nodes)).splitlines() == [
-        "NODE     STATE        RUNTIME            CDI  PLUGIN  KUBELET   PROBLEMS",
-        "worker1  wrong        containerd 1.7.24  on   0.1.0   1.36.2    -",
-        "w2       pending      containerd 1.7.24  on   0.1.0   none yet  -",
-        "w3       unreachable  -                  -    -       -         no route",
+        "NODE     STATE        RUNTIME            CDI  PLUGIN  KUBELET  PROBLEMS",
+        "worker1  wrong        containerd 1.7.24  on   0.1.0   1.36.2   -",
+        "w2       pending      containerd 1.7.24  on   0.1.0   none     -",
+        "w3       unreachable  -                  -    -       -        no route",
         "",
         "NODE     RESOURCE            CAPACITY  HEALTHY  ALLOCATED  STATE     REASONS",
         "worker1  example.com/camera  2         1        0          degraded  b: two lines",
