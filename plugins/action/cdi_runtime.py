@@ -54,6 +54,8 @@ class ActionModule(ActionBase):
             reason = self._running_differs()
             if reason is None:
                 return {"changed": False, "msg": "CDI is effective"}
+            if self._adapter.by_hand:
+                raise Refusal(f"{reason}: restart {self._runtime['unit'] or 'it'}")
             # The file is right, and the daemon was started before it was.
             config = self._runtime["config"]
             return self._apply(Change(config["real_path"], config["content"], config["content"]), reason)

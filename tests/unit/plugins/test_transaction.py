@@ -319,6 +319,15 @@ def test_one_at_a_time(node):
         assert node.recover() == 1
 
 
+def test_what_fails_while_it_is_held_is_not_taken_for_a_lock_that_is_held(node):
+    busy = BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(node.config))
+    with pytest.raises(BlockingIOError) as raised, exclusive(node.places):
+        raise busy
+    assert raised.value is busy
+    # And the lock is free again.
+    assert node.recover() == 0
+
+
 def killed_in(node, step):
     """A hook: SIGKILL once that step is in the journal."""
 
