@@ -117,7 +117,7 @@ class Microk8s(_Distribution):
     @property
     def advice(self) -> str:
         return (
-            f"set {self._wanted} below [plugins.\"{TABLES[2]}\"] in "
+            f'set {self._wanted} below [plugins."{TABLES[2]}"] in '
             f"/var/snap/microk8s/current/args/containerd-template.toml, and `snap restart microk8s.daemon-containerd`"
         )
 
@@ -137,7 +137,7 @@ class K0s(_Distribution):
         file_version = 3 if version_tuple(self.version) >= (2, 0, 0) else 2
         return (
             f"write /etc/k0s/containerd.d/cdi.toml with version = {file_version}, "
-            f"[plugins.\"{TABLES[file_version]}\"] and {self._wanted}; k0s restarts its containerd with it by itself, "
+            f'[plugins."{TABLES[file_version]}"] and {self._wanted}; k0s restarts its containerd with it by itself, '
             f"as long as {self.config['path']} begins with # k0s_managed=true"
         )
 

@@ -97,7 +97,7 @@ def checked_by(dump):
     data = tomllib.loads(dump)
     for table in data["plugins"].values():
         table.update(enable_cdi=True, cdi_spec_dirs=["/etc/cdi", "/var/run/cdi"])
-    return lambda text, beside, imports: Checked(tomlkit.dumps(data), {}, "/tmp/staged")
+    return lambda text, beside, imports, drop_in: Checked(tomlkit.dumps(data), {}, "/tmp/staged")
 
 
 def plan(content, dump, version):
@@ -151,7 +151,7 @@ def test_nothing_but_the_keys_changes(content):
 
 
 def test_a_difference_elsewhere_ends_it_before_anything_is_written():
-    def check(text, beside, imports):
+    def check(text, beside, imports, drop_in):
         return Checked(ON + 'sandbox_image = "gone"\n', {}, "/tmp/staged")
 
     with pytest.raises(Refusal, match=r"would change more than CDI: plugins\..*\.sandbox_image would differ"):
@@ -269,7 +269,7 @@ def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(cdi_runtime.tool, "is_there", lambda *_arguments: True, raising=False)
     action._on_node = lambda **arguments: asked.append(arguments) or {"seconds": 0}
-    action._apply(Change(config["real_path"], config["content"], "version = 2\n# new\n"), "x")
+    action._apply([Change(config["real_path"], config["content"], "version = 2\n# new\n")], "x")
 
     planning = Planning({}, "cdi_runtime", undo=False)
     planning.add(*(asked[0][name] for name in ("path", "content", "expected_sha256")))

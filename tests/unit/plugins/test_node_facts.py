@@ -8,7 +8,7 @@ import types
 import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_facts
-from ansible_collections.nodedevices.kubernetes.plugins.modules import node_facts as node_facts_module
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
 
 FACTS = {
     "python": {"version": [3, 11, 2], "executable": "/usr/bin/python3"},
@@ -133,6 +133,6 @@ def test_without_a_runtime_its_sentence_is_the_only_one(look):
 @pytest.mark.parametrize("quote", ["'", '"'])
 def test_the_runtimes_own_cdi_folders_are_found(quote):
     dump = "  enable_cdi = true\n  cdi_spec_dirs = ['/etc/cdi', '/opt/cdi']\n  other = ['x']\n".replace("'", quote)
-    assert node_facts_module.configured_cdi_dirs(dump) == ["/etc/cdi", "/opt/cdi"]
-    assert node_facts_module.configured_cdi_dirs("cdi_spec_dirs = []") == []
-    assert node_facts_module.configured_cdi_dirs(None) == []
+    assert runtime_facts.texts_of_list(dump, "cdi_spec_dirs") == ["/etc/cdi", "/opt/cdi"]
+    assert runtime_facts.texts_of_list("cdi_spec_dirs = []", "cdi_spec_dirs") == []
+    assert runtime_facts.texts_of_list(None, "cdi_spec_dirs") == []
