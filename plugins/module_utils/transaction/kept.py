@@ -85,14 +85,18 @@ def put_in_place(file):
 
 
 def restore(path, original):
-    """What was there takes its place again. Repeated, it does nothing more.
+    """What was there takes its place again. Repeated, it does nothing more. Returns whether it did anything.
 
     original: what ``look`` said of it.
     """
+    if look(path) == original:
+        # It was never replaced; of a file that cannot be, neither way would work.
+        return False
     if original is None:
         ledgers.remove_file(path)
     elif os.path.lexists(old(path)):
         ledgers.put_in_place(old(path), path)
+    return True
 
 
 def forget(path):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch, program
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
@@ -88,6 +89,28 @@ def test_what_does_not_work_out_is_undone(node, text, reason, restarts):
     assert ("the runtime's last words" in outcome.error) == bool(restarts)
     node.settle()
     assert node.tree() == before
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.EBUSY, "it is a mount point: change it where it is mounted from"), (errno.EPERM, "it may be immutable")],
+)
+def test_a_file_that_cannot_be_replaced_stays_and_nothing_stays_open(node, monkeypatch, number, words):
+    put_in_place = ledger.put_in_place
+
+    def refuse(staged, path):
+        if path == str(node.config):
+            raise OSError(number, os.strerror(number), staged, None, path)
+        put_in_place(staged, path)
+
+    monkeypatch.setattr(ledger, "put_in_place", refuse)
+    before = node.tree()
+    outcome = node.carry_out()
+    assert outcome.error.startswith("%s: %s; %s" % (node.config, os.strerror(number), words))
+    assert outcome.error.endswith("\nNothing was changed.")
+    node.settle()
+    assert node.tree() == before
+    assert node.daemon["start"] == 1
 
 
 def test_a_file_that_changed_since_it_was_planned_stays(node):
