@@ -4,8 +4,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import fcntl
 import functools
+import itertools
+import os
+import time
 
+from ansible import constants
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
@@ -32,6 +38,7 @@ class ActionModule(ActionBase):
         arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
         self._command = arguments["command"]
         self._specs = arguments.get("specs")
+        self._at_once = int(arguments.get("at_once", 1))
         self._node = arguments["node"]
         self._runtime = self._node["runtime"]
         try:
@@ -186,17 +193,18 @@ class ActionModule(ActionBase):
         if self._task.check_mode:
             return {"changed": True, "msg": message, "restarted": True, "diff": diff}
         first, *others = [_file(change) for change in changes]
-        answer = self._on_node(
-            do="apply",
-            **first,
-            others=others,
-            check_command=self._adapter.check_command(first["path"]),
-            unit=unit,
-            question=self._adapter.question(self._command),
-            spec_dirs=None if undo or not self._adapter.tells_cdi else list(SPEC_DIRS),
-            undo=undo,
-            original=original,
-        )
+        with one_of(self._at_once):
+            answer = self._on_node(
+                do="apply",
+                **first,
+                others=others,
+                check_command=self._adapter.check_command(first["path"]),
+                unit=unit,
+                question=self._adapter.question(self._command),
+                spec_dirs=None if undo or not self._adapter.tells_cdi else list(SPEC_DIRS),
+                undo=undo,
+                original=original,
+            )
         if answer.get("failed"):
             raise Refusal(answer["msg"])
         answer.update(msg=f"{message}; it was away for {answer['seconds']} s", restarted=True, diff=diff)
@@ -210,6 +218,28 @@ class ActionModule(ActionBase):
 
     def _on_node(self, **arguments):
         return self._execute_module(module_name=_MODULE, module_args=arguments, task_vars=self._vars)
+
+
+@contextlib.contextmanager
+def one_of(number):
+    """Wait until fewer than ``number`` nodes of this run are in it: forks share the run's temporary folder.
+
+    Only who restarts something waits, unlike with a task's ``throttle``.
+    """
+    for slot in itertools.cycle(range(max(number, 1))):
+        path = os.path.join(constants.DEFAULT_LOCAL_TMP, f"cdi_runtime.{slot}.lock")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            time.sleep(0.1)
+            continue
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+        return
 
 
 def _file(change):

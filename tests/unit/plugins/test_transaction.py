@@ -78,6 +78,7 @@ def test_taking_it_back_leaves_nothing(node):
     ],
 )
 def test_what_does_not_work_out_is_undone(node, text, reason, restarts):
+    """Provisioning, complaint 6: a bad configuration takes the node down and stays."""
     before = node.tree()
     outcome = node.carry_out(node.plan(text))
     assert outcome.error.startswith(reason)
