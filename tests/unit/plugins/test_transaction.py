@@ -92,6 +92,21 @@ def test_what_does_not_work_out_is_undone(node, text, reason, restarts):
     assert node.tree() == before
 
 
+def test_a_file_of_another_hand_with_the_old_text_is_not_taken_for_the_old_one(node):
+    before = node.tree()
+
+    def by_another_hand(_count, _takes_space):
+        if os.path.isdir(node.places.open) and Journal(node.places.open).find("restart"):
+            theirs = node.config.with_suffix(".theirs")
+            theirs.write_text(OLD)
+            theirs.chmod(0o640)
+            theirs.rename(node.config)
+
+    node.carry_out(node.plan("broken"), hook=by_another_hand)
+    node.settle()
+    assert node.tree() == before
+
+
 @pytest.mark.parametrize(
     ("number", "words"),
     [(errno.EBUSY, "it is a mount point: change it where it is mounted from"), (errno.EPERM, "it may be immutable")],
