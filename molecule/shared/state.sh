@@ -1,7 +1,10 @@
 #!/bin/sh
 # A node's state, a line for each thing: every file, link and folder, and when the services started.
 # Left out is what services write by themselves while they run, and what the lab put there for a stand-in kubelet.
+#   state.sh remember                keeps it on the node, as `state`, and as `first_state` where there is none yet
+#   state.sh compare NAME WITHOUT    prints what came (>) and went (<) since, lines that begin so apart, and fails if any
 set -eu
+kept=/var/tmp/lab-states
 outside() {
   find / -xdev \( \
       -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/tmp -o -path /var/log \
@@ -9,14 +12,31 @@ outside() {
       -o -path /var/lib/dbus -o -path /root/.ansible -o -path /opt/lab-kubelet -o -name __pycache__ \
     \) -prune -o "$@"
 }
-{
-  outside -type l -printf '%p -> %l\n'
-  outside -type d -printf '%p/ %m %u:%g\n'
-  outside -type f -printf '%p %m %u:%g %s bytes\n'
-  # Hashes where something of ours can be; the distribution's files are told by their sizes.
-  outside -type f \( -path '/etc/*' -o -path '/opt/*' -o -path '/usr/local/*' -o -path '/var/lib/node-devices/*' \) \
-    -exec sha256sum {} +
-} | LC_ALL=C sort
-for unit in containerd kubelet node-device-plugin; do
-  echo "started: $unit $(systemctl show -P ExecMainStartTimestampMonotonic $unit)"
-done
+state() {
+  {
+    outside -type l -printf '%p -> %l\n'
+    outside -type d -printf '%p/ %m %u:%g\n'
+    outside -type f -printf '%p %m %u:%g %s bytes\n'
+    # Hashes where something of ours can be; the distribution's files are told by their sizes.
+    outside -type f \( -path '/etc/*' -o -path '/opt/*' -o -path '/usr/local/*' -o -path '/var/lib/node-devices/*' \) \
+      -exec sha256sum {} +
+  } | LC_ALL=C sort
+  for unit in containerd kubelet node-device-plugin; do
+    echo "started: $unit $(systemctl show -P ExecMainStartTimestampMonotonic $unit)"
+  done
+}
+mkdir -p $kept
+case $1 in
+  remember)
+    state >$kept/state
+    [ -e $kept/first_state ] || cp $kept/state $kept/first_state
+    ;;
+  compare)
+    [ -e "$kept/$2" ]
+    state >$kept/now
+    for one in "$2" now; do
+      grep -vE "^($3)" "$kept/$one" >"$kept/compared.$one"
+    done
+    ! diff "$kept/compared.$2" $kept/compared.now | grep '^[<>]'
+    ;;
+esac

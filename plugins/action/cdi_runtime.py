@@ -4,8 +4,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import fcntl
 import functools
+import itertools
+import os
+import time
 
+from ansible import constants
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
@@ -32,6 +38,7 @@ class ActionModule(ActionBase):
         arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
         self._command = arguments["command"]
         self._specs = arguments.get("specs")
+        self._at_once = int(arguments.get("at_once", 1))
         self._node = arguments["node"]
         self._runtime = self._node["runtime"]
         try:
@@ -54,11 +61,13 @@ class ActionModule(ActionBase):
             reason = self._running_differs()
             if reason is None:
                 return {"changed": False, "msg": "CDI is effective"}
+            if self._adapter.by_hand:
+                raise Refusal(f"{reason}: restart {self._runtime['unit'] or 'it'}")
             # The file is right, and the daemon was started before it was.
             config = self._runtime["config"]
-            return self._apply(Change(config["real_path"], config["content"], config["content"]), reason)
+            return self._apply([Change(config["real_path"], config["content"], config["content"])], reason)
         self._require_command()
-        return self._apply(change, "CDI is off in its configuration", original=self._original(change))
+        return self._apply([change], "CDI is off in its configuration", original=self._original(change))
 
     def _original(self, change):
         """What taking our change back is to give: what somebody else wrote since our last one, without our keys.
@@ -100,24 +109,30 @@ class ActionModule(ActionBase):
             # A container that restarts gets its devices by CDI again, and without it starts without them, in silence.
             kept = f"CDI stays on, because {', '.join(staying)}"
             return {"changed": False, "msg": f"kept: {kept}", "kept": staying, "warnings": [f"kept: {kept}"]}
-        path, entry = next(iter(entries.items()))
-        text = _text_before(entry)
-        now = self._text_now(path)
-        change = None
-        if now is not None:
-            ours = ledgers.sha256(now.encode()) == entry["sha256"]
-            change = self._adapter.undo(path, ours, text, self._check)
-        if change is None or change.before == change.after:
+        changes = []
+        for path, entry in entries.items():
+            now = self._text_now(path)
+            if now is not None:
+                ours = ledgers.sha256(now.encode()) == entry["sha256"]
+                change = self._adapter.undo(path, ours, _text_before(entry), self._check)
+                if change is not None and change.before != change.after:
+                    changes.append(change)
+        if not changes:
             # There is no such runtime or no such file any more: nothing to restart, nothing to plan by.
             return self._put_back()
         self._require_command()
-        return self._apply(change, "our change is taken back", undo=True)
+        # The root file first: it is what the runtime can check.
+        changes.sort(key=lambda change: change.path != self._runtime["config"]["real_path"])
+        result = self._apply(changes, "our change is taken back", undo=True)
+        if len(changes) < len(entries) and not self._task.check_mode:
+            self._put_back()
+        return result
 
     def _text_now(self, path):
         config = self._runtime.get("config") or {}
         if config.get("real_path") == path:
             return config["content"]
-        return (config.get("files") or {}).get(path)
+        return {**(config.get("files") or {}), **(config.get("imported") or {})}.get(path)
 
     def _staying_specs(self):
         """What is said of each spec of ours that is still there, or in check mode would be."""
@@ -143,7 +158,7 @@ class ActionModule(ActionBase):
             module_name="nodedevices.kubernetes.managed_files", module_args={"owner": _OWNER}, task_vars=self._vars
         )
 
-    def _check(self, text, beside, imports):
+    def _check(self, text, beside, imports, drop_in=None):
         """What the node's own runtime makes of the text; it only reads, so it is asked in check mode too."""
         answer = self._on_node(
             do="check",
@@ -152,18 +167,22 @@ class ActionModule(ActionBase):
             program=self._adapter.program,
             beside=beside,
             imports=imports,
+            drop_in=drop_in,
         )
         if answer.get("failed"):
             raise Refusal(answer["msg"])
         return Checked(answer["effective"], answer["imported"], answer["staged"])
 
-    def _apply(self, change, reason, undo=False, original=None):
-        diff = {
-            "before": change.before or "",
-            "after": change.after or "",
-            "before_header": change.path,
-            "after_header": change.path,
-        }
+    def _apply(self, changes, reason, undo=False, original=None):
+        diff = [
+            {
+                "before": change.before or "",
+                "after": change.after or "",
+                "before_header": change.path,
+                "after_header": change.path,
+            }
+            for change in changes
+        ]
         unit = self._runtime["unit"]
         if unit is None:
             raise Refusal(
@@ -172,22 +191,23 @@ class ActionModule(ActionBase):
             )
         message = f"{reason}: {unit} is restarted"
         if self._task.check_mode:
-            return {"changed": True, "msg": message, "restarted": True, "diff": [diff]}
-        answer = self._on_node(
-            do="apply",
-            path=change.path,
-            content=change.after,
-            expected_sha256=None if change.before is None else ledgers.sha256(change.before.encode()),
-            check_command=self._adapter.check_command(change.path),
-            unit=unit,
-            question=self._adapter.question(self._command),
-            spec_dirs=None if undo or not self._adapter.tells_cdi else list(SPEC_DIRS),
-            undo=undo,
-            original=original,
-        )
+            return {"changed": True, "msg": message, "restarted": True, "diff": diff}
+        first, *others = [_file(change) for change in changes]
+        with one_of(self._at_once):
+            answer = self._on_node(
+                do="apply",
+                **first,
+                others=others,
+                check_command=self._adapter.check_command(first["path"]),
+                unit=unit,
+                question=self._adapter.question(self._command),
+                spec_dirs=None if undo or not self._adapter.tells_cdi else list(SPEC_DIRS),
+                undo=undo,
+                original=original,
+            )
         if answer.get("failed"):
             raise Refusal(answer["msg"])
-        answer.update(msg=f"{message}; it was away for {answer['seconds']} s", restarted=True, diff=[diff])
+        answer.update(msg=f"{message}; it was away for {answer['seconds']} s", restarted=True, diff=diff)
         return answer
 
     def _require_command(self):
@@ -198,6 +218,38 @@ class ActionModule(ActionBase):
 
     def _on_node(self, **arguments):
         return self._execute_module(module_name=_MODULE, module_args=arguments, task_vars=self._vars)
+
+
+@contextlib.contextmanager
+def one_of(number):
+    """Wait until fewer than ``number`` nodes of this run are in it: forks share the run's temporary folder.
+
+    Only who restarts something waits, unlike with a task's ``throttle``.
+    """
+    for slot in itertools.cycle(range(max(number, 1))):
+        path = os.path.join(constants.DEFAULT_LOCAL_TMP, f"cdi_runtime.{slot}.lock")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            time.sleep(0.1)
+            continue
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+        return
+
+
+def _file(change):
+    """A change as the node's side takes it."""
+    before = change.before
+    return {
+        "path": change.path,
+        "content": change.after,
+        "expected_sha256": None if before is None else ledgers.sha256(before.encode()),
+    }
 
 
 def _text_before(entry):

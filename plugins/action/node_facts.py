@@ -70,6 +70,9 @@ class ActionModule(ActionBase):
         outcome = self._on_node("runtime_config", {"do": "recover"}, task_vars)
         if outcome.get("failed"):
             return outcome, None
+        if not outcome["changed"]:
+            # Its own module, left behind by a play that was killed, has seen it to its end in the meantime.
+            return self._on_node("node_facts", arguments, task_vars), None
         if not self._task.check_mode:
             facts = self._on_node("node_facts", arguments, task_vars)
         return facts, _became(outcome, self._task.check_mode)

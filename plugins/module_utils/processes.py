@@ -54,7 +54,9 @@ def answer_of(command, seconds=20):
         return None, str(error)
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        return None, said[-1] if said else "exit code %d" % done.returncode
+        # Of a Go program that fell over, the last lines are only where.
+        panics = [line for line in said if line.startswith("panic: ")]
+        return None, (panics or said[-1:] or ["exit code %d" % done.returncode])[0]
     return done.stdout.decode("utf-8", "replace"), None
 
 

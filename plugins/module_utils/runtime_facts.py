@@ -107,13 +107,27 @@ def containerd_config(program, arguments):
     # Only the default file may be missing, and then `config dump` fails, while the daemon runs with its defaults.
     command = [program, "--config", path, "config", "dump" if given or os.path.exists(path) else "default"]
     effective, problem = answer_of(command)
+    patterns = [os.path.normpath(os.path.join(folder, name)) for name in texts_of_list(effective, "imports")]
+    others = texts(patterns)
+    for itself in (path, os.path.realpath(path)):
+        others.pop(itself, None)
     return dict(
         file_facts(path),
         effective=effective,
         problem=problem,
         # What k3s and RKE2 generate the root file from.
-        files=texts([os.path.join(folder, "config*.toml.tmpl"), os.path.join(folder, "config*.toml.d", "*.toml")]),
+        files=texts([os.path.join(folder, "config*.toml.tmpl")]),
+        imported=others,
+        # `config dump` of 2.x passes over them, and its daemon does not start. Those that an import imports have other
+        # folders, which it does not tell.
+        missing_imports=[name for name in patterns if "*" not in name and not os.path.isfile(name)],
     )
+
+
+def texts_of_list(toml, key):
+    """A list of texts in what containerd prints, without a TOML parser, which nodes lack."""
+    found = re.search(r"(?m)^\s*%s\s*=\s*\[([^\]]*)\]" % key, toml or "")
+    return [one or other for one, other in re.findall(r"\"([^\"]+)\"|'([^']+)'", found.group(1))] if found else []
 
 
 def crio_config(program, arguments):

@@ -25,6 +25,10 @@ options:
     description: The plugin's command on the node, which asks the running runtime.
     type: path
     required: true
+  at_once:
+    description: How many nodes of a run may restart their runtime at the same time; the others wait.
+    type: int
+    default: 1
   specs:
     description:
       - What M(nodedevices.kubernetes.cdi_specs) returned, if it ran before with nothing declared. It says who holds the

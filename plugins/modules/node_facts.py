@@ -140,7 +140,11 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes i
     text_of,
     unit_of,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import likely_socket, runtime_facts
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import (
+    likely_socket,
+    runtime_facts,
+    texts_of_list,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places
 
 # Larger ones are nobody's CDI specs.
@@ -201,12 +205,6 @@ def socket_path(endpoint):
     return endpoint[len("unix://") :] if endpoint and endpoint.startswith("unix://") else endpoint
 
 
-def configured_cdi_dirs(effective):
-    """The cdi_spec_dirs in what containerd makes of its configuration, without a TOML parser, which nodes lack."""
-    found = re.search(r"(?m)^\s*cdi_spec_dirs\s*=\s*\[([^\]]*)\]", effective or "")
-    return [one or other for one, other in re.findall(r"\"([^\"]+)\"|'([^']+)'", found.group(1))] if found else []
-
-
 def cdi_files(directories):
     """Every CDI spec file, with its text."""
     files = []
@@ -259,7 +257,8 @@ def main():
     runtime_socket = module.params["cri_socket"] or (kubelet or {}).get("cri_socket") or likely_socket()
     runtime = runtime_facts(runtime_socket)
     cdi_dirs = module.params["cdi_dirs"]
-    cdi_dirs = cdi_dirs + folders.lacking(configured_cdi_dirs(runtime.get("config", {}).get("effective")), cdi_dirs)
+    its_dirs = texts_of_list(runtime.get("config", {}).get("effective"), "cdi_spec_dirs")
+    cdi_dirs = cdi_dirs + folders.lacking(its_dirs, cdi_dirs)
     module.exit_json(
         changed=False,
         python={"version": list(sys.version_info[:3]), "executable": sys.executable},

@@ -68,6 +68,10 @@ options:
     type: list
     elements: str
     default: []
+  drop_in:
+    description:
+      - When checking, the text of a file that O(content) imports; V(/{drop_in}) stands for its path in there.
+    type: str
   unit:
     description: The runtime's systemd service.
     type: str
@@ -130,6 +134,7 @@ error:
   returned: when recovering, and there was such a change
 """
 
+import contextlib
 import glob
 import os
 import tempfile
@@ -149,16 +154,27 @@ _OWNER = "cdi_runtime"
 def check(params):
     """What the runtime makes of the text."""
     folder = os.path.dirname(params["path"]) if params["beside"] else None
-    descriptor, staged = tempfile.mkstemp(prefix=".node-devices.", suffix=".tmp", dir=folder)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            file.write(params["content"] or "")
+    content = params["content"] or ""
+    with contextlib.ExitStack() as stack:
+        if params["drop_in"] is not None:
+            content = content.replace("/{drop_in}", stack.enter_context(copy_of(params["drop_in"])))
+        staged = stack.enter_context(copy_of(content, folder))
         code, output, error = run([params["program"], "--config", staged, "config", "dump"])
-    finally:
-        os.unlink(staged)
     if code:
         raise Failed("%s refuses it: %s" % (params["program"], error.strip().replace(staged, params["path"])))
     return output, staged
+
+
+@contextlib.contextmanager
+def copy_of(content, folder=None):
+    """A file with a text, as long as it is needed; gives its path."""
+    descriptor, path = tempfile.mkstemp(prefix=".node-devices.", suffix=".tmp", dir=folder)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            file.write(content)
+        yield path
+    finally:
+        os.unlink(path)
 
 
 def texts_of(patterns):
@@ -240,6 +256,7 @@ def main():
             "beside": {"type": "bool", "default": False},
             "imports": {"type": "list", "elements": "path", "default": []},
             "check_command": {"type": "list", "elements": "str", "default": []},
+            "drop_in": {"type": "str"},
             "unit": {"type": "str"},
             "question": {"type": "list", "elements": "str"},
             "spec_dirs": {"type": "list", "elements": "str"},

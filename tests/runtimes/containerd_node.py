@@ -4,7 +4,8 @@ One JSON request a line on standard input, one answer a line on standard output:
 
     {"files": {path: base64}, "links": {path: target}}        only these are there now
     {"facts": [argument, ...]}                                what node_facts reads of a daemon started so
-    {"check": base64, "folder": path or null}                 `config dump` of a text under another name
+    {"check": text, "drop_in": text or null, "folder": path or null}
+        `config dump` of a text under another name, and a drop-in for it
 """
 
 import base64
@@ -26,12 +27,16 @@ FOLDERS = [pathlib.Path("/etc/containerd"), pathlib.Path("/srv/containerd"), pat
 def place(files, links):
     """Only these files are there afterwards."""
     for folder in FOLDERS:
+        if folder.is_symlink():
+            folder.unlink()
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     for path, content in files.items():
         os.makedirs(os.path.dirname(path), exist_ok=True)
         pathlib.Path(path).write_bytes(base64.b64decode(content))
     for path, target in links.items():
+        if os.path.isdir(path):
+            os.rmdir(path)
         os.symlink(target, path)
     return {}
 
@@ -42,13 +47,23 @@ def facts(arguments):
     return {"config": runtime_facts.containerd_config(PROGRAM, arguments), "version": said.split()[2].lstrip("v")}
 
 
-def check(content, folder):
+def check(content, drop_in, folder):
     """As module runtime_config does."""
-    descriptor, staged = tempfile.mkstemp(suffix=".tmp", dir=folder)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(base64.b64decode(content))
+    copies = []
+
+    def copy(text, where=None):
+        descriptor, path = tempfile.mkstemp(suffix=".tmp", dir=where)
+        copies.append(path)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text.encode())
+        return path
+
+    if drop_in is not None:
+        content = content.replace("/{drop_in}", copy(drop_in))
+    staged = copy(content, folder)
     done = subprocess.run([PROGRAM, "--config", staged, "config", "dump"], capture_output=True, text=True, check=False)
-    os.unlink(staged)
+    for path in copies:
+        os.unlink(path)
     return {"code": done.returncode, "output": done.stdout, "error": done.stderr, "staged": staged}
 
 
@@ -57,7 +72,7 @@ for line in sys.stdin:
     if "facts" in request:
         answer = facts(request["facts"])
     elif "check" in request:
-        answer = check(request["check"], request["folder"])
+        answer = check(request["check"], request["drop_in"], request["folder"])
     else:
         answer = place(request["files"], request["links"])
     print(json.dumps(answer), flush=True)

@@ -88,9 +88,9 @@ class Containerd:
     def check(self, adapter: runtimes.Adapter, files: Mapping[str, bytes]) -> Any:
         """The check that `adapter` plans with. files: all that are there, for those that are imported."""
 
-        def check(text: str, beside: bool, imports: list[str]) -> Checked:
+        def check(text: str, beside: bool, imports: list[str], drop_in: str | None) -> Checked:
             folder = os.path.dirname(adapter.config["path"]) if beside else None
-            answer = self._ask(check=base64.b64encode(text.encode()).decode(), folder=folder)
+            answer = self._ask(check=text, drop_in=drop_in, folder=folder)
             if answer["code"]:
                 raise Refusal(f"containerd refuses it: {answer['error']}")
             imported = {

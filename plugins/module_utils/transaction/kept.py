@@ -85,14 +85,28 @@ def put_in_place(file):
 
 
 def restore(path, original):
-    """What was there takes its place again. Repeated, it does nothing more.
+    """What was there takes its place again. Repeated, it does nothing more. Returns whether it did anything.
 
     original: what ``look`` said of it.
     """
     if original is None:
+        there = os.path.lexists(path)
         ledgers.remove_file(path)
-    elif os.path.lexists(old(path)):
-        ledgers.put_in_place(old(path), path)
+        return there
+    # A file that cannot be replaced was not, and putting it back would fail as well.
+    if not os.path.lexists(old(path)) or _all_of(path) == _all_of(old(path)):
+        return False
+    ledgers.put_in_place(old(path), path)
+    return True
+
+
+def _all_of(path):
+    """All that ``keep`` copies; None for nothing."""
+    state = ledgers.state_of(path)
+    if state is None or state["kind"] != "file":
+        return state
+    attributes = {name: os.getxattr(path, name) for name in os.listxattr(path)}
+    return dict(state, modified=os.lstat(path).st_mtime_ns, attributes=attributes)
 
 
 def forget(path):

@@ -77,7 +77,9 @@ def settle(places):
         )
     outcome = _outcome(places)
     for folder in places.left():
-        shutil.rmtree(folder)
+        # A module that a killed play left behind tidies up, too.
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(folder)
     if os.path.isdir(places.folder):
         # Where it was there for this alone, it goes.
         with ledgers.Ledger(places.folder):

@@ -20,10 +20,11 @@ def exclusive(places):
     """One at a time. Raises Failed where another is under way; nobody waits, for that one may wait for whoever asks."""
     descriptor = os.open(places.lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Failed("another change of the container runtime is under way on this node") from error
         yield
-    except BlockingIOError as error:
-        raise Failed("another change of the container runtime is under way on this node") from error
     finally:
         os.close(descriptor)
 

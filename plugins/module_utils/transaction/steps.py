@@ -7,6 +7,7 @@ ledger's entry, which is the last, everything can be undone; from then on it is 
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -149,10 +150,13 @@ class Transaction:
         lines: the runtime's, as they were when it failed. boot: whether the runtime is to start after us.
         Raises OSError where a file cannot be put back; then it stays open.
         """
+        repeated = self.journal.find("undo")
         self._note("undo", reason=reason, lines=lines)
         touched = self.journal.find("write")
-        for file in self.plan.files if touched else ():
-            kept.restore(file.path, self.journal.find("snapshot")["files"][file.path])
+        if touched:
+            before = self.journal.find("snapshot")["files"]
+            put_back = [kept.restore(file.path, before[file.path]) for file in self.plan.files]
+            touched = any(put_back) or repeated or self.journal.find("restart")
         self._forget()
         if self.journal.find("stage"):
             for folder in reversed(self.plan.folders):
@@ -200,11 +204,19 @@ class Transaction:
         return self.runtime.journal() if self.journal.find("restart") else ""
 
 
+#: What is behind an error of a file system that does not say it.
+_HINTS = {
+    errno.EBUSY: "it is a mount point: change it where it is mounted from",
+    errno.EPERM: "it may be immutable: lsattr tells, chattr -i ends it",
+}
+
+
 def sentence(error):
     """What an exception says to somebody who is to act on it."""
     if isinstance(error, OSError):
         path = error.filename2 or error.filename
-        return "%s: %s" % (path, error.strerror) if path else str(error)
+        hint = "; " + _HINTS[error.errno] if error.errno in _HINTS else ""
+        return "%s: %s%s" % (path, error.strerror, hint) if path else str(error)
     if isinstance(error, (Failed, ledgers.Refused)):
         return str(error)
     return "%s: %s" % (type(error).__name__, error)

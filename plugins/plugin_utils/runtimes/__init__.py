@@ -7,7 +7,8 @@
 | Rancher (k3s, RKE2) | a drop-in that the generated file imports, or its template | config dump | CRI |
 | Crio | /etc/crio/crio.conf.d/99-node-devices.conf | crio config | CRI, which says nothing of CDI |
 | Docker | /etc/docker/daemon.json | by its rules | docker info |
-| Microk8s, K0s, CriDockerd, Unknown | nothing: they say what to do by hand | - | - |
+| Microk8s, K0s | nothing: where CDI is not effective, they say what to do by hand | config dump | CRI |
+| CriDockerd, Unknown | nothing: they say what to do by hand | - | - |
 
 Adapters work on texts alone, on the controller. An adapter has `claims(runtime)`, `obstacles(cdi)`, `cdi`,
 `plan(check)`, `undo(path, ours, before, check)`, `check_command(path)` and `question(command)`; see Containerd for what
@@ -25,7 +26,7 @@ from .crio import Crio
 from .docker import Docker
 from .rancher import Rancher
 
-Adapter = Containerd | Rancher | Crio | Docker | ByHand
+Adapter = Containerd | Crio | Docker | ByHand
 #: The first that claims a runtime has it: what is special stands before what is general.
 ADAPTERS: tuple[type[Adapter], ...] = (Rancher, Microk8s, K0s, Containerd, Crio, Docker, CriDockerd, Unknown)
 

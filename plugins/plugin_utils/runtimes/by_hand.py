@@ -6,7 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
+
 from .cdi import Cdi, Change, Check, Refusal
+from .containerd import Containerd
+from .containerd_config import ENABLE, TABLES, wanted_keys
+from .toml_edit import key_lines
 
 
 class ByHand:
@@ -15,6 +20,8 @@ class ByHand:
     name = ""
     #: Whether the running daemon says what it makes of CDI.
     tells_cdi = True
+    #: Whether it is not ours to restart.
+    by_hand = True
     advice = ""
 
     def __init__(self, runtime: Mapping[str, Any]) -> None:
@@ -54,38 +61,92 @@ class ByHand:
         return [command, "runtime", "--socket", self.runtime["socket"], "-o", "json"]
 
 
-class Microk8s(ByHand):
-    """Its containerd reads what a template in the snap's data generates."""
+class _Distribution(Containerd):
+    """A containerd whose files a distribution writes anew, and whose service is not ours to restart.
+
+    Where CDI is effective, by its default or by somebody's hand, there is nothing to say.
+    """
+
+    by_hand = True
+
+    @property
+    def advice(self) -> str:
+        """What to do."""
+        raise NotImplementedError
+
+    @classmethod
+    def claims(cls, runtime: Mapping[str, Any]) -> bool:
+        raise NotImplementedError
+
+    def obstacles(self, cdi: bool) -> Iterator[str]:
+        """containerd's, and what to do where CDI is to be effective and is not."""
+        obstacles = list(super().obstacles(cdi))
+        yield from obstacles
+        if cdi and not obstacles and not self._suffices:
+            yield f"the container runtime at {self.runtime['socket']} is {self.name}: {self.advice}"
+
+    def plan(self, check: Check) -> Change | None:
+        """Nothing where CDI is effective. Raises Refusal with the advice."""
+        if not self._suffices:
+            raise Refusal(self.advice)
+
+    def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
+        """Nothing of it was ever changed."""
+        return None
+
+    @property
+    def _suffices(self) -> bool:
+        # Where it cannot say (a snap's program may need the snap's libraries), what to do is still the answer.
+        return bool(self.config["effective"]) and self.cdi.suffices
+
+    @property
+    def _wanted(self) -> str:
+        lines = key_lines(wanted_keys(self.cdi) if self.config["effective"] else {ENABLE: True})
+        return " and ".join(lines)
+
+
+class Microk8s(_Distribution):
+    """Its containerd reads what a template in the snap's data generates. Source: canonical/microk8s."""
 
     name = "MicroK8s'"
-    advice = (
-        'set enable_cdi = true below [plugins."io.containerd.grpc.v1.cri"] in '
-        "/var/snap/microk8s/current/args/containerd-template.toml, and `snap restart microk8s`"
-    )
 
     @classmethod
     def claims(cls, runtime: Mapping[str, Any]) -> bool:
         return runtime["name"] == "containerd" and "/microk8s/" in _places(runtime)
 
+    @property
+    def advice(self) -> str:
+        return (
+            f'set {self._wanted} below [plugins."{TABLES[2]}"] in '
+            f"/var/snap/microk8s/current/args/containerd-template.toml, and `snap restart microk8s.daemon-containerd`"
+        )
 
-class K0s(ByHand):
-    """It merges the files of a folder itself."""
+
+class K0s(_Distribution):
+    """It takes the files of a folder in, and restarts its containerd when one comes. Source: k0s, docs/runtime.md."""
 
     name = "k0s'"
-    advice = (
-        'write /etc/k0s/containerd.d/cdi.toml with version = 2, [plugins."io.containerd.grpc.v1.cri"] and '
-        "enable_cdi = true, and restart k0s (`k0s stop && k0s start`)"
-    )
 
     @classmethod
     def claims(cls, runtime: Mapping[str, Any]) -> bool:
         return runtime["name"] == "containerd" and "/k0s/" in _places(runtime)
+
+    @property
+    def advice(self) -> str:
+        # k0s 1.36 came with containerd 2, and does not start with a file of the former version.
+        file_version = 3 if version_tuple(self.version) >= (2, 0, 0) else 2
+        return (
+            f"write /etc/k0s/containerd.d/cdi.toml with version = {file_version}, "
+            f'[plugins."{TABLES[file_version]}"] and {self._wanted}; k0s restarts its containerd with it by itself, '
+            f"as long as {self.config['path']} begins with # k0s_managed=true"
+        )
 
 
 class CriDockerd(ByHand):
     """It passes no CDI names on to Docker."""
 
     name = "cri-dockerd"
+    # Read up to 0.4.3. A change of March 2026 (Mirantis/cri-dockerd#522) passes them on, and is in no release yet.
     advice = (
         "it does not pass the kubelet's CDI names on to Docker: run the kubelet with containerd "
         "(--container-runtime-endpoint=unix:///run/containerd/containerd.sock), or give devices with injection: "

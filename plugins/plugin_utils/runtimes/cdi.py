@@ -64,6 +64,9 @@ class Checked(NamedTuple):
     staged: str
 
 
-#: check(text, beside, imports): ask the node's runtime. beside: whether imports are relative to the file's own folder.
-#: imports: paths and patterns whose texts are to be returned. Raises Refusal where the runtime refuses the text.
-Check = Callable[[str, bool, list[str]], Checked]
+#: check(text, beside, imports, drop_in): ask the node's runtime. beside: whether imports are relative to the file's own
+#: folder. imports: paths and patterns whose texts are to be returned. drop_in: text of a file imported under the
+#: name STAGED_DROP_IN; None for none. Raises Refusal where the runtime refuses the text.
+Check = Callable[[str, bool, list[str], str | None], Checked]
+#: Stands for the path of a drop-in's copy, which only the node knows.
+STAGED_DROP_IN = "/{drop_in}"

@@ -13,7 +13,7 @@ from . import containerd_imports
 from .cdi import Cdi, Change, Check, Checked, Refusal
 from .comparison import unexpected_changes
 from .containerd_config import DIRS, ENABLE, KEYS, TABLES, effective, wanted_keys
-from .toml_edit import UnixLines, edited, parsed, table_of, with_version
+from .toml_edit import UnixLines, edited, key_lines, parsed, table_of, with_version
 
 #: The first version that the kubelet's CDI names reach.
 OLDEST = (1, 7, 2)
@@ -35,6 +35,8 @@ class Containerd:
     name = "containerd"
     #: Whether the running daemon says what it makes of CDI.
     tells_cdi = True
+    #: Whether it is not ours to restart.
+    by_hand = False
 
     def __init__(self, runtime: Mapping[str, Any]) -> None:
         self.runtime = runtime
@@ -69,14 +71,24 @@ class Containerd:
         try:
             data = tomllib.loads((self.config["content"] or "").removeprefix(_BOM).replace("\r\n", "\n"))
         except tomllib.TOMLDecodeError as error:
-            yield f"{path} is not valid TOML ({error}): containerd will not start again with it; mend it first"
+            # Some parsers of containerd's take what TOML has not.
+            but = "this containerd reads it all the same" if self.config["effective"] else "it will not start again"
+            yield f"{path} is not valid TOML ({error}): {but}; mend it first"
             return
-        disabled = sorted(set(data.get("disabled_plugins") or ()) & _CRI_PLUGINS)
-        if disabled:
+        for name in containerd_imports.named(data, path):
+            if name not in self.config.get("missing_imports", ()):
+                continue
             yield (
-                f"{path} turns CRI off (disabled_plugins has {', '.join(disabled)}), so no kubelet can use this "
-                f"containerd: take it out of disabled_plugins and restart containerd"
+                f"{path} imports {name}, which is no file: containerd will not start again; take it out of imports, or "
+                f"put the file there"
             )
+        for name, text in {path: data, **{name: _lenient(text) for name, text in self._imported.items()}}.items():
+            disabled = sorted(set(text.get("disabled_plugins") or ()) & _CRI_PLUGINS)
+            if disabled:
+                yield (
+                    f"{name} turns CRI off (disabled_plugins has {', '.join(disabled)}), so no kubelet can use this "
+                    f"containerd: take it out of disabled_plugins and restart containerd"
+                )
 
     @property
     def cdi(self) -> Cdi:
@@ -92,17 +104,22 @@ class Containerd:
         content = self.config["content"]
         after = self._turned_on(content or "")
         checked = self._checked(after, check)
-        if not effective(checked.effective).suffices:
+        if effective(checked.effective).suffices:
+            return Change(self.config["real_path"], content, after)
+        change = self._by_drop_in(check)
+        if change is None:
             raise Refusal(containerd_imports.overridden(checked.imported, self.version))
-        return Change(self.config["real_path"], content, after)
+        return change
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
         """What gives the two keys back what they were; None where there is nothing to undo in this runtime.
 
         path: of the file that was changed. ours: whether it is still as we wrote it. before: its text before us.
         """
+        if self.config.get("real_path") != path:
+            return self._undo_drop_in(path, ours, before, check)
         now = self.config.get("content")
-        if self.config.get("real_path") != path or now is None:
+        if now is None:
             return None
         after = before if ours else self._keys_of(before, now)
         if after is not None and after != now:
@@ -137,8 +154,19 @@ class Containerd:
                     "(`containerd config migrate` prints the result), look the result over, put it in place and "
                     "restart containerd"
                 )
-            lines.value = edited(lines.value, TABLES[file_version], wanted_keys(self.cdi))
+            wanted = wanted_keys(self.cdi)
+            lines.value = edited(lines.value, self._table_with(wanted, data, file_version), wanted)
         return mark + lines.value
+
+    def _table_with(self, wanted: Mapping[str, Any], data: Mapping[str, Any], file_version: int) -> str:
+        """The table that the keys are to be in: that of the file's version, as a rule.
+
+        containerd 2 heeds version 3's table in a file of version 2 too, where it stands against the other.
+        """
+        newer = TABLES[3]
+        if version_tuple(self.version) >= (2, 0, 0) and set(wanted) & set(table_of(data, newer)):
+            return newer
+        return TABLES[file_version]
 
     def _keys_of(self, before: str | None, now: str) -> str:
         """``now`` with those of the two keys that are as we set them as they were in ``before``.
@@ -151,24 +179,83 @@ class Containerd:
             table_name = TABLES.get(parsed(lines.value).get("version", 1))
             if table_name is None:
                 raise Refusal("its version is not the one that was edited")
-            was, there = table_of(old, table_name), table_of(parsed(lines.value), table_name)
-            ours = {ENABLE} if there.get(ENABLE) is True else set()
-            if not Cdi(True, tuple(there.get(DIRS) or ())).missing_dirs:
-                ours.add(DIRS)
-            lines.value = edited(lines.value, table_name, {key: was.get(key) for key in KEYS if key in ours})
+            # See _table_with.
+            for name in sorted({table_name, TABLES[3]}):
+                was, there = table_of(old, name), table_of(parsed(lines.value), name)
+                ours = {ENABLE} if there.get(ENABLE) is True else set()
+                if not Cdi(True, tuple(there.get(DIRS) or ())).missing_dirs:
+                    ours.add(DIRS)
+                differing = {key: was.get(key) for key in KEYS if key in ours and was.get(key) != there.get(key)}
+                lines.value = edited(lines.value, name, differing) if differing else lines.value
         return mark + lines.value
 
-    def _checked(self, text: str, check: Check) -> Checked:
-        """What containerd makes of a text. Raises Refusal unless that differs from now in CDI's two keys alone."""
+    def _by_drop_in(self, check: Check) -> Change | None:
+        """Where what the root file imports overrides it: the change that takes effect; None where there is none.
+
+        containerd 2 merges, so that a drop-in of ours that is read last leaves theirs as they are. Before it, the last
+        CRI table replaces the others whole: nothing takes effect but a line in that one.
+        """
+        root, texts = (self.config["content"] or "").removeprefix(_BOM), self._imported
+        if version_tuple(self.version) >= (2, 0, 0):
+            path = containerd_imports.place_of_drop_in(root, self.config["path"], texts)
+            file_version = parsed(root.replace("\r\n", "\n")).get("version")
+            if path is None or file_version not in TABLES:
+                return None
+            lines = key_lines(wanted_keys(self.cdi))
+            after = "\n".join([f"version = {file_version}", "", f"[plugins.'{TABLES[file_version]}']", *lines, ""])
+        else:
+            path = containerd_imports.deciding(root, self.config["path"], texts)
+            if path is None:
+                return None
+            after = self._turned_on(texts[path])
+        try:
+            checked = self._checked(self.config["content"] or "", check, (path, after))
+        except Refusal:
+            return None
+        return Change(path, texts.get(path), after) if effective(checked.effective).suffices else None
+
+    def _undo_drop_in(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
+        now = self._imported.get(path)
+        if now is None:
+            return None
+        after = before if ours or before is None else self._keys_of(before, now)
+        if after is not None and after != now:
+            self._checked(self.config["content"] or "", check, (path, after))
+        return Change(path, now, after)
+
+    @property
+    def _imported(self) -> Mapping[str, str]:
+        """The texts of what the root file imports, by path."""
+        return self.config.get("imported") or {}
+
+    def _checked(self, text: str, check: Check, drop_in: tuple[str, str] | None = None) -> Checked:
+        """What containerd makes of a text. Raises Refusal unless that differs from now in CDI's two keys alone.
+
+        drop_in: path and new text of a file that it imports.
+        """
         paths = (self.config["path"], self.config["real_path"])
         mark = _BOM if text.startswith(_BOM) else ""
-        staged = mark + containerd_imports.staged(text.removeprefix(_BOM), *paths)
-        beside = containerd_imports.has_relative(staged.removeprefix(_BOM))
-        checked = check(staged, beside, containerd_imports.imports(self.config["effective"], *paths))
+        staged = containerd_imports.staged(text.removeprefix(_BOM), *paths)
+        if drop_in:
+            staged = containerd_imports.with_drop_in(staged, paths[0], self._imported, drop_in[0])
+        beside = containerd_imports.has_relative(staged)
+        listed = containerd_imports.imports(self.config["effective"], *paths)
+        checked = check(mark + staged, beside, listed, drop_in[1] if drop_in else None)
         differences = unexpected_changes(self.config["effective"], checked.effective, *paths, checked.staged)
+        if drop_in:
+            # The copy's are ours to write.
+            differences = [path for path in differences if path != "imports"]
         if differences:
             raise Refusal(
                 f"the edit would change more than CDI: {', '.join(differences)} would differ in what containerd makes "
                 f"of it; nothing was written"
             )
         return checked
+
+
+def _lenient(text: str) -> dict[str, Any]:
+    """A text as data; nothing of one that is not valid, which `config dump` has refused."""
+    try:
+        return parsed(text.removeprefix(_BOM).replace("\r\n", "\n"))
+    except Refusal:
+        return {}

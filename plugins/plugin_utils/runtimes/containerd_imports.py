@@ -4,15 +4,21 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 import posixpath
 import tomllib
 from collections.abc import Mapping
+from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 
 from . import containerd_config
-from .cdi import SPEC_DIRS, Cdi, Refusal
+from .cdi import SPEC_DIRS, STAGED_DROP_IN, Cdi, Refusal
 from .toml_edit import key_lines, parsed, tomlkit
+from .toml_text import statements
+
+#: A drop-in of ours; read after every other file of its folder, so that nothing there overrides it.
+DROP_IN = "zz-node-devices.toml"
 
 
 def imports(dump: str, path: str, *other_names: str) -> list[str]:
@@ -22,6 +28,11 @@ def imports(dump: str, path: str, *other_names: str) -> list[str]:
     """
     names = _absolute(tomllib.loads(dump).get("imports") or [], path)
     return sorted(name for name in names if name not in (path, *other_names))
+
+
+def named(data: Mapping[str, Any], path: str) -> list[str]:
+    """What a root file itself imports by name, which must be there."""
+    return [name for name in _absolute(data.get("imports") or [], path) if "*" not in name]
 
 
 def has_relative(text: str) -> bool:
@@ -73,6 +84,51 @@ def staged(content: str, path: str, real_path: str) -> str:
     for at in reversed(itself):
         del document["imports"][at]
     return str(document.as_string())
+
+
+def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str | None:
+    """Where a drop-in of ours would be read last of all, so that containerd 2 takes our keys; None where nowhere.
+
+    texts: of the files that the root file imports, by path.
+    """
+    names = _absolute(parsed(content).get("imports") or [], path)
+    if not names or any(parsed(text).get("imports") for text in texts.values()):
+        return None
+    folder = posixpath.dirname(names[-1])
+    place = posixpath.join(folder, DROP_IN)
+    later = [file for file in texts if posixpath.dirname(file) == folder and file > place]
+    return place if "*" not in folder and _matches(place, names[-1]) and not later else None
+
+
+def deciding(content: str, path: str, texts: Mapping[str, str]) -> str | None:
+    """The import whose CRI table is the one that containerd 1.7 takes; None where that cannot be told."""
+    if any(parsed(text).get("imports") for text in texts.values()):
+        return None
+    last = None
+    for file in _in_order(content, path, texts):
+        if containerd_config.cri_table(parsed(texts[file])):
+            last = file
+    return last
+
+
+def with_drop_in(content: str, path: str, texts: Mapping[str, str], drop_in: str) -> str:
+    """The text for a copy that imports STAGED_DROP_IN: in the place of the import `drop_in`, or else as the last."""
+    names = list(parsed(content).get("imports") or [])
+    if drop_in in texts:
+        names = [STAGED_DROP_IN if file == drop_in else file for file in _in_order(content, path, texts)]
+    else:
+        names.append(STAGED_DROP_IN)
+    for statement in statements(content):
+        if statement.path == ("imports",) and statement.value:
+            start, end = statement.value
+            return content[:start] + json.dumps(names) + content[end:]
+    raise Refusal("it imports nothing")
+
+
+def _in_order(content: str, path: str, texts: Mapping[str, str]) -> list[str]:
+    """Those of the texts that the file imports itself, in the order in which containerd reads them."""
+    names = _absolute(parsed(content).get("imports") or [], path)
+    return [file for name in names for file in sorted(texts) if file == name or _matches(file, name)]
 
 
 def _absolute(names: list[str], path: str) -> list[str]:

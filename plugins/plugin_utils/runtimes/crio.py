@@ -25,6 +25,8 @@ class Crio:
     name = "CRI-O"
     #: Whether the running daemon says what it makes of CDI.
     tells_cdi = False
+    #: Whether it is not ours to restart.
+    by_hand = False
 
     def __init__(self, runtime: Mapping[str, Any]) -> None:
         self.runtime = runtime

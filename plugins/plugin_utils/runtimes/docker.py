@@ -27,6 +27,8 @@ class Docker:
     name = "Docker"
     #: Whether the running daemon says what it makes of CDI.
     tells_cdi = True
+    #: Whether it is not ours to restart.
+    by_hand = False
 
     def __init__(self, runtime: Mapping[str, Any]) -> None:
         self.runtime = runtime

@@ -8,7 +8,6 @@ templates in its pkg/agent/templates.
 
 from __future__ import annotations
 
-import fnmatch
 import posixpath
 import re
 import tomllib
@@ -23,8 +22,6 @@ from .containerd import Containerd
 from .containerd_config import KEYS, TABLES, effective, wanted_keys
 from .toml_edit import indent_below, key_lines
 
-#: Read after every other file of the folder, so that nothing there overrides it.
-DROP_IN = "zz-node-devices.toml"
 _FOLDER = "/agent/etc/containerd/"
 
 
@@ -42,16 +39,15 @@ class Rancher(Containerd):
         cdi = self.cdi
         if cdi.suffices:
             return None
+        if version_tuple(self.version) >= (2, 0, 0):
+            change = self._by_drop_in(check)
+            if change is not None:
+                return change
         wanted = wanted_keys(cdi)
-        # As if it were written in the root file: what is generated then differs in these keys, as with a drop-in.
+        # As if it were written in the root file: what is generated then differs in these keys.
         checked = self._checked(self._turned_on(self.config["content"] or ""), check)
         if not effective(checked.effective).suffices:
             raise Refusal(containerd_imports.overridden(checked.imported, self.version))
-        folder = self._drop_in_folder()
-        if folder and version_tuple(self.version) >= (2, 0, 0):
-            path = posixpath.join(folder, DROP_IN)
-            lines = [f"version = {self._file_version}", "", f"[plugins.'{self._table}']", *key_lines(wanted), ""]
-            return Change(path, self.config.get("files", {}).get(path), "\n".join(lines))
         path, template = self._template()
         if template is not None:
             return Change(path, template, self._in_template(template, wanted))
@@ -63,7 +59,7 @@ class Rancher(Containerd):
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
         """Drop-in and template are given back as they were; of one that others changed, the two keys."""
-        now = self.config.get("files", {}).get(path)
+        now = self.config["files"].get(path)
         if now is None:
             return super().undo(path, ours, before, check)
         if ours or before is None:
@@ -80,15 +76,6 @@ class Rancher(Containerd):
     @property
     def _table(self) -> str:
         return TABLES[self._file_version]
-
-    def _drop_in_folder(self) -> str | None:
-        """The folder of its own that the generated file imports."""
-        own = posixpath.dirname(self.config["path"])
-        for pattern in tomllib.loads(self.config["content"] or "").get("imports") or []:
-            folder, name = posixpath.split(pattern)
-            if posixpath.dirname(folder) == own and fnmatch.fnmatch(DROP_IN, name):
-                return folder
-        return None
 
     def _template(self) -> tuple[str, str | None]:
         """The template that the file is generated from, and its text; the path that one would have."""

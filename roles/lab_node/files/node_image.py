@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Build the lab's container images from Debian's archive, if they are not there yet.
 
-Usage: node_image.py [--kind node|python] RELEASE...
+Usage: node_image.py [--kind node|engines|python] RELEASE...
 
 Each image is made in two steps: a root file system by mmdebstrap, then what turns it into a node (files/image). Both
 are named by the hash of what goes into them, so an image that exists is never built again, and a change is never
@@ -9,6 +9,7 @@ missed. Releases are built side by side. Progress goes to standard error; standa
 image's name and `built` or `present`.
 
 Kinds: node    systemd, containerd, sshd, Python: a throwaway node
+       engines a node with Podman and Docker, too
        python  Python and nothing else: for running unit tests under a release's Python
 """
 
@@ -34,12 +35,14 @@ CONTEXT = HERE / "image"
 STATE = HERE.parents[2] / ".lab"
 NAME = "localhost/node-devices"
 
+# No pip and no ensurepip: a bare Debian has neither.
+_NODE = (
+    "busybox-static ca-certificates containerd containernetworking-plugins dbus iproute2 openssh-server procps"
+    " python3 runc systemd systemd-sysv udev"
+)
 PACKAGES = {
-    # No pip and no ensurepip: a bare Debian has neither.
-    "node": (
-        "busybox-static ca-certificates containerd containernetworking-plugins dbus iproute2 openssh-server procps"
-        " python3 runc systemd systemd-sysv udev"
-    ),
+    "node": _NODE,
+    "engines": f"{_NODE} docker.io docker-cli podman",
     "python": "ca-certificates python3 python3-venv",
 }
 # What nobody reads in a throwaway container; it is a third of the size and of the time.
@@ -111,9 +114,9 @@ def base_name(kind: str, release: str) -> str:
     return f"{NAME}/{'python' if kind == 'python' else 'base'}:{release}-{inputs}"
 
 
-def node_name(release: str) -> str:
+def node_name(kind: str, release: str) -> str:
     files = [part for path in sorted(CONTEXT.iterdir()) for part in (path.name, path.read_bytes())]
-    return f"{NAME}/node:{release}-{digest(base_name('node', release), *files)}"
+    return f"{NAME}/node:{release}-{digest(base_name(kind, release), *files)}"
 
 
 def exists(image: str) -> bool:
@@ -187,7 +190,7 @@ def build_node(progress: Progress, image: str, base: str) -> None:
 
 def ensure(kind: str, release: str) -> tuple[str, bool]:
     """Return the image's name, and whether it had to be built."""
-    image = node_name(release) if kind == "node" else base_name(kind, release)
+    image = base_name(kind, release) if kind == "python" else node_name(kind, release)
     if exists(image):
         return image, False
     STATE.mkdir(exist_ok=True)
@@ -202,7 +205,7 @@ def ensure(kind: str, release: str) -> tuple[str, bool]:
             base = base_name(kind, release)
             if not exists(base):
                 build_base(progress, base, kind, release)
-            if kind == "node":
+            if kind != "python":
                 build_node(progress, image, base)
         progress.say("ready")
     return image, True

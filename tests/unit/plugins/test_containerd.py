@@ -97,7 +97,7 @@ def checked_by(dump):
     data = tomllib.loads(dump)
     for table in data["plugins"].values():
         table.update(enable_cdi=True, cdi_spec_dirs=["/etc/cdi", "/var/run/cdi"])
-    return lambda text, beside, imports: Checked(tomlkit.dumps(data), {}, "/tmp/staged")
+    return lambda text, beside, imports, drop_in: Checked(tomlkit.dumps(data), {}, "/tmp/staged")
 
 
 def plan(content, dump, version):
@@ -151,7 +151,7 @@ def test_nothing_but_the_keys_changes(content):
 
 
 def test_a_difference_elsewhere_ends_it_before_anything_is_written():
-    def check(text, beside, imports):
+    def check(text, beside, imports, drop_in):
         return Checked(ON + 'sandbox_image = "gone"\n', {}, "/tmp/staged")
 
     with pytest.raises(Refusal, match=r"would change more than CDI: plugins\..*\.sandbox_image would differ"):
@@ -264,12 +264,13 @@ def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
 
     action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
     action._command, action._task = "node-device-plugin", types.SimpleNamespace(check_mode=False)
+    action._at_once = 1
     action._runtime = {"socket": "/run/x.sock", "unit": "x", "executable": "/bin/true", "config": config}
     action._adapter = of(None, ON, "1.7.24")
     asked = []
     monkeypatch.setattr(cdi_runtime.tool, "is_there", lambda *_arguments: True, raising=False)
     action._on_node = lambda **arguments: asked.append(arguments) or {"seconds": 0}
-    action._apply(Change(config["real_path"], config["content"], "version = 2\n# new\n"), "x")
+    action._apply([Change(config["real_path"], config["content"], "version = 2\n# new\n")], "x")
 
     planning = Planning({}, "cdi_runtime", undo=False)
     planning.add(*(asked[0][name] for name in ("path", "content", "expected_sha256")))
@@ -349,3 +350,90 @@ def test_effective_comparison():
         "grpc",
         "plugins.io.containerd.grpc.v1.cri.sandbox_image",
     ]
+
+
+CRI_2, CRI_3 = '[plugins."io.containerd.grpc.v1.cri"]', "[plugins.'io.containerd.cri.v1.runtime']"
+CONF_D = "/c/conf.d"
+
+
+@pytest.mark.parametrize(
+    ("imports", "texts", "place"),
+    [
+        (["/c/conf.d/*.toml"], {}, f"{CONF_D}/zz-node-devices.toml"),
+        (["conf.d/*.toml"], {f"{CONF_D}/99-x.toml": "version = 3\n"}, f"{CONF_D}/zz-node-devices.toml"),
+        # Ours from before, which is read last again.
+        (["conf.d/*.toml"], {f"{CONF_D}/zz-node-devices.toml": "version = 3\n"}, f"{CONF_D}/zz-node-devices.toml"),
+        # Something is read after it, or nobody takes it in.
+        (["conf.d/*.toml"], {f"{CONF_D}/zzz.toml": "version = 3\n"}, None),
+        (["conf.d/*.toml"], {f"{CONF_D}/a.toml": 'imports = ["b.toml"]\n'}, None),
+        (["conf.d/*.toml", "last.toml"], {}, None),
+        (["conf.d/*.conf"], {}, None),
+        (["*/*.toml"], {}, None),
+        ([], {}, None),
+    ],
+)
+def test_where_a_drop_in_of_ours_would_be_read_last(imports, texts, place):
+    content = f"imports = {json.dumps(imports)}\n"
+    assert containerd_imports.place_of_drop_in(content, "/c/config.toml", texts) == place
+
+
+@pytest.mark.parametrize(
+    ("texts", "file"),
+    [
+        ({f"{CONF_D}/a.toml": CRI_2, f"{CONF_D}/b.toml": f"{CRI_2}\nx = 1"}, f"{CONF_D}/b.toml"),
+        ({f"{CONF_D}/a.toml": f"{CRI_2}\nx = 1", f"{CONF_D}/b.toml": "root = '/data'"}, f"{CONF_D}/a.toml"),
+        ({f"{CONF_D}/a.toml": "root = '/data'"}, None),
+        ({f"{CONF_D}/a.toml": f"imports = ['b.toml']\n{CRI_2}\nx = 1"}, None),
+    ],
+)
+def test_which_import_has_the_table_that_1_7_takes(texts, file):
+    assert containerd_imports.deciding('imports = ["conf.d/*.toml"]\n', "/c/config.toml", texts) == file
+
+
+def imported(version, root, texts, off, on):
+    """An adapter whose check says `on` only of a copy that imports the drop-in that was asked about."""
+    adapter = of(root, off, version)
+    adapter.config["imported"] = texts
+    asked = []
+
+    def check(text, beside, imports, drop_in):
+        asked.append((tomllib.loads(text)["imports"], drop_in))
+        return Checked(on if drop_in else off, texts, "/tmp/staged")
+
+    return adapter, check, asked
+
+
+def test_containerd_2_gets_a_drop_in_of_ours_where_one_overrides_the_root_file():
+    texts = {"/conf.d/99-site.toml": f"version = 3\n{CRI_3}\nenable_cdi = false\n"}
+    root = 'version = 3\nimports = ["conf.d/*.toml"]\n'
+    adapter, check, asked = imported("2.1.9", root, texts, OFF_2, OFF_2.replace("false", "true"))
+    change = adapter.plan(check)
+    assert (change.path, change.before) == ("/conf.d/zz-node-devices.toml", None)
+    assert change.after == f"version = 3\n\n{CRI_3}\nenable_cdi = true\n"
+    assert asked[-1] == (["conf.d/*.toml", "/{drop_in}"], change.after)
+    adapter.config["imported"] = {**texts, change.path: change.after}
+    assert adapter.undo(change.path, True, None, check) == Change(change.path, change.after, None)
+
+
+def test_the_drop_in_that_1_7_takes_is_edited_and_given_back():
+    theirs = f'version = 2\n{CRI_2}\n  sandbox_image = "x" # theirs\n'
+    texts = {"/conf.d/10-a.toml": f"version = 2\n{CRI_2}\nx = 1\n", "/conf.d/99-b.toml": theirs}
+    root = 'version = 2\nimports = [ # by team\n  "conf.d/*.toml",\n]\n'
+    adapter, check, asked = imported("1.7.24", root, texts, OFF, ON)
+    change = adapter.plan(check)
+    edited = theirs.replace("  sandbox", "  enable_cdi = true\n  sandbox")
+    assert change == Change("/conf.d/99-b.toml", theirs, edited)
+    assert asked[-1] == (["/conf.d/10-a.toml", "/{drop_in}"], edited)
+    adapter.config["imported"] = {**texts, change.path: f"{edited}# later\n"}
+    undone = adapter.undo(change.path, False, theirs, check)
+    assert undone.after == f"{theirs}# later\n"
+
+
+def test_an_import_that_is_not_there_and_one_that_turns_cri_off_are_named():
+    adapter = of('version = 3\nimports = ["gone.toml", "conf.d/*.toml"]\n', OFF_2, "2.1.9")
+    # The other is an import's import, whose folder the dump does not tell.
+    adapter.config["missing_imports"] = ["/gone.toml", "/nested.toml"]
+    adapter.config["imported"] = {"/conf.d/x.toml": 'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n'}
+    missing, disabled = adapter.obstacles(True)
+    assert missing.startswith("/c.toml imports /gone.toml, which is no file: containerd will not start again")
+    assert disabled.startswith("/conf.d/x.toml turns CRI off (disabled_plugins has io.containerd.grpc.v1.cri)")

@@ -8,7 +8,7 @@ import types
 import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_facts
-from ansible_collections.nodedevices.kubernetes.plugins.modules import node_facts as node_facts_module
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
 
 FACTS = {
     "python": {"version": [3, 11, 2], "executable": "/usr/bin/python3"},
@@ -68,10 +68,19 @@ LEFT = {**FACTS, "transaction_left": True, "runtime": {"name": "containerd", "pr
     ],
 )
 def test_what_an_earlier_run_left_is_settled_before_the_node_is_looked_at(look, begun, error, says):
-    result, given = look(answers=[LEFT, {"begun": begun, "error": error}], requires=["systemd"])
+    result, given = look(answers=[LEFT, {"changed": True, "begun": begun, "error": error}], requires=["systemd"])
     assert given == [{}, {"do": "recover"}, {}]
     assert (result["changed"], result["runtime"]) == (True, FACTS["runtime"])
     assert result["warnings"][0].endswith(says)
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_what_whoever_began_it_saw_to_its_end_in_the_meantime_is_no_change(look, check):
+    """A killed play leaves a module behind on the node, which waits for the transaction and tidies up."""
+    result, given = look(answers=[LEFT, {"changed": False}], check=check, requires=["systemd"])
+    assert given == [{}, {"do": "recover"}, {}]
+    assert (result["changed"], result["runtime"]) == (False, FACTS["runtime"])
+    assert "warnings" not in result
 
 
 def test_in_check_mode_it_is_only_said(look):
@@ -133,6 +142,6 @@ def test_without_a_runtime_its_sentence_is_the_only_one(look):
 @pytest.mark.parametrize("quote", ["'", '"'])
 def test_the_runtimes_own_cdi_folders_are_found(quote):
     dump = "  enable_cdi = true\n  cdi_spec_dirs = ['/etc/cdi', '/opt/cdi']\n  other = ['x']\n".replace("'", quote)
-    assert node_facts_module.configured_cdi_dirs(dump) == ["/etc/cdi", "/opt/cdi"]
-    assert node_facts_module.configured_cdi_dirs("cdi_spec_dirs = []") == []
-    assert node_facts_module.configured_cdi_dirs(None) == []
+    assert runtime_facts.texts_of_list(dump, "cdi_spec_dirs") == ["/etc/cdi", "/opt/cdi"]
+    assert runtime_facts.texts_of_list("cdi_spec_dirs = []", "cdi_spec_dirs") == []
+    assert runtime_facts.texts_of_list(None, "cdi_spec_dirs") == []

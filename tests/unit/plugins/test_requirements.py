@@ -66,7 +66,7 @@ def test_nothing_stands_in_the_way(kubelet):
             "/etc/c.toml turns CRI off (disabled_plugins has cri)",
         ),
         (
-            {"runtime__config": {"path": "/etc/c.toml", "exists": True, "content": "a = 1\n[x\n"}},
+            {"runtime__config": {"path": "/etc/c.toml", "exists": True, "content": "a = 1\n[x\n", "effective": None}},
             "/etc/c.toml is not valid TOML (",
         ),
         (

@@ -9,6 +9,7 @@ import tomllib
 
 import pytest
 import tomlkit
+from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, Checked, Refusal
@@ -56,8 +57,6 @@ def test_which_adapter_has_a_runtime(facts, adapter):
 @pytest.mark.parametrize(
     ("facts", "advice"),
     [
-        (runtime("containerd", executable=MICROK8S), "args/containerd-template.toml, and `snap restart microk8s`"),
-        (runtime("containerd", socket="/run/k0s/containerd.sock"), "write /etc/k0s/containerd.d/cdi.toml"),
         (runtime("cri-dockerd"), "run the kubelet with containerd"),
         (runtime("frakti"), "containerd, CRI-O and Docker are known"),
     ],
@@ -71,6 +70,67 @@ def test_by_hand(facts, advice):
         adapter.plan(None)
 
 
+K0S = {"socket": "/run/k0s/containerd.sock", "path": "/etc/k0s/containerd.toml"}
+
+
+@pytest.mark.parametrize("effective", ["off", "other folders", "nothing said"])
+@pytest.mark.parametrize(
+    ("facts", "advice"),
+    [
+        (
+            {"executable": MICROK8S, "version": "1.7.27"},
+            '{} below [plugins."io.containerd.grpc.v1.cri"] in /var/snap/microk8s/current/args/'
+            "containerd-template.toml, and `snap restart microk8s.daemon-containerd`",
+        ),
+        (
+            {**K0S, "version": "1.7.34"},
+            'write /etc/k0s/containerd.d/cdi.toml with version = 2, [plugins."io.containerd.grpc.v1.cri"] and {};',
+        ),
+        (
+            {**K0S, "version": "2.3.4"},
+            'write /etc/k0s/containerd.d/cdi.toml with version = 3, [plugins."io.containerd.cri.v1.runtime"] and {};',
+        ),
+    ],
+)
+def test_a_distributions_containerd_is_mended_by_hand_where_cdi_is_not_effective(facts, advice, effective):
+    off, other = 'enable_cdi = false\ncdi_spec_dirs = ["/etc/cdi", "/run/cdi"]', 'cdi_spec_dirs = ["/etc/cdi"]'
+    keys = {"off": off, "other folders": f"enable_cdi = true\n{other}", "nothing said": None}[effective]
+    dump = keys and f"[plugins.'io.containerd.cri.v1.runtime']\n{keys}\n"
+    wanted = 'cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]' if effective == "other folders" else "enable_cdi = true"
+    adapter = runtimes.of(runtime("containerd", **facts, effective=dump))
+    (sentence,) = adapter.obstacles(True)
+    assert sentence.startswith(f"the container runtime at {adapter.runtime['socket']} is {adapter.name}: ")
+    assert advice.format(wanted) in sentence
+    assert list(adapter.obstacles(False)) == []
+    with pytest.raises(Refusal, match=re.escape(advice.format(wanted))):
+        adapter.plan(None)
+    assert adapter.undo("/etc/k0s/containerd.toml", True, None, None) is None
+
+
+@pytest.mark.parametrize("facts", [{"executable": MICROK8S}, K0S])
+def test_a_distributions_containerd_is_left_alone_where_cdi_is_effective(facts):
+    dump = f"[plugins.'io.containerd.cri.v1.runtime']\nenable_cdi = true\ncdi_spec_dirs = {json.dumps(DIRS)}\n"
+    adapter = runtimes.of(runtime("containerd", **facts, version="2.2.3", effective=dump))
+    assert list(adapter.obstacles(True)) == []
+    assert adapter.plan(None) is None
+
+
+def test_a_distributions_containerd_that_drops_cdi_names_is_refused_for_that():
+    (sentence,) = runtimes.of(runtime("containerd", **K0S, version="1.6.36")).obstacles(True)
+    assert "below 1.7.2 it drops the CDI names" in sentence
+
+
+def test_a_daemon_that_is_not_ours_to_restart_is_named(monkeypatch):
+    dump = f"[plugins.'io.containerd.cri.v1.runtime']\nenable_cdi = true\ncdi_spec_dirs = {json.dumps(DIRS)}\n"
+    answer = {"cdi": {"enabled": False, "spec_dirs": DIRS}}
+    monkeypatch.setattr(cdi_runtime.tool, "answer", lambda *_arguments: answer)
+    action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
+    action._command = "node-device-plugin"
+    action._runtime = {**runtime("containerd", executable=MICROK8S, effective=dump), "unit": "snap.x.service"}
+    with pytest.raises(Refusal, match=r"its running daemon has CDI off, .*: restart snap\.x\.service"):
+        action._make_effective()
+
+
 def k3s(version, content, effective, files=None):
     path = f"{K3S}/config.toml"
     return runtimes.of(
@@ -81,9 +141,9 @@ def k3s(version, content, effective, files=None):
 def merged(effective):
     """A check by a containerd 2 that merges the two keys into `effective`."""
 
-    def check(text, beside, imports):
+    def check(text, beside, imports, drop_in):
         data = tomllib.loads(effective)
-        for name, table in tomllib.loads(text)["plugins"].items():
+        for name, table in tomllib.loads(drop_in or text)["plugins"].items():
             data["plugins"].setdefault(name, {}).update(table)
         return Checked(tomlkit.dumps(data), {}, "/tmp/staged")
 

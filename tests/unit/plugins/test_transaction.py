@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch, program
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
@@ -77,6 +78,7 @@ def test_taking_it_back_leaves_nothing(node):
     ],
 )
 def test_what_does_not_work_out_is_undone(node, text, reason, restarts):
+    """Provisioning, complaint 6: a bad configuration takes the node down and stays."""
     before = node.tree()
     outcome = node.carry_out(node.plan(text))
     assert outcome.error.startswith(reason)
@@ -88,6 +90,46 @@ def test_what_does_not_work_out_is_undone(node, text, reason, restarts):
     assert ("the runtime's last words" in outcome.error) == bool(restarts)
     node.settle()
     assert node.tree() == before
+
+
+def test_a_file_of_another_hand_with_the_old_text_is_not_taken_for_the_old_one(node):
+    before = node.tree()
+    once = iter([True])
+
+    def by_another_hand(_count, _takes_space):
+        if os.path.isdir(node.places.open) and Journal(node.places.open).find("restart") and next(once, False):
+            theirs = node.config.with_suffix(".theirs")
+            theirs.write_text(OLD)
+            theirs.chmod(0o640)
+            theirs.rename(node.config)
+
+    outcome = node.carry_out(node.plan("cdi, hurts"), hook=by_another_hand)
+    # The daemon came up with theirs.
+    assert outcome.error.startswith("the running daemon says that CDI is False")
+    node.settle()
+    assert node.tree() == before
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.EBUSY, "it is a mount point: change it where it is mounted from"), (errno.EPERM, "it may be immutable")],
+)
+def test_a_file_that_cannot_be_replaced_stays_and_nothing_stays_open(node, monkeypatch, number, words):
+    put_in_place = ledger.put_in_place
+
+    def refuse(staged, path):
+        if path == str(node.config):
+            raise OSError(number, os.strerror(number), staged, None, path)
+        put_in_place(staged, path)
+
+    monkeypatch.setattr(ledger, "put_in_place", refuse)
+    before = node.tree()
+    outcome = node.carry_out()
+    assert outcome.error.startswith("%s: %s; %s" % (node.config, os.strerror(number), words))
+    assert outcome.error.endswith("\nNothing was changed.")
+    node.settle()
+    assert node.tree() == before
+    assert node.daemon["start"] == 1
 
 
 def test_a_file_that_changed_since_it_was_planned_stays(node):
@@ -317,6 +359,15 @@ def test_how_it_ended_is_said_once(node):
 def test_one_at_a_time(node):
     with exclusive(node.places):
         assert node.recover() == 1
+
+
+def test_what_fails_while_it_is_held_is_not_taken_for_a_lock_that_is_held(node):
+    busy = BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(node.config))
+    with pytest.raises(BlockingIOError) as raised, exclusive(node.places):
+        raise busy
+    assert raised.value is busy
+    # And the lock is free again.
+    assert node.recover() == 0
 
 
 def killed_in(node, step):

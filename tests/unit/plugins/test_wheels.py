@@ -64,6 +64,7 @@ def test_another_version_is_none(tmp_path):
 
 
 def test_the_lock_is_read_and_covers_what_the_plugin_needs():
+    """Provisioning, complaint 5: nothing is unpinned."""
     locked = wheels.read_lock(wheels.LOCK.read_text())
     assert {"grpcio", "protobuf", "pyyaml"} <= {entry.name for entry in locked}
     assert all(entry.hashes for entry in locked)

@@ -1,0 +1,110 @@
+"""What the action makes of a node: which files it takes back, and how many runtimes of a run are restarted at once."""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+import types
+
+import pytest
+from ansible import constants
+from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change
+
+ROOT, DROP_IN = "/etc/containerd/config.toml", "/etc/containerd/conf.d/site.toml"
+
+
+class Adapter:
+    """Gives the root file and a drop-in back what they were."""
+
+    name, tells_cdi = "containerd", True
+
+    def undo(self, path, ours, before, check):
+        assert ours
+        return Change(path, f"ours in {path}", before)
+
+    def check_command(self, path):
+        return ["check", path]
+
+    def question(self, command):
+        return [command]
+
+
+def entry(path, before):
+    kept = {"kind": "file", "content": base64.b64encode(before.encode()).decode(), "mode": 420, "uid": 0, "gid": 0}
+    return {"owner": "cdi_runtime", "sha256": ledgers.sha256(f"ours in {path}".encode()), "before": kept}
+
+
+@pytest.fixture
+def action(monkeypatch):
+    action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
+    action._task = types.SimpleNamespace(check_mode=False)
+    action._command, action._specs, action._adapter, action._at_once = "tool", None, Adapter(), 1
+    config = {"real_path": ROOT, "content": f"ours in {ROOT}", "imported": {DROP_IN: f"ours in {DROP_IN}"}}
+    action._runtime = {"unit": "containerd.service", "config": config}
+    action._node = {"ledger": {path: entry(path, f"theirs in {path}") for path in (DROP_IN, ROOT)}}
+    monkeypatch.setattr(cdi_runtime.tool, "is_there", lambda *_arguments: True)
+    action._staying_specs = list
+    action.asked = []
+    action._on_node = lambda **arguments: action.asked.append(arguments) or {"seconds": 0.1}
+    action._put_back = lambda: action.asked.append("put back")
+    return action
+
+
+def test_all_that_was_edited_is_taken_back_in_one_transaction(action):
+    result = action._take_back()
+    (asked,) = action.asked
+    # The root file first: it is what the runtime can check.
+    assert (asked["path"], asked["content"]) == (ROOT, f"theirs in {ROOT}")
+    assert asked["check_command"] == ["check", ROOT]
+    (other,) = asked["others"]
+    assert other == {
+        "path": DROP_IN,
+        "content": f"theirs in {DROP_IN}",
+        "expected_sha256": ledgers.sha256(f"ours in {DROP_IN}".encode()),
+    }
+    assert [diff["after"] for diff in result["diff"]] == [f"theirs in {ROOT}", f"theirs in {DROP_IN}"]
+
+
+def test_what_the_runtime_reads_no_longer_is_put_back_too(action):
+    action._runtime["config"]["imported"] = {}
+    action._take_back()
+    assert [asked if isinstance(asked, str) else asked["path"] for asked in action.asked] == [ROOT, "put back"]
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(1, 1), (2, 2)])
+def test_runtimes_are_restarted_one_after_the_other(action, tmp_path, monkeypatch, at_once, most):
+    """Provisioning, complaint 8: all nodes restarted at once. Forks of a run, as Ansible has them."""
+    monkeypatch.setattr(constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    begun, together = tmp_path / "begun", tmp_path / "together"
+    begun.mkdir()
+    together.mkdir()
+    action._at_once = at_once
+
+    def restart(**_arguments):
+        mine = begun / str(os.getpid())
+        mine.touch()
+        # Until as many are in it as may be, and a while more for those that may not.
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            (together / str(len(list(begun.iterdir())))).touch()
+            time.sleep(0.01)
+        mine.unlink()
+        return {"seconds": 0.1}
+
+    action._on_node = restart
+    children = []
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                action._apply([Change(ROOT, "x", "y")], "CDI is off")
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    assert max(int(path.name) for path in together.iterdir()) == most
