@@ -22,6 +22,7 @@ from engine_calls import CHECKOUT, ask
 sys.path[:0] = [str(CHECKOUT / ".ansible/collections"), str(CHECKOUT / "../../..")]
 
 from ansible_collections.nodedevices.kubernetes.plugins.action.node_tools import target_of  # noqa: E402
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused as Refused  # noqa: E402
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_tools  # noqa: E402
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels  # noqa: E402
 

@@ -56,7 +56,7 @@ def inspected(**image: str) -> str:
     return f"echo '{json.dumps([image])}'"
 
 
-def build(engine: Engine, *arguments: str) -> subprocess.CompletedProcess[str]:
+def build(engine: Engine, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, engine_calls.CHECKOUT / "image/build", "--output", engine.program.parent, *arguments],
         env=os.environ | {"NODE_DEVICES_ENGINE": str(engine.program), "XDG_CACHE_HOME": str(engine.program.parent)},
@@ -152,6 +152,15 @@ def test_an_engine_that_does_not_answer_is_said_before_anything_is_made(engine):
     done = build(engine)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "image: ps: Cannot connect to the Docker daemon"
+    assert engine.calls() == ["ps --quiet"]
+
+
+def test_an_archive_that_has_no_place_is_said_before_anything_is_made(engine):
+    engine.does()
+    done = build(engine, "--output", engine.program / "folder")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("image: ")
+    assert str(engine.program) in done.stderr.splitlines()[-1]
     assert engine.calls() == ["ps --quiet"]
 
 
