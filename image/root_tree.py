@@ -22,8 +22,8 @@ from engine_calls import CHECKOUT, ask
 sys.path[:0] = [str(CHECKOUT / ".ansible/collections"), str(CHECKOUT / "../../..")]
 
 from ansible_collections.nodedevices.kubernetes.plugins.action.node_tools import target_of  # noqa: E402
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import build  # noqa: E402
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused as Refused  # noqa: E402
-from ansible_collections.nodedevices.kubernetes.plugins.modules import node_tools  # noqa: E402
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels  # noqa: E402
 
 ENVIRONMENT = "opt/node-device-plugin"
@@ -67,7 +67,7 @@ def lay_out(root: pathlib.Path, facts: dict[str, Any], packed: pathlib.Path, dig
     site = site_packages(root, facts)
     site.mkdir(parents=True)
     with tarfile.open(packed) as archive:
-        infos = [node_tools.unpack_wheel(archive, name, digest, site) for name, digest in digests.items()]
+        infos = [build.unpack_wheel(archive, name, digest, site) for name, digest in digests.items()]
     (environment / "bin").mkdir()
     (environment / "bin/python").symlink_to(python)
     # What `python -m venv` writes: https://docs.python.org/3/library/venv.html
@@ -75,10 +75,10 @@ def lay_out(root: pathlib.Path, facts: dict[str, Any], packed: pathlib.Path, dig
         f"home = {os.path.dirname(python)}\ninclude-system-site-packages = false\n"
         f"version = {'.'.join(map(str, number))}\n"
     )
-    module, function = node_tools.entry_point(site, infos[0])
+    module, function = build.entry_point(site, infos[0])
     command = root / COMMAND
     command.parent.mkdir(parents=True)
-    command.write_text(node_tools.SCRIPT.format(python=f"/{ENVIRONMENT}/bin/python", module=module, function=function))
+    command.write_text(build.SCRIPT.format(python=f"/{ENVIRONMENT}/bin/python", module=module, function=function))
     command.chmod(0o755)
 
 

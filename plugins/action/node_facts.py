@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, requirements, specs, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, play, requirements, specs, tool
 
 
 class ActionModule(ActionBase):
@@ -22,17 +22,26 @@ class ActionModule(ActionBase):
         command = arguments.pop("command", None)
         if command:
             arguments["commands"] = [command]
+        lock = declaration.plain(arguments.pop("lock", None))
+        if lock is not None:
+            arguments["lock"] = _wanted_lock(lock)
         cdi = boolean(arguments.pop("cdi", True))
         declared = declaration.plain(arguments.pop("declaration", None))
         device_paths = declaration.plain(arguments.get("device_paths") or {})
-        settled = None
+        host = task_vars.get("inventory_hostname", "")
+        warnings, settled = [], None
         if known:
             facts = declaration.plain(known)
         else:
-            facts = self._on_node("node_facts", arguments, task_vars)
+            facts = self._look(arguments, task_vars)
+            holder = facts.pop("locked_by", None)
+            if holder and self._task.check_mode:
+                warnings.append(f"{host}: {play.sentence(holder)}; what is said here may be of its midst")
+            elif holder:
+                result.update(failed=True, changed=False, msg=f"Nothing was written.\n{host}: {play.sentence(holder)}")
+                return result
             if facts.get("transaction_left"):
                 facts, settled = self._settled(facts, arguments, task_vars)
-        host = task_vars.get("inventory_hostname", "")
         if facts.get("failed") or "runtime" not in facts:
             sentences = [requirements.unanswered(facts, task_vars.get("ansible_python_interpreter"))]
         else:
@@ -46,14 +55,26 @@ class ActionModule(ActionBase):
                 result.update(facts)
         result["changed"] = settled is not None
         if settled:
-            result["warnings"] = [f"{host}: {settled}"]
+            warnings.append(f"{host}: {settled}")
+        if warnings:
+            result["warnings"] = warnings
         if sentences:
+            if lock is not None and not self._task.check_mode:
+                self._on_node("node_lock", {"owner": arguments["lock"]["owner"]}, task_vars)
             result.update(
                 failed=True,
                 msg="The node is not ready; nothing was written on it.\n"
                 + "\n".join(f"{host}: {sentence}" for sentence in sentences),
             )
         return result
+
+    def _look(self, arguments, task_vars):
+        """The node's facts; the lock of a play that is over is passed over."""
+        facts = self._on_node("node_facts", arguments, task_vars)
+        if facts.get("locked_by") and play.is_over(facts["locked_by"]):
+            lock = {**arguments["lock"], "over": facts["locked_by"]["owner"]}
+            facts = self._on_node("node_facts", {**arguments, "lock": lock}, task_vars)
+        return facts
 
     def _on_node(self, module, arguments, task_vars):
         try:
@@ -83,6 +104,17 @@ class ActionModule(ActionBase):
             return True
         # What is known may be from before it was installed.
         return tool.is_there(self, command)
+
+
+def _wanted_lock(lock):
+    """The option ``lock`` as the module takes it."""
+    try:
+        minutes = float(lock.get("minutes", 60))
+    except (TypeError, ValueError):
+        minutes = 0
+    if not minutes > 0:
+        raise AnsibleError(f"lock: minutes must be a number above 0, not {lock.get('minutes')}")
+    return play.wanted_lock(minutes, "*" if boolean(lock.get("break", False)) else "")
 
 
 def _became(outcome, check_mode):

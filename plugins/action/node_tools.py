@@ -31,8 +31,10 @@ class ActionModule(ActionBase):
         cache = pathlib.Path(arguments.pop("cache", None) or "~/.cache/node-devices").expanduser()
         wheelhouse = arguments.pop("wheelhouse", None)
         wheelhouse = pathlib.Path(wheelhouse).expanduser() if wheelhouse else None
-        if arguments.get("state", "present") == "absent":
+        if arguments.setdefault("state", "present") == "absent":
             return self._remove(arguments, specs, task_vars)
+        if arguments["state"] == "rolled_back":
+            return self._on_node(arguments, task_vars)
         if not node:
             result.update(failed=True, msg="node is missing: the result of nodedevices.kubernetes.node_facts")
             return result

@@ -9,7 +9,7 @@ short_description: What the roles must know of a node before they write anything
 description:
   - Reads, in one execution, the node's Python and C library, its init, the container runtime in use, the kubelet, the
     device nodes that are asked for, the plugin's command, and the CDI specs and the ledger that are there. It writes
-    nothing.
+    nothing, but O(lock).
   - The action of the same name turns what cannot work (O(requires)) into one sentence each, all of a host at once.
 options:
   requires:
@@ -45,6 +45,13 @@ options:
         (k3s has it in a process of another name), the one on which a distribution's own runtime listens, else
         containerd's or CRI-O's.
     type: path
+  lock:
+    description:
+      - Keep other plays off the node, as far as they ask for it too, until M(nodedevices.kubernetes.node_lock) lets go
+        of it. V(minutes) after which it lapses, V(break) takes it from whoever has it.
+      - Where another play has it, the task fails and says who and since when. One that is known to be over, because it
+        ran on this controller, is passed over. Check mode only looks, and warns.
+    type: dict
   declaration:
     description:
       - What M(nodedevices.kubernetes.declaration) returned. Its CDI specs are held to what the node's runtime accepts
@@ -123,6 +130,10 @@ transaction_left:
       or undone first (M(nodedevices.kubernetes.runtime_config)), except in check mode.
   type: bool
   returned: always
+locked_by:
+  description: Another play that works on the node; nothing if there is none, or O(lock) was not asked for.
+  type: dict
+  returned: always
 """
 
 import os
@@ -131,7 +142,7 @@ import re
 import sys
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders, play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import (
     arguments_of,
@@ -250,9 +261,13 @@ def main():
             "cri_socket": {"type": "path"},
             "cdi_dirs": {"type": "list", "elements": "path", "default": ["/etc/cdi", "/var/run/cdi"]},
             "device_paths": {"type": "dict", "default": {}},
+            "lock": {"type": "dict"},
         },
         supports_check_mode=True,
     )
+    lock = module.params["lock"]
+    # Before anything is looked at, so that it is not in the midst of another play. Only root can have it.
+    locked_by = play_lock.take(lock, module.check_mode) if lock and os.geteuid() == 0 else None
     kubelet = kubelet_facts()
     runtime_socket = module.params["cri_socket"] or (kubelet or {}).get("cri_socket") or likely_socket()
     runtime = runtime_facts(runtime_socket)
@@ -272,6 +287,7 @@ def main():
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
         cdi_files=cdi_files(cdi_dirs),
         transaction_left=bool(Places().left()),
+        locked_by=locked_by,
         **ledger_facts(),
     )
 

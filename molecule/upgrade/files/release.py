@@ -1,0 +1,72 @@
+"""Make another release of this checkout: a copy with another version, and where it is asked for, with a fault.
+
+Usage: release.py CHECKOUT FOLDER VERSION [FAULT]
+"""
+
+import pathlib
+import re
+import shutil
+import sys
+
+PARTS = (
+    "ansible.cfg",
+    "galaxy.yml",
+    "LICENSE",
+    "meta",
+    "playbooks",
+    "plugin",
+    "plugins",
+    "pyproject.toml",
+    "README.md",
+)
+PARTS += ("requirements", "roles")
+PACKAGE = "plugin/node_device_plugin/"
+#: What is wrong with a release: the file, what stands there, and what stands there instead.
+FAULTS = {
+    "does_not_start": (
+        PACKAGE + "plugin.py",
+        "    stop = asyncio.Event()\n",
+        '    raise OSError("this release has a fault")\n',
+    ),
+    "never_registers": (
+        PACKAGE + "registration.py",
+        "            if await self._register(path, kubelet):\n",
+        "            if not path:\n",
+    ),
+    "loses_a_device": (
+        PACKAGE + "health/nodes.py",
+        "    for node in device.nodes:\n        try:\n",
+        '    for node in device.nodes:\n        if device.id == "crand2":\n            return "lost"\n        try:\n',
+    ),
+    "refuses": (
+        PACKAGE + "configuration.py",
+        "def load(path: str) -> LoadedConfiguration:\n",
+        'def load(path: str) -> LoadedConfiguration:\n    raise DeclarationError([Problem("a", "is no more")])\n\n\n'
+        "def _load(path: str) -> LoadedConfiguration:\n",
+    ),
+}
+
+
+def main(checkout, folder, version, fault=None):
+    checkout, folder = pathlib.Path(checkout), pathlib.Path(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for part in PARTS:
+        copy = shutil.copytree if (checkout / part).is_dir() else shutil.copy2
+        copy(checkout / part, folder / part)
+    project = folder / "pyproject.toml"
+    text, count = re.subn(r'(?m)^version = ".*"$', 'version = "%s"' % version, project.read_text())
+    assert count == 1
+    project.write_text(text)
+    if fault:
+        name, before, after = FAULTS[fault]
+        text = (folder / name).read_text()
+        assert text.count(before) == 1, (name, before)
+        (folder / name).write_text(text.replace(before, after))
+    link = folder / ".ansible/collections/ansible_collections/nodedevices/kubernetes"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(folder)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,48 @@
+"""Watch by the kubelet's PodResources what it can give out and who holds what, until the file is gone that is named;
+FILE.begun is there once it does.
+
+Usage: watch.py FILE. Prints as JSON for how many seconds at the longest, and how often, it could not give out all that
+it could at first, and every set of holders that there was.
+"""
+
+import asyncio
+import json
+import os
+import pathlib
+import sys
+import time
+
+from node_device_plugin.pod_resources import PodResourcesClient
+
+# The kubelet answers 100 times a second at most; who holds what is asked every tenth time.
+PAUSE = 0.015
+
+
+async def main():
+    async with PodResourcesClient() as kubelet:
+        first = await kubelet.allocatable()
+        pathlib.Path(sys.argv[1] + ".begun").touch()
+        last_whole, is_whole, longest, gaps, holders, count = time.monotonic(), True, 0.0, 0, [], 0
+        while os.path.exists(sys.argv[1]):
+            found = await kubelet.allocatable()
+            now = time.monotonic()
+            if all(set(ids) <= set(found.get(resource, ())) for resource, ids in first.items()):
+                longest = max(longest, 0.0 if is_whole else now - last_whole)
+                last_whole, is_whole = now, True
+            else:
+                gaps += is_whole
+                is_whole = False
+            if count % 10 == 0:
+                held = sorted(
+                    "%s %s %s" % (each.pod, each.resource, " ".join(each.device_ids))
+                    for each in await kubelet.holders()
+                )
+                if held not in holders:
+                    holders.append(held)
+            count += 1
+            await asyncio.sleep(PAUSE)
+        longest = longest if is_whole else max(longest, time.monotonic() - last_whole)
+    print(json.dumps({"longest": round(longest, 3), "gaps": gaps, "holders": holders, "looks": count}))
+
+
+asyncio.run(main())

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lets go of a node; see plugins/modules/node_lock.py for its documentation."""
+
+from __future__ import annotations
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
+
+
+class ActionModule(ActionBase):
+    """One module execution, none in check mode, which took no lock."""
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        if self._task.check_mode:
+            return {**result, "changed": False}
+        return self._execute_module(
+            module_name="nodedevices.kubernetes.node_lock",
+            module_args={"owner": play.wanted_lock(0)["owner"]},
+            task_vars=task_vars,
+        )

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A virtual environment laid out from wheels. Runs on nodes: Python 3.9, standard library only, no pip."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
+
+#: The command in an environment's ``bin``.
+COMMAND = "node-device-plugin"
+_MARKER = "complete.json"
+SCRIPT = """\
+#!{python} -I
+import sys
+
+from {module} import {function}
+
+sys.exit({function}())
+"""
+
+
+def run(command):
+    """Run a command; Refused with its last words if it fails."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise Refused("%s failed: %s" % (" ".join(command[:4]), done.stdout.strip()[-800:]))
+
+
+def base_python():
+    """The system's Python, also where Ansible itself runs in a virtual environment on the node."""
+    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+
+
+def is_complete(folder, name):
+    """Whether the environment is whole, and its Python still the one that it was made for."""
+    try:
+        with open(os.path.join(folder, _MARKER), encoding="utf-8") as file:
+            marker = json.load(file)
+    except (OSError, ValueError):
+        return False
+    python = os.path.join(folder, "bin", "python")
+    same_python = marker.get("python") == list(sys.version_info[:2]) and os.path.realpath(python) == base_python()
+    return marker.get("name") == name and same_python and os.access(os.path.join(folder, "bin", COMMAND), os.X_OK)
+
+
+def unpack_wheel(archive, member, digest, site):
+    """Lay one wheel out in site-packages, after checking that its bytes are the locked ones; returns its dist-info."""
+    packed = archive.extractfile(member)
+    if ledgers.sha256(packed.read()) != digest:
+        raise Refused("%s did not arrive as it was sent" % member)
+    packed.seek(0)
+    with zipfile.ZipFile(packed) as wheel:
+        names = wheel.namelist()
+        data = [name for name in names if name.split("/")[0].endswith(".data")]
+        if data:
+            raise Refused("%s has files for other places than site-packages: %s" % (member, data[0]))
+        wheel.extractall(site)
+    return next(name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info"))
+
+
+def entry_point(site, dist_info):
+    """Module and function behind the command, by the wheel's own metadata."""
+    points = configparser.ConfigParser()
+    points.optionxform = str
+    points.read(os.path.join(site, dist_info, "entry_points.txt"), encoding="utf-8")
+    module, _, function = points["console_scripts"][COMMAND].partition(":")
+    return module.strip(), function.strip()
+
+
+def build(folder, name, archive_path, wheels):
+    """Make the environment in a neighbour of ``folder`` that nobody reads, then give it its name."""
+    partial = os.path.join(os.path.dirname(folder), ".%s.partial" % name)
+    ledgers.remove_tree(partial)
+    # Debian's Python has no ensurepip without python3-venv, hence --without-pip.
+    run([base_python(), "-I", "-m", "venv", "--without-pip", "--symlinks", partial])
+    # They name the folder that is to be renamed, and nobody activates this environment.
+    for script in os.listdir(os.path.join(partial, "bin")):
+        if script.lower().startswith("activate"):
+            os.unlink(os.path.join(partial, "bin", script))
+    site = os.path.join(partial, "lib", "python%d.%d" % sys.version_info[:2], "site-packages")
+    with tarfile.open(archive_path) as archive:
+        infos = [unpack_wheel(archive, member, digest, site) for member, digest in wheels.items()]
+    module, function = entry_point(site, infos[0])
+    script = os.path.join(partial, "bin", COMMAND)
+    python = os.path.join(folder, "bin", "python")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(SCRIPT.format(python=python, module=module, function=function))
+    os.chmod(script, 0o755)
+    # Services may not write into it, so it is compiled now; -s and -p give the code the folder's later name.
+    compile_all = ["-m", "compileall", "-q", "-j", "0", "-s", partial, "-p", folder, site]
+    run([os.path.join(partial, "bin", "python"), "-I", *compile_all])
+    with open(os.path.join(partial, _MARKER), "w", encoding="utf-8") as file:
+        json.dump({"name": name, "python": list(sys.version_info[:2]), "wheels": wheels}, file, indent=1)
+    os.sync()
+    ledgers.remove_tree(folder)
+    os.rename(partial, folder)
+    ledgers.sync_directory(os.path.dirname(folder))

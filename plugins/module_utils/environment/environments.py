@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environments that role node_tools has on a node: which are there, which is current, which stay.
+
+Runs on nodes: Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (
+    COMMAND,
+    build,
+    is_complete,
+)
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.unit import Unit
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed, Report
+
+_OWNER = "node_tools"
+
+
+class Environments:
+    """All that the role has on the node below one root."""
+
+    def __init__(self, module, ledger):
+        self.module = module
+        self.ledger = ledger
+        self.root = module.params["root"]
+        self.owner = "%s %s" % (_OWNER, self.root)
+        self.folders = os.path.join(self.root, "versions")
+        self.versions = change.Versions(self.root, Unit(module.params["service"]), module.params["patience"])
+        self.previous = os.path.join(self.root, "previous")
+        #: What there is to tell beside the report.
+        self.told = {}
+
+    def managed(self):
+        return Managed(
+            self.ledger,
+            self.owner,
+            check=self.module.check_mode,
+            after_write=lambda path: self.module.set_default_selinux_context(path, False),
+        )
+
+    def wanted(self, name, previous):
+        """The folder of the environments and the links. previous: what the last upgrade took the place of, or None."""
+        wanted = [
+            {"kind": "directory", "path": self.folders, "mode": 0o755},
+            {"kind": "link", "path": self.versions.link, "target": "versions/%s" % name},
+        ]
+        if previous:
+            wanted.append({"kind": "link", "path": self.previous, "target": "versions/%s" % previous})
+        command = self.module.params["command"]
+        if command:
+            target = os.path.join(self.root, "current", "bin", COMMAND)
+            wanted.append({"kind": "link", "path": command, "target": target})
+        return wanted
+
+    def names(self):
+        """The environments that are there, the newest first."""
+        entries = [path for path in self.ledger.of(self.owner) if self.ledger.entries[path]["kind"] == "tree"]
+        trees = [path for path in entries if os.path.isdir(path) and not os.path.basename(path).startswith(".")]
+        return [os.path.basename(path) for path in sorted(trees, key=lambda path: os.stat(path).st_mtime, reverse=True)]
+
+    def settle(self):
+        """Undo what a run before this one was cut off in."""
+        known = self.ledger.entries.get(self.versions.link, {}).get("target", "")
+        if self.versions.settle(os.path.basename(known) or None):
+            self.module.warn("a change of the plugin's version, whose run was cut off, has been undone")
+
+    def install(self, name):
+        """Make the environment if it is not whole; returns whether it had to be made."""
+        folder = self.versions.folder(name)
+        if is_complete(folder, name):
+            return False
+        if self.module.check_mode:
+            return True
+        # The folders and the ledger's entry first, so that an interrupted run leaves nothing unknown.
+        folders = {"kind": "directory", "path": self.folders, "mode": 0o755}
+        self.managed().converge([folders], keep=self.ledger.of(self.owner))
+        for path in (folder, self.versions.folder(".%s.partial" % name)):
+            self.ledger.entries[path] = {"kind": "tree", "owner": self.owner}
+        self.ledger.save()
+        build(folder, name, self.module.params["archive"], self.module.params["wheels"])
+        del self.ledger.entries[self.versions.folder(".%s.partial" % name)]
+        self.ledger.save()
+        return True
+
+    def stay(self, name, previous, without=None):
+        """The environments that stay: this one, the one before it, and the newest of the others that can run."""
+        first = [name] + [previous] * (previous not in (name, None))
+        others = [other for other in self.names() if other not in (*first, without) and self._is_whole(other)]
+        stay = first + others[: max(self.module.params["keep"] - len(first), 0)]
+        return [self.versions.folder(each) for each in stay]
+
+    def present(self, name):
+        was, before = self.versions.current(), self._previous()
+        made = self.install(name)
+        previous = before
+        if was != name:
+            previous = was if was and self._is_whole(was) else None
+        try:
+            report = self._go_to(was, name, previous, anew=made)
+        except Refused as refusal:
+            if was not in (None, name) and self.versions.current() == was:
+                # As if it had not been tried. What did stand its trial before is not what is to be undone now.
+                before = None if isinstance(refusal, change.NotReady) else before
+                self.managed().converge(self.wanted(was, before), keep=self.stay(was, before, without=name))
+            raise
+        if made:
+            folder = self.versions.folder(name)
+            report.written.append(folder)
+            report.add_diff(folder, None, {"kind": "virtual environment"})
+        return report
+
+    def rolled_back(self, wanted):
+        """Undo the last upgrade, or make the version current that ``wanted`` names, by its beginning."""
+        was, previous = self.versions.current(), self._previous()
+        if was is None:
+            raise Refused("there is no version below %s: site.yml installs one" % self.root)
+        if not wanted:
+            name = previous or was
+        elif _is_named(was, wanted):
+            name = was
+        else:
+            name = next((each for each in self.names() if _is_named(each, wanted)), None)
+        if name is None:
+            raise Refused("version %s is not below %s; there are: %s" % (wanted, self.root, ", ".join(self.names())))
+        if name == was:
+            return self._go_to(was, was, previous)
+        if not self._is_whole(name):
+            raise Refused("version %s cannot run here any more: its Python has gone" % name)
+        return self._go_to(was, name, None)
+
+    def _previous(self):
+        """The version that the last upgrade took the place of; None where that has been undone, or it has gone."""
+        name = self.versions.target_of(self.previous)
+        return name if name in self.names() else None
+
+    def _is_whole(self, name):
+        return is_complete(self.versions.folder(name), name)
+
+    def _go_to(self, was, name, previous, anew=False):
+        """Make a version the current one, on trial where a service runs from here, and keep what is to stay."""
+        tried = was is not None and (was != name or anew) and self.versions.runs()
+        self.told.update(was=was, environment=self.versions.folder(name), restarted=tried)
+        if tried and not self.module.check_mode:
+            self.told["seconds"] = self.versions.change(was, name)
+        report = self.managed().converge(self.wanted(name, previous), keep=self.stay(name, previous))
+        if tried and not self.module.check_mode:
+            change.close()
+            if was != name:
+                report.written.append(self.versions.link)
+                report.add_diff(self.versions.link, _link(was), _link(name))
+        return report
+
+    def absent(self):
+        if not self.ledger.of(self.owner):
+            return Report()
+        left = self.module.params["left"]
+        others = self.others() if left is None else left
+        if not others:
+            return self.managed().converge([])
+        report = Report()
+        reason = "needed to take away what is left of %s" % " and ".join(others)
+        report.kept.append({"path": self.root, "reason": reason})
+        return report
+
+    def others(self):
+        """The other roles that have something on the node; environments elsewhere do not count."""
+        owners = {entry.get("owner", "").partition(" ")[0] for entry in self.ledger.entries.values()}
+        return sorted(owners - {"", _OWNER})
+
+    def converge(self, state, name):
+        """Make the state so; returns the report."""
+        if state == "present":
+            return self.present(name)
+        return self.absent() if state == "absent" else self.rolled_back(name)
+
+
+def _link(name):
+    return {"kind": "link", "target": "versions/%s" % name} if name else None
+
+
+def _is_named(name, wanted):
+    """Whether an environment is the one that is asked for: by its whole name, or by its version alone."""
+    return name == wanted or name.rpartition("-")[0] == wanted

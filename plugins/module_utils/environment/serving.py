@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the running plugin serves at a moment, and what it lacks of what it served before.
+
+Runs on nodes: Python 3.9, standard library only. The command ``status`` of an environment is asked: it has the plugin's
+own words and the kubelet's PodResources.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import Any, Mapping, NamedTuple, Optional
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND
+
+# Seconds that an answer may take.
+_PATIENCE = 30
+
+
+class Serving(NamedTuple):
+    """An answer.
+
+    resources: name to {"registered": whether the kubelet has its stream open, "devices": id to (state, reason)}; None
+        where no plugin answers, for which problem is the reason.
+    listed: resource to the ids that the kubelet can give out; None where no kubelet answers.
+    not_ready: why the plugin is not ready, a sentence each.
+    """
+
+    resources: Optional[Mapping[str, Any]]
+    listed: Optional[Mapping[str, Any]]
+    not_ready: tuple = ()
+    problem: str = ""
+
+
+def ask(environment, config):
+    """What is served now, by the command of an environment and a configuration file; never fails."""
+    command = [os.path.join(environment, "bin", COMMAND), "status", "--config", config, "--output", "json"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False)
+        return _read(json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError) as error:
+        return Serving(None, None, problem=str(error))
+    except (ValueError, KeyError, TypeError):
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        return Serving(None, None, problem="%s status: %s" % (command[0], said[-1] if said else "no answer"))
+
+
+def _read(data):
+    plugin = data["plugin"]
+    listed = data["allocatable"] if data["source"] == "kubelet" else None
+    if plugin is None:
+        return Serving(None, listed, problem=data["problem"])
+    resources = {
+        resource["name"]: {
+            "registered": resource["registered"],
+            "devices": {device["id"]: (device["state"], device["reason"]) for device in resource["devices"]},
+        }
+        for resource in plugin["resources"]
+    }
+    return Serving(resources, listed, tuple(plugin["not_ready"]))
+
+
+def lacking(before, now):
+    """What is served no more, a sentence each; none where all that was there before is there.
+
+    What was not registered or not healthy before need not be so now. Where nobody answered before, being ready is what
+    is asked for, as far as there is a kubelet to be ready for.
+    """
+    if now.resources is None:
+        return [now.problem]
+    if before.resources is None:
+        return list(now.not_ready) if now.listed is not None else []
+    sentences = []
+    for name, resource in sorted(before.resources.items()):
+        there = now.resources.get(name)
+        if there is None:
+            sentences.append("%s is not served" % name)
+            continue
+        if resource["registered"] and not there["registered"]:
+            sentences.append("%s: the kubelet has no stream open" % name)
+        elif before.listed is not None and now.listed is not None:
+            gone = set(before.listed.get(name, ())) - set(now.listed.get(name, ()))
+            if gone:
+                sentences.append("%s: the kubelet does not list %s" % (name, ", ".join(sorted(gone))))
+        for device, (state, _reason) in sorted(resource["devices"].items()):
+            state_now, reason = there["devices"].get(device, ("not there", None))
+            if state == "healthy" and state_now != "healthy":
+                sentences.append("%s: %s is %s%s" % (name, device, state_now, ", " + reason if reason else ""))
+    if before.listed is not None and now.listed is None:
+        sentences.append("no kubelet answers any more")
+    return sentences

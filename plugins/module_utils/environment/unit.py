@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The systemd service that runs from an environment. Runs on nodes: Python 3.9, standard library only."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import answer_of, option, output_of
+
+_PROPERTIES = ("ActiveState", "SubState", "InvocationID", "ExecStart")
+_PAUSE = 0.1
+_JOURNAL_LINES = "10"
+
+
+class Unit:
+    """A service by its name."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def show(self):
+        """Its properties as systemd tells them; empty where there is no systemd."""
+        said = output_of(["systemctl", "show", self.name, "--property=" + ",".join(_PROPERTIES)]) or ""
+        return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+
+    def config_run_from(self, root):
+        """The configuration file that it runs with, if it runs from the environments below ``root``; else None."""
+        state = self.show()
+        started = re.search(r"argv\[\]=(.*?) ; ", state.get("ExecStart", ""))
+        words = started.group(1).split() if started else []
+        if state.get("ActiveState") != "active" or words[:1] != ["%s/current/bin/%s" % (root, COMMAND)]:
+            return None
+        return option(words, "--config")
+
+    def restart(self, until):
+        """Restart it and wait until it is active; returns None, or why it is not.
+
+        until: by time.monotonic(). A process that ends is not waited for, although systemd starts it again.
+        """
+        before = self.show().get("InvocationID")
+        _said, problem = answer_of(["systemctl", "restart", "--no-block", self.name])
+        if problem:
+            return "it could not be restarted: %s" % problem
+        while time.monotonic() < until:
+            state = self.show()
+            if state.get("InvocationID") not in (before, None, ""):
+                if state.get("ActiveState") == "active":
+                    return None
+                if state.get("SubState") in ("auto-restart", "failed"):
+                    return "its process ended"
+            time.sleep(_PAUSE)
+        return "it did not start"
+
+    def is_running_since(self, invocation):
+        """Whether the process is the one of an invocation still."""
+        state = self.show()
+        return state.get("ActiveState") == "active" and state.get("InvocationID") == invocation
+
+    def journal(self):
+        """Its last words: those of its last process."""
+        invocation = self.show().get("InvocationID", "")
+        command = ["journalctl", "--quiet", "_SYSTEMD_INVOCATION_ID=" + invocation, "--unit", self.name]
+        return (output_of([*command, "--lines", _JOURNAL_LINES, "--no-pager", "--output", "cat"]) or "").strip()

@@ -1,0 +1,41 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_lock
+short_description: Let go of a node that this play kept others off
+description:
+  - Removes the lock that M(nodedevices.kubernetes.node_facts) took (its option C(lock)), if this play still has it. The
+    lock is a file below C(/run), which a boot empties; taking and removing it is no change of the node.
+options:
+  owner:
+    description: Which play this is; set by the action.
+    type: str
+author: The node-devices authors
+"""
+
+EXAMPLES = r"""
+- name: Let go of the node
+  nodedevices.kubernetes.node_lock:
+"""
+
+RETURN = r"""{}"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
+
+
+def main():
+    module = AnsibleModule(argument_spec={"owner": {"type": "str"}}, supports_check_mode=True)
+    if not module.check_mode:
+        try:
+            play_lock.release(module.params["owner"])
+        except OSError as error:
+            module.fail_json(msg="%s: %s" % (play_lock.PATH, error.strerror))
+    module.exit_json(changed=False)
+
+
+if __name__ == "__main__":
+    main()

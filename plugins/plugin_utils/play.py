@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The playbook that runs, as other plays see it: who it is, whether it lives, what is said of one that has a node."""
+
+from __future__ import annotations
+
+import datetime
+import getpass
+import os
+import pathlib
+import platform
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+from ansible import context
+
+
+def wanted_lock(minutes: float, over: str = "") -> dict[str, Any]:
+    """This play as module_utils.play_lock takes it.
+
+    minutes: after which the lock lapses. over: owner of a lock that may be taken, ``*`` for anybody's.
+    """
+    # A task runs in a process that ansible-playbook forked.
+    pid = os.getppid()
+    controller = _controller()
+    books = ", ".join(os.path.basename(path) for path in context.CLIARGS.get("args", ()))
+    return {
+        "owner": f"{controller} {pid} {_started(pid)}",
+        "who": f"{_user()}@{platform.node()}",
+        "play": books or "ansible",
+        "controller": controller,
+        "pid": pid,
+        "seconds": minutes * 60,
+        "over": over,
+    }
+
+
+def is_over(holder: Mapping[str, Any]) -> bool:
+    """Whether a play is known to have ended; of one from another controller nothing is known."""
+    controller, pid = holder["controller"], holder["pid"]
+    return controller == _controller() and holder["owner"] != f"{controller} {pid} {_started(pid)}"
+
+
+def sentence(holder: Mapping[str, Any]) -> str:
+    """Who has a node, since when, and what to do."""
+    return (
+        f"another play works on this node: {holder['play']} of {holder['who']} (process {holder['pid']}), since "
+        f"{_moment(holder['since'])}. Wait for its end. If it has died, its lock lapses at {_moment(holder['until'])}; "
+        f"to take it now, add -e node_devices_lock_break=true"
+    )
+
+
+def _moment(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _controller() -> str:
+    """Tells one machine, boot and container from another: process ids mean nothing elsewhere."""
+    try:
+        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return platform.node()
+
+
+def _started(pid: int) -> str:
+    """When a process started, which tells it from a later one with its id; empty where there is none."""
+    if os.path.isdir("/proc/self"):
+        try:
+            # After the command's name, which may hold anything: the 22nd field of proc(5)'s stat.
+            text = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+        return text.rpartition(")")[2].split()[19]
+    said = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return said.stdout.strip()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

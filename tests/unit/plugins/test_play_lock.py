@@ -1,0 +1,208 @@
+"""One play a node: who gets its lock, who is told what, and how it comes free."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+import types
+from pathlib import Path
+
+import pytest
+from ansible.errors import AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugins.action import node_facts
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
+
+
+def wanted(owner="one", **changes):
+    """A lock as a play asks for it."""
+    return {
+        "owner": owner,
+        "who": "root@bastion",
+        "play": "site.yml",
+        "controller": "c",
+        "pid": 7,
+        "seconds": 60,
+        **changes,
+    }
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "lock")
+
+
+def test_who_comes_second_is_told_of_the_first(path):
+    before = time.time()
+    assert play_lock.take(wanted("one"), path=path) is None
+    holder = play_lock.take(wanted("two"), path=path)
+    assert (holder["owner"], holder["who"], holder["play"], holder["pid"]) == ("one", "root@bastion", "site.yml", 7)
+    assert before <= holder["since"] <= time.time()
+    assert holder["until"] == pytest.approx(holder["since"] + 60, abs=5)
+
+
+def test_the_same_play_renews_it_and_has_it_since_it_took_it(path):
+    play_lock.take(wanted("one"), path=path)
+    first = play_lock.take(wanted("two"), path=path)
+    time.sleep(0.01)
+    assert play_lock.take(wanted("one", seconds=90), path=path) is None
+    second = play_lock.take(wanted("two"), path=path)
+    assert second["since"] == first["since"]
+    assert second["until"] > first["until"] + 25
+
+
+def test_it_lapses(path):
+    play_lock.take(wanted("one", seconds=-1), path=path)
+    assert play_lock.take(wanted("two"), path=path) is None
+
+
+@pytest.mark.parametrize(("over", "gets_it"), [("*", True), ("one", True), ("three", False), ("", False)])
+def test_it_is_taken_from_whom_is_named(path, over, gets_it):
+    play_lock.take(wanted("one"), path=path)
+    assert (play_lock.take(wanted("two", over=over), path=path) is None) is gets_it
+
+
+def test_only_its_owner_lets_go_of_it(path):
+    play_lock.take(wanted("one"), path=path)
+    play_lock.release("two", path=path)
+    assert os.path.exists(path)
+    play_lock.release("one", path=path)
+    assert not os.path.exists(path)
+    play_lock.release("one", path=path)
+
+
+def test_check_mode_leaves_nothing_and_sees_who_has_it(path):
+    assert play_lock.take(wanted("one"), check=True, path=path) is None
+    assert not os.path.exists(path)
+    play_lock.take(wanted("one"), path=path)
+    content = Path(path).read_text()
+    assert play_lock.take(wanted("two"), check=True, path=path)["owner"] == "one"
+    assert Path(path).read_text() == content
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"owner": "one"}', '{"until": "x", "owner": "one"}'])
+def test_a_file_of_a_writer_that_was_killed_is_nobodys(path, content):
+    with open(path, "w") as file:
+        file.write(content)
+    assert play_lock.take(wanted("two"), path=path) is None
+
+
+def _race(path, number, count, results):
+    got = 0
+    for _ in range(count):
+        if play_lock.take(wanted(str(number)), path=path) is None:
+            # Nobody else has it now: whoever comes in here finds the file that we made.
+            marker = path + ".inside"
+            descriptor = os.open(marker, os.O_CREAT | os.O_EXCL)
+            os.close(descriptor)
+            os.unlink(marker)
+            play_lock.release(str(number), path=path)
+            got += 1
+    results.put(got)
+
+
+def test_of_several_that_come_at_once_one_gets_it(path):
+    results = multiprocessing.Queue()
+    racers = [multiprocessing.Process(target=_race, args=(path, number, 300, results)) for number in range(4)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join(60)
+    assert [racer.exitcode for racer in racers] == [0, 0, 0, 0]
+    assert sum(results.get() for _ in racers) > 0
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """This process, as the playbook that other processes belong to."""
+    monkeypatch.setattr(os, "getppid", os.getpid)
+    monkeypatch.setattr(play.context, "CLIARGS", {"args": ("playbooks/site.yml",)})
+    return play.wanted_lock(30)
+
+
+def test_a_play_is_over_when_its_process_is_or_another_one_has_its_id(here):
+    assert here["pid"] == os.getpid()
+    assert here["seconds"] == 1800
+    assert here["play"] == "site.yml"
+    assert not play.is_over(here)
+    ended = multiprocessing.Process(target=int)
+    ended.start()
+    ended.join()
+    assert play.is_over({**here, "pid": ended.pid})
+    assert play.is_over({**here, "owner": here["owner"] + "1"})
+
+
+def test_of_a_play_elsewhere_nothing_is_known(here):
+    assert not play.is_over({**here, "controller": "another machine", "pid": 1})
+
+
+FACTS = {"python": {"version": [3, 11, 0]}, "uid": 0, "runtime": {}, "ledger_problem": None}
+
+
+@pytest.fixture
+def look(monkeypatch, here):
+    """Runs the action node_facts with a lock; the node answers with these holders, one after the other."""
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+
+    def look_at(holders, check=False, facts=None):
+        action = object.__new__(node_facts.ActionModule)
+        action._task = types.SimpleNamespace(
+            args={"requires": ["python"], "lock": {"minutes": 30, "break": False}}, check_mode=check
+        )
+        executed = []
+        answers = iter(holders)
+
+        def execute(module_name, module_args, task_vars):
+            executed.append((module_name.rpartition(".")[2], json.loads(json.dumps(module_args))))
+            return {**(facts or FACTS), "locked_by": next(answers)} if executed[-1][0] == "node_facts" else {}
+
+        action._execute_module = execute
+        return action.run(None, {"inventory_hostname": "node1"}), executed
+
+    return look_at
+
+
+def test_the_node_of_another_play_is_left_alone(look, here):
+    holder = {**here, "controller": "another machine", "since": 0, "until": 3600, "who": "eve@elsewhere"}
+    result, executed = look([holder])
+    assert len(executed) == 1
+    assert result["failed"] is True
+    assert result["msg"].startswith(
+        "Nothing was written.\nnode1: another play works on this node: site.yml of eve@elsewhere (process "
+        f"{os.getpid()}), since 1970-01-01 00:00:00 UTC. Wait for its end. If it has died, its lock lapses at "
+        "1970-01-01 01:00:00 UTC; to take it now, add -e node_devices_lock_break=true"
+    )
+
+
+def test_check_mode_warns_and_goes_on(look, here):
+    holder = {**here, "controller": "another machine", "since": 0, "until": 3600}
+    result, _executed = look([holder], check=True)
+    assert "failed" not in result
+    assert "another play works on this node" in result["warnings"][0]
+    assert result["python"] == {"version": [3, 11, 0]}
+    assert "locked_by" not in result
+
+
+def test_a_lock_of_a_play_that_is_over_is_taken(look, here):
+    holder = {**here, "owner": here["owner"] + "1", "since": 0, "until": 3600}
+    result, executed = look([holder, None])
+    assert [arguments["lock"]["over"] for _name, arguments in executed] == ["", holder["owner"]]
+    assert "failed" not in result
+
+
+def test_a_node_that_is_not_ready_is_let_go_of_at_once(look, here):
+    result, executed = look([None], facts={**FACTS, "uid": 1000})
+    assert result["failed"] is True
+    assert [name for name, _arguments in executed] == ["node_facts", "node_lock"]
+    assert executed[1][1] == {"owner": here["owner"]}
+
+
+def test_minutes_that_are_no_number_are_said_to_be_so(monkeypatch, here):
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    action = object.__new__(node_facts.ActionModule)
+    action._task = types.SimpleNamespace(args={"lock": {"minutes": "soon"}}, check_mode=False)
+    with pytest.raises(AnsibleError, match="lock: minutes must be a number above 0, not soon"):
+        action.run(None, {})

@@ -1,0 +1,54 @@
+"""How many nodes at a time: what the playbooks make of the variables that users set."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+import yaml
+from jinja2.nativetypes import NativeEnvironment
+
+PLAYBOOKS = pathlib.Path(__file__).resolve().parents[3] / "playbooks"
+
+
+def value(text, variables):
+    """A templated value as Ansible has it."""
+    return NativeEnvironment().from_string(text).render(variables)
+
+
+def plays(name):
+    return yaml.safe_load((PLAYBOOKS / name).read_text())
+
+
+def rolling(name):
+    """The play of a playbook that changes nodes, and what it is given."""
+    play = next(each for each in plays(name) if "serial" in each or "ansible.builtin.import_playbook" in each)
+    if "serial" in play:
+        return play, {}
+    imported, given = rolling(play["ansible.builtin.import_playbook"])
+    return imported, {**given, **play.get("vars", {})}
+
+
+DEFAULTS = {"site.yml": ("100%", 100), "upgrade.yml": ([1, "25%", "100%"], 0), "rollback.yml": ([1, "25%", "100%"], 0)}
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_batches(name):
+    play, given = rolling(name)
+    found = tuple(value(play[keyword], given) for keyword in ("serial", "max_fail_percentage"))
+    assert found == DEFAULTS[name]
+    said = {**given, "node_devices_serial": [5], "node_devices_max_fail_percentage": 7}
+    assert tuple(value(play[keyword], said) for keyword in ("serial", "max_fail_percentage")) == ([5], 7)
+
+
+@pytest.mark.parametrize("name", ["site.yml", "rollback.yml", "uninstall.yml"])
+def test_a_play_that_changes_nodes_takes_their_lock_first_and_lets_go_of_it_last(name):
+    play = next(each for each in plays(name) if "nodedevices.kubernetes.node_lock" in str(each))
+    before = [*play.get("pre_tasks", []), *play["tasks"][0].get("block", [])] if "tasks" in play else play["pre_tasks"]
+    first = next(task for task in before if "nodedevices.kubernetes.node_facts" in task)
+    lock = first["nodedevices.kubernetes.node_facts"]["lock"]
+    assert (value(lock["minutes"], {}), value(lock["break"], {})) == (60, False)
+    said = {"node_devices_lock_minutes": 5, "node_devices_lock_break": True}
+    assert (value(lock["minutes"], said), value(lock["break"], said)) == (5, True)
+    after = play["post_tasks"] if "post_tasks" in play else play["tasks"][0]["always"]
+    assert "nodedevices.kubernetes.node_lock" in after[-1]

@@ -1,0 +1,484 @@
+"""From one version of the plugin to another on a node: on trial, back where it does not stand it, and what stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change, serving, unit
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import base_python
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.serving import Serving, lacking
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
+from ansible_collections.nodedevices.kubernetes.plugins.modules import node_tools
+
+CONFIG = "/etc/x/config.yaml"
+A, B, C = "0.1.0-aaaaaaaaaaaa", "0.2.0-bbbbbbbbbbbb", "0.3.0-cccccccccccc"
+#: The command of an environment: its own words lie beside it.
+COMMAND = """#!{python}
+import os, sys
+folder = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+path = os.path.join(folder, sys.argv[1])
+text = open(path).read() if os.path.exists(path) else ""
+if text.startswith("fail "):
+    sys.exit(text[5:])
+print(text)
+"""
+
+
+def resource(name="x/r", registered=True, **devices):
+    """A resource as the command status tells of it: device id to its state, or state and reason."""
+    listed = []
+    for device, said in devices.items():
+        state, reason = said if isinstance(said, tuple) else (said, None)
+        listed.append({"id": device, "state": state, "reason": reason})
+    return {"name": name, "registered": registered, "devices": listed}
+
+
+def answer(*resources, allocatable=None, source="kubelet", not_ready=()):
+    """What the command status prints."""
+    plugin = {"resources": list(resources), "not_ready": list(not_ready)}
+    return json.dumps({"plugin": plugin, "problem": "", "source": source, "allocatable": allocatable or {}, "held": []})
+
+
+def seen(*resources, listed=None, not_ready=()):
+    """The same, read."""
+    known = {
+        each["name"]: {
+            "registered": each["registered"],
+            "devices": {device["id"]: (device["state"], device["reason"]) for device in each["devices"]},
+        }
+        for each in resources
+    }
+    return Serving(known, listed, tuple(not_ready))
+
+
+GOOD = resource(a="healthy", b="healthy")
+BOTH = {"x/r": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "sentences"),
+    [
+        (seen(GOOD, listed=BOTH), seen(GOOD, listed=BOTH), []),
+        # More than there was is no harm, and what was bad before may stay so.
+        (seen(resource(a="healthy", b="unhealthy")), seen(GOOD), []),
+        (seen(resource(a="healthy", b="unhealthy")), seen(resource(a="healthy", b="unhealthy")), []),
+        (seen(resource(registered=False)), seen(resource(registered=False)), []),
+        (seen(GOOD, listed=None), seen(GOOD, listed=BOTH), []),
+        (seen(GOOD, listed=BOTH), Serving(None, BOTH, problem="no plugin answers"), ["no plugin answers"]),
+        (seen(GOOD), seen(), ["x/r is not served"]),
+        (
+            seen(GOOD),
+            seen(resource(registered=False, a="healthy", b="healthy")),
+            ["x/r: the kubelet has no stream open"],
+        ),
+        (seen(GOOD), seen(resource(a="healthy", b=("unhealthy", "gone"))), ["x/r: b is unhealthy, gone"]),
+        (seen(GOOD), seen(resource(a="healthy")), ["x/r: b is not there"]),
+        (seen(GOOD, listed=BOTH), seen(GOOD, listed={"x/r": ["b"]}), ["x/r: the kubelet does not list a"]),
+        (seen(GOOD, listed=BOTH), seen(GOOD, listed={}), ["x/r: the kubelet does not list a, b"]),
+        (seen(GOOD, listed=BOTH), seen(GOOD, listed=None), ["no kubelet answers any more"]),
+        # Another plugin's resource is none of ours.
+        (seen(GOOD, listed={**BOTH, "y/s": ["1"]}), seen(GOOD, listed=BOTH), []),
+        # Where nobody answered before, being ready counts, if there is a kubelet to be ready for.
+        (Serving(None, None), seen(GOOD, listed=BOTH, not_ready=["x/r: no"]), ["x/r: no"]),
+        (Serving(None, None), seen(GOOD, listed=None, not_ready=["x/r: no"]), []),
+    ],
+)
+def test_what_is_lacking(before, now, sentences):
+    assert lacking(before, now) == sentences
+
+
+class FakeUnit:
+    """The service of a node on which nothing else runs: its process is the version that was current at its start.
+
+    ends: versions whose process ends at once.
+    """
+
+    name = "x.service"
+
+    def __init__(self, root):
+        self.root = root
+        self.is_active = True
+        self.ends = set()
+        self.started = []
+        self.guarded = []
+
+    def config_run_from(self, root):
+        return CONFIG if self.is_active and root == str(self.root) else None
+
+    def restart(self, until):
+        name = os.path.basename(os.readlink(self.root / "current"))
+        self.started.append(name)
+        self.guarded.append(os.path.exists(change._paths()[0]))
+        return "its process ended" if name in self.ends else None
+
+    def show(self):
+        return {"InvocationID": str(len(self.started))}
+
+    def is_running_since(self, invocation):
+        return invocation == str(len(self.started))
+
+    def journal(self):
+        return "last words of %s" % self.started[-1]
+
+
+class Node:
+    """A node with versions, of which the first one is current."""
+
+    def __init__(self, folder):
+        self.root = folder / "root"
+        self.unit = FakeUnit(self.root)
+        self.ledger_folder = str(folder / "ledger")
+        self.warnings = []
+        self.params = {
+            "root": str(self.root),
+            "service": "x.service",
+            "patience": 0,
+            "keep": 2,
+            "command": "",
+            "left": None,
+        }
+        self.check_mode = False
+        (self.root / "versions").mkdir(parents=True)
+        self.versions = change.Versions(str(self.root), self.unit, 0)
+
+    def add(self, name, status=None, age=0, python=None):
+        """An environment whose command answers."""
+        folder = self.root / "versions" / name
+        (folder / "bin").mkdir(parents=True)
+        command = folder / "bin" / "node-device-plugin"
+        command.write_text(COMMAND.format(python=sys.executable))
+        command.chmod(0o755)
+        (folder / "bin" / "python").symlink_to(python or base_python())
+        (folder / "status").write_text(status if status is not None else answer(GOOD, allocatable=BOTH))
+        marker = {"name": name, "python": list(sys.version_info[:2])}
+        (folder / "complete.json").write_text(json.dumps(marker))
+        os.utime(folder, (1e9 - age,) * 2)
+        with Ledger(self.ledger_folder) as ledger:
+            ledger.entries[str(folder)] = {"kind": "tree", "owner": f"node_tools {self.root}"}
+            ledger.save()
+        return folder
+
+    def run(self, state, name=None):
+        """What the module does; returns the report and what it tells beside."""
+        with Ledger(self.ledger_folder) as ledger:
+            environments = node_tools.Environments(self, ledger)
+            environments.versions = self.versions
+            environments.settle()
+            return environments.converge(state, name), environments.told
+
+    def set_default_selinux_context(self, path, changed):
+        pass
+
+    def warn(self, text):
+        self.warnings.append(text)
+
+    @property
+    def links(self):
+        there = (self.root / name for name in ("current", "previous"))
+        return [os.path.basename(os.readlink(link)) if link.is_symlink() else None for link in there]
+
+    @property
+    def names(self):
+        return sorted(os.listdir(self.root / "versions"))
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    monkeypatch.setattr(change, "UNITS", str(tmp_path / "units"))
+    monkeypatch.setattr(change, "_PAUSE", 0)
+    (tmp_path / "units").mkdir()
+    made = Node(tmp_path)
+    made.add(A, age=30)
+    made.run("present", A)
+    assert (made.links, made.unit.started) == ([A, None], [])
+    return made
+
+
+def test_a_version_that_serves_the_same_takes_the_place(node):
+    node.add(B, age=20)
+    report, told = node.run("present", B)
+    assert node.links == [B, A]
+    assert node.names == [A, B]
+    assert node.unit.started == [B]
+    assert node.unit.guarded == [True]
+    assert not os.path.lexists(change._paths()[0])
+    assert not os.path.lexists(change._paths()[1])
+    assert report.changed
+    assert str(node.root / "current") in report.written
+    assert told["restarted"] is True
+    report, told = node.run("present", B)
+    assert not report.changed
+    assert told["restarted"] is False
+    assert node.unit.started == [B]
+    assert node.links == [B, A]
+
+
+def test_check_mode_says_so_and_does_nothing(node):
+    node.check_mode = True
+    report, told = node.run("present", B)
+    assert report.changed
+    assert told["restarted"] is True
+    assert node.links == [A, None]
+    assert node.unit.started == []
+
+
+BAD = {
+    "ends": (None, "its process ended"),
+    "lacks": (answer(resource(a="healthy", b=("unhealthy", "gone")), allocatable=BOTH), "x/r: b is unhealthy, gone"),
+    "does not answer": ("fail it broke", "status: it broke"),
+}
+
+
+@pytest.mark.parametrize("how", BAD)
+def test_a_version_that_does_not_is_taken_back_and_goes(node, how):
+    status, says = BAD[how]
+    node.add(B, status)
+    node.unit.ends = {B} if how == "ends" else set()
+    with pytest.raises(change.NotReady) as error:
+        node.run("present", B)
+    assert says in str(error.value)
+    assert f"Version {A} runs again" in str(error.value)
+    assert "does not serve it either" not in str(error.value)
+    assert f"The last journal lines of {B}:\nlast words of {B}" in str(error.value)
+    assert node.unit.started == [B, A]
+    assert node.links == [A, None]
+    assert node.names == [A]
+    assert not os.path.lexists(change._paths()[0])
+    assert Ledger(node.ledger_folder).entries[str(node.root / "current")]["target"] == f"versions/{A}"
+
+
+def test_where_the_old_one_does_not_come_back_either_both_are_said(node):
+    node.add(B)
+    node.unit.ends = {A, B}
+    with pytest.raises(change.NotReady, match=r"runs again, and that does not serve it either: its process ended\n"):
+        node.run("present", B)
+    assert node.links == [A, None]
+
+
+def test_a_version_that_refuses_the_configuration_touches_nothing(node):
+    (node.add(B) / "validate").write_text("fail resources: no such field")
+    with pytest.raises(Refused, match="so nothing was changed: resources: no such field") as error:
+        node.run("present", B)
+    assert not isinstance(error.value, change.NotReady)
+    assert node.unit.started == []
+    assert node.links == [A, None]
+    assert node.names == [A]
+
+
+def test_without_a_service_the_link_goes_at_once(node):
+    node.unit.is_active = False
+    node.add(B, "fail nobody")
+    _report, told = node.run("present", B)
+    assert node.links == [B, A]
+    assert node.unit.started == []
+    assert told["restarted"] is False
+
+
+def test_where_the_old_ones_python_is_gone_there_is_no_way_back(node):
+    folder = node.root / "versions" / A
+    (folder / "bin" / "node-device-plugin").write_text("#!/nowhere/python\n")
+    (folder / "bin" / "python").unlink()
+    node.add(B)
+    node.run("present", B)
+    # Nor is it worth keeping.
+    assert node.links == [B, None]
+    assert node.names == [B]
+    assert node.unit.guarded == [False]
+
+
+def test_a_version_without_a_way_back_stays_and_says_so(node):
+    (node.root / "versions" / A / "bin" / "python").unlink()
+    node.add(B)
+    node.unit.ends = {B}
+    with pytest.raises(
+        Refused, match="does not serve what was served before: its process ended; there is no version to"
+    ):
+        node.run("present", B)
+    assert node.links[0] == B
+    assert node.unit.started == [B]
+
+
+def test_a_run_that_was_killed_on_trial_is_undone_by_the_next(node):
+    node.add(B)
+    change._write_guard("x.service", str(node.root), A)
+    node.versions.flip(B)
+    report, _told = node.run("present", A)
+    assert node.warnings == ["a change of the plugin's version, whose run was cut off, has been undone"]
+    assert node.links == [A, None]
+    assert node.unit.started == [A]
+    assert not os.path.lexists(change._paths()[0])
+    assert not report.written
+
+
+def test_a_run_that_was_killed_after_its_trial_has_nothing_to_undo(node):
+    change._write_guard("x.service", str(node.root), B)
+    node.run("present", A)
+    assert node.warnings == []
+    assert node.unit.started == []
+    assert not os.path.lexists(change._paths()[0])
+
+
+def test_another_roots_change_is_its_own(node, tmp_path):
+    change._write_guard("x.service", "/opt/other", B)
+    node.run("present", A)
+    assert os.path.lexists(change._paths()[0])
+
+
+def test_an_interrupt_on_trial_brings_the_old_one_back(node, monkeypatch):
+    node.add(B)
+    asked = iter([seen(GOOD), KeyboardInterrupt(), seen(GOOD)])
+
+    def ask(environment, config):
+        found = next(asked)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    monkeypatch.setattr(serving, "ask", ask)
+    with pytest.raises(KeyboardInterrupt):
+        node.run("present", B)
+    assert node.links == [A, None]
+    assert node.unit.started == [B, A]
+    assert not os.path.lexists(change._paths()[0])
+
+
+def test_the_guard_is_what_a_boot_needs(node):
+    change._write_guard("x.service", "/opt/nd", A)
+    path, link = change._paths()
+    text = Path(path).read_text()
+    assert "Before=x.service\n" in text
+    assert f"ExecStart=/bin/ln -sfn versions/{A} /opt/nd/.current.back\n" in text
+    assert "ExecStart=/bin/mv -T /opt/nd/.current.back /opt/nd/current\n" in text
+    assert f"ExecStart=/bin/rm -f {link} {path}\n" in text
+    assert os.readlink(link) == path
+
+
+def test_the_last_versions_stay_and_the_one_before_is_among_them(node):
+    node.add(B, age=20)
+    node.run("present", B)
+    node.add(C, age=10)
+    node.run("present", C)
+    assert node.links == [C, B]
+    assert node.names == [B, C]
+    node.params["keep"] = 3
+    node.add(A, age=40)
+    node.run("present", A)
+    # The one before stays, although the other one is newer.
+    node.params["keep"] = 2
+    node.run("present", A)
+    assert node.links == [A, C]
+    assert node.names == [A, C]
+
+
+def test_rolling_back_undoes_the_last_upgrade_once(node):
+    node.add(B)
+    node.run("present", B)
+    report, told = node.run("rolled_back")
+    assert node.links == [A, None]
+    assert node.names == [A, B]
+    assert report.changed
+    assert told["was"] == B
+    assert told["environment"].endswith(A)
+    assert node.unit.started == [B, A]
+    report, _told = node.run("rolled_back")
+    assert not report.changed
+    assert node.links == [A, None]
+    assert node.unit.started == [B, A]
+
+
+def test_an_upgrade_that_failed_is_not_undone_again(node):
+    node.add(B)
+    node.run("present", B)
+    node.add(C, "fail it broke")
+    with pytest.raises(change.NotReady):
+        node.run("present", C)
+    report, _told = node.run("rolled_back")
+    assert not report.changed
+    assert node.links == [B, None]
+    assert node.names == [A, B]
+
+
+@pytest.mark.parametrize("wanted", ["0.1.0", A])
+def test_rolling_back_to_a_version_by_its_name(node, wanted):
+    node.add(B)
+    node.run("present", B)
+    node.run("rolled_back", wanted)
+    assert node.links == [A, None]
+    report, _told = node.run("rolled_back", wanted)
+    assert not report.changed
+
+
+def test_rolling_back_to_what_is_not_there_or_cannot_run(node):
+    node.add(B)
+    node.run("present", B)
+    with pytest.raises(Refused, match=rf"version 0\.1 is not below .*; there are: {B}, {A}|{A}, {B}"):
+        node.run("rolled_back", "0.1")
+    (node.root / "versions" / A / "bin" / "python").unlink()
+    with pytest.raises(Refused, match=f"version {A} cannot run here any more"):
+        node.run("rolled_back")
+    assert node.links == [B, A]
+    assert node.unit.started == [B]
+
+
+def test_a_roll_back_that_fails_leaves_all_as_it_was(node):
+    node.add(B)
+    node.run("present", B)
+    node.unit.ends = {A}
+    with pytest.raises(change.NotReady):
+        node.run("rolled_back")
+    assert node.links == [B, A]
+    assert node.names == [A, B]
+    assert node.unit.started == [B, A, B]
+
+
+def test_rolling_back_where_nothing_is_installed(tmp_path):
+    with pytest.raises(Refused, match=r"there is no version below .*: site\.yml installs one"):
+        Node(tmp_path).run("rolled_back")
+
+
+SHOWN = (
+    "ActiveState=%s\nSubState=running\nInvocationID=1\nExecStart={ path=%s ; argv[]=%s run --config /etc/c.yaml ; "
+    "ignore_errors=no ; start_time=[n/a] ; pid=0 }\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("state", "path", "config"),
+    [
+        ("active", "/opt/nd/current/bin/node-device-plugin", "/etc/c.yaml"),
+        ("activating", "/opt/nd/current/bin/node-device-plugin", None),
+        ("active", "/usr/bin/node-device-plugin", None),
+    ],
+)
+def test_which_service_runs_from_here(monkeypatch, state, path, config):
+    monkeypatch.setattr(unit, "output_of", lambda command: SHOWN % (state, path, path))
+    assert unit.Unit("x.service").config_run_from("/opt/nd") == config
+    monkeypatch.setattr(unit, "output_of", lambda command: None)
+    assert unit.Unit("x.service").config_run_from("/opt/nd") is None
+
+
+@pytest.mark.parametrize(
+    ("states", "problem"),
+    [
+        ([("1", "deactivating", "stop"), ("2", "activating", "start"), ("2", "active", "running")], None),
+        ([("1", "active", "running"), ("2", "activating", "auto-restart")], "its process ended"),
+        ([("2", "failed", "failed")], "its process ended"),
+        ([("2", "activating", "start")] * 2, "it did not start"),
+    ],
+)
+def test_a_restart_is_watched_to_its_end(monkeypatch, states, problem):
+    shown = iter([("1", "active", "running"), *states])
+    clock = iter(range(100))
+
+    def show(self):
+        return dict(zip(("InvocationID", "ActiveState", "SubState"), next(shown), strict=False))
+
+    monkeypatch.setattr(unit.Unit, "show", show)
+    monkeypatch.setattr(unit, "answer_of", lambda command: ("", None))
+    monkeypatch.setattr(unit, "time", types.SimpleNamespace(sleep=lambda seconds: None, monotonic=lambda: next(clock)))
+    assert unit.Unit("x.service").restart(len(states)) == problem
