@@ -71,9 +71,9 @@ FAULTS := plugin/tests/faults tests/unit/plugins/test_transaction.py
 faults: dev
 	pytest --numprocesses auto $(FAULTS)
 
-## test: everything: check, faults, oldest Python, the installed collection, real API server and containerds, molecule
+## test: everything: check, faults, oldest Python, the installed collection, real API server and containerds, image, molecule
 .PHONY: test
-test: check faults oldest-python collection api-server runtimes molecule
+test: check faults oldest-python collection api-server runtimes image-test molecule
 
 # The plugin's unit tests as on the oldest node: Debian bullseye, Python 3.9.
 .PHONY: oldest-python
@@ -99,6 +99,17 @@ runtimes: system dev
 molecule: system dev lab-images
 	molecule --version
 	molecule test --all --no-command-borders
+
+## image: the plugin's container image, and an archive of it in .image/ (IMAGE_BASE=debian, IMAGE_ARCH=arm64, IMAGE=name)
+.PHONY: image
+image: system controller
+	@image/build $(if $(IMAGE),--name '$(IMAGE)') $(if $(IMAGE_BASE),--base '$(IMAGE_BASE)') \
+	  $(if $(IMAGE_ARCH),--arch '$(IMAGE_ARCH)')
+
+# The image on the base that needs no registry: built twice, run locked up, imported by the containerd of every release.
+.PHONY: image-test
+image-test: system dev
+	pytest tests/image
 
 ## bench: how fast the plugin is and how little it needs; a table, and .bench/latest.json
 .PHONY: bench

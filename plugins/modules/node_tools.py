@@ -102,7 +102,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed imp
 _OWNER = "node_tools"
 _COMMAND = "node-device-plugin"
 _MARKER = "complete.json"
-_SCRIPT = """\
+SCRIPT = """\
 #!{python} -I
 import sys
 
@@ -177,7 +177,7 @@ def build(folder, name, archive_path, wheels):
     script = os.path.join(partial, "bin", _COMMAND)
     python = os.path.join(folder, "bin", "python")
     with open(script, "w", encoding="utf-8") as file:
-        file.write(_SCRIPT.format(python=python, module=module, function=function))
+        file.write(SCRIPT.format(python=python, module=module, function=function))
     os.chmod(script, 0o755)
     # Services may not write into it, so it is compiled now; -s and -p give the code the folder's later name.
     compile_all = ["-m", "compileall", "-q", "-j", "0", "-s", partial, "-p", folder, site]

@@ -145,13 +145,17 @@ def run_reporting(progress: Progress, command: list[str], stdout: int | None = N
     return process
 
 
-def build_base(progress: Progress, image: str, kind: str, release: str) -> None:
-    """Make a root file system of Debian packages and import it."""
+def mmdebstrap(*arguments: str) -> list[str]:
+    """Return mmdebstrap's command line, with root's powers; raise BuildError where it is not installed."""
     if not shutil.which("mmdebstrap", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin"):
         raise BuildError("mmdebstrap is missing: apt-get install mmdebstrap")
-    root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    return [*([] if os.geteuid() == 0 else ["sudo", "-n"]), "mmdebstrap", *arguments]
+
+
+def build_base(progress: Progress, image: str, kind: str, release: str) -> None:
+    """Make a root file system of Debian packages and import it."""
     packages = PACKAGES[kind].replace(" ", ",")
-    bootstrap = [*root, "mmdebstrap", *MMDEBSTRAP_OPTIONS, f"--include={packages}", release, "-"]
+    bootstrap = mmdebstrap(*MMDEBSTRAP_OPTIONS, f"--include={packages}", release, "-")
     importing = subprocess.Popen(
         [ENGINE, "import", "-"],
         stdin=subprocess.PIPE,

@@ -1,0 +1,111 @@
+"""docker-archives: what `ctr images import`, `kind load image-archive`, `podman load` and `docker load` all take.
+
+The form: https://github.com/moby/docker-image-spec (v1.2, "Combined Image JSON + Filesystem Changeset Format"):
+manifest.json names the image's configuration and its layers.
+Every archive written here has the same bytes for the same image, whichever engine it comes from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pathlib
+import tarfile
+from collections.abc import Mapping, Sequence
+from typing import IO, Any, NamedTuple
+
+#: What a configuration is made of: https://github.com/opencontainers/image-spec/blob/main/config.md. The rest is an
+#: engine's: the build container's id, its host name.
+_KEYS = (
+    "architecture",
+    "variant",
+    "os",
+    "os.version",
+    "os.features",
+    "author",
+    "created",
+    "config",
+    "rootfs",
+    "history",
+)
+_CONFIG_KEYS = (
+    "User",
+    "ExposedPorts",
+    "Env",
+    "Entrypoint",
+    "Cmd",
+    "Volumes",
+    "WorkingDir",
+    "Labels",
+    "StopSignal",
+    "Healthcheck",  # docker's
+)
+EPOCH = "1970-01-01T00:00:00Z"
+
+
+class Image(NamedTuple):
+    """An image in an archive: its id, and the bytes of each layer, the base's first."""
+
+    id: str
+    layers: tuple[int, ...]
+
+
+def write(path: pathlib.Path, configuration: Mapping[str, Any], layers: Sequence[IO[bytes]], tag: str) -> Image:
+    """Write an archive of one image.
+
+    layers: its layers as seekable tar files, the base's first. tag: its name.
+    """
+    text = json.dumps(configuration, sort_keys=True, separators=(",", ":")).encode()
+    identity = hashlib.sha256(text).hexdigest()
+    names = [f"{sha256(layer)}.tar" for layer in layers]
+    manifest = json.dumps([{"Config": f"{identity}.json", "RepoTags": [tag], "Layers": names}]).encode()
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with tarfile.open(partial, "w", format=tarfile.GNU_FORMAT) as archive:
+            _add(archive, "manifest.json", io.BytesIO(manifest))
+            _add(archive, f"{identity}.json", io.BytesIO(text))
+            # An image may have the same layer twice.
+            for name, layer in dict(zip(names, layers, strict=True)).items():
+                _add(archive, name, layer)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return Image(f"sha256:{identity}", tuple(layer.seek(0, io.SEEK_END) for layer in layers))
+
+
+def rewrite(saved: pathlib.Path, path: pathlib.Path, tag: str) -> Image:
+    """Write what an engine's `save` wrote of one image in this module's form, under this tag alone."""
+    with tarfile.open(saved) as archive:
+        (image,) = json.load(archive.extractfile("manifest.json"))
+        configuration = normal(json.load(archive.extractfile(image["Config"])))
+        layers = [archive.extractfile(name) for name in image["Layers"]]
+        for layer, diff in zip(layers, configuration["rootfs"]["diff_ids"], strict=True):
+            if f"sha256:{sha256(layer)}" != diff:
+                raise ValueError(f"{saved.name}: a layer is not {diff}, which it should be: it may be compressed")
+        return write(path, configuration, layers, tag)
+
+
+def normal(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """An image's configuration without what differs from one build to the next: whose build it was, and when."""
+    result = {key: configuration[key] for key in _KEYS if key in configuration}
+    config = result["config"]
+    result["config"] = {key: config[key] for key in _CONFIG_KEYS if config.get(key)}
+    result["created"] = EPOCH
+    result["history"] = [{**step, "created": EPOCH} for step in result.get("history", [])]
+    return result
+
+
+def sha256(file: IO[bytes]) -> str:
+    """The digest of a whole file, wherever it is read at."""
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _add(archive: tarfile.TarFile, name: str, content: IO[bytes]) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = content.seek(0, io.SEEK_END)
+    member.mode = 0o644
+    content.seek(0)
+    archive.addfile(member, content)

@@ -1,0 +1,141 @@
+"""A base from Debian's archive, where there is no container registry: Python, what it needs, and nothing else.
+
+mmdebstrap only lays the packages' files out, and runs none of their scripts: this works for any architecture, without
+emulation. There is no shell in it, and no other program than Python. The packages are listed where scanners look for
+them in images without dpkg: /var/lib/dpkg/status.d (a file each, as in gcr.io/distroless images).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import pathlib
+import tarfile
+import tempfile
+from typing import IO
+
+import archives
+from engine_calls import CHECKOUT, ask
+from node_image import NAME, BuildError, Progress, digest, exists, mmdebstrap, run_reporting
+
+#: The Python of the official base, too (3.13), so that both carry the same wheels; the newest stable Debian.
+RELEASE = "trixie"
+_OPTIONS = [
+    "--variant=extract",
+    # grpcio's wheel wants the C++ library, which manylinux takes for granted.
+    "--include=base-files,libstdc++6,python3",
+    "--aptopt=Acquire::Check-Valid-Until false",
+    "--aptopt=Acquire::Languages none",
+    # Licences stay.
+    "--dpkgopt=path-exclude=/usr/share/doc/*",
+    "--dpkgopt=path-include=/usr/share/doc/*/copyright",
+    *(
+        f"--dpkgopt=path-exclude=/usr/{folder}/*"
+        for folder in (
+            "bin",
+            "sbin",
+            "lib/*-linux-gnu/gconv",  # Python has codecs of its own
+            "lib/*-linux-gnu/perl-base",
+            "share/bash-completion",
+            "share/debconf",
+            "share/info",
+            "share/lintian",
+            "share/locale",
+            "share/man",
+            "share/perl5",
+        )
+    ),
+    "--dpkgopt=path-include=/usr/bin/python3*",
+    "--extract-hook="
+    'mkdir -p "$1/var/lib/dpkg/status.d"; '
+    'for deb in "$1"/var/cache/apt/archives/*.deb; do '
+    'dpkg-deb --field "$deb" > "$1/var/lib/dpkg/status.d/$(dpkg-deb --field "$deb" Package)"; done',
+]
+#: What the packages' scripts, or mmdebstrap, would want; some of it is this machine's.
+_DROPPED = (
+    "./dev/",
+    "./etc/apt/",
+    "./etc/cron.daily/",
+    "./etc/dpkg/",
+    "./etc/fstab",
+    "./etc/hostname",
+    "./etc/logrotate.d/",
+    "./etc/resolv.conf",
+    "./etc/update-motd.d/",
+    "./var/cache/",
+    "./var/lib/apt/",
+    "./var/lib/dpkg/",
+    "./var/log/",
+)
+_KEPT = ("./dev/", "./var/cache/", "./var/log/", "./var/lib/dpkg/", "./var/lib/dpkg/status.d/")
+_LINKS = {"./var/run": "/run", "./var/lock": "/run/lock"}
+_FILES = {
+    "./etc/passwd": "root:x:0:0:root:/root:/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin\n",
+    "./etc/group": "root:x:0:\nnogroup:x:65534:\n",
+}
+#: Of every file: a date would be the only thing that differs between two builds.
+_MTIME = 0
+
+
+def name(architecture: str) -> str:
+    """The base's name, which another way to make it changes."""
+    return f"{NAME}/python-only:{RELEASE}-{architecture}-{digest(pathlib.Path(__file__).read_bytes())}"
+
+
+def ensure(architecture: str) -> str:
+    """The base's name, after making it if it is not there; BuildError if that fails. architecture: amd64 or arm64."""
+    image = name(architecture)
+    state = CHECKOUT / ".image"
+    state.mkdir(exist_ok=True)
+    with (state / f"base-{architecture}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not exists(image):
+            progress = Progress(f"{RELEASE} {architecture}")
+            progress.say(f"making {image} from Debian's archive")
+            with tempfile.TemporaryDirectory(dir=state) as scratch, progress.heartbeat():
+                _make(progress, pathlib.Path(scratch), image, architecture)
+            progress.say("ready")
+    return image
+
+
+def _make(progress: Progress, scratch: pathlib.Path, image: str, architecture: str) -> None:
+    raw, layer, archive = (scratch / each for each in ("raw.tar", "layer.tar", "image.tar"))
+    with raw.open("wb") as output:
+        command = mmdebstrap(*_OPTIONS, f"--architectures={architecture}", "--format=tar", RELEASE, "-")
+        run_reporting(progress, command, stdout=output.fileno())
+    progress.say("loading")
+    with raw.open("rb") as source, layer.open("w+b") as target:
+        tidy(source, target)
+        diff = archives.sha256(target)
+        configuration = {
+            "architecture": architecture,
+            "os": "linux",
+            "created": archives.EPOCH,
+            "config": {"Env": ["PATH=/usr/local/bin:/usr/bin"], "Cmd": ["python3"]},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{diff}"]},
+            "history": [{"created": archives.EPOCH, "created_by": f"mmdebstrap {RELEASE}"}],
+        }
+        archives.write(archive, configuration, [target], image)
+    ask("load", "--input", str(archive))
+    if not exists(image):
+        raise BuildError(f"the engine loaded {archive.name}, and has no {image}")
+
+
+def tidy(source: IO[bytes], target: IO[bytes]) -> None:
+    """Copy mmdebstrap's tar without what belongs to this machine and this hour: the same packages, the same bytes."""
+    with (
+        tarfile.open(fileobj=source) as packages,
+        tarfile.open(fileobj=target, mode="w", format=tarfile.GNU_FORMAT) as layer,
+    ):
+        for member in packages:
+            path = member.name + "/" * member.isdir()
+            if path.startswith(_DROPPED) and not (path in _KEPT or path.startswith("./var/lib/dpkg/status.d/")):
+                continue
+            if member.name in _LINKS:
+                member.type, member.linkname = tarfile.SYMTYPE, _LINKS[member.name]
+            member.mtime, member.uname, member.gname, member.pax_headers = _MTIME, "", "", {}
+            layer.addfile(member, packages.extractfile(member) if member.isreg() else None)
+        for path, text in _FILES.items():
+            member = tarfile.TarInfo(path)
+            member.size, member.mode, member.mtime = len(text), 0o644, _MTIME
+            layer.addfile(member, io.BytesIO(text.encode()))

@@ -1,0 +1,111 @@
+"""What the image has beside its base: the plugin's virtual environment, laid out and compiled on this side.
+
+    /opt/node-device-plugin/           the environment, as role node_tools makes it on a node
+    /usr/local/bin/node-device-plugin  the command
+    <standard library>/**/*.pyc        compiled, too: neither base has that, and nothing can be written later
+
+Bytecode is the same for every architecture: the base for this machine's compiles for the others.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pathlib
+import sys
+import tarfile
+from typing import Any
+
+from engine_calls import CHECKOUT, ask
+
+# A checkout is visible as the collection through a link (bin/setup collection); an installed collection lies there.
+sys.path[:0] = [str(CHECKOUT / ".ansible/collections"), str(CHECKOUT.parents[2])]
+
+from ansible_collections.nodedevices.kubernetes.plugins.action.node_tools import target_of  # noqa: E402
+from ansible_collections.nodedevices.kubernetes.plugins.modules import node_tools  # noqa: E402
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels  # noqa: E402
+
+ENVIRONMENT = "opt/node-device-plugin"
+COMMAND = "usr/local/bin/node-device-plugin"
+
+# Standard input and output are tar archives: nothing of this machine is mounted, and nothing has another owner.
+# Unchecked: whether a source is newer need not be asked, and a file's date is in no bytecode.
+_COMPILE = """
+import compileall, io, os, py_compile, re, sys, tarfile
+site, stdlib = sys.argv[1:]
+with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as sources:
+    sources.extractall("/")
+mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+skipped = re.compile(r"/(site-packages|dist-packages|test|tests|idlelib|tkinter|turtledemo|ensurepip|lib2to3)(/|$)")
+if not compileall.compile_dir(site, maxlevels=99, force=True, quiet=2, invalidation_mode=mode):
+    sys.exit("not everything in %s compiles" % site)
+compileall.compile_dir(stdlib, maxlevels=99, rx=skipped, force=True, quiet=2, invalidation_mode=mode)
+with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as compiled:
+    for top in (site, stdlib):
+        for folder, folders, names in os.walk(top):
+            folders.sort()
+            if os.path.basename(folder) == "__pycache__" and not (top == stdlib and skipped.search(folder)):
+                for name in sorted(names):
+                    compiled.add(os.path.join(folder, name))
+"""
+
+
+def target(facts: dict[str, Any], machine: str) -> wheels.Target:
+    """Which wheels fit; WheelsError where none do. facts: bases.look(). machine: as `uname -m` says."""
+    return target_of({**facts, "machine": machine})
+
+
+def lay_out(root: pathlib.Path, facts: dict[str, Any], packed: pathlib.Path, digests: dict[str, str]) -> None:
+    """Make the virtual environment and the command below `root`, without running anything of the image.
+
+    packed: an archive of the wheels. digests: their names and SHA-256, the plugin's own first.
+    """
+    python = facts["executable"]
+    number = facts["python"]["version"]
+    environment = root / ENVIRONMENT
+    site = site_packages(root, facts)
+    site.mkdir(parents=True)
+    with tarfile.open(packed) as archive:
+        infos = [node_tools.unpack_wheel(archive, name, digest, site) for name, digest in digests.items()]
+    (environment / "bin").mkdir()
+    (environment / "bin/python").symlink_to(python)
+    # What `python -m venv` writes: https://docs.python.org/3/library/venv.html
+    (environment / "pyvenv.cfg").write_text(
+        f"home = {os.path.dirname(python)}\ninclude-system-site-packages = false\n"
+        f"version = {'.'.join(map(str, number))}\n"
+    )
+    module, function = node_tools.entry_point(site, infos[0])
+    command = root / COMMAND
+    command.parent.mkdir(parents=True)
+    command.write_text(node_tools.SCRIPT.format(python=f"/{ENVIRONMENT}/bin/python", module=module, function=function))
+    command.chmod(0o755)
+
+
+def compile_all(root: pathlib.Path, facts: dict[str, Any], native_base: str) -> None:
+    """Add the bytecode of the environment and of the standard library, by the base's own Python."""
+    site = site_packages(root, facts)
+    sources = io.BytesIO()
+    with tarfile.open(fileobj=sources, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for path in sorted(site.rglob("*.py")):
+            archive.add(path, arcname=str(path.relative_to(root)))
+    run = "run --rm --interactive --network none --cgroupns private --env PYTHONHASHSEED=0 --entrypoint python3"
+    arguments = ["-c", _COMPILE, f"/{site.relative_to(root)}", facts["stdlib"]]
+    compiled = ask(*run.split(), native_base, *arguments, given=sources.getvalue())
+    with tarfile.open(fileobj=io.BytesIO(compiled)) as archive:
+        archive.extractall(root, filter="data")
+
+
+def level(root: pathlib.Path) -> None:
+    """Give every file and folder the same date, and a mode that no umask had a hand in."""
+    for folder, folders, names in os.walk(root, topdown=False):
+        for path in (pathlib.Path(folder, name) for name in (*folders, *names)):
+            if not path.is_symlink():
+                path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+            os.utime(path, (0, 0), follow_symlinks=False)
+    root.chmod(0o755)
+    os.utime(root, (0, 0))
+
+
+def site_packages(root: pathlib.Path, facts: dict[str, Any]) -> pathlib.Path:
+    """Where the environment's packages are."""
+    return root / ENVIRONMENT / "lib" / "python{}.{}".format(*facts["python"]["version"]) / "site-packages"
