@@ -18,8 +18,8 @@ from typing import Any
 
 from engine_calls import CHECKOUT, ask
 
-# A checkout is visible as the collection through a link (bin/setup collection); an installed collection lies there.
-sys.path[:0] = [str(CHECKOUT / ".ansible/collections"), str(CHECKOUT.parents[2])]
+# A checkout is visible as the collection through a link (bin/setup collection); an installed collection is where it is.
+sys.path[:0] = [str(CHECKOUT / ".ansible/collections"), str(CHECKOUT / "../../..")]
 
 from ansible_collections.nodedevices.kubernetes.plugins.action.node_tools import target_of  # noqa: E402
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_tools  # noqa: E402
