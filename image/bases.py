@@ -52,20 +52,21 @@ def choose(wanted: str, architecture: str, progress: Progress) -> Base:
     if wanted == DEBIAN:
         return _debian(architecture)
     name = wanted or OFFICIAL
+    wanted_for = dict.fromkeys((architecture, native()))
     try:
         # This machine's own comes last: it is what the name then stands for, as without us.
         progress.say(f"pulling {name}")
         with progress.heartbeat():
-            images = [_pull(name, each) for each in (architecture, native())]
+            images = {each: _pull(name, each) for each in wanted_for}
     except BuildError as error:
         if wanted:
             raise BuildError(
-                f"the base {name} (IMAGE_BASE) cannot be had for linux/{architecture} and, to compile with, "
-                f"linux/{native()}: {error}"
+                f"the base {name} (IMAGE_BASE) cannot be had for "
+                f"{' and, to compile with, '.join(f'linux/{each}' for each in wanted_for)}: {error}"
             ) from error
         print(f"image: no {name}, so the base is made from Debian's archive ({error})", file=sys.stderr)
         return _debian(architecture)
-    return Base(name, *images)
+    return Base(name, images[architecture], images[native()])
 
 
 def look(base: Base) -> dict[str, Any]:

@@ -93,9 +93,11 @@ def test_a_base_that_was_asked_for_is_not_replaced(engine):
     with pytest.raises(BuildError) as refused:
         choose("registry.example/python:1")
     assert str(refused.value) == (
-        f"the base registry.example/python:1 (IMAGE_BASE) cannot be had for linux/{native()} and, to compile with, "
-        f"linux/{native()}: pull: pinging container registry: no such host"
+        f"the base registry.example/python:1 (IMAGE_BASE) cannot be had for linux/{native()}: "
+        "pull: pinging container registry: no such host"
     )
+    with pytest.raises(BuildError, match=f"for linux/{OTHER} and, to compile with, linux/{native()}: pull: "):
+        choose("registry.example/python:1", OTHER)
 
 
 def test_a_base_that_only_the_engine_has_will_do(engine):
