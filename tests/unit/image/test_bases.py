@@ -126,6 +126,12 @@ def test_for_another_architecture_its_own_base_is_pulled_and_this_machines_runs(
     assert " own " in asked
 
 
+def test_a_machine_that_nothing_can_be_compiled_on_is_refused(engine, monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    with pytest.raises(BuildError, match="built on a machine with amd64 or arm64: this one is riscv64"):
+        choose("", "amd64")
+
+
 def test_a_base_without_python_says_so(engine):
     engine.does(run="echo 'Error: no python3 in $PATH' >&2; exit 127")
     with pytest.raises(BuildError) as refused:
