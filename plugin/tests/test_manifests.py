@@ -204,7 +204,7 @@ def test_what_is_wrong_with_a_deployment():
     raw = {
         "image": "",
         "namespace": "Node",
-        "max_unavailable": "0",
+        "max_unavailable": 0,
         "tolerations": [{"operator": "Exists", "value": "x"}, {"value": "x"}],
         "registry": "x",
     }

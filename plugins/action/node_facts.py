@@ -29,6 +29,9 @@ class ActionModule(ActionBase):
             arguments["commands"] = [command]
         cdi = boolean(arguments.pop("cdi", True))
         declared = declaration.plain(arguments.pop("declaration", None))
+        mode, takeover = arguments.pop("mode", None), boolean(arguments.pop("takeover", False))
+        if declared:
+            arguments["device_plugin_dir"] = declared["kubelet_device_plugin_dir"]
         device_paths = declaration.plain(arguments.get("device_paths") or {})
         settled = None
         if known:
@@ -47,6 +50,9 @@ class ActionModule(ActionBase):
                 sentences.append(str(tool.ToolMissing(command)))
             if declared and facts["runtime"].get("version"):
                 sentences += _refused_specs(declared, facts)
+            if declared and mode and not takeover:
+                names = [resource["name"] for resource in declared["resources"]]
+                sentences += requirements.taken(facts["device_plugins"], names, mode)
             if not sentences:
                 result.update(facts)
         result["changed"] = settled is not None

@@ -5,12 +5,14 @@ alone, because Ansible's side imports it from the collection's own path on the c
 """
 
 from .deployment import DEPLOYMENT, Deployment, parse_deployment
-from .nodes import common_ground, configuration_text, for_pod
-from .objects import Manifest, config_map, daemon_set, namespace, node_label, render
+from .nodes import CommonGround, common_ground, configuration_text, for_pod, read_configuration_text
+from .objects import MANAGED_BY, Manifest, config_map, daemon_set, monitors, namespace, node_label, render
 from .rollout import sha256_of
 
 __all__ = [
     "DEPLOYMENT",
+    "MANAGED_BY",
+    "CommonGround",
     "Deployment",
     "Manifest",
     "common_ground",
@@ -18,9 +20,11 @@ __all__ = [
     "configuration_text",
     "daemon_set",
     "for_pod",
+    "monitors",
     "namespace",
     "node_label",
     "parse_deployment",
+    "read_configuration_text",
     "render",
     "sha256_of",
 ]

@@ -101,12 +101,15 @@ class Deployment(NamedTuple):
     monitoring_labels: Mapping[str, str]
 
 
-def parse_deployment(raw: Any, where: str = "") -> Deployment:
+def parse_deployment(raw: Mapping[str, Any], where: str = "") -> Deployment:
     """Read a deployment. Raises DeclarationError with all problems.
 
     where: what stands in front of its keys in messages.
     """
     problems: List[Problem] = []
+    number = raw.get("max_unavailable")
+    if isinstance(number, int) and not isinstance(number, bool):
+        raw = {**raw, "max_unavailable": str(number)}
     data = normalise(raw, Field("dict", "", fields=DEPLOYMENT), "", problems)
     if not data["image"]:
         problems.append(Problem("image", "is empty"))

@@ -7,7 +7,7 @@ import os
 import re
 from typing import Iterator, List, Mapping, NamedTuple, Set, Tuple
 
-from ..declaration import Configuration, DeclarationError, Problem, serialise
+from ..declaration import Configuration, DeclarationError, Problem, parse_configuration, serialise
 from ..declaration.addresses import parse_http_address
 from ..declaration.model import Resource
 
@@ -44,6 +44,16 @@ def configuration_text(configuration: Configuration) -> str:
     """A node's file, the same bytes for the same content: JSON, which is YAML too and read in a tenth of the time."""
     data = serialise.configuration_to_data(for_pod(configuration))
     return _COMMENT + json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+
+
+def read_configuration_text(text: str) -> Configuration:
+    """A node's configuration out of its file, as ``configuration_text`` makes it. Raises DeclarationError."""
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    try:
+        data = json.loads("\n".join(lines))
+    except ValueError as error:
+        raise DeclarationError([Problem("configuration", "is not as we wrote it: %s" % error)]) from error
+    return parse_configuration(data)
 
 
 def common_ground(configurations: Mapping[str, Configuration]) -> CommonGround:
