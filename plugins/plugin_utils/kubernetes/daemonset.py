@@ -183,7 +183,8 @@ class DaemonSet:
         else:
             place_now = place
         after = self.api.apply(place_now, content, manager, self._dry_run)
-        after["metadata"]["namespace"] = place.namespace
+        if place_now != place:
+            after["metadata"]["namespace"] = place.namespace
         if part:
             one, other = ((each or {}).get("data", {}).get(part) for each in (before, after))
             return Change(f"{place}, {part}", one, other)
@@ -191,6 +192,8 @@ class DaemonSet:
 
     def _delete(self, place: Place) -> Change:
         before = self.api.get(place)
+        if before is not None and before["metadata"].get("deletionTimestamp"):
+            before = None
         if before is not None:
             self.api.delete(place, self._dry_run)
         return Change(str(place), _stable(before), None)
