@@ -32,6 +32,8 @@ def pod_spec(deployment: Deployment, ground: CommonGround, affinity: Mapping[str
         # It speaks to its kubelet over sockets alone, and never to the API server.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        # It looks up no name.
+        "dnsPolicy": "Default",
         "terminationGracePeriodSeconds": 10,
         "tolerations": [dict(toleration) for toleration in deployment.tolerations],
         "securityContext": {

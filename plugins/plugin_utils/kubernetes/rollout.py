@@ -141,7 +141,7 @@ def _why(
     name = f"pod {cluster.deployment.namespace}/{pod['metadata']['name']}"
     for each in _containers(pod):
         waiting = (each.get("state") or {}).get("waiting")
-        if waiting:
+        if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
             before = (each.get("lastState") or {}).get("terminated") or {}
             reason = before.get("message") or waiting.get("message") or ""
             return f"{head} {name} does not run: {waiting.get('reason')}: {' '.join(reason.split())[-500:]}"

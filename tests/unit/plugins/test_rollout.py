@@ -107,7 +107,8 @@ def test_a_process_that_ends():
 
 def test_a_volume_that_is_missing():
     events = [{"type": "Warning", "message": "MountVolume.SetUp failed"}]
-    assert why(Cluster([pod()], events=events)).endswith("plugin-x has not started: MountVolume.SetUp failed")
+    for made in (pod(), pod(state={"waiting": {"reason": "ContainerCreating"}})):
+        assert why(Cluster([made], events=events)).endswith("plugin-x has not started: MountVolume.SetUp failed")
 
 
 def test_a_configuration_that_it_refuses():
