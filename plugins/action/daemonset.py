@@ -7,18 +7,12 @@ import json
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
-    DeclarationError,
-    parse_configuration,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import tool, wheels
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import tool
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import kubeconfig, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, kubeconfig, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.api import Api, ApiError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, Refused
-
-# What `make image` makes.
-_IMAGE = "localhost/node-devices/node-device-plugin"
 
 
 class ActionModule(ActionBase):
@@ -38,16 +32,9 @@ class ActionModule(ActionBase):
                     "file on the controller"
                 )
             self._node = arguments.get("node_name") or host
-            self._text = _text(arguments)
+            self._text = deployed.configuration_text(arguments["declaration"]) if "declaration" in arguments else ""
             self._patience = float(arguments.get("patience", 120))
-            deployment = manifests.parse_deployment(
-                {
-                    "image": f"{_IMAGE}:{wheels.version()}",
-                    **arguments.get("deployment", {}),
-                    "select_nodes": "by_label",
-                },
-                where="device_plugin_deployment.",
-            )
+            deployment = deployed.parse(arguments.get("deployment", {}))
             api = Api(kubeconfig.read(arguments["kubeconfig"]))
             self._cluster = DaemonSet(api, deployment, dry_run=self._task.check_mode)
             step = getattr(self, "_" + arguments["step"])
@@ -84,18 +71,10 @@ class ActionModule(ActionBase):
         command = arguments.get("command")
 
         def ask(pod):
-            return self._ask_on_node(command) if command else rollout.ask_through_api(self._cluster.api, pod)
+            return deployed.ask_on_node(self, command) if command else rollout.ask_through_api(self._cluster.api, pod)
 
         pod = rollout.await_node(self._cluster, self._node, sha256, ask, self._patience)
         return {"changed": False, "sha256": sha256, "pod": pod["metadata"]["name"]}
-
-    def _ask_on_node(self, command):
-        said = tool.ask(self, command, "status")
-        plugin = said["plugin"]
-        if plugin is None:
-            return rollout.Running("", (said["problem"],))
-        configuration = plugin["configuration"]
-        return rollout.Running(configuration["sha256"], tuple(plugin["not_ready"]), tuple(configuration["problems"]))
 
     def _remove(self, _arguments):
         """The node's part; waits until its pod has ended."""
@@ -107,12 +86,6 @@ class ActionModule(ActionBase):
     def _dismantle(self, arguments):
         """Everything, once no node needs it."""
         return _outcome(self._cluster.dismantle(arguments.get("nodes", ())))
-
-
-def _text(arguments):
-    """The configuration file of the node; empty for steps without one."""
-    declared = arguments.get("declaration")
-    return manifests.configuration_text(parse_configuration(declared["configuration"])) if declared else ""
 
 
 def _outcome(changes):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One table of what role extended_resources read of all nodes."""
+"""Two tables: what roles extended_resources and device_plugin read of all nodes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.table impor
 
 DOCUMENTATION = r"""
 name: status_table
-short_description: One table of what the node objects show
-description: Node by resource, with what is declared, capacity, allocatable and what is to be said of it.
+short_description: What the node objects show, and what the plugins are
+description:
+  - Node by resource, with what is declared, capacity, allocatable and what is to be said of it.
+  - Below it what the plugin of each node runs as, its configuration by the hash, and whether it is as declared.
 positional: hostvars
 options:
   _input:
@@ -20,7 +22,8 @@ options:
     elements: str
     required: true
   hostvars:
-    description: The variables of all hosts; what was read is in C(extended_resources_result).
+    description:
+      - The variables of all hosts; what was read is in C(extended_resources_result) and C(device_plugin_report).
     type: dict
     required: true
 """
@@ -34,15 +37,38 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The table.
+  description: The tables.
   type: str
 """
 
 _HEAD = ("NODE", "RESOURCE", "DECLARED", "CAPACITY", "ALLOCATABLE", "STATE")
 
 
+_PLUGINS = ("NODE", "PLUGIN", "CONFIGURATION", "STATE")
+
+
 def status_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> str:
-    """What was read of ``hosts`` as one table of text; a host of which nothing was read says so."""
+    """What was read of ``hosts`` as text; a host of which nothing was read says so."""
+    hosts = list(hosts)
+    return f"{_node_objects(hosts, hostvars)}\n\n{_plugins(hosts, hostvars)}"
+
+
+def _plugins(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> str:
+    lines = [_PLUGINS]
+    for host in hosts:
+        report = hostvars[host].get("device_plugin_report") or {}
+        lines.append(
+            (
+                host,
+                str(report.get("runs_as", "-")),
+                str(report.get("configuration", "-")),
+                str(report.get("state") or "not reached"),
+            )
+        )
+    return aligned(lines)
+
+
+def _node_objects(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> str:
     lines = [_HEAD]
     for host in hosts:
         variables = hostvars[host]

@@ -56,7 +56,7 @@ def await_node(
     deadline, progress = time.monotonic() + patience, None
     look_again, looks = time.monotonic(), 0
     while True:
-        pod, said = _newest(cluster, node), Running("", ("it does not run",))
+        pod, said = newest(cluster, node), Running("", ("it does not run",))
         if pod is not None and is_started(pod):
             said = ask(pod)
             if said.sha256 == sha256 and not said.not_ready and is_ready(pod):
@@ -78,7 +78,7 @@ def await_start(cluster: DaemonSet, node: str, patience: float) -> None:
     """Until the process of a node's pod runs, be it that it waits for another instance to end. Raises Refused."""
     deadline = time.monotonic() + patience
     while True:
-        pod = _newest(cluster, node)
+        pod = newest(cluster, node)
         if pod is not None and is_running(pod):
             return
         if time.monotonic() >= deadline:
@@ -117,7 +117,7 @@ def _containers(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
     return (pod.get("status") or {}).get("containerStatuses") or []
 
 
-def _newest(cluster: DaemonSet, node: str) -> dict[str, Any] | None:
+def newest(cluster: DaemonSet, node: str) -> dict[str, Any] | None:
     """The node's pod as the DaemonSet says now, that does not end."""
     revision = cluster.revision()
     for pod in cluster.pods(node):

@@ -1,4 +1,4 @@
-"""The table of what the node objects show."""
+"""What the node objects show, and what the plugins are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def test_a_row_for_each_resource_and_a_reason_for_each_host_without():
     hostvars = {
         "worker1": {"extended_resources_result": {"failed": False, "resources": [row, {**row, "resource": "b.io/yy"}]}},
         "w2": {"extended_resources_result": {"failed": True, "msg": "w2: the cluster has no node w2\nmore"}},
-        "w3": {},
+        "w3": {"device_plugin_report": {"runs_as": "service", "configuration": "0123456789ab", "state": "as declared"}},
         "w4": {"extended_resources_result": {"failed": False, "resources": []}},
     }
     assert status_table(list(hostvars), hostvars).splitlines() == [
@@ -19,4 +19,10 @@ def test_a_row_for_each_resource_and_a_reason_for_each_host_without():
         "worker1  b.io/yy   4         0         -            reset",
         "w2       -         -         -         -            the cluster has no node w2",
         "w3       -         -         -         -            not reached",
+        "",
+        "NODE     PLUGIN   CONFIGURATION  STATE",
+        "worker1  -        -              not reached",
+        "w2       -        -              not reached",
+        "w3       service  0123456789ab   as declared",
+        "w4       -        -              not reached",
     ]
