@@ -7,9 +7,9 @@ from typing import Any, Dict, List, Sequence
 
 from .configuration import load
 from .declaration import Configuration, DeclarationError, Problem
+from .documents import read_yaml
 from .manifests import Manifest, parse_deployment
 from .manifests import render as render_objects
-from .yaml_reader import read_yaml
 
 _ENDING = ".yaml"
 

@@ -30,8 +30,9 @@ class ActionModule(ActionBase):
         cdi = boolean(arguments.pop("cdi", True))
         declared = declaration.plain(arguments.pop("declaration", None))
         mode, takeover = arguments.pop("mode", None), boolean(arguments.pop("takeover", False))
-        if declared:
-            arguments["device_plugin_dir"] = declared["kubelet_device_plugin_dir"]
+        directory = (declared or {}).get("kubelet_device_plugin_dir")
+        if directory:
+            arguments["device_plugin_dir"] = directory
         device_paths = declaration.plain(arguments.get("device_paths") or {})
         settled = None
         if known:

@@ -158,9 +158,18 @@ def test_what_the_inventory_has_no_longer_goes(cluster, run, read):
     assert LABEL in labels(one)
 
 
-def test_removed_with_the_last_node_and_nothing_is_left(cluster, run, read):
+def test_removed_with_the_last_node_and_nothing_is_left(cluster, run, read, namespace):
     one, other = cluster.node({}), cluster.node({})
     deployed(run, one, other)
+    # What controllers put into every namespace.
+    for name in ("kube-root-ca.crt", "openshift-service-ca.crt"):
+        cluster.ask("POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": name}})
+    secret = {
+        "metadata": {"name": "default-dockercfg"},
+        "type": "kubernetes.io/dockercfg",
+        "data": {".dockercfg": "e30="},
+    }
+    cluster.ask("POST", f"/api/v1/namespaces/{namespace}/secrets", secret)
     run("select", one)
     assert run("remove", one)["changed"] is True
     assert LABEL not in labels(one)

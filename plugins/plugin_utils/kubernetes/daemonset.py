@@ -27,8 +27,13 @@ _ENFORCE = "pod-security.kubernetes.io/enforce"
 _LOOK = "nodedevices.kubernetes/configuration"
 # Of an object, what the API server writes by itself.
 _SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "annotations")
-# What Kubernetes itself puts into every namespace.
-_OF_EVERY_NAMESPACE = {("configmaps", "kube-root-ca.crt")}
+# What a cluster puts into every namespace by itself: Kubernetes (also as OpenShift has it), Istio; and who is in it.
+_OF_EVERY_NAMESPACE = {
+    ("configmaps", "kube-root-ca.crt"),
+    ("configmaps", "openshift-service-ca.crt"),
+    ("configmaps", "istio-ca-root-cert"),
+}
+_OF_SERVICE_ACCOUNTS = {"kubernetes.io/service-account-token", "kubernetes.io/dockercfg"}
 _KINDS = ("pods", "configmaps", "secrets", "services", "persistentvolumeclaims")
 
 
@@ -156,7 +161,9 @@ class DaemonSet:
             for each in self.api.list(Place(kind, namespace=self.deployment.namespace)):
                 name = each["metadata"]["name"]
                 owners = {owner.get("kind") for owner in each["metadata"].get("ownerReferences") or ()}
-                if (kind, name) not in ours | _OF_EVERY_NAMESPACE and "DaemonSet" not in owners:
+                if (kind, name) in ours | _OF_EVERY_NAMESPACE or "DaemonSet" in owners:
+                    continue
+                if each.get("type") not in _OF_SERVICE_ACCOUNTS:
                     return True
         return False
 

@@ -137,3 +137,8 @@ def test_what_a_pod_serves_through_the_api_server():
     assert asked == ["/api/v1/namespaces/node-devices/pods/plugin-x:9819/proxy/metrics"]
     text = text.replace("refused 0", "refused 1")
     assert rollout.ask_through_api(api, pod()).problems == ("it refuses its configuration: its log says why",)
+
+
+def test_a_pod_that_ends_is_none():
+    found = why(Cluster([pod(ends=True, **RUNS)]), Running(WANTED))
+    assert found == "within 0.05 s there is no pod of DaemonSet plugin on the node"
