@@ -22,7 +22,9 @@ import yaml
 # Seconds that anything may take here: a kubelet looks at its node every 10 s.
 PATIENCE = 60
 PODS = "/api/v1/namespaces/default/pods"
+PLUGINS = "/api/v1/namespaces/node-devices"
 ANNOTATION = "nodedevices.kubernetes/extended-resources"
+LABEL = "nodedevices.kubernetes/device-plugin"
 IMAGINARY = "myplugin.io/mydevice-"
 
 
@@ -194,11 +196,26 @@ def nothing_left(cluster: Cluster) -> None:
     """Node objects show nothing of ours, and keep it so for longer than a kubelet's period."""
     for node in ("kind-worker", "kind-worker2"):
         advertises(cluster, node, "", {})
-        assert ANNOTATION not in cluster.ask("GET", f"/api/v1/nodes/{node}")["metadata"]["annotations"]
+        metadata = cluster.ask("GET", f"/api/v1/nodes/{node}")["metadata"]
+        assert ANNOTATION not in metadata["annotations"]
+        assert LABEL not in metadata["labels"]
+    namespaces = "/api/v1/namespaces"
+    until(
+        lambda: [each["metadata"]["name"] for each in cluster.ask("GET", namespaces)["items"]],
+        lambda names: "node-devices" not in names,
+    )
     before = heartbeats(cluster)
     until(lambda: heartbeats(cluster), lambda now: all(now[node] > before[node] for node in before))
     for node in ("kind-worker", "kind-worker2"):
         assert extended(cluster, node, "capacity") == {}, "the kubelet wrote it again"
+
+
+def no_restarts(cluster: Cluster) -> None:
+    """The plugin's containers are the ones that were started first."""
+    pods = cluster.ask("GET", f"{PLUGINS}/pods")["items"]
+    restarts = {pod["spec"]["nodeName"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in pods}
+    assert restarts == {"kind-worker": 0, "kind-worker2": 0}, restarts
+    print(f"no container of the plugin was restarted: {restarts}")
 
 
 def heartbeats(cluster: Cluster) -> dict[str, str]:
@@ -207,7 +224,9 @@ def heartbeats(cluster: Cluster) -> dict[str, str]:
     return {lease["metadata"]["name"]: lease["spec"]["renewTime"] for lease in leases}
 
 
-STEPS = {step.__name__.replace("_", "-"): step for step in (system_a, static, reset, no_pods, nothing_left)}
+STEPS = {
+    step.__name__.replace("_", "-"): step for step in (system_a, static, reset, no_pods, no_restarts, nothing_left)
+}
 
 if __name__ == "__main__":
     api = Cluster(sys.argv[1])

@@ -1,9 +1,10 @@
-"""The CDI specs of kinds with discovered devices: written while the plugin runs, in a directory for dynamic specs.
+"""The CDI specs that the plugin owns: written while it runs, in a directory for dynamic specs.
 
-A kind has one owner. What is only declared is the role's, in /etc/cdi; a kind with discovered devices is the plugin's,
-its declared devices too. The directory is gone after a reboot, so specs are written before a resource is
-registered. A device that is found no longer stays in its spec while a pod holds it, because the kubelet replays the CDI
-names of its checkpoint when a container restarts. It reads and writes files: not for the event loop.
+A kind has one owner. What is only declared is the role's, in /etc/cdi, unless nobody but the plugin reaches the node
+(``cdi_owner``); a kind with discovered devices is the plugin's, its declared devices too. The directory is gone after a
+reboot, so specs are written before a resource is registered. A device that is found no longer stays in its spec while a
+pod holds it, because the kubelet replays the CDI names of its checkpoint when a container restarts. It reads and writes
+files: not for the event loop.
 """
 
 from __future__ import annotations

@@ -107,6 +107,18 @@ def _discover(options: argparse.Namespace) -> int:
     return 0
 
 
+def _manifests(options: argparse.Namespace) -> int:
+    from . import manifest_files
+
+    rendered = manifest_files.render(options.folder, options.deployment)
+    if options.output == "json":
+        contents = [manifest.content for manifest in rendered]
+        _print_json({"apiVersion": "v1", "kind": "List", "items": contents})
+    else:
+        print(manifest_files.to_yaml(rendered), end="")
+    return 0
+
+
 def _cdi_render(options: argparse.Namespace) -> int:
     specs = cdi.render_specs(load(options.config).configuration.resources)
     if options.output == "json":
@@ -278,6 +290,21 @@ def _parser() -> argparse.ArgumentParser:
     reload.add_argument("--check", action="store_true", help="only say whether it runs with what the file says now")
     add(commands, "validate", _validate, "Check a configuration and say everything that is wrong with it.", config)
     add(commands, "discover", _discover, "Show the devices that a configuration would find here.", config, output)
+    manifests = add(
+        commands,
+        "manifests",
+        _manifests,
+        "Print what a cluster needs to run the plugin as a DaemonSet: for GitOps, or kubectl apply --server-side.",
+    )
+    manifests.add_argument(
+        "-o", "--output", choices=("yaml", "json"), default="yaml", help="form of the output (default: %(default)s)"
+    )
+    manifests.add_argument(
+        "--deployment", metavar="FILE", required=True, help="image, namespace and so on: docs/daemonset.md"
+    )
+    manifests.add_argument(
+        "folder", metavar="FOLDER", help="a configuration for each node, in a file of the node's name and .yaml"
+    )
     cdi_commands = commands.add_parser("cdi", help="CDI specs.").add_subparsers(metavar="COMMAND", required=True)
     add(cdi_commands, "render", _cdi_render, "Print the CDI specs of a configuration.", config, output)
     check = add(

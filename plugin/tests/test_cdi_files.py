@@ -11,7 +11,7 @@ import pytest
 from node_device_plugin import cdi_files
 from node_device_plugin.cdi_files import Held
 from node_device_plugin.command_line import main
-from node_device_plugin.declaration import Resource, cdi, parse_resources
+from node_device_plugin.declaration import Resource, cdi, parse_configuration, parse_resources
 from node_device_plugin.observability.metrics import CDI_WRITES
 
 FILE = "node-device-plugin_example.com_dev.json"
@@ -178,3 +178,20 @@ def test_a_full_or_read_only_disk_leaves_the_old_spec_whole(
     assert CDI_WRITES.value("failed") == failed + 1
     assert cdi_files.write([resource("a", "b")], str(tmp_path)) == {}
     assert names(tmp_path) == ["a", "b"]
+
+
+def test_what_is_declared_is_the_plugins_where_nobody_else_can_write_it(tmp_path: Path) -> None:
+    data = {
+        "resources": [
+            {"name": "a.example/kvm", "devices": [{"id": "kvm0", "nodes": [{"path": "/dev/kvm"}]}]},
+            {"name": "a.example/numbers", "devices": [{"id": "one", "properties": {"value": "1"}}]},
+        ]
+    }
+    by_role, by_plugin = (parse_configuration({**data, "cdi_owner": owner}).resources for owner in ("role", "plugin"))
+    assert cdi_files.write(by_role, str(tmp_path)) == {}
+    assert list(tmp_path.iterdir()) == []
+    assert cdi_files.write(by_plugin, str(tmp_path)) == {}
+    (file,) = tmp_path.iterdir()
+    assert {file.name: json.loads(file.read_text())} == cdi.render_specs(by_role)
+    assert cdi.render_specs(by_plugin) == {}
+    assert [cdi.render_awaited(resource) for resource in by_plugin] == [json.loads(file.read_text()), None]

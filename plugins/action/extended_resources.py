@@ -7,6 +7,7 @@ import json
 import shlex
 import time
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import extended_resources as resources
@@ -24,7 +25,7 @@ class Stopped(Exception):
 
 
 class ActionModule(ActionBase):
-    """The API is spoken from the controller; of the node it reads one file."""
+    """The API is spoken from the controller; of the node it reads one file, where it is reached."""
 
     TRANSFERS_FILES = False
 
@@ -40,11 +41,14 @@ class ActionModule(ActionBase):
                 result.update(failed=True, msg=_lines(host, [_no_cluster(capacities)]))
             return result
         try:
-            registered = self._registered(declared["kubelet_device_plugin_dir"])
-            served = {resource["name"] for resource in declared["resources"]} if state != "absent" else set()
-            wanted = resources.Wanted(capacities, frozenset(served), registered)
             cluster = Api(kubeconfig.read(arguments["kubeconfig"]))
             name = arguments.get("node_name") or host
+            if boolean(arguments.get("api_only", False)):
+                registered = resources.registered_by(cluster.node(name))
+            else:
+                registered = self._registered(declared["kubelet_device_plugin_dir"])
+            served = {resource["name"] for resource in declared["resources"]} if state != "absent" else set()
+            wanted = resources.Wanted(capacities, frozenset(served), registered)
             if state == "reported":
                 outcome = {"changed": False, "resources": resources.rows(cluster.node(name), wanted), "lingering": []}
             else:

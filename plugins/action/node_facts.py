@@ -27,6 +27,10 @@ class ActionModule(ActionBase):
             arguments["lock"] = _wanted_lock(lock)
         cdi = boolean(arguments.pop("cdi", True))
         declared = declaration.plain(arguments.pop("declaration", None))
+        mode, takeover = arguments.pop("mode", None), boolean(arguments.pop("takeover", False))
+        directory = (declared or {}).get("kubelet_device_plugin_dir")
+        if directory:
+            arguments["device_plugin_dir"] = directory
         device_paths = declaration.plain(arguments.get("device_paths") or {})
         host = task_vars.get("inventory_hostname", "")
         warnings, settled = [], None
@@ -51,6 +55,9 @@ class ActionModule(ActionBase):
                 sentences.append(str(tool.ToolMissing(command)))
             if declared and facts["runtime"].get("version"):
                 sentences += _refused_specs(declared, facts)
+            if declared and mode and not takeover:
+                names = [resource["name"] for resource in declared["resources"]]
+                sentences += requirements.taken(facts["device_plugins"], names, mode)
             if not sentences:
                 result.update(facts)
         result["changed"] = settled is not None

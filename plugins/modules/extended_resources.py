@@ -28,6 +28,12 @@ options:
   node_name:
     description: The node's name in the cluster, where it is not the inventory's.
     type: str
+  api_only:
+    description:
+      - Whether nothing but the Kubernetes API reaches the node. What device plugins serve is then told by what the
+        kubelet wrote into the node object.
+    type: bool
+    default: false
   patience:
     description: Seconds that the kubelet may take to follow; it looks every 10 s.
     type: int

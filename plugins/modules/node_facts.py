@@ -62,6 +62,20 @@ options:
     type: list
     elements: path
     default: [/etc/cdi, /var/run/cdi]
+  device_plugin_dir:
+    description: The kubelet's device plugin directory; set by the action to that of O(declaration) where it is given.
+    type: path
+    default: /var/lib/kubelet/device-plugins
+  mode:
+    description:
+      - What the plugin is to be on this node. With it the action refuses, unless O(takeover), what would take resources
+        of O(declaration) from another device plugin, or from ours in the other mode; read by the action.
+    type: str
+    choices: [service, daemonset]
+  takeover:
+    description: Whether another plugin's resources may be taken over; read by the action.
+    type: bool
+    default: false
   device_paths:
     description: Device nodes to look for, as M(nodedevices.kubernetes.declaration) returns them.
     type: dict
@@ -115,6 +129,10 @@ commands:
   type: list
   elements: str
   returned: always
+device_plugins:
+  description: Our running plugin (C(instance)), the resources that the kubelet has devices of, and others' sockets.
+  type: dict
+  returned: always
 cdi_files:
   description: CDI spec files that are there, with their text.
   type: list
@@ -144,6 +162,7 @@ import sys
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders, play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import (
     arguments_of,
     option,
@@ -262,6 +281,7 @@ def main():
             "cdi_dirs": {"type": "list", "elements": "path", "default": ["/etc/cdi", "/var/run/cdi"]},
             "device_paths": {"type": "dict", "default": {}},
             "lock": {"type": "dict"},
+            "device_plugin_dir": {"type": "path", "default": "/var/lib/kubelet/device-plugins"},
         },
         supports_check_mode=True,
     )
@@ -286,6 +306,7 @@ def main():
         missing_devices=[path for path in module.params["device_paths"] if not os.path.exists(path)],
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
         cdi_files=cdi_files(cdi_dirs),
+        device_plugins=device_plugin_facts(module.params["device_plugin_dir"]),
         transaction_left=bool(Places().left()),
         locked_by=locked_by,
         **ledger_facts(),

@@ -110,7 +110,7 @@ def read(names: Iterable[str], value_of: Callable[[str], Any], settings: Any = N
         problems.extend(f"{SETTINGS}.{problem}" for problem in error.problems)
     if problems:
         raise DeclarationProblems(problems)
-    return Declaration(configuration, cdi.render_specs(resources), capacities)
+    return Declaration(configuration, cdi.render_specs(configuration.resources), capacities)
 
 
 class _Elements:

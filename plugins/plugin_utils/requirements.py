@@ -64,6 +64,27 @@ def unanswered(facts: Mapping[str, Any], interpreter: str | None) -> str:
     return f"the node could not be looked at: {said[-400:] or 'no answer'}"
 
 
+def taken(plugins: Mapping[str, Any], names: list[str], mode: str) -> Iterator[str]:
+    """A sentence for each plugin on the node that has what ours is to serve.
+
+    plugins: as the module node_facts found them. names: of the declared resources. mode: service or daemonset.
+    """
+    instance = plugins["instance"] or {"mode": None, "resources": []}
+    there = {"service": "service", "pod": "daemonset"}.get(instance["mode"], mode)
+    if there != mode:
+        kinds = {"service": "a systemd service", "daemonset": "a DaemonSet's pod"}
+        yield (
+            f"the plugin runs here as {kinds[there]}, and device_plugin_mode is {mode}: set device_plugin_takeover: "
+            f"true to have it switched"
+        )
+    foreign = [name for name in names if name in plugins["registered"] and name not in instance["resources"]]
+    if foreign and plugins["others"]:
+        yield (
+            f"another device plugin serves {', '.join(foreign)} here (one listens at {', '.join(plugins['others'])}): "
+            f"remove it first, or set device_plugin_takeover: true and remove it right after"
+        )
+
+
 def _python(python: Mapping[str, Any]) -> Iterator[str]:
     if tuple(python["version"]) < _OLDEST_PYTHON:
         yield (

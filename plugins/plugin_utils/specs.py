@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import yaml
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi, parse_resources
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi, parse_configuration
 
 #: Where our specs are: what is declared is static by CDI's own terms.
 FOLDER = "/etc/cdi"
@@ -59,7 +59,8 @@ class Specs:
     def __init__(self, declaration: Mapping[str, Any], node: Mapping[str, Any]) -> None:
         self.declared = {name: json.loads(text) for name, text in declaration.get("cdi_specs", {}).items()}
         self.kinds: Mapping[str, str] = declaration.get("cdi_kinds", {})
-        awaited = map(cdi.render_awaited, parse_resources(declaration.get("resources", [])))
+        configuration = parse_configuration(declaration.get("configuration") or {"resources": []})
+        awaited = map(cdi.render_awaited, configuration.resources)
         #: Kinds whose specs the plugin writes, in /var/run/cdi, with what is known of them before.
         self.awaited = {spec["kind"]: spec for spec in awaited if spec is not None}
         self.node = node

@@ -246,6 +246,17 @@ def test_a_damaged_memory_is_not_guessed(run, node):
     assert node.extended == {}
 
 
+def test_a_node_that_only_the_api_reaches(run, node):
+    """What a device plugin serves is told by the node object."""
+    node.set_capacity("kubelet", KVM, "2")
+    assert run(node, {DONGLE: 4}, api_only=True)["changed"] is True
+    assert node.extended == {KVM: "2", DONGLE: "4"}
+    # Its allocatable is the kubelet's, and what we patched is ours nevertheless.
+    assert run(node, {DONGLE: 5}, api_only=True)["changed"] is True
+    result = run(node, {KVM: 3}, api_only=True)
+    assert result["msg"].startswith(f"worker1: {KVM}: a device plugin on this node serves it (2 there now)")
+
+
 def test_without_a_cluster_only_a_capacity_is_an_error(run, node):
     assert run(node, {}, (KVM,), kubeconfig=None)["changed"] is False
     assert "set node_devices_kubeconfig" in run(node, {DONGLE: 4}, kubeconfig=None)["msg"]

@@ -58,7 +58,7 @@ def render_spec(resource: Resource) -> Optional[Dict[str, Any]]:
 
 
 def render_specs(resources: Sequence[Resource]) -> Dict[str, Dict[str, Any]]:
-    """The specs of a node that the role owns: file name to content. Kinds with discovered devices are the plugin's."""
+    """The specs of a node that the role owns: file name to content; the rest is the plugin's (``dynamic_cdi``)."""
     specs = {}
     for resource in resources:
         spec = None if resource.dynamic_cdi else render_spec(resource)
@@ -68,12 +68,14 @@ def render_specs(resources: Sequence[Resource]) -> Dict[str, Dict[str, Any]]:
 
 
 def render_awaited(resource: Resource) -> Optional[Dict[str, Any]]:
-    """The spec that the plugin will write for a kind with discovered devices; None where it writes none.
+    """The spec that the plugin will write for a kind; None where it writes none.
 
     Of a kind one device, "discovered", stands for all that will be found: what else the content needs is known before.
     """
     if not resource.dynamic_cdi:
         return None
+    if not resource.discover.methods:
+        return render_spec(resource)
     discover = resource.discover
     node = DeviceNode(
         path="/dev/discovered",

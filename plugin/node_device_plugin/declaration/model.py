@@ -176,6 +176,8 @@ class Resource(NamedTuple):
     injection: str = "cdi"
     annotations: Mapping[str, str] = MappingProxyType({})
     health: HealthChecks = HealthChecks()
+    #: Whether nobody but the plugin can write the kind's spec; a setting of all resources (``cdi_owner``).
+    cdi_by_plugin: bool = False
 
     def cdi_name(self, device: Device) -> Optional[str]:
         """The device's fully qualified CDI name; None where CDI has nothing to do for it."""
@@ -195,7 +197,9 @@ class Resource(NamedTuple):
     @property
     def dynamic_cdi(self) -> bool:
         """Whether the plugin writes the kind's spec while it runs, declared devices too: a kind has one owner."""
-        return bool(self.discover.methods) and self.injection == "cdi"
+        if self.injection != "cdi":
+            return False
+        return bool(self.discover.methods) or (self.cdi_by_plugin and any(map(self.edits, self.devices)))
 
     def kubelet_ids(self, device: Device) -> List[str]:
         """The ids under which the kubelet lists the device: one for each share."""
@@ -229,3 +233,5 @@ class Configuration(NamedTuple):
     registration: str
     recovery_delay: int
     cdi_spec_dirs: Tuple[str, ...]
+    #: ``role`` or ``plugin``.
+    cdi_owner: str = "role"

@@ -51,6 +51,8 @@ def parse_configuration(raw: Any) -> Configuration:
         problems.append(Problem("http_address", message))
     if problems:
         raise DeclarationError(problems)
+    if data["cdi_owner"] == "plugin":
+        resources = tuple(resource._replace(cdi_by_plugin=True) for resource in resources)
     return Configuration(**{**data, "resources": resources, "cdi_spec_dirs": tuple(data["cdi_spec_dirs"])})
 
 

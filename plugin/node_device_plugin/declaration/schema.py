@@ -327,6 +327,13 @@ CONFIGURATION: Dict[str, Field] = {
         "Where the plugin writes the CDI specs of kinds with discovered devices; the runtime has to read it.",
         default="/var/run/cdi",
     ),
+    "cdi_owner": Field(
+        "str",
+        "Who writes the CDI specs of kinds that have no discovered devices: the role, in /etc/cdi, or the plugin, in "
+        "dynamic_cdi_dir, where only the Kubernetes API reaches the node.",
+        default="role",
+        choices=("role", "plugin"),
+    ),
     "kubelet_root_dir": Field(
         "str",
         "The kubelet's --root-dir: its pod-resources socket there tells who holds what; plugins_registry is there too.",

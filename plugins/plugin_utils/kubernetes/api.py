@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node object, read and patched."""
+"""Objects of a cluster: read, applied by the server, patched and deleted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any
+from typing import Any, NamedTuple
 
 from .kubeconfig import Access
 
@@ -27,6 +27,51 @@ class Changed(ApiError):
     """A patch does not fit the object any more."""
 
 
+class Missing(ApiError):
+    """There is no such object, namespace or kind."""
+
+
+class Place(NamedTuple):
+    """Where the API has an object, or all of a kind.
+
+    kinds: the plural. name: of the object; empty for all. namespace: empty where the kind has none. group: with its
+    version, such as ``apps/v1``; empty for the core. part: a subresource, and a path below it.
+    """
+
+    kinds: str
+    name: str = ""
+    namespace: str = ""
+    group: str = ""
+    part: str = ""
+
+    @property
+    def path(self) -> str:
+        """Of its address."""
+        parts = ["apis", *self.group.split("/")] if self.group else ["api", "v1"]
+        parts += ["namespaces", self.namespace] if self.namespace else []
+        parts += [each for each in (self.kinds, self.name) if each]
+        return (
+            "/"
+            + "/".join(urllib.parse.quote(each, safe=":") for each in parts)
+            + (f"/{self.part}" if self.part else "")
+        )
+
+    @property
+    def resource(self) -> str:
+        """As rules of a role name it."""
+        group = self.group.partition("/")[0]
+        return self.kinds + (f".{group}" if group else "") + (f"/{self.part.partition('/')[0]}" if self.part else "")
+
+    @property
+    def role(self) -> str:
+        """What kind of role gives rights to it."""
+        return f"Role of namespace {self.namespace}" if self.namespace else "ClusterRole"
+
+    def __str__(self) -> str:
+        kind = self.kinds.removesuffix("s") if self.name else self.kinds
+        return " ".join(each for each in (kind, self.name, self.namespace and f"in namespace {self.namespace}") if each)
+
+
 class Api:
     """A cluster's API server."""
 
@@ -39,58 +84,105 @@ class Api:
 
     def node(self, name: str) -> dict[str, Any]:
         """A node object. Raises ApiError."""
-        return self._ask("GET", name, "", {})
+        found = self.get(Place("nodes", name))
+        if found is None:
+            raise ApiError(
+                f"the cluster has no node {name}: set node_devices_node_name to its name there, or let it join first"
+            )
+        return found
 
     def patch_node_status(self, name: str, operations: list[dict[str, Any]], dry_run: bool = False) -> dict[str, Any]:
         """Change a node's status and annotations in one step.
 
         operations: of a JSON patch (RFC 6902).
-        dry_run: the server goes through all of it, and keeps nothing.
         Returns the node object as it is then. Raises ApiError; Changed where the node is not as the patch expects.
         """
-        query = {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
-        return self._ask("PATCH", name, "/status", query, operations)
+        place = Place("nodes", name, part="status")
+        return self._object("PATCH", place, _changing(dry_run), operations, "application/json-patch+json")
 
-    def _ask(self, method: str, node: str, part: str, query: dict[str, str], operations: Any = None) -> dict[str, Any]:
-        path = f"/api/v1/nodes/{urllib.parse.quote(node, safe='')}{part}"
-        address = f"{self._access.server}{path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
-        headers = {**self._access.headers, "Accept": "application/json", "User-Agent": FIELD_MANAGER}
-        content = None
-        if operations is not None:
-            content = json.dumps(operations).encode()
-            headers["Content-Type"] = "application/json-patch+json"
-        request = urllib.request.Request(address, content, headers, method=method)
+    def get(self, place: Place) -> dict[str, Any] | None:
+        """An object; None where there is none. Raises ApiError."""
         try:
-            with self._opener.open(request, timeout=_PATIENCE) as answer:
-                data = json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            raise self._refusal(error, method, node, part) from error
-        except (OSError, http.client.HTTPException) as error:
-            raise ApiError(f"the API server {self._access.server} does not answer: {_reason(error)}") from error
+            return self._object("GET", place, {})
+        except Missing:
+            return None
+
+    def list(self, place: Place, **selectors: str) -> list[dict[str, Any]]:
+        """The objects of a kind. selectors: labelSelector, fieldSelector. Raises ApiError."""
+        return list(self._object("GET", place, selectors).get("items") or ())
+
+    def apply(self, place: Place, content: dict[str, Any], manager: str, dry_run: bool = False) -> dict[str, Any]:
+        """Make an object what ``content`` says, by server-side apply; what others own beside it stays.
+
+        manager: owner of the fields. dry_run: the server goes through all of it, and keeps nothing.
+        Returns the object as it is then. Raises ApiError; Missing where its namespace or kind is not there.
+        """
+        # Who deploys decides: a field that somebody else set by hand is ours again.
+        query = {**_changing(dry_run), "fieldManager": manager, "force": "true"}
+        return self._object("PATCH", place, query, content, "application/apply-patch+yaml")
+
+    def merge(self, place: Place, content: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
+        """Change fields by a merge patch (RFC 7386); null takes one away. Raises ApiError, Missing."""
+        return self._object("PATCH", place, _changing(dry_run), content, "application/merge-patch+json")
+
+    def delete(self, place: Place, dry_run: bool = False) -> bool:
+        """Delete an object, and what belongs to it; False where there is none. Raises ApiError."""
+        try:
+            self._object("DELETE", place, {"dryRun": "All"} if dry_run else {})
+        except Missing:
+            return False
+        return True
+
+    def text(self, place: Place) -> str:
+        """What a pod answers through the API server (``part``: proxy and its path). Raises ApiError."""
+        return self._ask("GET", place, {}, None, "").decode(errors="replace")
+
+    def _object(
+        self, method: str, place: Place, query: dict[str, str], content: Any = None, kind: str = ""
+    ) -> dict[str, Any]:
+        answer = self._ask(method, place, query, content, kind)
+        try:
+            data = json.loads(answer)
         except ValueError as error:
-            raise ApiError(f"{address} does not answer as an API server: {error}") from error
-        if not isinstance(data, dict) or data.get("kind") != "Node":
-            raise ApiError(f"{address} does not answer with a node")
+            raise ApiError(f"{self._access.server}{place.path} does not answer as an API server: {error}") from error
+        if not isinstance(data, dict) or "kind" not in data:
+            raise ApiError(f"{self._access.server}{place.path} does not answer as an API server")
         return data
 
-    def _refusal(self, error: urllib.error.HTTPError, method: str, node: str, part: str) -> ApiError:
+    def _ask(self, method: str, place: Place, query: dict[str, str], content: Any, kind: str) -> bytes:
+        address = f"{self._access.server}{place.path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
+        headers = {**self._access.headers, "Accept": "application/json", "User-Agent": FIELD_MANAGER}
+        body = None
+        if content is not None:
+            body = json.dumps(content).encode()
+            headers["Content-Type"] = kind
+        request = urllib.request.Request(address, body, headers, method=method)
+        try:
+            with self._opener.open(request, timeout=_PATIENCE) as answer:
+                return answer.read()
+        except urllib.error.HTTPError as error:
+            raise self._refusal(error, method, place) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise ApiError(f"the API server {self._access.server} does not answer: {_reason(error)}") from error
+
+    def _refusal(self, error: urllib.error.HTTPError, method: str, place: Place) -> ApiError:
         said = _message(error)
         if error.code == 401:
             return ApiError(
                 f"the API server {self._access.server} does not accept the kubeconfig's credentials: {said}"
             )
         if error.code == 403:
-            needed = "patch on nodes/status" if part else "get on nodes"
-            return ApiError(f"{said}: give this user {needed} in a ClusterRole")
-        if error.code == 404 and method == "GET":
-            return ApiError(
-                f"the cluster has no node {node}: set node_devices_node_name to its name there, or let it join first"
-            )
+            verb = {"GET": "get" if place.name else "list"}.get(method, method.lower())
+            return ApiError(f"{said}: give this user {verb} on {place.resource} in a {place.role}")
+        if error.code == 404:
+            return Missing(f"the cluster has no {place}: {said}")
         if error.code in (409, 422):
-            return Changed(f"the API server refused the patch of node {node}: {said}")
-        return ApiError(
-            f"the API server {self._access.server} answered {error.code} to {method} of node {node}: {said}"
-        )
+            return Changed(f"the API server refused the patch of {place}: {said}")
+        return ApiError(f"the API server {self._access.server} answered {error.code} to {method} of {place}: {said}")
+
+
+def _changing(dry_run: bool) -> dict[str, str]:
+    return {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
 
 
 def _message(error: urllib.error.HTTPError) -> str:

@@ -208,6 +208,19 @@ def _is_the_kubelets(node: Mapping[str, Any], name: str) -> bool:
     return False
 
 
+def registered_by(node: Mapping[str, Any]) -> frozenset[str]:
+    """The resources of device plugins by a node object alone: what its kubelet wrote, and has something of.
+
+    A capacity that we patched is ours there, however often its kubelet makes it allocatable.
+    """
+    usable = capacities_of(node, "allocatable")
+    return frozenset(
+        name
+        for name in capacities_of(node)
+        if "/" in name and _is_the_kubelets(node, name) and not quantity.same(usable.get(name, "0"), "0")
+    )
+
+
 def _annotate(node: Mapping[str, Any], text: str | None) -> list[dict[str, Any]]:
     now = annotation_of(node)
     if now == text:

@@ -58,6 +58,9 @@ MMDEBSTRAP_OPTIONS = [
     "--dpkgopt=path-exclude=/usr/lib/udev/hwdb.d/*",
     "--dpkgopt=path-exclude=/usr/lib/cni/*",
     "--dpkgopt=path-include=/usr/lib/cni/loopback",
+    # A pod network within a node, and its addresses: role lab_cluster.
+    "--dpkgopt=path-include=/usr/lib/cni/ptp",
+    "--dpkgopt=path-include=/usr/lib/cni/host-local",
 ]
 # How long a step may be silent, in seconds.
 HEARTBEAT = 5

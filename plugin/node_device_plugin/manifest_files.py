@@ -1,0 +1,84 @@
+"""Manifests from files, without Ansible: a configuration for each node, and a deployment."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, List, Sequence
+
+from .configuration import load
+from .declaration import Configuration, DeclarationError, Problem
+from .documents import read_yaml
+from .manifests import Manifest, parse_deployment
+from .manifests import render as render_objects
+
+_ENDING = ".yaml"
+
+
+def render(folder: str, deployment: str) -> List[Manifest]:
+    """Every object. folder: holds NODE.yaml for each node. deployment: a file in the keys of manifests.DEPLOYMENT.
+
+    Raises DeclarationError with all problems, each with the name of its file.
+    """
+    problems: List[Problem] = []
+    configurations: Dict[str, Configuration] = {}
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(_ENDING))
+    except OSError as error:
+        raise DeclarationError([Problem(folder, error.strerror or str(error))]) from error
+    if not names:
+        problems.append(Problem(folder, "holds no NODE%s: a configuration is needed for each node" % _ENDING))
+    for name in names:
+        path = os.path.join(folder, name)
+        try:
+            configurations[name[: -len(_ENDING)]] = load(path).configuration
+        except DeclarationError as error:
+            problems.extend(_in_file(path, error))
+    parsed = None
+    try:
+        parsed = parse_deployment(_read(deployment))
+    except DeclarationError as error:
+        problems.extend(_in_file(deployment, error))
+    if problems or parsed is None:
+        raise DeclarationError(problems)
+    return render_objects(parsed, configurations)
+
+
+def to_yaml(manifests: Sequence[Manifest]) -> str:
+    """YAML documents, each below its reason; a text of several lines as a block."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Nothing is written as a reference to something above."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Dumper.add_representer(str, text)
+    documents = []
+    for manifest in manifests:
+        comment = "".join("# %s\n" % line for line in manifest.why.split("\n"))
+        documents.append("---\n" + comment + yaml.dump(manifest.content, Dumper=Dumper, sort_keys=False, width=120))
+    return "".join(documents)
+
+
+def _read(path: str) -> Any:
+    try:
+        with open(path, "rb") as file:
+            data = read_yaml(file.read())
+    except OSError as error:
+        raise DeclarationError([Problem(path, error.strerror or str(error))]) from error
+    except ValueError as error:
+        raise DeclarationError([Problem(path, "is not valid YAML: %s" % " ".join(str(error).split()))]) from error
+    if not isinstance(data, dict):
+        raise DeclarationError([Problem(path, "must be a mapping with the key 'image'")])
+    return data
+
+
+def _in_file(path: str, error: DeclarationError) -> List[Problem]:
+    return [
+        problem if problem.where == path else Problem("%s: %s" % (path, problem.where), problem.message)
+        for problem in error.problems
+    ]

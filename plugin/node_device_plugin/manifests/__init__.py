@@ -1,0 +1,30 @@
+"""The plugin as a DaemonSet: every object that a cluster needs for it, rendered from the nodes' configurations.
+
+Pure: it reads and writes nothing. Standard library only, Python 3.9, and of the package it imports the declaration
+alone, because Ansible's side imports it from the collection's own path on the controller.
+"""
+
+from .deployment import DEPLOYMENT, Deployment, parse_deployment
+from .nodes import CommonGround, common_ground, configuration_text, for_pod, read_configuration_text
+from .objects import MANAGED_BY, Manifest, config_map, daemon_set, monitors, namespace, node_label, render
+from .rollout import sha256_of
+
+__all__ = [
+    "DEPLOYMENT",
+    "MANAGED_BY",
+    "CommonGround",
+    "Deployment",
+    "Manifest",
+    "common_ground",
+    "config_map",
+    "configuration_text",
+    "daemon_set",
+    "for_pod",
+    "monitors",
+    "namespace",
+    "node_label",
+    "parse_deployment",
+    "read_configuration_text",
+    "render",
+    "sha256_of",
+]

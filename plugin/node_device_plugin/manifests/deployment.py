@@ -1,0 +1,143 @@
+"""How the DaemonSet is deployed: everything that is not a node's own configuration."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, List, Mapping, NamedTuple, Tuple, Union
+
+from ..declaration import DeclarationError, Problem
+from ..declaration.schema import Field, normalise
+
+#: Measured: 45 MiB resident with 10 resources of 100 devices each (`python -m bench needs`). More than the half of that
+#: on top, because a limit that is hit takes the node's devices away.
+_MEMORY_LIMIT = "96Mi"
+
+TOLERATION: Dict[str, Field] = {
+    "key": Field("str", "Taint that is tolerated; every one if left out."),
+    "operator": Field("str", "Exists, or Equal with a value.", choices=("Exists", "Equal")),
+    "value": Field("str", "The taint's value."),
+    "effect": Field(
+        "str", "Effect of the taint; each if left out.", choices=("NoSchedule", "PreferNoSchedule", "NoExecute")
+    ),
+}
+
+RESOURCES: Dict[str, Field] = {
+    "requests": Field("dict", "What a pod is sure of.", default={"cpu": "10m", "memory": "64Mi"}, elements="str"),
+    "limits": Field(
+        "dict",
+        "What a pod may have at most. Not the CPU's: while the plugin waits for its turn, so does pod admission.",
+        default={"memory": _MEMORY_LIMIT},
+        elements="str",
+    ),
+}
+
+#: Every key of a deployment.
+DEPLOYMENT: Dict[str, Field] = {
+    "image": Field("str", "The plugin's image.", required=True),
+    "image_pull_policy": Field(
+        "str", "When the image is pulled.", default="IfNotPresent", choices=("IfNotPresent", "Always", "Never")
+    ),
+    "image_pull_secrets": Field(
+        "list", "Secrets of the namespace that the image is pulled with.", default=[], elements="str"
+    ),
+    "namespace": Field(
+        "str", "Where everything is. It is made, and goes again, unless it is there before.", default="node-devices"
+    ),
+    "name": Field(
+        "str",
+        "What DaemonSet, ConfigMap and monitors are called. Nodes whose kubelets have other directories get a second "
+        "one by another name.",
+        default="node-device-plugin",
+    ),
+    "select_nodes": Field(
+        "str",
+        "How the DaemonSet knows its nodes: by a label that each of them has, or by their names, which stand in it "
+        "then: another node restarts the pods of all.",
+        default="by_name",
+        choices=("by_name", "by_label"),
+    ),
+    "priority_class": Field(
+        "str", "The pods' priority class; the cluster's default if empty.", default="system-node-critical"
+    ),
+    "tolerations": Field(
+        "list",
+        "Taints that do not keep the pods off; by default none does.",
+        default=[{"operator": "Exists"}],
+        elements="dict",
+        fields=TOLERATION,
+    ),
+    "resources": Field("dict", "CPU and memory of a pod.", default={}, fields=RESOURCES),
+    "max_unavailable": Field(
+        "str", "How many pods an update may replace at a time: a number, or a percentage of the nodes.", default="10%"
+    ),
+    "pod_monitor": Field(
+        "bool", "Whether a PodMonitor tells the Prometheus operator to scrape the pods.", default=False
+    ),
+    "alert_rules": Field("bool", "Whether a PrometheusRule gives the Prometheus operator our alerts.", default=False),
+    "monitoring_labels": Field(
+        "dict", "Labels by which your Prometheus finds its PodMonitors and rules.", default={}, elements="str"
+    ),
+}
+
+# DNS-1123 label; a DaemonSet's name is also part of its pods' and of a label's value.
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_UNAVAILABLE = re.compile(r"[1-9][0-9]{0,3}|[1-9][0-9]?%|100%")
+
+
+class Deployment(NamedTuple):
+    """A deployment that has been read; the fields are those of DEPLOYMENT."""
+
+    image: str
+    image_pull_policy: str
+    image_pull_secrets: Tuple[str, ...]
+    namespace: str
+    name: str
+    select_nodes: str
+    priority_class: str
+    tolerations: Tuple[Mapping[str, str], ...]
+    resources: Mapping[str, Mapping[str, str]]
+    max_unavailable: Union[int, str]
+    pod_monitor: bool
+    alert_rules: bool
+    monitoring_labels: Mapping[str, str]
+
+
+def parse_deployment(raw: Mapping[str, Any], where: str = "") -> Deployment:
+    """Read a deployment. Raises DeclarationError with all problems.
+
+    where: what stands in front of its keys in messages.
+    """
+    problems: List[Problem] = []
+    number = raw.get("max_unavailable")
+    if isinstance(number, int) and not isinstance(number, bool):
+        raw = {**raw, "max_unavailable": str(number)}
+    data = normalise(raw, Field("dict", "", fields=DEPLOYMENT), "", problems)
+    if not data["image"]:
+        problems.append(Problem("image", "is empty"))
+    for key in ("namespace", "name"):
+        if not _LABEL.fullmatch(data[key]):
+            problems.append(
+                Problem(key, "must be lower case letters, digits and '-' inside, at most 63, not %r" % data[key])
+            )
+    if not _UNAVAILABLE.fullmatch(data["max_unavailable"]):
+        problems.append(
+            Problem("max_unavailable", "must be a number from 1, or 1%% to 100%%, not %r" % data["max_unavailable"])
+        )
+    for position, toleration in enumerate(data["tolerations"]):
+        if toleration["operator"] == "Exists" and toleration.get("value") is not None:
+            problems.append(Problem("tolerations[%d].value" % position, "has no meaning beside operator Exists"))
+        if toleration["operator"] != "Exists" and toleration.get("key") is None:
+            problems.append(Problem("tolerations[%d].key" % position, "is missing; only Exists does without"))
+    if problems:
+        raise DeclarationError([Problem(where + problem.where, problem.message) for problem in problems])
+    unavailable = data["max_unavailable"]
+    return Deployment(
+        **{
+            **data,
+            "image_pull_secrets": tuple(data["image_pull_secrets"]),
+            "tolerations": tuple(
+                {key: value for key, value in each.items() if value is not None} for each in data["tolerations"]
+            ),
+            "max_unavailable": int(unavailable) if unavailable.isdigit() else unavailable,
+        }
+    )

@@ -1,0 +1,51 @@
+"""What the Prometheus operator is told (monitoring.coreos.com/v1). docs/observability.md has the same alerts."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping
+
+_GROUP = "monitoring.coreos.com/v1"
+
+#: Alert to what is written of it beside its name, in Prometheus' own keys.
+ALERTS: Dict[str, Dict[str, str]] = {
+    "NodeDevicesNotRegistered": {"expr": "node_device_plugin_stream_open == 0", "for": "1m"},
+    "NodeDeviceUnhealthy": {
+        "expr": 'sum by (instance, resource, reason) (node_device_plugin_devices{state="unhealthy"}) > 0',
+        "for": "2m",
+    },
+    "NodeDevicesConfigurationRefused": {"expr": "node_device_plugin_configuration_refused == 1"},
+    "NodeDevicesSlowAllocation": {
+        "expr": "histogram_quantile(0.99, sum by (le, instance) "
+        "(rate(node_device_plugin_allocation_duration_seconds_bucket[10m]))) > 0.05"
+    },
+}
+
+
+def pod_monitor(metadata: Mapping[str, Any], labels: Mapping[str, str]) -> Dict[str, Any]:
+    """A PodMonitor. labels: the pods'."""
+    return {
+        "apiVersion": _GROUP,
+        "kind": "PodMonitor",
+        "metadata": dict(metadata),
+        "spec": {
+            "selector": {"matchLabels": dict(labels)},
+            "podMetricsEndpoints": [
+                {
+                    "port": "http",
+                    # Pods come and go, nodes stay: an alert names the node.
+                    "relabelings": [{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "instance"}],
+                }
+            ],
+        },
+    }
+
+
+def prometheus_rule(metadata: Mapping[str, Any]) -> Dict[str, Any]:
+    """A PrometheusRule with our alerts."""
+    rules = [{"alert": name, **rule} for name, rule in ALERTS.items()]
+    return {
+        "apiVersion": _GROUP,
+        "kind": "PrometheusRule",
+        "metadata": dict(metadata),
+        "spec": {"groups": [{"name": "node-device-plugin", "rules": rules}]},
+    }

@@ -1,0 +1,117 @@
+"""The plugin's pod: root without any of root's powers, and of the host only what it must see."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple
+
+from .deployment import Deployment
+from .nodes import CommonGround
+
+#: Where a pod finds the configurations of all nodes, each in a file of the node's name.
+CONFIGURATIONS = "/etc/node-device-plugin"
+#: The folder of its sockets; see node_device_plugin.sockets.
+_SOCKET_FOLDER = "node-device-plugin"
+_PORT = "http"
+
+
+class _Volume(NamedTuple):
+    """A directory of the host. kind: what Kubernetes does where it is missing."""
+
+    name: str
+    path: str
+    kind: str
+    writable: bool = False
+
+
+def pod_spec(deployment: Deployment, ground: CommonGround, affinity: Mapping[str, Any]) -> Dict[str, Any]:
+    """The spec of a pod. affinity: which nodes it may run on, in the keys of a pod spec."""
+    volumes = list(_volumes(ground))
+    spec: Dict[str, Any] = {
+        **affinity,
+        # It speaks to its kubelet over sockets alone, and never to the API server.
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        # It looks up no name.
+        "dnsPolicy": "Default",
+        "terminationGracePeriodSeconds": 10,
+        "tolerations": [dict(toleration) for toleration in deployment.tolerations],
+        "securityContext": {
+            # The kubelet's sockets are root's. No capability comes with it, so it is bound by files' permissions.
+            "runAsUser": 0,
+            "runAsGroup": 0,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(deployment, ground, volumes)],
+        "volumes": [
+            # Whole, and never by subPath: a file that is mounted so never changes while the pod runs.
+            {"name": "configurations", "configMap": {"name": deployment.name}},
+            *({"name": each.name, "hostPath": {"path": each.path, "type": each.kind}} for each in volumes),
+        ],
+    }
+    if deployment.priority_class:
+        spec["priorityClassName"] = deployment.priority_class
+    if deployment.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in deployment.image_pull_secrets]
+    return spec
+
+
+def _container(deployment: Deployment, ground: CommonGround, volumes: List[_Volume]) -> Dict[str, Any]:
+    return {
+        "name": "plugin",
+        "image": deployment.image,
+        "imagePullPolicy": deployment.image_pull_policy,
+        "args": ["run", "--config", CONFIGURATIONS + "/$(NODE_NAME)"],
+        "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+        "ports": [{"name": _PORT, "containerPort": ground.port}],
+        # Another instance may still have to end, which it waits for: what comes after a start is not held against it.
+        "startupProbe": _probe("/healthz", period=1, failures=600),
+        "livenessProbe": _probe("/healthz", period=10, failures=3),
+        "readinessProbe": _probe("/readyz", period=5, failures=1),
+        "resources": {key: dict(value) for key, value in deployment.resources.items() if value},
+        "securityContext": {
+            "privileged": False,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        # The usual place is in /dev, which may be the host's.
+        "terminationMessagePath": "/tmp/termination-log",
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            {"name": "configurations", "mountPath": CONFIGURATIONS, "readOnly": True},
+            *(
+                {"name": each.name, "mountPath": each.path, **({} if each.writable else {"readOnly": True})}
+                for each in volumes
+            ),
+        ],
+    }
+
+
+def _probe(path: str, period: int, failures: int) -> Dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": _PORT},
+        "periodSeconds": period,
+        "failureThreshold": failures,
+        "timeoutSeconds": 5,
+    }
+
+
+def _volumes(ground: CommonGround) -> Iterator[_Volume]:
+    """Every directory at the same path as on the host, because the kubelet and the runtime are told of paths there."""
+    device_plugins = ground.kubelet_device_plugin_dir
+    yield _Volume("device-plugins", device_plugins, "Directory")
+    # Below the kubelet's it writes in this folder alone.
+    yield _Volume("sockets", posixpath.join(device_plugins, _SOCKET_FOLDER), "DirectoryOrCreate", writable=True)
+    if ground.registration == "plugins_registry":
+        registry = posixpath.join(ground.kubelet_root_dir, "plugins_registry")
+        yield _Volume("plugins-registry", registry, "Directory", writable=True)
+    # Who holds what: a CDI spec stays while a pod holds its device.
+    yield _Volume("pod-resources", posixpath.join(ground.kubelet_root_dir, "pod-resources"), "Directory")
+    for number, path in enumerate(ground.static_cdi_dirs):
+        yield _Volume("cdi-static-%d" % number if number else "cdi-static", path, "DirectoryOrCreate")
+    # Specs of what it discovers, and of what it discovered once.
+    yield _Volume("cdi-dynamic", ground.dynamic_cdi_dir, "DirectoryOrCreate", writable=True)
+    for number, path in enumerate(ground.device_directories):
+        # It looks at device nodes and opens none: the device cgroup would not let it.
+        yield _Volume("devices-%d" % number if number else "devices", path, "Directory")

@@ -1,0 +1,263 @@
+"""The objects that a cluster needs for the plugin as a DaemonSet."""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+import re
+
+import pytest
+import yaml
+
+from node_device_plugin import manifests
+from node_device_plugin.command_line import main
+from node_device_plugin.configuration import load
+from node_device_plugin.declaration import DeclarationError, parse_configuration
+from node_device_plugin.manifests import monitoring
+
+IMAGINARY = {"name": "myplugin.io/mydevice-1", "devices": [{"id": "dev1-1", "properties": {"value": "/node1/dev1/1"}}]}
+SERIAL = {"name": "devices.example.com/serial", "discover": {"paths": ["/dev/serial/by-id/*"]}}
+
+
+def configuration(*resources, **settings):
+    return parse_configuration({"resources": list(resources), **settings})
+
+
+def deployment(**given):
+    return manifests.parse_deployment({"image": "example.com/plugin:1", **given})
+
+
+def rendered(*resources, given=None, **settings):
+    """Kind to object, for one node."""
+    found = manifests.render(deployment(**(given or {})), {"worker": configuration(*resources, **settings)})
+    return {manifest.content["kind"]: manifest.content for manifest in found}
+
+
+def pod(*resources, **settings):
+    return rendered(*resources, **settings)["DaemonSet"]["spec"]["template"]["spec"]
+
+
+def host_paths(*resources, **settings):
+    """Host path to whether it may be written; each is mounted where it is on the host."""
+    spec = pod(*resources, **settings)
+    mounts = {mount["name"]: mount for mount in spec["containers"][0]["volumeMounts"]}
+    paths = {}
+    for volume in spec["volumes"]:
+        if "hostPath" in volume:
+            path, mount = volume["hostPath"]["path"], mounts[volume["name"]]
+            assert mount["mountPath"] == path
+            paths[path] = not mount.get("readOnly", False)
+    return paths
+
+
+def problems(call):
+    with pytest.raises(DeclarationError) as caught:
+        call()
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_a_pod_has_none_of_roots_powers():
+    spec = pod(IMAGINARY)
+    (container,) = spec["containers"]
+    assert spec["securityContext"] == {
+        "runAsUser": 0,
+        "runAsGroup": 0,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert container["securityContext"] == {
+        "privileged": False,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+    assert spec["automountServiceAccountToken"] is False
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+
+
+def test_a_pod_sees_of_the_host_what_it_needs_and_writes_where_it_must():
+    always = {
+        "/var/lib/kubelet/device-plugins": False,
+        "/var/lib/kubelet/device-plugins/node-device-plugin": True,
+        "/var/lib/kubelet/pod-resources": False,
+        "/etc/cdi": False,
+        "/var/run/cdi": True,
+    }
+    assert host_paths(IMAGINARY) == always
+    assert host_paths(SERIAL) == {**always, "/dev": False}
+    usb = {"name": "a.example/usb", "discover": {"usb": [{"vendor": "0403"}]}}
+    assert host_paths(usb) == {**always, "/dev": False}
+    declared = {"name": "a.example/files", "devices": [{"id": "one", "nodes": [{"path": "/srv/nodes/a/one"}]}]}
+    found = {"name": "a.example/found", "discover": {"paths": ["/srv/nodes/*/x", "/var/lib/vendor/x[0-9]"]}}
+    assert host_paths(declared, found) == {**always, "/srv/nodes": False, "/var/lib/vendor": False}
+
+
+def test_directories_of_other_distributions():
+    paths = host_paths(
+        IMAGINARY,
+        kubelet_device_plugin_dir="/var/lib/k0s/kubelet/device-plugins",
+        kubelet_root_dir="/var/lib/k0s/kubelet",
+        registration="plugins_registry",
+        cdi_spec_dirs=["/srv/cdi", "/opt/site/cdi"],
+        dynamic_cdi_dir="/opt/site/cdi",
+    )
+    assert paths == {
+        "/var/lib/k0s/kubelet/device-plugins": False,
+        "/var/lib/k0s/kubelet/device-plugins/node-device-plugin": True,
+        "/var/lib/k0s/kubelet/plugins_registry": True,
+        "/var/lib/k0s/kubelet/pod-resources": False,
+        "/srv/cdi": False,
+        "/opt/site/cdi": True,
+    }
+
+
+def test_a_node_reads_its_own_file_and_follows_its_changes(tmp_path):
+    objects = rendered(SERIAL, given={"name": "other"})
+    text = objects["ConfigMap"]["data"]["worker"]
+    file = tmp_path / "worker"
+    file.write_text(text)
+    loaded = load(str(file))
+    assert loaded.configuration == configuration(SERIAL, http_address=":9819")
+    assert loaded.sha256 == manifests.sha256_of(text) == hashlib.sha256(text.encode()).hexdigest()
+    spec = objects["DaemonSet"]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert container["args"] == ["run", "--config", "/etc/node-device-plugin/$(NODE_NAME)"]
+    assert container["env"][0]["valueFrom"]["fieldRef"]["fieldPath"] == "spec.nodeName"
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["mountPath"] == "/etc/node-device-plugin"]
+    assert "subPath" not in mount
+    (volume,) = [volume for volume in spec["volumes"] if volume["name"] == mount["name"]]
+    assert volume["configMap"] == {"name": "other"}
+
+
+def test_another_configuration_changes_no_pod():
+    one, other = (
+        rendered({**SERIAL, "env": {"SERIAL_{index}": text}})["DaemonSet"] for text in ("{path}", "{host_path}")
+    )
+    assert one == other
+
+
+def test_two_instances_never_overlap():
+    strategy = rendered(IMAGINARY, given={"max_unavailable": "3"})["DaemonSet"]["spec"]["updateStrategy"]
+    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 3}}
+
+
+def test_probes_ask_where_the_plugin_serves():
+    (container,) = pod(IMAGINARY, http_address="127.0.0.1:8080")["containers"]
+    assert container["ports"] == [{"name": "http", "containerPort": 8080}]
+    asked = {kind: container[kind]["httpGet"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert asked == {
+        "startupProbe": {"path": "/healthz", "port": "http"},
+        "livenessProbe": {"path": "/healthz", "port": "http"},
+        "readinessProbe": {"path": "/readyz", "port": "http"},
+    }
+    assert "127.0.0.1" not in rendered(IMAGINARY, http_address="127.0.0.1:8080")["ConfigMap"]["data"]["worker"]
+
+
+def test_which_nodes():
+    nodes = {name: configuration(IMAGINARY) for name in ("b", "a")}
+    by_name = manifests.render(deployment(), nodes)[2].content["spec"]["template"]["spec"]
+    terms = by_name["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert [term["matchFields"][0]["values"] for term in terms] == [["a"], ["b"]]
+    by_label = manifests.render(deployment(select_nodes="by_label", name="ours"), nodes)[2].content
+    assert by_label["spec"]["template"]["spec"]["nodeSelector"] == {"nodedevices.kubernetes/device-plugin": "ours"}
+    assert manifests.node_label(deployment(name="ours")) == {"nodedevices.kubernetes/device-plugin": "ours"}
+    one = manifests.render(deployment(select_nodes="by_label"), {"a": configuration(IMAGINARY)})[2]
+    assert one == manifests.render(deployment(select_nodes="by_label"), nodes)[2]
+
+
+def test_the_namespace_lets_hostpath_in():
+    labels = rendered(IMAGINARY)["Namespace"]["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
+
+
+def test_nodes_that_one_daemonset_cannot_serve():
+    nodes = {
+        "a": configuration(IMAGINARY),
+        "b": configuration(IMAGINARY, kubelet_root_dir="/srv/kubelet", http_address=":1234"),
+        "c": configuration({**SERIAL, "health": {"open": True}}, http_address=""),
+    }
+    assert problems(lambda: manifests.render(deployment(), nodes)) == [
+        "c: http_address: is empty, and a pod's probes need it",
+        "b: kubelet_root_dir: is /srv/kubelet, and on a /var/lib/kubelet: a DaemonSet has it once, so give the nodes "
+        "that differ another one (name)",
+        "b: http_address: has another port than a: a DaemonSet has one",
+        "c: resources[0] (devices.example.com/serial).health.open: an unprivileged pod may open no device of its host, "
+        "so every device would be unhealthy: leave it out, or run the plugin as a service",
+    ]
+
+
+@pytest.mark.parametrize("path", ["/dongle", "/usr/lib/dongle", "/proc/x"])
+def test_devices_where_the_image_has_its_own_files(path):
+    resource = {"name": "a.example/files", "devices": [{"id": "one", "nodes": [{"path": path}]}]}
+    (problem,) = problems(lambda: rendered(resource))
+    assert problem.endswith("which a pod cannot see: the image has its own")
+
+
+def test_more_than_a_config_map_takes():
+    devices = [{"id": "d%d" % number, "properties": {"p": "x" * 500}} for number in range(999)]
+    many = {"name": "a.example/many", "devices": devices}
+    nodes = {"worker%d" % number: configuration(many) for number in range(2)}
+    (problem,) = problems(lambda: manifests.render(deployment(), nodes))
+    assert re.match(r"nodes: have configurations of 1\d{6} bytes together, and a ConfigMap takes 1048576", problem)
+
+
+def test_what_is_wrong_with_a_deployment():
+    raw = {
+        "image": "",
+        "namespace": "Node",
+        "max_unavailable": 0,
+        "tolerations": [{"operator": "Exists", "value": "x"}, {"value": "x"}],
+        "registry": "x",
+    }
+    wrong = problems(lambda: manifests.parse_deployment(raw))
+    assert [problem.split(":")[0] for problem in wrong] == [
+        "registry",
+        "image",
+        "namespace",
+        "max_unavailable",
+        "tolerations[0].value",
+        "tolerations[1].key",
+    ]
+
+
+def test_the_alerts_are_those_of_the_documentation():
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "observability.md").read_text()
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+    (documented,) = [block for block in blocks if isinstance(block, list)]
+    assert documented == [{"alert": name, **rule} for name, rule in monitoring.ALERTS.items()]
+    objects = rendered(IMAGINARY, given={"alert_rules": True, "pod_monitor": True, "monitoring_labels": {"of": "us"}})
+    assert objects["PrometheusRule"]["spec"]["groups"][0]["rules"] == documented
+    assert objects["PodMonitor"]["metadata"]["labels"]["of"] == "us"
+    pods = objects["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
+    assert objects["PodMonitor"]["spec"]["selector"]["matchLabels"] == pods
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "nodes").mkdir()
+    (tmp_path / "nodes" / "worker.yaml").write_text(yaml.safe_dump({"resources": [IMAGINARY]}))
+    (tmp_path / "deployment.yaml").write_text("image: example.com/plugin:1\n")
+    return tmp_path
+
+
+def test_the_command(folder, capsys):
+    assert main(["manifests", str(folder / "nodes"), "--deployment", str(folder / "deployment.yaml")]) == 0
+    text = capsys.readouterr().out
+    wanted = manifests.render(deployment(), {"worker": configuration(IMAGINARY)})
+    assert list(yaml.safe_load_all(text)) == [manifest.content for manifest in wanted]
+    for manifest in wanted:
+        assert "# " + manifest.why.split("\n")[0] in text
+    arguments = ["manifests", str(folder / "nodes"), "--deployment", str(folder / "deployment.yaml"), "-o", "json"]
+    assert main(arguments) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["items"] == [manifest.content for manifest in wanted]
+
+
+def test_the_command_says_which_file_is_wrong(folder, capsys):
+    (folder / "nodes" / "other.yaml").write_text("resources: [{name: 1}]\n")
+    (folder / "deployment.yaml").write_text("images: x\n")
+    assert main(["manifests", str(folder / "nodes"), "--deployment", str(folder / "deployment.yaml")]) == 1
+    said = capsys.readouterr().err
+    assert "nodes/other.yaml: resources[0].name: must be text, not 1" in said
+    assert "deployment.yaml: image: is missing" in said
+    assert main(["manifests", str(folder / "none"), "--deployment", str(folder / "none.yaml")]) == 1
+    said = capsys.readouterr().err
+    assert said.count("No such file or directory") == 1

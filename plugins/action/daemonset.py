@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The device plugin as a DaemonSet, one step at a time; see plugins/modules/daemonset.py."""
+
+from __future__ import annotations
+
+import json
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, kubeconfig, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, Refused
+
+
+class ActionModule(ActionBase):
+    """The API is spoken from the controller; the node is asked only what its running plugin says."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        host = (task_vars or {}).get("inventory_hostname", "")
+        arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
+        try:
+            if not arguments.get("kubeconfig"):
+                raise Refused(
+                    "a DaemonSet is deployed through the Kubernetes API: set node_devices_kubeconfig to a kubeconfig "
+                    "file on the controller"
+                )
+            self._node = arguments.get("node_name") or host
+            self._text = deployed.configuration_text(arguments["declaration"]) if "declaration" in arguments else ""
+            self._patience = float(arguments.get("patience", 120))
+            deployment = deployed.parse(arguments.get("deployment", {}))
+            api = Api(kubeconfig.read(arguments["kubeconfig"]))
+            self._cluster = DaemonSet(api, deployment, dry_run=self._task.check_mode)
+            step = getattr(self, "_" + arguments["step"])
+            result.update(step(arguments))
+        except (DeclarationError, Refused, ApiError, kubeconfig.KubeconfigError, tool.ToolError) as error:
+            result.update(failed=True, msg="\n".join(f"{host}: {line}" for line in str(error).splitlines()))
+        return result
+
+    def _configure(self, _arguments):
+        """The node's configuration into the ConfigMap."""
+        # What a pod cannot do is said before anything is written.
+        configuration = manifests.read_configuration_text(self._text)
+        manifests.common_ground({self._node: configuration})
+        changes = self._cluster.configure(self._node, self._text)
+        return {**_outcome(changes), "node": self._node, "text": self._text}
+
+    def _deploy(self, arguments):
+        """The DaemonSet that the configurations in the cluster need, and no node that the inventory has not."""
+        pending = {each["node"]: each["text"] for each in arguments.get("pending", ()) if "text" in each}
+        return _outcome(self._cluster.deploy(pending, arguments.get("nodes", ())))
+
+    def _select(self, arguments):
+        """Let the pod run on the node; wait until its process runs where that is asked for."""
+        change = self._cluster.select(self._node)
+        if arguments.get("started") and not self._task.check_mode:
+            rollout.await_start(self._cluster, self._node, self._patience)
+        return _outcome([change])
+
+    def _wait(self, arguments):
+        """Until the node's pod is ready, and runs with what is declared."""
+        sha256 = manifests.sha256_of(self._text)
+        if self._task.check_mode:
+            return {"changed": False, "sha256": sha256, "pod": None}
+        command = arguments.get("command")
+
+        def ask(pod):
+            return deployed.ask_on_node(self, command) if command else rollout.ask_through_api(self._cluster.api, pod)
+
+        pod = rollout.await_node(self._cluster, self._node, sha256, ask, self._patience)
+        return {"changed": False, "sha256": sha256, "pod": pod["metadata"]["name"]}
+
+    def _remove(self, _arguments):
+        """The node's part; waits until its pod has ended."""
+        changes = self._cluster.forget(self._node)
+        if not self._task.check_mode:
+            rollout.await_end(self._cluster, self._node, self._patience)
+        return {**_outcome(changes), "node": self._node}
+
+    def _dismantle(self, arguments):
+        """Everything, once no node needs it."""
+        return _outcome(self._cluster.dismantle(arguments.get("nodes", ())))
+
+
+def _outcome(changes):
+    changed = [change for change in changes if change.changed]
+    return {
+        "changed": bool(changed),
+        "what": [change.what for change in changed],
+        "diff": [
+            {
+                "before": _shown(change.before),
+                "after": _shown(change.after),
+                "before_header": change.what,
+                "after_header": change.what,
+            }
+            for change in changed
+        ],
+    }
+
+
+def _shown(content):
+    if content is None:
+        return ""
+    return content if isinstance(content, str) and "\n" in content else json.dumps(content, indent=2) + "\n"

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the plugin of a node is, and whether it is as declared; see plugins/modules/plugin_report.py."""
+
+from __future__ import annotations
+
+import time
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, kubeconfig, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, Refused
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.extended_resources import capacities_of
+
+AS_DECLARED = "as declared"
+_KINDS = {"service": "service", "pod": "daemonset"}
+# Seconds between two looks at a node object.
+_PAUSE = 1.0
+
+
+class ActionModule(ActionBase):
+    """Changes nothing, in either mode."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        host = (task_vars or {}).get("inventory_hostname", "")
+        arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
+        result.update(changed=False, runs_as="-", configuration="-", problems=[])
+        try:
+            api = Api(kubeconfig.read(arguments["kubeconfig"])) if arguments.get("kubeconfig") else None
+            node = arguments.get("node_name") or host
+            running, pod = self._look(arguments, api, node, result)
+            state = _state(arguments, running, pod)
+            shown = _shown_by(api, node, arguments) if api else []
+        except (DeclarationError, Refused, ApiError, kubeconfig.KubeconfigError, tool.ToolError) as error:
+            state, shown = " ".join(str(error).split()), []
+        result["state"] = state
+        result["problems"] = [f"{host}: {line}" for line in [*([] if state == AS_DECLARED else [state]), *shown]]
+        return result
+
+    def _look(self, arguments, api, node, result):
+        """What the running plugin says of itself, and the node's pod in mode daemonset."""
+        pod, command = None, arguments.get("command")
+        if arguments["mode"] == "daemonset":
+            if api is None:
+                raise Refused("the plugin is deployed through the Kubernetes API: set node_devices_kubeconfig")
+            cluster = DaemonSet(api, deployed.parse(arguments.get("deployment", {})))
+            pod = rollout.newest(cluster, node)
+            if pod is not None:
+                result["runs_as"] = f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        if arguments["mode"] == "daemonset" and pod is None:
+            running = rollout.Running("")
+        elif command:
+            running = deployed.ask_on_node(self, command)
+            if (arguments.get("instance") or {}).get("mode") == "service":
+                result["runs_as"] = "service"
+        elif pod is not None:
+            running = rollout.ask_through_api(api, pod)
+        else:
+            running = rollout.Running("", ("nothing but the Kubernetes API reaches the node, which serves no service",))
+        result["configuration"] = running.sha256[:12] or "-"
+        return running, pod
+
+
+def _state(arguments, running, pod):
+    mode = arguments["mode"]
+    there = _KINDS.get((arguments.get("instance") or {}).get("mode"), mode)
+    if there != mode:
+        return f"it runs as a {there}, and device_plugin_mode is {mode}"
+    if mode == "daemonset" and pod is None:
+        return "the node has no pod of the DaemonSet as it is now"
+    if not running.sha256:
+        return "; ".join(running.not_ready)
+    if running.problems:
+        return f"it refuses its configuration, an older one is in force: {'; '.join(running.problems)}"
+    if mode == "daemonset":
+        wanted = manifests.sha256_of(deployed.configuration_text(arguments["declaration"]))
+        if running.sha256 != wanted:
+            return f"it runs with another configuration than the declaration's, {wanted[:12]}: run site.yml"
+    return "; ".join(running.not_ready) or AS_DECLARED
+
+
+def _shown_by(api, node, arguments):
+    """Where the node object shows something else than the kubelet lists, once it had time to follow."""
+    healthy, deadline = arguments.get("healthy", {}), time.monotonic() + float(arguments.get("patience", 30))
+    while True:
+        allocatable = capacities_of(api.node(node), "allocatable") if healthy else {}
+        wrong = [name for name, count in healthy.items() if allocatable.get(name, "none") != str(count)]
+        if not wrong or time.monotonic() >= deadline:
+            return [
+                f"{name}: the kubelet lists {healthy[name]} healthy, and its node object shows "
+                f"{allocatable.get(name, 'none')} allocatable"
+                for name in wrong
+            ]
+        time.sleep(_PAUSE)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which device plugins serve on a node: ours, by its own socket, and others, by what the kubelet and sockets tell."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import struct
+
+# Seconds that a plugin may take to answer.
+_PATIENCE = 5
+_OWN_FOLDER = "node-device-plugin"
+_CHECKPOINT = "kubelet_internal_checkpoint"
+_UNIT = "node-device-plugin.service"
+
+
+def device_plugin_facts(directory, proc="/proc"):
+    """What serves in a kubelet's device plugin directory.
+
+    instance: our running plugin (mode: service, pod or process; resources), or None. registered: resources that the
+    kubelet has a device of. others: sockets on which another plugin listens.
+    """
+    return {"instance": _instance(directory, proc), "registered": _registered(directory), "others": _others(directory)}
+
+
+def _instance(directory, proc):
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_PATIENCE)
+            connection.connect(os.path.join(directory, _OWN_FOLDER, "status.sock"))
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            connection.sendall(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+        resources = [each["name"] for each in json.loads(answer.partition(b"\r\n\r\n")[2])["resources"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return {"mode": _mode(struct.unpack("3i", credentials)[0], proc), "resources": resources}
+
+
+def _mode(pid, proc):
+    """What a process is: by its unit, or by a process namespace of its own, which every container has."""
+    try:
+        with open("%s/%d/cgroup" % (proc, pid)) as file:
+            if _UNIT in file.read():
+                return "service"
+        own = os.readlink("%s/%d/ns/pid" % (proc, pid)) != os.readlink("%s/1/ns/pid" % proc)
+    except OSError:
+        return "process"
+    return "pod" if own else "process"
+
+
+def _registered(directory):
+    try:
+        with open(os.path.join(directory, _CHECKPOINT)) as file:
+            known = json.load(file)["Data"]["RegisteredDevices"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return sorted(name for name, devices in (known or {}).items() if devices)
+
+
+def _others(directory):
+    found = []
+    for folder, folders, files in os.walk(directory):
+        if folder == directory and _OWN_FOLDER in folders:
+            folders.remove(_OWN_FOLDER)
+        for name in files:
+            path = os.path.join(folder, name)
+            if path != os.path.join(directory, "kubelet.sock") and _listens(path):
+                found.append(path)
+    return sorted(found)
+
+
+def _listens(path):
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_PATIENCE)
+            connection.connect(path)
+    except OSError:
+        return False
+    return True

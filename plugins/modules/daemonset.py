@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+# Documentation of the action of the same name; the API is spoken from the controller.
+
+DOCUMENTATION = r"""
+module: daemonset
+short_description: The device plugin as a DaemonSet, one step at a time
+description:
+  - Does one step of deploying the device plugin as a DaemonSet through the Kubernetes API, by server-side apply.
+  - In check mode the API server goes through all of it and keeps nothing (dry run); nothing is waited for.
+options:
+  step:
+    description:
+      - V(configure) puts the node's configuration into the ConfigMap, where it alone owns its key; V(deploy) makes the
+        DaemonSet what the configurations in the cluster need, and takes nodes out that O(nodes) lacks; V(select) lets
+        the pod run on the node; V(wait) waits until it is ready and runs with what is declared.
+      - V(remove) takes the node out, and waits until its pod has ended; V(dismantle) takes away everything once no node
+        needs it. A namespace that was there before, or that somebody else uses, stays.
+    type: str
+    choices: [configure, deploy, select, wait, remove, dismantle]
+    required: true
+  kubeconfig:
+    description: A kubeconfig file on the controller; its current context is used.
+    type: path
+    required: true
+  node_name:
+    description: The node's name in the cluster, where it is not the inventory's.
+    type: str
+  deployment:
+    description: Image, namespace and so on, as role device_plugin describes C(device_plugin_deployment).
+    type: dict
+    default: {}
+  declaration:
+    description: The result of M(nodedevices.kubernetes.declaration), for V(configure) and V(wait).
+    type: dict
+  pending:
+    description: The results of V(configure) of the play's hosts, for V(deploy).
+    type: list
+    elements: dict
+    default: []
+  nodes:
+    description: For V(deploy) every node of the inventory; for V(dismantle) those that this play takes out.
+    type: list
+    elements: str
+    default: []
+  started:
+    description: Whether V(select) waits until the pod's process runs, be it that it waits for another instance to end.
+    type: bool
+    default: false
+  command:
+    description:
+      - The plugin's command on the node, which V(wait) asks what the pod runs with. Without it the pod's metrics are
+        read through the API server.
+    type: path
+  patience:
+    description: Seconds that a pod may take without any progress.
+    type: int
+    default: 120
+author: The node-devices authors
+"""
+
+EXAMPLES = r"""
+- name: Read the declaration
+  nodedevices.kubernetes.declaration:
+  register: declaration
+
+- name: Put the node's configuration into the cluster
+  nodedevices.kubernetes.daemonset:
+    step: configure
+    kubeconfig: ~/.kube/config
+    declaration: "{{ declaration }}"
+"""
+
+RETURN = r"""
+what:
+  description: What was changed.
+  type: list
+  elements: str
+  returned: for steps that change something
+node:
+  description: The node's name.
+  type: str
+  returned: for V(configure) and V(remove)
+text:
+  description: The node's configuration file.
+  type: str
+  returned: for V(configure)
+sha256:
+  description: The hash of the configuration file that the pod runs with.
+  type: str
+  returned: for V(wait)
+pod:
+  description: The node's pod; none in check mode.
+  type: str
+  returned: for V(wait)
+"""

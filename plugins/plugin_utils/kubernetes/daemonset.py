@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plugin's DaemonSet in a cluster: applied, changed and taken away, a node at a time where it is a node's own.
+
+A node's configuration is a key of the ConfigMap that belongs to the node alone (a field manager of its own), so a play
+that knows some nodes only leaves the others' alone. What the pods have in common is worked out of all configurations
+that are in the cluster.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
+    Configuration,
+    DeclarationError,
+)
+
+from .api import FIELD_MANAGER, Api, Missing, Place
+
+_MONITORING = "monitoring.coreos.com/v1"
+_ENFORCE = "pod-security.kubernetes.io/enforce"
+#: Told to a kubelet, it looks at a pod's volumes now: else a changed ConfigMap takes it a minute or more.
+_LOOK = "nodedevices.kubernetes/configuration"
+# Of an object, what the API server writes by itself.
+_SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "annotations")
+# What a cluster puts into every namespace by itself: Kubernetes (also as OpenShift has it), Istio; and who is in it.
+_OF_EVERY_NAMESPACE = {
+    ("configmaps", "kube-root-ca.crt"),
+    ("configmaps", "openshift-service-ca.crt"),
+    ("configmaps", "istio-ca-root-cert"),
+}
+_OF_SERVICE_ACCOUNTS = {"kubernetes.io/service-account-token", "kubernetes.io/dockercfg"}
+_KINDS = ("pods", "configmaps", "secrets", "services", "persistentvolumeclaims")
+
+
+class Refused(Exception):
+    """What cannot be done, one sentence a line."""
+
+
+class Change(NamedTuple):
+    """What was done to one object, or would be. before, after: its content; None where it is not there."""
+
+    what: str
+    before: Any
+    after: Any
+
+    @property
+    def changed(self) -> bool:
+        return self.before != self.after
+
+
+class DaemonSet:
+    """deployment: how it is deployed. dry_run: the API server goes through everything, and keeps nothing."""
+
+    def __init__(self, api: Api, deployment: manifests.Deployment, dry_run: bool = False) -> None:
+        self.api = api
+        self.deployment = deployment
+        self._dry_run = dry_run
+        name, namespace = deployment.name, deployment.namespace
+        self.place = Place("daemonsets", name, namespace, "apps/v1")
+        self._namespace = Place("namespaces", namespace)
+        self._config_map = Place("configmaps", name, namespace)
+        self._monitors = {
+            "PodMonitor": Place("podmonitors", name, namespace, _MONITORING),
+            "PrometheusRule": Place("prometheusrules", name, namespace, _MONITORING),
+        }
+
+    def configure(self, node: str, text: str) -> list[Change]:
+        """Put a node's configuration into the cluster, and the namespace around it."""
+        changes = self._make_namespace()
+        content = manifests.config_map(self.deployment, {node: text}).content
+        return [*changes, self._apply(self._config_map, content, _manager(node), part=node)]
+
+    def deploy(self, pending: Mapping[str, str], known: Iterable[str]) -> list[Change]:
+        """Make the DaemonSet what the configurations in the cluster need.
+
+        pending: node to its configuration, of this play; in check mode they are not in the cluster.
+        known: every node of the inventory; what is there of others goes. Raises Refused.
+        """
+        changes = [change for node in set(self.texts()) - {*known, *pending} for change in self.forget(node)]
+        texts = {node: text for node, text in {**self.texts(), **pending}.items() if node in {*known, *pending}}
+        ground = self._ground(texts)
+        changes.append(self._apply(self.place, manifests.daemon_set(self.deployment, ground, sorted(texts)).content))
+        wanted = {manifest.content["kind"]: manifest.content for manifest in manifests.monitors(self.deployment)}
+        for kind, place in self._monitors.items():
+            if kind not in wanted:
+                changes.append(self._delete(place))
+                continue
+            try:
+                changes.append(self._apply(place, wanted[kind]))
+            except Missing as error:
+                raise Refused(
+                    f"the cluster has no {kind}s ({_MONITORING}): install the Prometheus operator, or do without "
+                    f"pod_monitor and alert_rules in device_plugin_deployment"
+                ) from error
+        return changes
+
+    def _ground(self, texts: Mapping[str, str]) -> manifests.CommonGround:
+        configurations: dict[str, Configuration] = {}
+        problems = []
+        for node, text in texts.items():
+            try:
+                configurations[node] = manifests.read_configuration_text(text)
+            except DeclarationError as error:
+                problems += [f"{self._config_map}, key {node}: {problem}" for problem in error.problems]
+        if problems:
+            raise Refused("\n".join(problems))
+        try:
+            return manifests.common_ground(configurations)
+        except DeclarationError as error:
+            raise Refused("\n".join(map(str, error.problems))) from error
+
+    def texts(self) -> dict[str, str]:
+        """Node to its configuration, as the cluster has them now."""
+        return dict((self.api.get(self._config_map) or {}).get("data") or {})
+
+    def select(self, node: str, there: bool = True) -> Change:
+        """Let the pod run on a node, or run there no more."""
+        label, value = next(iter(manifests.node_label(self.deployment, there).items()))
+        now = (self.api.node(node)["metadata"].get("labels") or {}).get(label)
+        if not there and now != self.deployment.name:
+            value = now  # another DaemonSet's, or nobody's
+        if now != value:
+            self.api.merge(Place("nodes", node), {"metadata": {"labels": {label: value}}}, self._dry_run)
+        return Change(f"label {label} of node {node}", now, value)
+
+    def is_selected(self, node: Mapping[str, Any]) -> bool:
+        """Whether a node object has our label."""
+        label, value = next(iter(manifests.node_label(self.deployment).items()))
+        return (node["metadata"].get("labels") or {}).get(label) == value
+
+    def forget(self, node: str) -> list[Change]:
+        """Take a node's part away: the pod, and then its configuration. The node itself may be gone."""
+        found = self.api.get(Place("nodes", node))
+        changes = [] if found is None or not self.is_selected(found) else [self.select(node, there=False)]
+        text = self.texts().get(node)
+        if text is not None:
+            self.api.merge(self._config_map, {"data": {node: None}}, self._dry_run)
+            changes.append(Change(f"{self._config_map}, {node}", text, None))
+        return changes
+
+    def dismantle(self, leaving: Iterable[str]) -> list[Change]:
+        """Take away what no node needs any more. leaving: nodes of this play, which in check mode still have a key."""
+        if set(self.texts()) - set(leaving):
+            return []
+        places = [*self._monitors.values(), self.place, self._config_map]
+        changes = [self._delete(place) for place in places]
+        namespace = self.api.get(self._namespace)
+        if namespace is not None and _is_ours(namespace) and not self._others():
+            changes.append(self._delete(self._namespace))
+        return changes
+
+    def _others(self) -> bool:
+        """Whether somebody else has put anything into our namespace."""
+        ours = {(place.kinds, place.name) for place in (self._config_map, self.place)}
+        for kind in _KINDS:
+            for each in self.api.list(Place(kind, namespace=self.deployment.namespace)):
+                name = each["metadata"]["name"]
+                owners = {owner.get("kind") for owner in each["metadata"].get("ownerReferences") or ()}
+                if (kind, name) in ours | _OF_EVERY_NAMESPACE or "DaemonSet" in owners:
+                    continue
+                if each.get("type") not in _OF_SERVICE_ACCOUNTS:
+                    return True
+        return False
+
+    def _make_namespace(self) -> list[Change]:
+        now = self.api.get(self._namespace)
+        if now is not None and not _is_ours(now):
+            level = (now["metadata"].get("labels") or {}).get(_ENFORCE, "privileged")
+            if level != "privileged":
+                raise Refused(
+                    f"the namespace {self.deployment.namespace} was there before us and enforces Pod Security level "
+                    f"{level}, which lets no pod mount directories of its host: label it {_ENFORCE}=privileged, or "
+                    f"name another one in device_plugin_deployment.namespace"
+                )
+            return []
+        return [self._apply(self._namespace, manifests.namespace(self.deployment).content)]
+
+    def _apply(self, place: Place, content: dict[str, Any], manager: str = FIELD_MANAGER, part: str = "") -> Change:
+        """part: the only key of its data that the change is about."""
+        before = self.api.get(place)
+        if self._dry_run and place.namespace and self.api.get(self._namespace) is None:
+            # A namespace that is yet to be made refuses what would be in it: the server goes through it elsewhere.
+            content = {**content, "metadata": {**content["metadata"], "namespace": "default"}}
+            place_now = place._replace(namespace="default")
+        else:
+            place_now = place
+        after = self.api.apply(place_now, content, manager, self._dry_run)
+        if place_now != place:
+            after["metadata"]["namespace"] = place.namespace
+        if part:
+            one, other = ((each or {}).get("data", {}).get(part) for each in (before, after))
+            return Change(f"{place}, {part}", one, other)
+        return Change(str(place), _stable(before), _stable(after))
+
+    def _delete(self, place: Place) -> Change:
+        before = self.api.get(place)
+        if before is not None and before["metadata"].get("deletionTimestamp"):
+            before = None
+        if before is not None:
+            self.api.delete(place, self._dry_run)
+        return Change(str(place), _stable(before), None)
+
+    def pods(self, node: str) -> list[dict[str, Any]]:
+        """The pods on a node, those that end already too."""
+        selector = f"app.kubernetes.io/name=node-device-plugin,app.kubernetes.io/instance={self.deployment.name}"
+        place = Place("pods", namespace=self.deployment.namespace)
+        return self.api.list(place, labelSelector=selector, fieldSelector=f"spec.nodeName={node}")
+
+    def let_look(self, pod: Mapping[str, Any], reason: str) -> None:
+        """Make the kubelet look at a pod's volumes now. reason: another one each time."""
+        place = Place("pods", pod["metadata"]["name"], self.deployment.namespace)
+        self.api.merge(place, {"metadata": {"annotations": {_LOOK: reason}}})
+
+    def revision(self) -> str:
+        """The label value of pods that are as the DaemonSet says now; empty while its controller has not looked yet."""
+        daemon_set = self.api.get(self.place)
+        if daemon_set is None:
+            return ""
+        generation = daemon_set["metadata"].get("generation")
+        if (daemon_set.get("status") or {}).get("observedGeneration") != generation:
+            return ""
+        place = Place("controllerrevisions", namespace=self.deployment.namespace, group="apps/v1")
+        uid = daemon_set["metadata"]["uid"]
+        revisions = [
+            each
+            for each in self.api.list(place)
+            if any(owner.get("uid") == uid for owner in each["metadata"].get("ownerReferences") or ())
+        ]
+        newest = max(revisions, key=lambda each: each["revision"], default=None)
+        return newest["metadata"]["labels"]["controller-revision-hash"] if newest else ""
+
+    def progress(self) -> Any:
+        """Something that changes while pods come and go."""
+        return ((self.api.get(self.place) or {}).get("status")) or {}
+
+
+def _is_ours(namespace: Mapping[str, Any]) -> bool:
+    labels = namespace["metadata"].get("labels") or {}
+    return all(labels.get(key) == value for key, value in manifests.MANAGED_BY.items())
+
+
+def _manager(node: str) -> str:
+    """Who owns a node's key. A manager's name has at most 128 characters, a node's 253."""
+    return f"{FIELD_MANAGER}-{node if len(node) <= 100 else hashlib.sha256(node.encode()).hexdigest()}"
+
+
+def _stable(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """An object without what the API server writes by itself."""
+    if found is None:
+        return None
+    result = {key: copy.deepcopy(value) for key, value in found.items() if key != "status"}
+    for key in _SERVERS:
+        result["metadata"].pop(key, None)
+    return result

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting for a node's pod: until it is there, as the DaemonSet says now, and runs with what was declared."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from .api import Api, ApiError, Place
+from .daemonset import DaemonSet, Refused
+from .extended_resources import readiness
+
+# Seconds between two looks, and after which a kubelet is told again to look at a pod's volumes.
+_PAUSE = 0.5
+_LOOK_AGAIN = 4.0
+_SHA256 = re.compile(r'^node_device_plugin_configuration_info\{sha256="([0-9a-f]{64})"\} 1$', re.MULTILINE)
+
+
+class Running(NamedTuple):
+    """What a running plugin says of itself. sha256: of its configuration, empty where none answers.
+
+    not_ready: why it is not ready, or does not answer. problems: why it refuses its file.
+    """
+
+    sha256: str
+    not_ready: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:
+    """What a pod serves, through the API server: for nodes that only the API reaches."""
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    port = pod["spec"]["containers"][0]["ports"][0]["containerPort"]
+    try:
+        text = api.text(Place("pods", f"{name}:{port}", namespace, part="proxy/metrics"))
+    except ApiError as error:
+        return Running("", (f"its metrics cannot be read through the API server: {error}",))
+    found = _SHA256.search(text)
+    refused = "node_device_plugin_configuration_refused 1" in text
+    return Running(
+        found.group(1) if found else "",
+        () if is_ready(pod) else ("its pod is not ready",),
+        ("it refuses its configuration: its log says why",) if refused else (),
+    )
+
+
+def await_node(
+    cluster: DaemonSet, node: str, sha256: str, ask: Callable[[Mapping[str, Any]], Running], patience: float
+) -> dict[str, Any]:
+    """The pod of a node once it is ready and runs with the configuration of that hash.
+
+    ask: what the plugin of a pod says of itself. patience: seconds without any progress. Raises Refused: the reason.
+    """
+    deadline, progress = time.monotonic() + patience, None
+    look_again, looks = time.monotonic(), 0
+    while True:
+        pod, said = newest(cluster, node), Running("", ("it does not run",))
+        if pod is not None and is_started(pod):
+            said = ask(pod)
+            if said.sha256 == sha256 and not said.not_ready and is_ready(pod):
+                return pod
+            if said.sha256 != sha256 and time.monotonic() >= look_again:
+                looks += 1
+                cluster.let_look(pod, f"{sha256[:12]}-{looks}-{int(time.time())}")
+                look_again = time.monotonic() + _LOOK_AGAIN
+        now = (cluster.progress(), pod and pod["metadata"]["name"], said)
+        if now != progress:
+            # Other nodes may have their turn first.
+            deadline, progress = time.monotonic() + patience, now
+        if time.monotonic() >= deadline:
+            raise Refused(_why(cluster, node, pod, said, sha256, patience))
+        time.sleep(_PAUSE)
+
+
+def await_start(cluster: DaemonSet, node: str, patience: float) -> None:
+    """Until the process of a node's pod runs, be it that it waits for another instance to end. Raises Refused."""
+    deadline = time.monotonic() + patience
+    while True:
+        pod = newest(cluster, node)
+        if pod is not None and is_running(pod):
+            return
+        if time.monotonic() >= deadline:
+            raise Refused(_why(cluster, node, pod, Running(""), "", patience))
+        time.sleep(_PAUSE)
+
+
+def await_end(cluster: DaemonSet, node: str, patience: float) -> None:
+    """Until no pod is left on a node. Raises Refused."""
+    deadline = time.monotonic() + patience
+    while True:
+        pods = [pod["metadata"]["name"] for pod in cluster.pods(node)]
+        if not pods:
+            return
+        if time.monotonic() >= deadline:
+            raise Refused(f"the pod {pods[0]} has not ended within {patience:g} s: {readiness(cluster.api.node(node))}")
+        time.sleep(_PAUSE)
+
+
+def is_running(pod: Mapping[str, Any]) -> bool:
+    """Whether its container's process runs."""
+    return any("running" in (each.get("state") or {}) for each in _containers(pod))
+
+
+def is_started(pod: Mapping[str, Any]) -> bool:
+    """Whether it answers, or did."""
+    return any(each.get("started") for each in _containers(pod))
+
+
+def is_ready(pod: Mapping[str, Any]) -> bool:
+    """Whether its kubelet finds it ready."""
+    return bool(_containers(pod)) and all(each.get("ready") for each in _containers(pod))
+
+
+def _containers(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return (pod.get("status") or {}).get("containerStatuses") or []
+
+
+def newest(cluster: DaemonSet, node: str) -> dict[str, Any] | None:
+    """The node's pod as the DaemonSet says now, that does not end."""
+    revision = cluster.revision()
+    for pod in cluster.pods(node):
+        is_new = pod["metadata"]["labels"].get("controller-revision-hash") == revision
+        if revision and is_new and not pod["metadata"].get("deletionTimestamp"):
+            return pod
+    return None
+
+
+def _why(
+    cluster: DaemonSet, node: str, pod: Mapping[str, Any] | None, said: Running, sha256: str, patience: float
+) -> str:
+    """Why a node's pod is not what it should be, for people."""
+    head = f"within {patience:g} s"
+    condition = readiness(cluster.api.node(node))
+    if "is not Ready" in condition:
+        return f"{head} the plugin's pod does not run: {condition}"
+    if pod is None:
+        events = _events(cluster, cluster.deployment.name)
+        return f"{head} there is no pod of DaemonSet {cluster.deployment.name} on the node{events}"
+    name = f"pod {cluster.deployment.namespace}/{pod['metadata']['name']}"
+    for each in _containers(pod):
+        waiting = (each.get("state") or {}).get("waiting")
+        if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
+            before = (each.get("lastState") or {}).get("terminated") or {}
+            reason = before.get("message") or waiting.get("message") or ""
+            return f"{head} {name} does not run: {waiting.get('reason')}: {' '.join(reason.split())[-500:]}"
+    if not is_running(pod):
+        return f"{head} {name} has not started{_events(cluster, pod['metadata']['name'])}"
+    if said.problems:
+        return f"{name} refuses its configuration, an older one stays in force: {'; '.join(said.problems)}"
+    if sha256 and said.sha256 and said.sha256 != sha256:
+        return f"{head} {name} runs with configuration {said.sha256[:12]}, not {sha256[:12]}"
+    return f"{head} {name} is not ready: {'; '.join(said.not_ready) or 'its kubelet says so'}"
+
+
+def _events(cluster: DaemonSet, name: str) -> str:
+    """What was last reported of an object, for the end of a sentence."""
+    try:
+        events = cluster.api.list(
+            Place("events", namespace=cluster.deployment.namespace), fieldSelector=f"involvedObject.name={name}"
+        )
+    except ApiError:
+        return ""
+    events.sort(key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or "")
+    warnings = [each for each in events if each.get("type") == "Warning"]
+    return f": {' '.join(warnings[-1].get('message', '').split())}" if warnings else ""

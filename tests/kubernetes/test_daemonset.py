@@ -1,0 +1,265 @@
+"""The plugin's DaemonSet in a cluster, step by step, against a real API server."""
+
+from __future__ import annotations
+
+import itertools
+import types
+import urllib.error
+
+import pytest
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
+from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
+
+pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)
+
+LABEL = "nodedevices.kubernetes/device-plugin"
+IMAGINARY = {"name": "myplugin.io/mydevice-1", "devices": [{"id": "dev1-1", "properties": {"value": "/node1/dev1/1"}}]}
+SERIAL = {"name": "devices.example.com/serial", "discover": {"paths": ["/dev/serial/by-id/*"]}}
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def namespace():
+    return f"devices-{next(_numbers)}"
+
+
+@pytest.fixture
+def run(cluster, namespace, monkeypatch):
+    """Runs a step: run(step, node object or None, *resources, check=, **arguments)."""
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+
+    def run_step(step, node=None, *resources, check=False, deployment=None, **given):
+        action = object.__new__(daemonset.ActionModule)
+        arguments = {
+            "step": step,
+            "kubeconfig": cluster.kubeconfig(),
+            "deployment": {"image": "example.com/plugin:1", "namespace": namespace, **(deployment or {})},
+            **({"node_name": node.name} if node else {}),
+            **({"declaration": {"configuration": {"resources": list(resources)}}} if resources else {}),
+            **given,
+        }
+        action._task = types.SimpleNamespace(args=arguments, check_mode=check)
+        result = action.run(None, {"inventory_hostname": "worker1"})
+        if "changed" in result and not check:
+            # What is done is done: the same step again has nothing to do.
+            again = object.__new__(daemonset.ActionModule)
+            again._task = types.SimpleNamespace(args=arguments, check_mode=False)
+            assert again.run(None, {"inventory_hostname": "worker1"})["changed"] is False
+        return result
+
+    return run_step
+
+
+@pytest.fixture
+def read(cluster, namespace):
+    """An object of the namespace, or the namespace itself; None where it is not there."""
+
+    def read_object(group="", kinds="", name="node-device-plugin"):
+        path = f"{group}/namespaces/{namespace}" + (f"/{kinds}/{name}" if kinds else "")
+        try:
+            return cluster.ask("GET", path)
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
+            return None
+
+    return read_object
+
+
+def deployed(run, *nodes, resources=(IMAGINARY,), **given):
+    """Both steps, for several nodes."""
+    pending = [run("configure", node, *resources, **given) for node in nodes]
+    return pending, run("deploy", pending=pending, nodes=[node.name for node in nodes], **given)
+
+
+def labels(node):
+    return node.read()["metadata"].get("labels") or {}
+
+
+def host_paths(daemon_set):
+    volumes = daemon_set["spec"]["template"]["spec"]["volumes"]
+    return [volume["hostPath"]["path"] for volume in volumes if "hostPath" in volume]
+
+
+def test_a_node_after_the_other(cluster, run, read):
+    one, other = cluster.node({}), cluster.node({})
+    pending, result = deployed(run, one, other)
+    assert [each["changed"] for each in pending] == [True, True]
+    assert [each.split()[0] for each in pending[0]["what"]] == ["namespace", "configmap"]
+    assert [each.split()[0] for each in pending[1]["what"]] == ["configmap"]
+    assert result["what"][0].startswith("daemonset")
+    assert read("/api/v1")["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+    assert set(read("/api/v1", "configmaps")["data"]) == {one.name, other.name}
+    spec = read("/apis/apps/v1", "daemonsets")["spec"]["template"]["spec"]
+    assert spec["nodeSelector"] == {LABEL: "node-device-plugin"}
+    assert run("select", one)["changed"] is True
+    assert labels(one)[LABEL] == "node-device-plugin"
+    assert LABEL not in labels(other)
+
+
+def test_check_mode_says_the_same_and_changes_nothing(cluster, run, read):
+    node = cluster.node({})
+    pending, foreseen = deployed(run, node, check=True)
+    selected = run("select", node, check=True)
+    assert read("/api/v1") is None
+    assert LABEL not in labels(node)
+    (done,), deploy = deployed(run, node)
+    assert pending[0]["what"] == done["what"]
+    assert (foreseen["what"], foreseen["diff"]) == (deploy["what"], deploy["diff"])
+    assert selected["what"] == run("select", node)["what"]
+    _pending, nothing = deployed(run, node, check=True)
+    assert nothing["changed"] is False
+    gone = run("remove", node, check=True)
+    assert gone["changed"] is True
+    assert node.name in read("/api/v1", "configmaps")["data"]
+    assert run("dismantle", check=True, nodes=[node.name])["changed"] is True
+    assert read("/apis/apps/v1", "daemonsets") is not None
+
+
+def test_a_play_that_knows_one_node_leaves_the_others_alone(cluster, run, read):
+    one, other = cluster.node({}), cluster.node({})
+    deployed(run, one, other)
+    before = read("/api/v1", "configmaps")["data"]
+    pending = [run("configure", other, SERIAL)]
+    result = run("deploy", pending=pending, nodes=[one.name, other.name])
+    data = read("/api/v1", "configmaps")["data"]
+    assert data[one.name] == before[one.name]
+    assert data[other.name] == manifests.configuration_text(parse_configuration({"resources": [SERIAL]}))
+    # What the other one needs of its host, all pods get.
+    assert result["changed"] is True
+    assert "/dev" in host_paths(read("/apis/apps/v1", "daemonsets"))
+    run("deploy", pending=[run("configure", one, IMAGINARY)], nodes=[one.name, other.name])
+    assert "/dev" in host_paths(read("/apis/apps/v1", "daemonsets"))
+
+
+def test_another_configuration_is_no_other_pod(cluster, run, read):
+    node = cluster.node({})
+    deployed(run, node)
+    before = read("/apis/apps/v1", "daemonsets")["metadata"]["generation"]
+    pending, result = deployed(run, node, resources=({**IMAGINARY, "replicas": 2},))
+    assert pending[0]["changed"] is True
+    assert '"replicas": 2' in pending[0]["diff"][0]["after"]
+    assert '"replicas"' not in pending[0]["diff"][0]["before"]
+    assert result["changed"] is False
+    assert read("/apis/apps/v1", "daemonsets")["metadata"]["generation"] == before
+
+
+def test_what_the_inventory_has_no_longer_goes(cluster, run, read):
+    one, other, lost = cluster.node({}), cluster.node({}), cluster.node({})
+    deployed(run, one, other, lost)
+    for node in (one, other, lost):
+        run("select", node)
+    lost.delete()
+    run("deploy", pending=[run("configure", one, IMAGINARY)], nodes=[one.name])
+    assert set(read("/api/v1", "configmaps")["data"]) == {one.name}
+    assert LABEL not in labels(other)
+    assert LABEL in labels(one)
+
+
+def test_removed_with_the_last_node_and_nothing_is_left(cluster, run, read, namespace):
+    one, other = cluster.node({}), cluster.node({})
+    deployed(run, one, other)
+    # What controllers put into every namespace.
+    for name in ("kube-root-ca.crt", "openshift-service-ca.crt"):
+        cluster.ask("POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": name}})
+    secret = {
+        "metadata": {"name": "default-dockercfg"},
+        "type": "kubernetes.io/dockercfg",
+        "data": {".dockercfg": "e30="},
+    }
+    cluster.ask("POST", f"/api/v1/namespaces/{namespace}/secrets", secret)
+    run("select", one)
+    assert run("remove", one)["changed"] is True
+    assert LABEL not in labels(one)
+    assert run("dismantle", nodes=[one.name])["changed"] is False
+    assert set(read("/api/v1", "configmaps")["data"]) == {other.name}
+    run("remove", other)
+    result = run("dismantle", nodes=[other.name])
+    assert [each.split()[0] for each in result["what"]] == ["daemonset", "configmap", "namespace"]
+    assert read("/apis/apps/v1", "daemonsets") is None
+    # Without its controller a namespace is not emptied, but it is on its way.
+    assert read("/api/v1")["status"]["phase"] == "Terminating"
+
+
+def test_what_others_have_in_our_namespace_keeps_it(cluster, run, read, namespace):
+    node = cluster.node({})
+    deployed(run, node)
+    cluster.ask("POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "theirs"}})
+    run("remove", node)
+    run("dismantle", nodes=[node.name])
+    assert read("/apis/apps/v1", "daemonsets") is None
+    assert read("/api/v1")["status"]["phase"] == "Active"
+
+
+def test_a_namespace_that_was_there_before_stays_as_it_is(cluster, run, read, namespace):
+    node = cluster.node({})
+    made = {"metadata": {"name": namespace, "labels": {"of": "others"}}}
+    cluster.ask("POST", "/api/v1/namespaces", made)
+    deployed(run, node)
+    assert "app.kubernetes.io/managed-by" not in read("/api/v1")["metadata"]["labels"]
+    run("remove", node)
+    run("dismantle", nodes=[node.name])
+    assert read("/api/v1")["status"]["phase"] == "Active"
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_namespace_that_refuses_hostpath(cluster, run, read, namespace, check):
+    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+    cluster.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace, "labels": restricted}})
+    result = run("configure", cluster.node({}), IMAGINARY, check=check)
+    assert result["msg"].startswith(f"worker1: the namespace {namespace} was there before us and enforces Pod Security")
+    assert read("/api/v1", "configmaps") is None
+
+
+def test_a_cluster_without_the_prometheus_operator(cluster, run):
+    node = cluster.node({})
+    _pending, result = deployed(run, node, deployment={"pod_monitor": True})
+    assert result["msg"] == (
+        "worker1: the cluster has no PodMonitors (monitoring.coreos.com/v1): install the Prometheus operator, or do "
+        "without pod_monitor and alert_rules in device_plugin_deployment"
+    )
+
+
+def test_what_a_pod_cannot_do_is_said_before_anything_is_written(cluster, run, read):
+    result = run("configure", cluster.node({}), {**SERIAL, "health": {"open": True}})
+    assert "an unprivileged pod may open no device of its host" in result["msg"]
+    assert read("/api/v1") is None
+
+
+def test_a_user_who_may_only_read(cluster, run, read, namespace):
+    node = cluster.node({})
+    reader = cluster.kubeconfig({"token": "reader-token"})
+    result = run("configure", node, IMAGINARY, kubeconfig=reader)
+    assert result["msg"] == (
+        f'worker1: namespaces "{namespace}" is forbidden: User "reader" cannot get resource "namespaces" in API group '
+        f'"" in the namespace "{namespace}": give this user get on namespaces in a ClusterRole'
+    )
+
+
+def test_no_kubeconfig(run):
+    assert "set node_devices_kubeconfig" in run("deploy", kubeconfig="")["msg"]
+
+
+@pytest.mark.parametrize("select_nodes", ["by_name", "by_label"])
+def test_the_server_takes_what_the_command_renders(cluster, select_nodes):
+    deployment = manifests.parse_deployment(
+        {
+            "image": "example.com/plugin:1",
+            "select_nodes": select_nodes,
+            "namespace": "default",
+            "image_pull_secrets": ["a"],
+            "tolerations": [{"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute"}],
+        }
+    )
+    everything = {"resources": [SERIAL], "registration": "plugins_registry", "cdi_spec_dirs": ["/etc/cdi", "/srv/cdi"]}
+    nodes = {name: parse_configuration(everything) for name in ("a", "b")}
+    paths = {"Namespace": "/api/v1/namespaces", "ConfigMap": "/api/v1/namespaces/default/configmaps"}
+    for manifest in manifests.render(deployment, nodes):
+        content = manifest.content
+        path = paths.get(content["kind"], "/apis/apps/v1/namespaces/default/daemonsets")
+        query = "dryRun=All&fieldManager=test&fieldValidation=Strict&force=true"
+        path = f"{path}/{content['metadata']['name']}?{query}"
+        after = cluster.ask("PATCH", path, content, "application/apply-patch+yaml")
+        assert after["metadata"]["name"] == content["metadata"]["name"]

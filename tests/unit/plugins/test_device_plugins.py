@@ -1,0 +1,131 @@
+"""Which device plugins serve on a node, and what that means for ours."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import tempfile
+import threading
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.requirements import taken
+
+SERIAL, KVM = "devices.example.com/serial", "devices.example.com/kvm"
+
+
+@pytest.fixture
+def directory():
+    # pytest's own folders have names too long for sockets.
+    with tempfile.TemporaryDirectory() as path:
+        yield pathlib.Path(path)
+
+
+@contextlib.contextmanager
+def listening(path, answer=None):
+    path.parent.mkdir(exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+
+        def serve():
+            while True:
+                try:
+                    connection, _address = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    if answer is not None:
+                        connection.recv(4096)
+                        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps(answer).encode())
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def proc(folder, cgroup, own_processes):
+    """A /proc of this process, and of process 1."""
+    for pid, number in (("1", "1"), (str(os.getpid()), "2" if own_processes else "1")):
+        (folder / pid / "ns").mkdir(parents=True)
+        (folder / pid / "ns" / "pid").symlink_to(f"pid:[{number}]")
+        (folder / pid / "cgroup").write_text(cgroup)
+    return str(folder)
+
+
+def test_nothing_is_there(directory):
+    nothing = {"instance": None, "registered": [], "others": []}
+    assert device_plugin_facts(str(directory)) == nothing
+    assert device_plugin_facts(str(directory / "none")) == nothing
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "own_processes", "mode"),
+    [
+        ("0::/system.slice/node-device-plugin.service\n", False, "service"),
+        ("0::/kubepods/besteffort/pod1/2\n", True, "pod"),
+        ("0::/user.slice\n", False, "process"),
+    ],
+)
+def test_our_own_instance(directory, tmp_path, cgroup, own_processes, mode):
+    answer = {"resources": [{"name": SERIAL}]}
+    with listening(directory / "node-device-plugin" / "status.sock", answer):
+        facts = device_plugin_facts(str(directory), proc(tmp_path, cgroup, own_processes))
+    assert facts == {"instance": {"mode": mode, "resources": [SERIAL]}, "registered": [], "others": []}
+    # It is not there any more, its socket is.
+    assert device_plugin_facts(str(directory))["instance"] is None
+
+
+def test_others(directory):
+    (directory / "kubelet_internal_checkpoint").write_text(
+        json.dumps({"Data": {"RegisteredDevices": {SERIAL: ["a"], KVM: []}}})
+    )
+    (directory / "file.sock").write_text("")
+    with listening(directory / "kubelet.sock"), listening(directory / "a.sock"), listening(directory / "sub" / "b"):
+        facts = device_plugin_facts(str(directory))
+    assert facts["registered"] == [SERIAL]
+    assert facts["others"] == [str(directory / "a.sock"), str(directory / "sub" / "b")]
+    assert device_plugin_facts(str(directory))["others"] == []
+
+
+def plugins(mode=None, ours=(), registered=(), others=()):
+    instance = {"mode": mode, "resources": list(ours)} if mode else None
+    return {"instance": instance, "registered": list(registered), "others": list(others)}
+
+
+@pytest.mark.parametrize(
+    ("there", "mode"),
+    [
+        (plugins(), "service"),
+        (plugins("service", [SERIAL], [SERIAL], ["/x.sock"]), "service"),
+        (plugins("pod", [SERIAL], [SERIAL], ["/x.sock"]), "daemonset"),
+        # What the kubelet remembers of a plugin that is gone.
+        (plugins(registered=[SERIAL]), "service"),
+        # Another plugin, with other resources.
+        (plugins(registered=["nvidia.com/gpu"], others=["/nvidia.sock"]), "service"),
+    ],
+)
+def test_nothing_stands_in_the_way(there, mode):
+    assert list(taken(there, [SERIAL, KVM], mode)) == []
+
+
+def test_ours_in_the_other_mode():
+    (sentence,) = taken(plugins("service", [SERIAL], [SERIAL]), [SERIAL], "daemonset")
+    assert sentence.startswith("the plugin runs here as a systemd service, and device_plugin_mode is daemonset: set ")
+    (sentence,) = taken(plugins("pod", [SERIAL], [SERIAL]), [SERIAL], "service")
+    assert sentence.startswith("the plugin runs here as a DaemonSet's pod, and device_plugin_mode is service: set ")
+
+
+def test_another_plugin_has_the_name():
+    there = plugins("service", [SERIAL], [SERIAL, KVM], ["/dp/kvm.sock"])
+    assert list(taken(there, [SERIAL, KVM], "service")) == [
+        "another device plugin serves devices.example.com/kvm here (one listens at /dp/kvm.sock): remove it first, or "
+        "set device_plugin_takeover: true and remove it right after"
+    ]

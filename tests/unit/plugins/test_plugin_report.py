@@ -1,0 +1,115 @@
+"""What a node's plugin is, and whether that is what was declared."""
+
+from __future__ import annotations
+
+import json
+import types
+
+import pytest
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugins.action import plugin_report
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, kubeconfig, rollout
+
+DECLARED = {"configuration": {"resources": [{"name": "a.example/b", "devices": []}]}}
+WANTED = plugin_report.manifests.sha256_of(deployed.configuration_text(DECLARED))
+POD = {
+    "metadata": {"name": "plugin-x", "namespace": "node-devices"},
+    "spec": {"containers": [{"ports": [{"containerPort": 9819}]}]},
+    "status": {"containerStatuses": [{"ready": True}]},
+}
+SERVICE, IN_POD = ({"mode": mode, "resources": []} for mode in ("service", "pod"))
+
+
+def status(sha256=WANTED, not_ready=(), problems=()):
+    configuration = {"sha256": sha256, "problems": list(problems)}
+    return {"plugin": {"configuration": configuration, "not_ready": list(not_ready)}, "problem": ""}
+
+
+@pytest.fixture
+def report(monkeypatch):
+    """What is reported: report(what the plugin's command says, pod=, allocatable=, **arguments)."""
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    monkeypatch.setattr(kubeconfig, "read", lambda _path: None)
+    monkeypatch.setattr(plugin_report, "_PAUSE", 0.001)
+
+    def run(said, pod=None, allocatable=(), **arguments):
+        monkeypatch.setattr(rollout, "newest", lambda _cluster, _node: pod)
+        text = f'node_device_plugin_configuration_info{{sha256="{WANTED}"}} 1\n'
+        node = {"status": {"allocatable": dict(allocatable)}}
+        api = types.SimpleNamespace(node=lambda _name: node, text=lambda _place: text)
+        monkeypatch.setattr(plugin_report, "Api", lambda _access: api)
+        action = object.__new__(plugin_report.ActionModule)
+        arguments = {"declaration": DECLARED, "command": "/x/node-device-plugin", "patience": 0.01, **arguments}
+        action._task = types.SimpleNamespace(args=arguments, check_mode=False)
+        action._low_level_execute_command = lambda _line: {"rc": 0, "stdout": json.dumps(said), "stderr": ""}
+        return action.run(None, {"inventory_hostname": "worker1"})
+
+    return run
+
+
+def test_a_service(report):
+    result = report(status(), mode="service", instance=SERVICE)
+    assert (result["runs_as"], result["configuration"], result["state"]) == ("service", WANTED[:12], "as declared")
+    assert result["problems"] == []
+    assert result["changed"] is False
+
+
+def test_a_pod(report):
+    result = report(status(), pod=POD, mode="daemonset", instance=IN_POD, kubeconfig="x")
+    assert (result["runs_as"], result["state"]) == ("pod node-devices/plugin-x", "as declared")
+
+
+def test_a_pod_that_only_the_api_reaches(report):
+    result = report(None, pod=POD, mode="daemonset", kubeconfig="x", command=None)
+    assert (result["configuration"], result["state"]) == (WANTED[:12], "as declared")
+
+
+@pytest.mark.parametrize(
+    ("said", "arguments", "state"),
+    [
+        ({"plugin": None, "problem": "no plugin answers"}, {"mode": "service"}, "no plugin answers"),
+        (status(not_ready=["a: no stream"]), {"mode": "service", "instance": SERVICE}, "a: no stream"),
+        (
+            status(problems=["resources: is missing"]),
+            {"mode": "service", "instance": SERVICE},
+            "it refuses its configuration, an older one is in force: resources: is missing",
+        ),
+        (
+            status(),
+            {"mode": "service", "instance": IN_POD},
+            "it runs as a daemonset, and device_plugin_mode is service",
+        ),
+        (
+            status(),
+            {"mode": "daemonset", "kubeconfig": "x"},
+            "the node has no pod of the DaemonSet as it is now",
+        ),
+        (
+            status("b" * 64),
+            {"mode": "daemonset", "kubeconfig": "x", "pod": POD, "instance": IN_POD},
+            f"it runs with another configuration than the declaration's, {WANTED[:12]}: run site.yml",
+        ),
+        (
+            status(),
+            {"mode": "daemonset"},
+            "the plugin is deployed through the Kubernetes API: set node_devices_kubeconfig",
+        ),
+    ],
+)
+def test_what_is_not_as_declared(report, said, arguments, state):
+    result = report(said, **arguments)
+    assert result["state"] == state
+    assert result["problems"] == [f"worker1: {state}"]
+    assert "failed" not in result
+
+
+def test_a_node_object_that_shows_something_else(report):
+    healthy = {"a.example/b": 2, "a.example/c": 0}
+    arguments = {"mode": "service", "instance": SERVICE, "kubeconfig": "x", "healthy": healthy}
+    assert report(status(), allocatable={"a.example/b": "2", "a.example/c": "0"}, **arguments)["problems"] == []
+    result = report(status(), allocatable={"a.example/b": "1"}, **arguments)
+    assert result["state"] == "as declared"
+    assert result["problems"] == [
+        "worker1: a.example/b: the kubelet lists 2 healthy, and its node object shows 1 allocatable",
+        "worker1: a.example/c: the kubelet lists 0 healthy, and its node object shows none allocatable",
+    ]

@@ -1,0 +1,144 @@
+"""Waiting for a node's pod, and what is said of one that does not come."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.rollout import Running
+
+WANTED, OLDER = "a" * 64, "b" * 64
+RUNS = {"ready": True, "started": True, "state": {"running": {}}}
+
+
+def pod(*, revision="1", ends=False, **status):
+    metadata = {"name": "plugin-x", "namespace": "node-devices", "labels": {"controller-revision-hash": revision}}
+    if ends:
+        metadata["deletionTimestamp"] = "now"
+    return {
+        "metadata": metadata,
+        "spec": {"containers": [{"ports": [{"containerPort": 9819}]}]},
+        "status": {"containerStatuses": [status] if status else []},
+    }
+
+
+class Cluster:
+    """A cluster whose state goes on by one at each look at its pods."""
+
+    def __init__(self, *states, events=(), ready="True"):
+        self.states, self.looked, self.events = list(states), 0, list(events)
+        self.deployment = types.SimpleNamespace(namespace="node-devices", name="plugin")
+        condition = {"type": "Ready", "status": ready, "message": "Kubelet stopped posting node status."}
+        node = {"status": {"conditions": [condition]}}
+        self.api = types.SimpleNamespace(node=lambda _name: node, list=lambda _place, **_selectors: self.events)
+
+    def pods(self, _node):
+        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
+
+    def revision(self):
+        return "1"
+
+    def progress(self):
+        return {}
+
+    def let_look(self, _pod, _reason):
+        self.looked += 1
+
+
+@pytest.fixture(autouse=True)
+def no_rest(monkeypatch):
+    monkeypatch.setattr(rollout, "_PAUSE", 0.001)
+
+
+def wait(cluster, *answers):
+    left = list(answers)
+    return rollout.await_node(
+        cluster, "worker", WANTED, lambda _pod: left.pop(0) if len(left) > 1 else left[0], patience=0.05
+    )
+
+
+def why(cluster, *answers):
+    with pytest.raises(Refused) as caught:
+        wait(cluster, *(answers or [Running("")]))
+    return str(caught.value)
+
+
+def test_until_it_is_ready_with_what_is_declared():
+    old, ending, new = pod(revision="0", **RUNS), pod(ends=True, **RUNS), pod(**RUNS)
+    cluster = Cluster([], [old], [old, ending], [{**new, "status": {}}], [new])
+    answers = Running(""), Running(OLDER), Running(WANTED, ("not registered",)), Running(WANTED)
+    assert wait(cluster, *answers) == new
+    # A kubelet that has not looked at the ConfigMap yet is told to, and not at each of our looks.
+    assert cluster.looked == 1
+
+
+def test_a_node_that_is_not_ready():
+    assert why(Cluster([], ready="Unknown")) == (
+        "within 0.05 s the plugin's pod does not run: the node is not Ready (Kubelet stopped posting node status.): "
+        "run again when it is"
+    )
+
+
+def test_no_pod():
+    events = [
+        {"type": "Warning", "message": "violates\nPodSecurity", "lastTimestamp": "2"},
+        {"type": "Normal", "message": "made it", "lastTimestamp": "3"},
+        {"type": "Warning", "message": "older", "lastTimestamp": "1"},
+    ]
+    assert why(Cluster([], events=events)) == (
+        "within 0.05 s there is no pod of DaemonSet plugin on the node: violates PodSecurity"
+    )
+
+
+def test_an_image_that_is_missing():
+    waiting = {"reason": "ErrImageNeverPull", "message": 'Container image "x" is not present'}
+    assert why(Cluster([pod(state={"waiting": waiting})])) == (
+        'within 0.05 s pod node-devices/plugin-x does not run: ErrImageNeverPull: Container image "x" is not present'
+    )
+
+
+def test_a_process_that_ends():
+    state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    last = {"terminated": {"message": "cannot go on: x"}}
+    assert why(Cluster([pod(state=state, lastState=last)])).endswith("CrashLoopBackOff: cannot go on: x")
+
+
+def test_a_volume_that_is_missing():
+    events = [{"type": "Warning", "message": "MountVolume.SetUp failed"}]
+    for made in (pod(), pod(state={"waiting": {"reason": "ContainerCreating"}})):
+        assert why(Cluster([made], events=events)).endswith("plugin-x has not started: MountVolume.SetUp failed")
+
+
+def test_a_configuration_that_it_refuses():
+    said = Running(OLDER, (), ("resources[0].name: is missing",))
+    assert why(Cluster([pod(**RUNS)]), said) == (
+        "pod node-devices/plugin-x refuses its configuration, an older one stays in force: resources[0].name: is "
+        "missing"
+    )
+
+
+def test_an_older_configuration():
+    found = why(Cluster([pod(**RUNS)]), Running(OLDER))
+    assert found.endswith("plugin-x runs with configuration bbbbbbbbbbbb, not aaaaaaaaaaaa")
+
+
+def test_not_ready():
+    found = why(Cluster([pod(**RUNS)]), Running(WANTED, ("a/b: the kubelet has no stream open",)))
+    assert found.endswith("plugin-x is not ready: a/b: the kubelet has no stream open")
+
+
+def test_what_a_pod_serves_through_the_api_server():
+    text = f'node_device_plugin_configuration_info{{sha256="{WANTED}"}} 1\nnode_device_plugin_configuration_refused 0\n'
+    asked = []
+    api = types.SimpleNamespace(text=lambda place: asked.append(place.path) or text)
+    assert rollout.ask_through_api(api, pod(**RUNS)) == Running(WANTED)
+    assert asked == ["/api/v1/namespaces/node-devices/pods/plugin-x:9819/proxy/metrics"]
+    text = text.replace("refused 0", "refused 1")
+    assert rollout.ask_through_api(api, pod()).problems == ("it refuses its configuration: its log says why",)
+
+
+def test_a_pod_that_ends_is_none():
+    found = why(Cluster([pod(ends=True, **RUNS)]), Running(WANTED))
+    assert found == "within 0.05 s there is no pod of DaemonSet plugin on the node"
