@@ -60,7 +60,7 @@ lint:
 	proto/generate --check
 	roles/generate_argument_specs --check
 	docs/generate_reference --check
-	ansible-lint --offline -q
+	ansible-lint --offline -q playbooks roles
 unit:
 	pytest --numprocesses auto plugin/tests tests/unit tests/kubernetes -k 'not real_api_server' \
 	  $(addprefix --ignore=,$(FAULTS))
@@ -71,9 +71,14 @@ FAULTS := plugin/tests/faults tests/unit/plugins/test_transaction.py
 faults: dev
 	pytest --numprocesses auto $(FAULTS)
 
+# The scenarios' playbooks, too: several times as many.
+.PHONY: lint-molecule
+lint-molecule: dev
+	ansible-lint --offline -q
+
 ## test: everything: check, faults, oldest Python, the installed collection, real API server and containerds, image, molecule
 .PHONY: test
-test: check faults oldest-python collection api-server runtimes image-test molecule
+test: check lint-molecule faults oldest-python collection api-server runtimes image-test molecule
 
 # The plugin's unit tests as on the oldest node: Debian bullseye, Python 3.9.
 .PHONY: oldest-python
