@@ -1,7 +1,7 @@
 #!/bin/sh
 # A node's state, a line for each thing: every file, link and folder, and when the services started.
 # Left out is what services write by themselves while they run, and what the lab put there for a stand-in kubelet.
-#   state.sh remember                keeps it on the node, as `state`, and as `first_state` where there is none yet
+#   state.sh remember [NAME]         keeps it on the node, as NAME or `state`, and as `first_state` where there is none yet
 #   state.sh compare NAME WITHOUT    prints what came (>) and went (<) since, lines that begin so apart, and fails if any
 set -eu
 kept=/var/tmp/lab-states
@@ -28,7 +28,7 @@ state() {
 mkdir -p $kept
 case $1 in
   remember)
-    state >$kept/state
+    state >"$kept/${2:-state}"
     [ -e $kept/first_state ] || cp $kept/state $kept/first_state
     ;;
   compare)
