@@ -48,6 +48,19 @@ lab-clean: lab-down
 	  | xargs --no-run-if-empty $(ENGINE) image rm
 	rm -rf .lab
 
+## kind: a kind cluster with the plugin as a DaemonSet and three pods that use it (needs kind and kubectl)
+.PHONY: kind
+kind: system controller
+	ansible-playbook playbooks/kind_up.yml
+	ansible-playbook -i inventories/kind playbooks/site.yml --skip-tags verify
+	ansible-playbook -i inventories/kind playbooks/verify.yml
+	ansible-playbook playbooks/kind_pods.yml
+
+## kind-down: delete the cluster of `make kind`
+.PHONY: kind-down
+kind-down: controller
+	ansible-playbook playbooks/kind_down.yml
+
 ## check: lint and unit tests
 .PHONY: check lint unit
 check: dev
@@ -65,8 +78,8 @@ unit:
 	pytest --numprocesses auto plugin/tests tests/unit tests/kubernetes -k 'not real_api_server' \
 	  $(addprefix --ignore=,$(FAULTS))
 
-# Hundreds of restarts, kills at every step, inputs by chance: what takes longer than one waits for.
-FAULTS := plugin/tests/faults tests/unit/plugins/test_transaction.py
+# Hundreds of restarts, kills at every step, inputs by chance, whole plays: what takes longer than one waits for.
+FAULTS := plugin/tests/faults tests/unit/plugins/test_transaction.py tests/unit/lab/test_kind.py
 .PHONY: faults
 faults: dev
 	pytest --numprocesses auto $(FAULTS)

@@ -1,0 +1,136 @@
+"""`make kind` with doubles of kind, kubectl and the engine: what is called, and what is said where one is missing.
+
+They write down how they were called. A cluster that they stand for was seen with real parts but for kind: docs/kind.md.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[3]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+INVENTORY = Path(sys.executable).with_name("ansible-inventory")
+RECORD = 'echo "${0##*/} $*" >>"$CALLS"\n'
+KIND = RECORD + (
+    'case "$1 $2" in\n'
+    '"get clusters") cat "$STATE" 2>/dev/null || true ;;\n'
+    '"create cluster") echo kind >"$STATE" ;;\n'
+    '"delete cluster") rm "$STATE" ;;\n'
+    '"get kubeconfig") echo "a: kubeconfig" ;;\n'
+    '"get nodes") echo kind-control-plane; echo kind-worker ;;\n'
+    '"load image-archive") echo sha256:new >"$STATE.image" ;;\n'
+    "esac"
+)
+ENGINE = RECORD + 'case $1 in exec) cat "$STATE.image" 2>/dev/null ;; esac'
+BUILD = "echo localhost/plugin:1 sha256:new linux/amd64; echo 80 MB; echo .image/plugin.tar"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What of a checkout the plays need, beside an image/build that builds nothing."""
+    root = tmp_path / "checkout"
+    for name in ("roles", "playbooks", "plugins", "plugin", "meta", "inventories"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(CHECKOUT / name, root / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("ansible.cfg", "galaxy.yml", "pyproject.toml"):
+        shutil.copy(CHECKOUT / name, root / name)
+    (root / "image").mkdir()
+    _program(root / "image" / "build", BUILD)
+    link = root / ".ansible/collections/ansible_collections/nodedevices/kubernetes"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(root)
+    return root
+
+
+def _program(path: Path, body: str) -> None:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def play(checkout: Path, tmp_path: Path):
+    """Run a playbook with these programs in PATH, and those of the system that a shell needs."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("sh", "cat", "rm", "env", "sleep", "id", "uname", "mkdir", "chmod", "chown", "rmdir", "ls"):
+        (programs / name).symlink_to(shutil.which(name) or pytest.fail(name))
+    calls = tmp_path / "calls"
+
+    def play(playbook: str, **doubles: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+        for name, body in doubles.items():
+            _program(programs / name, body)
+        calls.write_text("")
+        environment = {
+            "PATH": f"{programs}",
+            "HOME": f"{tmp_path}",
+            "LC_ALL": "C.UTF-8",
+            "CALLS": f"{calls}",
+            "STATE": f"{tmp_path}/state",
+        }
+        done = subprocess.run(
+            [sys.executable, PLAYBOOK, f"playbooks/{playbook}"],
+            cwd=checkout,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done, calls.read_text().splitlines()
+
+    return play
+
+
+def test_everything_that_is_missing_is_said_at_once(play):
+    done, _ = play("kind_up.yml")
+    assert done.returncode != 0
+    said = " ".join(done.stdout.split())
+    assert "this machine lacks kind, kubectl, docker or podman (one whose daemon answers)" in said
+    assert "apt-get install docker.io" in said
+
+
+def test_the_cluster_is_made_once_and_gets_the_image(play, checkout):
+    done, calls = play("kind_up.yml", kind=KIND, kubectl=RECORD, docker=ENGINE)
+    assert done.returncode == 0, done.stdout
+    config = checkout / "roles/lab_kind/files/cluster.yaml"
+    made = f"kind create cluster --name kind --wait 3m --config {config}"
+    loaded = f"kind load image-archive {checkout}/.image/plugin.tar --name kind"
+    assert {made, loaded} < set(calls)
+    assert calls.index(made) < calls.index(loaded)
+    kubeconfig = checkout / ".lab" / "kind.kubeconfig"
+    assert kubeconfig.read_text() == "a: kubeconfig\n"
+    assert kubeconfig.stat().st_mode & 0o777 == 0o600
+    done, calls = play("kind_up.yml")
+    assert done.returncode == 0, done.stdout
+    assert "changed=0" in done.stdout
+    assert not {made, loaded} & set(calls)
+    done, calls = play("kind_down.yml")
+    assert "kind delete cluster --name kind" in calls
+    assert not kubeconfig.exists()
+
+
+def test_the_inventory_is_the_running_clusters_workers(checkout, tmp_path):
+    nodes = {"items": [{"metadata": {"name": name}} for name in ("kind-worker", "kind-worker2")]}
+    (tmp_path / "answer").write_text(json.dumps(nodes))
+    _program(tmp_path / "kubectl", f"cat {tmp_path}/answer")
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = [sys.executable, INVENTORY, "-i", "inventories/kind", "--list"]
+
+    def ask() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+
+    refused = ask()
+    assert refused.returncode != 0
+    assert "there is no kind cluster of ours: make kind" in refused.stderr
+    (checkout / ".lab").mkdir()
+    (checkout / ".lab" / "kind.kubeconfig").write_text("a: kubeconfig\n")
+    said = json.loads(ask().stdout)
+    assert said["kind_workers"]["hosts"] == ["kind-worker", "kind-worker2"]
+    values = said["_meta"]["hostvars"]
+    assert values["kind-worker"]["node_devices_api_only"] is True
+    assert [device["id"] for device in values["kind-worker"]["imaginary_devices"]["mydevice-1"]] == ["dev1-1"]
+    assert len(values["kind-worker2"]["imaginary_devices"]["mydevice-3"]) == 3
