@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Callable, Dict, List
 
-from . import allocate, hotplug, kubelet_restart, lab_kubelet, many_devices, needs, start
+from . import allocate, fleet, hotplug, kubelet_restart, lab_kubelet, many_devices, needs, start
 from .figures import Figure, table
 
 MEASUREMENTS: Dict[str, Callable[[], List[Figure]]] = {
@@ -21,6 +21,7 @@ MEASUREMENTS: Dict[str, Callable[[], List[Figure]]] = {
     "allocate": allocate.measure,
     "needs": needs.measure,
     "many_devices": many_devices.measure,
+    "fleet": fleet.measure,
 }
 
 
