@@ -75,6 +75,19 @@ def entry_point(site, dist_info):
     return module.strip(), function.strip()
 
 
+def _try_to_load(partial, module):
+    """Load the command and its compiled part, before a node that cannot do that has anything of it in use."""
+    python = os.path.join(partial, "bin", "python")
+    tried = [python, "-I", "-c", "import %s, grpc" % module]
+    done = subprocess.run(tried, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["status %d" % done.returncode])[-1]
+        raise Refused(
+            "the plugin does not load on this node: %s. It needs glibc and libstdc++.so.6 (Debian: libstdc++6, Fedora: "
+            "libstdc++), and a file system that is not mounted noexec below %s" % (said, os.path.dirname(partial))
+        )
+
+
 def build(folder, name, archive_path, wheels):
     """Make the environment in a neighbour of ``folder`` that nobody reads, then give it its name."""
     partial = os.path.join(os.path.dirname(folder), ".%s.partial" % name)
@@ -97,6 +110,7 @@ def build(folder, name, archive_path, wheels):
     # Services may not write into it, so it is compiled now; -s and -p give the code the folder's later name.
     compile_all = ["-m", "compileall", "-q", "-j", "0", "-s", partial, "-p", folder, site]
     run([os.path.join(partial, "bin", "python"), "-I", *compile_all])
+    _try_to_load(partial, module)
     with open(os.path.join(partial, _MARKER), "w", encoding="utf-8") as file:
         json.dump({"name": name, "python": list(sys.version_info[:2]), "wheels": wheels}, file, indent=1)
     os.sync()

@@ -1,0 +1,64 @@
+"""An environment laid out from wheels: what does not load on the node never gets its name."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import subprocess
+import tarfile
+import zipfile
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (
+    COMMAND,
+    build,
+    is_complete,
+)
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
+
+NAME = "0.1.0-aaaaaaaaaaaa"
+
+
+def wheel(**modules: str) -> bytes:
+    """A wheel of these modules, whose command is the function main of module plugin."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as file:
+        for module, text in modules.items():
+            file.writestr(f"{module}.py", text)
+        file.writestr("p-1.dist-info/entry_points.txt", f"[console_scripts]\n{COMMAND} = plugin:main\n")
+    return packed.getvalue()
+
+
+@pytest.fixture
+def lay_out(tmp_path):
+    """Build an environment of one wheel; gives its folder."""
+
+    def lay_out(**modules: str):
+        content = wheel(**modules)
+        archive = tmp_path / "wheels.tar"
+        with tarfile.open(archive, "w") as file:
+            member = tarfile.TarInfo("p.whl")
+            member.size = len(content)
+            file.addfile(member, io.BytesIO(content))
+        folder = tmp_path / "versions" / NAME
+        folder.parent.mkdir(exist_ok=True)
+        build(str(folder), NAME, str(archive), {"p.whl": hashlib.sha256(content).hexdigest()})
+        return folder
+
+    return lay_out
+
+
+def test_it_runs(lay_out):
+    folder = lay_out(plugin="def main():\n    print('here')\n", grpc="")
+    assert is_complete(str(folder), NAME)
+    assert subprocess.run([folder / "bin" / COMMAND], capture_output=True, check=True).stdout == b"here\n"
+
+
+def test_what_does_not_load_is_refused_and_the_one_before_it_stays(lay_out, tmp_path):
+    before = lay_out(plugin="def main():\n    print('here')\n", grpc="")
+    missing = "libstdc++.so.6: cannot open shared object file: No such file or directory"
+    with pytest.raises(Refused) as refused:
+        lay_out(plugin="def main(): pass", grpc=f"raise ImportError({missing!r})")
+    assert missing in str(refused.value)
+    assert "Debian: libstdc++6" in str(refused.value)
+    assert subprocess.run([before / "bin" / COMMAND], capture_output=True, check=True).stdout == b"here\n"
