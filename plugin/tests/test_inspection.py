@@ -386,3 +386,11 @@ def test_a_kubelet_that_is_a_script_of_an_interpreter(tmp_path: Path) -> None:
 def test_tables() -> None:
     rows: List[List[str]] = [["a", "", "long one"], ["bbb", "c", ""]]
     assert table(["X", "YY", "Z"], rows) == "X    YY  Z\na    -   long one\nbbb  c   -"
+
+
+def test_a_cell_never_ends_its_line() -> None:
+    assert table(["A", "B"], [["x\ny", "ü"], ["\udcff\t", "z"]]).split("\n") == [
+        "A         B",
+        r"x\ny      ü",
+        r"\udcff\t  z",
+    ]
