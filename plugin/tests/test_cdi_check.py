@@ -12,6 +12,7 @@ from node_device_plugin.cdi_check.directories import check_directories, check_fi
 from node_device_plugin.cdi_check.spec import VERSIONS, spec_problems
 from node_device_plugin.command_line import main
 from node_device_plugin.declaration import cdi, parse_resources
+from node_device_plugin.health.cdi_names import CdiNames
 
 SMALL: Dict[str, Any] = {
     "cdiVersion": "0.3.0",
@@ -220,6 +221,17 @@ def test_a_device_in_two_files_of_a_directory_is_dropped_from_both(tmp_path: Pat
     assert found["two.json"] == ["device vendor.com/class=d0: is in %s, too: runtimes drop both" % one]
     assert found["three.json"] == []
     assert len(found["four.yml"]) == 1
+
+
+def test_a_file_that_is_refused_takes_no_device_from_another(tmp_path: Path) -> None:
+    write(tmp_path / "bad.json", {**SMALL, "colour": "red"})
+    write(tmp_path / "good.json", SMALL, 0o600)
+    found = findings(tmp_path)
+    assert [problem.partition(":")[0] for problem in found["good.json"]] == ["the file's mode"]
+    assert [problem.partition(":")[0] for problem in found["bad.json"]] == ["colour"]
+    names = CdiNames([str(tmp_path)])
+    names.read()
+    assert names.problem("vendor.com/class=d0") is None
 
 
 def test_whose_it_is(tmp_path: Path) -> None:

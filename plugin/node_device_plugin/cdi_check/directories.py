@@ -88,10 +88,13 @@ def check_file(path: str, accepted: Optional[str]) -> SpecFile:
 
 
 def _with_conflicts(files: Sequence[SpecFile]) -> List[SpecFile]:
-    """The files of one directory: a device that two of them have is dropped from both."""
+    """The files of one directory: a device that two of them have is dropped from both.
+
+    A file that is refused as a whole has no devices, and takes none from another.
+    """
     owners: Dict[Tuple[str, str], List[str]] = {}
     for file in files:
-        if file.path.endswith(_ENDINGS):
+        if all(problem.where == MODE for problem in file.problems):
             for device in dict.fromkeys(file.devices):
                 owners.setdefault((file.kind, device), []).append(file.path)
     return [
