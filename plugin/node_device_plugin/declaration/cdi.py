@@ -196,8 +196,11 @@ def _edit_features(edits: Mapping[str, Any], where: str) -> Iterator[Feature]:
             yield Feature("0.4.0", "the type of a mount", "%s, %s" % (where, mount.get("containerPath")))
     if edits.get("additionalGids"):
         yield Feature("0.7.0", "additional gids", where)
-    if edits.get("intelRdt"):
+    if edits.get("intelRdt") is not None:
         yield Feature("0.7.0", "Intel RDT", where)
+        for key in ("schemata", "enableMonitoring"):
+            if edits["intelRdt"].get(key):
+                yield Feature("1.1.0", "Intel RDT's %s" % key, where)
     if edits.get("netDevices"):
         yield Feature("1.1.0", "network devices", where)
 
