@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 import signal
-from typing import Any, List, Sequence, Union
+from typing import Any, Sequence, Union
 
 from . import logs, plugins_registry, systemd
 from .configuration import LoadedConfiguration, sha256_of
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two words to systemd about the state.
 _STATUS_PERIOD = 1.0
+#: Resources that one of them names: systemd passes over messages of more than 4096 bytes, and a name has up to 308.
+_MOST_TOLD = 10
 
 
 async def run(path: str, loaded: LoadedConfiguration) -> None:
@@ -111,18 +113,17 @@ async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstanc
 async def _report_for_ever(resources: ServedResources) -> None:
     last = ""
     while True:
-        registrations = resources.registrations
-        missing = _unregistered(registrations)
-        status = "STATUS=%d of %d resources registered with the kubelet%s" % (
-            len(registrations) - len(missing),
-            len(registrations),
-            "; waiting for %s" % ", ".join(missing) if missing else "",
-        )
-        if status != last:
+        status = _status(resources.registrations)
+        if status != last and systemd.notify(status):
             last = status
-            systemd.notify(status)
         await asyncio.sleep(_STATUS_PERIOD)
 
 
-def _unregistered(registrations: Sequence[Union[Registration, RegistryRegistration]]) -> List[str]:
-    return [registration.resource for registration in registrations if not registration.is_registered]
+def _status(registrations: Sequence[Union[Registration, RegistryRegistration]]) -> str:
+    missing = [registration.resource for registration in registrations if not registration.is_registered]
+    more = " and %d more" % (len(missing) - _MOST_TOLD) if len(missing) > _MOST_TOLD else ""
+    return "STATUS=%d of %d resources registered with the kubelet%s" % (
+        len(registrations) - len(missing),
+        len(registrations),
+        "; waiting for %s%s" % (", ".join(missing[:_MOST_TOLD]), more) if missing else "",
+    )

@@ -224,6 +224,16 @@ async def test_no_pings_once_a_task_has_ended(monkeypatch: pytest.MonkeyPatch) -
     assert len(sent) == count
 
 
+def test_that_nobody_listens_holds_nobody_up(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for address in ("/none/notify", "@node-device-plugin-none", "vsock:2:1", "/" + "x" * 200):
+        monkeypatch.setenv("NOTIFY_SOCKET", address)
+        assert systemd.notify("READY=1")
+    journal = Journal(short_path / "notify")
+    monkeypatch.setenv("NOTIFY_SOCKET", str(journal.path))
+    assert systemd.notify("STATUS=" + "x" * 10_000_000)
+    journal.close()
+
+
 def test_a_systemd_that_does_not_read_holds_nobody_up(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(short_path / "notify")
     monkeypatch.setenv("NOTIFY_SOCKET", str(journal.path))

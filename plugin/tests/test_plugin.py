@@ -83,6 +83,14 @@ async def test_ready_without_a_kubelet_registered_with_one_and_a_clean_end(short
             assert os.listdir(short_path / "dp" / "node-device-plugin") == []
 
 
+async def test_systemd_hears_of_many_resources_in_a_message_that_it_takes(short_path: Path) -> None:
+    more = "".join("  - {name: %s.example.com/r%d}\n" % ("x" * 50, number) for number in range(100))
+    async with running(short_path, more) as (_process, journal):
+        status = await journal.until("STATUS=0 of 101 resources registered")
+        assert status.endswith("/r8 and 91 more")
+        assert len(status) < 4096
+
+
 async def test_sigkill_and_a_new_instance(short_path: Path) -> None:
     async with StandInKubelet(str(short_path / "dp")) as kubelet:
         async with running(short_path) as (process, _journal):
