@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .model import ContainerEdits, Device, DeviceNode, Resource
+from .model import ContainerEdits, Device, DeviceNode, Mount, Resource
 
 #: What our spec files' names begin with.
 FILE_PREFIX = "node-device-plugin_"
@@ -240,7 +240,7 @@ def _edits(edits: ContainerEdits, nodes: Sequence[DeviceNode]) -> Dict[str, Any]
                     "hostPath": mount.host_path,
                     "containerPath": mount.container_path,
                     "type": mount.type,
-                    "options": list(mount.options),
+                    "options": _mount_options(mount),
                 }
             )
             for mount in edits.mounts
@@ -248,6 +248,17 @@ def _edits(edits: ContainerEdits, nodes: Sequence[DeviceNode]) -> Dict[str, Any]
     if edits.additional_gids:
         result["additionalGids"] = list(edits.additional_gids)
     return result
+
+
+def _mount_options(mount: Mount) -> List[str]:
+    """A mount that names no file system is a bind mount, which runc makes of it by its options alone.
+
+    Without one of them the container does not start (seen with runc 1.1.5: "no such device"). The kubelet's own mounts,
+    which are what ``injection: device_nodes`` gives, are recursive.
+    """
+    if mount.type not in (None, "bind") or {"bind", "rbind"} & set(mount.options):
+        return list(mount.options)
+    return ["rbind", *mount.options]
 
 
 def _node(node: DeviceNode) -> Dict[str, Any]:

@@ -169,7 +169,7 @@ def _container_edits(item: Mapping[str, Any], where: str, problems: List[Problem
     for position, mount in enumerate(item["mounts"]):
         place = _place(where + ".mounts", position, None)
         fields.absolute(mount["container_path"], place + ".container_path", problems)
-        if mount["host_path"] is not None and mount["type"] is None:
+        if mount["host_path"] is not None and mount["type"] in (None, "bind"):
             fields.absolute(mount["host_path"], place + ".host_path", problems)
         mounts.append(
             Mount(mount["host_path"] or "", mount["container_path"] or "", mount["type"], tuple(mount["options"] or ()))

@@ -63,7 +63,7 @@ DEVICE_NODE: Dict[str, Field] = {
 MOUNT: Dict[str, Field] = {
     "host_path": Field("str", "What is mounted: an absolute path on the host, or a word such as tmpfs.", required=True),
     "container_path": Field("str", "Absolute path inside the container.", required=True),
-    "type": Field("str", "File system type, e.g. tmpfs; a bind mount where it is left out."),
+    "type": Field("str", "File system type, e.g. tmpfs; left out: a bind mount, with what is mounted below."),
     "options": Field("list", "Mount options, e.g. [ro, nosuid, nodev, bind].", default=[], elements="str"),
 }
 

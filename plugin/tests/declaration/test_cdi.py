@@ -1,6 +1,6 @@
 """CDI rendering: content, the version that it needs, and what a runtime refuses."""
 
-from typing import Any
+from typing import Any, List, Optional
 
 import pytest
 import yaml
@@ -53,7 +53,7 @@ def test_every_edit_is_rendered_in_cdis_own_keys() -> None:
                 ],
                 "mounts": [
                     {"hostPath": "tmpfs", "containerPath": "/t", "type": "tmpfs", "options": ["nosuid"]},
-                    {"hostPath": "/x", "containerPath": "/y"},
+                    {"hostPath": "/x", "containerPath": "/y", "options": ["rbind"]},
                 ],
                 "additionalGids": [44],
             },
@@ -127,3 +127,22 @@ def test_the_same_content_is_the_same_bytes() -> None:
     first, second = (cdi.serialise(next(iter(cdi.render_specs(resources).values()))) for _ in range(2))
     assert first == second
     assert first.endswith("}\n")
+
+
+@pytest.mark.parametrize(
+    ("mount", "options"),
+    [
+        ("", ["rbind"]),
+        (", type: bind", ["rbind"]),
+        (", options: [ro, nosuid]", ["rbind", "ro", "nosuid"]),
+        (", options: [ro, bind]", ["ro", "bind"]),
+        (", type: bind, options: [rbind, ro]", ["rbind", "ro"]),
+        (", type: tmpfs", None),
+        (", type: tmpfs, options: [nosuid]", ["nosuid"]),
+    ],
+)
+def test_a_bind_mount_says_so(mount: str, options: Optional[List[str]]) -> None:
+    """runc takes a mount that names no file system and has no such option for a file system without a name."""
+    text = "{id: x, container_edits: {mounts: [{host_path: /opt/x, container_path: /x%s}]}}" % mount
+    (rendered,) = spec("- {name: a.bb/cc, devices: [%s]}" % text)["devices"][0]["containerEdits"]["mounts"]
+    assert rendered.get("options") == options

@@ -90,6 +90,8 @@ def test_all_problems_come_at_once_each_with_its_field() -> None:
         ("- {name: a.b/c, container_edits: {env: [x]}}", "env[0]: must have the form NAME=value"),
         ("- {name: a.b/c, container_edits: {env: [1x=y]}}", "env[0]: '1x' is not a name"),
         ("- {name: a.b/c, container_edits: {mounts: [{host_path: x, container_path: /y}]}}", "mounts[0].host_path"),
+        ("- {name: a.b/c, container_edits: {mounts: [{host_path: x, container_path: /y, type: bind}]}}",
+         "mounts[0].host_path: must be an absolute path"),
         ("- {name: a.b/c, container_edits: {hooks: [{name: x, path: /y}]}}", "must be one of prestart"),
         ("- {name: a.b/c, container_edits: {additional_gids: [0]}}", "additional_gids[0]: must be between 1"),
         ("- {name: a.b/c, container_edits: {additional_gids: [4294967296]}}", "additional_gids[0]: must be between 1"),
