@@ -41,7 +41,7 @@ def parse_discovery(item: Mapping[str, Any], where: str, problems: List[Problem]
     for position, node in enumerate(discovery.nodes):
         place = "%s.nodes[%d].path" % (where, position)
         if node.path:
-            _path_pattern(node.path, place, found)
+            _path_pattern(node.path, place, found, is_template=True)
         unknown = [name for name in placeholders(node.path) if name not in discovery.property_names()]
         if unknown and discovery.methods:
             known = ", ".join(sorted(discovery.property_names())) or "none"
@@ -50,9 +50,9 @@ def parse_discovery(item: Mapping[str, Any], where: str, problems: List[Problem]
     return discovery
 
 
-def _path_pattern(pattern: Optional[str], where: str, problems: List[Problem]) -> None:
+def _path_pattern(pattern: Optional[str], where: str, problems: List[Problem], is_template: bool = False) -> None:
     fields.absolute(pattern, where, problems)
-    message = pattern_problem(pattern or "")
+    message = pattern_problem(pattern or "", is_template)
     if message:
         problems.append(Problem(where, message))
 
