@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -9,6 +10,10 @@ from .model import ContainerEdits, Device, DeviceNode, Mount, Resource
 
 #: What our spec files' names begin with.
 FILE_PREFIX = "node-device-plugin_"
+
+#: Characters of a kind in its file's name: 255 bytes are what file systems take, and a file that is being written has a
+#: longer name than it will have.
+_LONGEST_NAME = 180
 
 #: The lowest CDI version in use.
 _BASE_VERSION = "0.3.0"
@@ -110,8 +115,12 @@ def with_kept(
 
 
 def file_name(kind: str) -> str:
-    """The file of a kind. Vendor and class hold no '/', so the name is unique and one path component."""
-    return "%s%s.json" % (FILE_PREFIX, kind.replace("/", "_"))
+    """The file of a kind: one path component, of its own for each kind, and no longer than a file system takes."""
+    name = kind.replace("/", "_")
+    if "_" in kind.partition("/")[0] or len(name) > _LONGEST_NAME:
+        # Where the class begins could not be told ("a_b/cc", "a/b_cc"), or 255 bytes would not do.
+        name = "%s-%s" % (name[:_LONGEST_NAME], hashlib.sha256(kind.encode()).hexdigest()[:8])
+    return "%s%s.json" % (FILE_PREFIX, name)
 
 
 #: One for all: json.dumps would make one for each of thousands of devices.

@@ -1,10 +1,12 @@
 """CDI rendering: content, the version that it needs, and what a runtime refuses."""
 
+from pathlib import Path
 from typing import Any, List, Optional
 
 import pytest
 import yaml
 
+from node_device_plugin import cdi_files
 from node_device_plugin.declaration import cdi, parse_resources
 
 from .test_parse import EVERYTHING
@@ -146,3 +148,24 @@ def test_a_bind_mount_says_so(mount: str, options: Optional[List[str]]) -> None:
     text = "{id: x, container_edits: {mounts: [{host_path: /opt/x, container_path: /x%s}]}}" % mount
     (rendered,) = spec("- {name: a.bb/cc, devices: [%s]}" % text)["devices"][0]["containerEdits"]["mounts"]
     assert rendered.get("options") == options
+
+
+def test_each_kind_has_a_file_of_its_own_that_can_be_written(tmp_path: Path) -> None:
+    longest = [".".join(["d" * 60] * 4), "n" * 63]
+    kinds = ["ven.dor/class", "ab_cd/ef", "ab/cd_ef", "/".join(longest), "/".join([*longest[:1], "n" * 62 + "m"])]
+    names = [cdi.file_name(kind) for kind in kinds]
+    assert names[0] == "node-device-plugin_ven.dor_class.json"
+    assert len(set(names)) == len(kinds)
+    resources = parse_resources(
+        [
+            {
+                "name": kind,
+                "devices": [{"id": "d%d" % n, "nodes": [{"path": "/dev/null"}]}],
+                "discover": {"paths": ["/x"]},
+            }
+            for n, kind in enumerate(kinds)
+            if "_" not in kind.partition("/")[0]
+        ]
+    )
+    assert cdi_files.write(resources, str(tmp_path)) == {}
+    assert len(list(tmp_path.iterdir())) == len(resources)
