@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, List, Mapping, Optional
+from typing import AbstractSet, Any, List, Mapping, Optional
 
 from . import fields
 from .model import Discovery, GroupedNode, PciSelector, UsbSelector
@@ -19,8 +19,10 @@ def parse_discovery(item: Mapping[str, Any], where: str, problems: List[Problem]
     found: List[Problem] = []
     for position, pattern in enumerate(item["paths"]):
         _path_pattern(pattern, "%s.paths[%d]" % (where, position), found)
-    usb = tuple(_usb(each, "%s.usb[%d]" % (where, position), found) for position, each in enumerate(item["usb"]))
-    pci = tuple(_pci(each, "%s.pci[%d]" % (where, position), found) for position, each in enumerate(item["pci"]))
+    # What was refused is not there any more, but was meant to select something.
+    meant = {problem.where.rpartition(".")[0] for problem in problems}
+    usb = tuple(_usb(each, "%s.usb[%d]" % (where, position), meant, found) for position, each in enumerate(item["usb"]))
+    pci = tuple(_pci(each, "%s.pci[%d]" % (where, position), meant, found) for position, each in enumerate(item["pci"]))
     for position, pattern in enumerate(item["exclude"]):
         message = "is empty" if not pattern else pattern_problem(pattern)
         if message:
@@ -57,8 +59,8 @@ def _path_pattern(pattern: Optional[str], where: str, problems: List[Problem], i
         problems.append(Problem(where, message))
 
 
-def _usb(item: Mapping[str, Any], where: str, problems: List[Problem]) -> UsbSelector:
-    if not any(item.values()):
+def _usb(item: Mapping[str, Any], where: str, meant: AbstractSet[str], problems: List[Problem]) -> UsbSelector:
+    if not any(item.values()) and where not in meant:
         problems.append(Problem(where, "would take every USB device: it takes vendor, product or serial"))
     message = pattern_problem(item["serial"] or "")
     if message:
@@ -70,8 +72,8 @@ def _usb(item: Mapping[str, Any], where: str, problems: List[Problem]) -> UsbSel
     )
 
 
-def _pci(item: Mapping[str, Any], where: str, problems: List[Problem]) -> PciSelector:
-    if not any(item.values()):
+def _pci(item: Mapping[str, Any], where: str, meant: AbstractSet[str], problems: List[Problem]) -> PciSelector:
+    if not any(item.values()) and where not in meant:
         problems.append(Problem(where, "would take every PCI device: it takes vendor, device or class_code"))
     code = item["class_code"]
     if code is not None and not _CLASS.fullmatch(code):

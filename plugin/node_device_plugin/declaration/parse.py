@@ -124,6 +124,8 @@ def _device(item: Mapping[str, Any], where: str, problems: List[Problem]) -> Dev
     device_id = item["id"] or ""
     if item["id"] is not None and not device_id.strip():
         problems.append(Problem(where + ".id", "is empty"))
+    elif not device_id.isprintable() or device_id != device_id.strip():
+        problems.append(Problem(where + ".id", "must be printable, without spaces at its ends, not %r" % device_id))
     nodes = tuple(
         _node(node, _place(where + ".nodes", position, None), problems) for position, node in enumerate(item["nodes"])
     )

@@ -154,3 +154,10 @@ def test_what_wildcards_match(pattern: str, text: str, groups: Optional[Tuple[st
     match = compiled(pattern).match(text)
     assert (match.groups() if match else None) == groups
     assert groups is None or wildcards(pattern) == len(groups)
+
+
+def test_a_selector_that_is_refused_is_not_called_empty() -> None:
+    assert problems("- {name: a.bb/cc, discover: {usb: [{vendor: 0403}], pci: [{class_code: 0302}]}}") == [
+        "resources[0] (a.bb/cc).discover.usb[0].vendor: must be text, not 259 (in quotes it is text)",
+        "resources[0] (a.bb/cc).discover.pci[0].class_code: must be text, not 194 (in quotes it is text)",
+    ]
