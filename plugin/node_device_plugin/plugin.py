@@ -81,8 +81,13 @@ async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstanc
         reloader.ask()
     plugins_registry.remove_stale_sockets(loaded.configuration.kubelet_root_dir)
     stopped: asyncio.Future[Any] = asyncio.create_task(stop.wait())
+    starting = asyncio.create_task(apply(loaded))
     try:
-        await apply(loaded)
+        # The first look may take its time, where devices hang.
+        await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            return
+        starting.result()
         for concern in (reloader.run(), follow(path, reloader.ask), http.run(), own.run()):
             tasks.start(concern)
         every = watchdog.interval()
@@ -90,9 +95,9 @@ async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstanc
             tasks.start(watchdog.ping(every, tasks.all_run))
         for concern in (look_for_ever(resources, watch), tidy_for_ever(resources), _report_for_ever(resources)):
             tasks.start(concern)
-        ready: asyncio.Future[Any] = asyncio.gather(*(each.serving() for each in resources.registrations))
-        await asyncio.wait([ready, stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
+        serving = asyncio.create_task(_all_serve(resources))
+        await asyncio.wait([serving, stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
+        serving.cancel()
         # What is there now stays: looking through it time and again would hold up Allocate.
         gc.freeze()
         gc.enable()
@@ -104,10 +109,17 @@ async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstanc
     finally:
         systemd.notify("STOPPING=1")
         stopped.cancel()
+        starting.cancel()
+        await asyncio.wait([starting])
         await tasks.stop()
         await inventory.close()
         watch.close()
         log.info("stopped")
+
+
+async def _all_serve(resources: ServedResources) -> None:
+    for each in resources.registrations:
+        await each.serving()
 
 
 async def _report_for_ever(resources: ServedResources) -> None:
