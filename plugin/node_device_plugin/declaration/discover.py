@@ -25,6 +25,8 @@ def parse_discovery(item: Mapping[str, Any], where: str, problems: List[Problem]
     pci = tuple(_pci(each, "%s.pci[%d]" % (where, position), meant, found) for position, each in enumerate(item["pci"]))
     for position, pattern in enumerate(item["exclude"]):
         message = "is empty" if not pattern else pattern_problem(pattern)
+        if not message and not pattern.startswith("/") and not (usb or pci):
+            message = "matches no path: no wildcard stands for a '/', so it has to begin with one"
         if message:
             found.append(Problem("%s.exclude[%d]" % (where, position), message))
     discovery = Discovery(

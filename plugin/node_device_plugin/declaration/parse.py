@@ -106,9 +106,9 @@ def _place(where: str, position: int, label: Any) -> str:
 
 
 def _cdi_problems(resource: Resource, where: str, declared_kind: bool, name_ok: bool) -> Iterator[Problem]:
-    if not declared_kind and not (resource.uses_cdi and name_ok and resource.name):
-        return
-    message = names.cdi_kind_problem(resource.cdi_kind)
+    # What is wrong with a name as a resource's is said already.
+    is_asked_for = declared_kind or (resource.uses_cdi and name_ok and resource.name)
+    message = names.cdi_kind_problem(resource.cdi_kind) if is_asked_for else None
     if message and declared_kind:
         yield Problem(where + ".cdi_kind", message)
     elif message:

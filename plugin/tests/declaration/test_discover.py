@@ -87,6 +87,7 @@ def test_the_spec_of_a_discovered_kind_is_the_plugins_alone() -> None:
         ("{paths: [/dev/x*], permissions: x}", "discover.permissions: must be made of r, w and m"),
         ("{paths: [/dev/x*], mode: '9'}", "discover.mode: must be three octal digits"),
         ("{paths: [/dev/x*], exclude: ['']}", "discover.exclude[0]: is empty"),
+        ("{paths: [/dev/x*], exclude: ['*-part?']}", "discover.exclude[0]: matches no path: no wildcard"),
         ("{paths: [/dev/x*], exclude: [a**]}", "discover.exclude[0]: '**' is not known"),
         ("{usb: [{}]}", "discover.usb[0]: would take every USB device"),
         ("{usb: [{vendor: '403'}]}", "discover.usb[0].vendor: must be four hexadecimal digits, in quotes, not '403'"),

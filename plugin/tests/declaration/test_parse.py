@@ -86,6 +86,7 @@ def test_all_problems_come_at_once_each_with_its_field() -> None:
         ("- {name: x/c, devices: [{id: d, nodes: [{path: /dev/x}]}]}", "crashes containerd's parser"),
         ("- {name: a.b/c, cdi_kind: ab/c}", "cdi_kind: the CDI class 'c' has fewer than two characters"),
         ("- {name: a.b/cc, devices: [{id: /a, nodes: [{path: /dev/x}]}]}", "what is not a name goes into properties"),
+        ("- {name: nonsense, devices: [{id: /a, nodes: [{path: /x}]}]}", "what is not a name goes into properties"),
         ("- {name: a.b/c, devices: [{id: d, nodes: [{path: /dev/../x}]}]}", "nodes[0].path: must be an absolute path"),
         ("- {name: a.b/c, devices: [{id: d, nodes: [{path: /x}, {path: /x}]}]}", "nodes: the path /x stands twice"),
         ("- {name: a.b/c, devices: [{id: d, nodes: [{path: /x, permissions: rr}]}]}", "must be made of r, w and m"),
