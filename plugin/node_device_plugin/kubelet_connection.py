@@ -85,4 +85,6 @@ def remove_sockets(folder: str, prefix: str = "") -> None:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for entry in os.scandir(folder):
             if entry.name.startswith(prefix) and entry.name.endswith(".sock"):
-                os.unlink(entry.path)
+                # What is no socket stays, and is said where one is to be made in its place.
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)

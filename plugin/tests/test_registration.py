@@ -223,11 +223,11 @@ async def test_an_unhealthy_device_shows_at_once_and_is_given_to_nobody(director
 
 
 def test_sockets_of_a_killed_instance_are_removed_and_nothing_else(directory: str) -> None:
-    os.makedirs(os.path.join(directory, "node-device-plugin", "folder.sock.d"))
+    os.makedirs(os.path.join(directory, "node-device-plugin", "folder.sock"))
     for name in ("kubelet.sock", "other.sock", "node-device-plugin/dev-1.sock", "node-device-plugin/notes"):
         Path(directory, name).touch()
     remove_stale_sockets(directory)
-    assert sockets(directory) == ["folder.sock.d", "notes"]
+    assert sockets(directory) == ["folder.sock", "notes"]
     assert Path(directory, "other.sock").exists()
 
 
