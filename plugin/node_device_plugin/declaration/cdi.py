@@ -19,16 +19,16 @@ _LONGEST_NAME = 180
 _BASE_VERSION = "0.3.0"
 
 #: Which CDI version each containerd accepts, newest first: (from this containerd on, the highest CDI version).
-#: By the CDI module that each release vendors (1.7.24 of Debian was seen to take 0.8.0; its source says 0.7.0).
+#: By the CDI module that each release's source vendors, for all releases from 1.7.0 to 2.3.4 (1.7.24 of Debian was seen
+#: to take 0.8.0).
 _ACCEPTED_BY_CONTAINERD: Tuple[Tuple[Tuple[int, int, int], str], ...] = (
-    ((2, 1, 0), "1.0.0"),
+    ((2, 2, 1), "1.1.0"),
+    ((2, 0, 5), "1.0.0"),
     ((1, 7, 27), "0.8.0"),
-    ((1, 7, 24), "0.7.0"),
+    ((1, 7, 16), "0.7.0"),
     ((1, 7, 12), "0.6.0"),
     ((1, 7, 2), "0.5.0"),
 )
-#: 2.0 stands apart from the order above: it was made from the same CDI module as 1.7.27.
-_ACCEPTED_BY_CONTAINERD_2_0 = "0.8.0"
 
 
 class Feature(NamedTuple):
@@ -163,8 +163,6 @@ def minimum_version(spec: Mapping[str, Any]) -> str:
 def accepted_version(containerd_version: str) -> Optional[str]:
     """The highest CDI version that this containerd accepts; None where it has no CDI (below 1.7.2)."""
     version = version_tuple(containerd_version)
-    if version[:2] == (2, 0):
-        return _ACCEPTED_BY_CONTAINERD_2_0
     for since, accepted in _ACCEPTED_BY_CONTAINERD:
         if version >= since:
             return accepted
