@@ -18,7 +18,7 @@ import time
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .declaration import Resource, cdi
-from .declaration.model import SHARE
+from .declaration.model import devices_behind
 from .declaration.names import qualified_cdi_name
 from .observability.metrics import CDI_WRITES
 
@@ -107,7 +107,7 @@ def prune(resources: Sequence[Resource], held: Sequence[Held], directory: str) -
     taken out. Raises OSError.
     """
     known = _names_of(resources)
-    held_ids = {each.kubelet_id.partition(SHARE)[0] for each in held}
+    held_ids = {device for each in held for device in devices_behind(each.kubelet_id)}
     gone = []
     for path, spec in _own_files(directory):
         stay = [name for name in _names(spec) if _qualified(spec, name) in known or name in held_ids]
@@ -152,10 +152,10 @@ def _read(path: str) -> Optional[Dict[str, Any]]:
     try:
         with open(path, encoding="utf-8") as file:
             spec = json.load(file)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     is_spec = isinstance(spec, dict) and isinstance(spec.get("devices"), list)
-    if not is_spec or not all(isinstance(device, dict) and "name" in device for device in spec["devices"]):
+    if not is_spec or not all(isinstance(d, dict) and isinstance(d.get("name"), str) for d in spec["devices"]):
         return None
     return dict(spec)
 

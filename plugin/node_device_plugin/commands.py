@@ -38,7 +38,10 @@ async def run_command(command: Sequence[str], variables: Dict[str, str], timeout
     """
     loop = asyncio.get_running_loop()
     # A pipe of our own: asyncio's stays open for as long as whoever inherited the other end.
-    reading, writing = os.pipe()
+    try:
+        reading, writing = os.pipe()
+    except OSError as error:
+        return "%s: %s" % (command[0], error.strerror)
     os.set_blocking(reading, False)
     said = bytearray()
     loop.add_reader(reading, _drain, reading, said)

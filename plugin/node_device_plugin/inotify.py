@@ -56,20 +56,27 @@ class Inotify:
 
         Raises OSError where the kernel's limit is reached (fs.inotify.max_user_watches); those before it are watched.
         """
-        before, self._of_files = self._of_files, frozenset(of_files)
+        self._of_files = frozenset(of_files)
         wanted = self._of_files.union(directories)
         for path in self.watched - wanted:
-            descriptor = self._descriptors.pop(path)
-            if descriptor not in self._descriptors.values():
-                self._libc.inotify_rm_watch(self._fd, descriptor)
-        for path in sorted((wanted - self.watched) | (wanted & (before ^ self._of_files))):
+            self._leave(path)
+        # All of them, each time: a link or a directory above may lead elsewhere since, of which no news comes. Of two
+        # paths to one directory the later one decides what is news.
+        for path in sorted(wanted, key=lambda path: (path in self._of_files, path)):
             mask = _ENTRIES | (_CLOSE_WRITE if path in self._of_files else 0)
             descriptor = self._libc.inotify_add_watch(self._fd, os.fsencode(path), ctypes.c_uint32(mask))
+            number = ctypes.get_errno()
+            if self._descriptors.get(path, descriptor) != descriptor:
+                self._leave(path)
             if descriptor >= 0:
                 self._descriptors[path] = descriptor
-            elif ctypes.get_errno() not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP):
-                number = ctypes.get_errno()
+            elif number not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP):
                 raise OSError(number, "inotify: " + os.strerror(number), path)
+
+    def _leave(self, path: str) -> None:
+        descriptor = self._descriptors.pop(path)
+        if descriptor not in self._descriptors.values():
+            self._libc.inotify_rm_watch(self._fd, descriptor)
 
     def read(self) -> Set[str]:
         """Take in what happened: the watched directories in which it did; UNKNOWN among them where nobody can tell.

@@ -10,6 +10,7 @@ import logging
 import os
 
 from .channels import grpc, unix_server
+from .logs import Tries
 from .service import DevicePlugin
 from .wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 
@@ -27,6 +28,7 @@ class KubeletConnection(abc.ABC):
         self.service = service
         self.resource = service.table.resource.name
         self._serving = asyncio.Event()
+        self._tries = Tries(log)
 
     async def serving(self) -> None:
         """Return once the socket is there."""
@@ -49,7 +51,10 @@ class KubeletConnection(abc.ABC):
                     finally:
                         self.service.stream.end()
             except OSError as error:
-                log.error("%s: cannot serve on %s: %s", self.resource, path, error.strerror or error)
+                folder = os.path.dirname(path)
+                self._tries.failed(
+                    logging.ERROR, "%s: cannot serve in %s: %s", self.resource, folder, error.strerror or error
+                )
                 if error.errno == errno.EROFS:
                     # Our folder is gone (`kubeadm reset`), and the unit's sandbox lets us make no other: systemd makes
                     # both anew when it starts us again.
@@ -80,4 +85,6 @@ def remove_sockets(folder: str, prefix: str = "") -> None:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for entry in os.scandir(folder):
             if entry.name.startswith(prefix) and entry.name.endswith(".sock"):
-                os.unlink(entry.path)
+                # What is no socket stays, and is said where one is to be made in its place.
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)

@@ -47,6 +47,27 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
         return "\n".join(prefix + line for line in text.splitlines())
 
 
+class Tries:
+    """What is tried time and again: how it fails is said once, and again when it fails in another way.
+
+    What is the same as before is said at debug, so that a kubelet that is away for a day does not fill the journal.
+    """
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._said = ""
+
+    def failed(self, level: int, message: str, *values: object) -> None:
+        """Say how a try failed. message, values: as logging has them."""
+        text = message % values
+        self._log.log(logging.DEBUG if text == self._said else level, "%s", text)
+        self._said = text
+
+    def went_well(self) -> None:
+        """The next failure is news."""
+        self._said = ""
+
+
 def configure(level: str, form: str) -> None:
     """Log to stderr from ``level`` (debug, info, warning, error) on. form: text or json."""
     journal = "JOURNAL_STREAM" in os.environ

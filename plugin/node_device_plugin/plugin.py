@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 import signal
-from typing import Any, List, Sequence, Union
+from typing import Any, Sequence, Union
 
 from . import logs, plugins_registry, systemd
 from .configuration import LoadedConfiguration, sha256_of
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two words to systemd about the state.
 _STATUS_PERIOD = 1.0
+#: Resources that one of them names: systemd passes over messages of more than 4096 bytes, and a name has up to 308.
+_MOST_TOLD = 10
 
 
 async def run(path: str, loaded: LoadedConfiguration) -> None:
@@ -79,8 +81,13 @@ async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstanc
         reloader.ask()
     plugins_registry.remove_stale_sockets(loaded.configuration.kubelet_root_dir)
     stopped: asyncio.Future[Any] = asyncio.create_task(stop.wait())
+    starting = asyncio.create_task(apply(loaded))
     try:
-        await apply(loaded)
+        # The first look may take its time, where devices hang.
+        await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            return
+        starting.result()
         for concern in (reloader.run(), follow(path, reloader.ask), http.run(), own.run()):
             tasks.start(concern)
         every = watchdog.interval()
@@ -88,9 +95,9 @@ async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstanc
             tasks.start(watchdog.ping(every, tasks.all_run))
         for concern in (look_for_ever(resources, watch), tidy_for_ever(resources), _report_for_ever(resources)):
             tasks.start(concern)
-        ready: asyncio.Future[Any] = asyncio.gather(*(each.serving() for each in resources.registrations))
-        await asyncio.wait([ready, stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
+        serving = asyncio.create_task(_all_serve(resources))
+        await asyncio.wait([serving, stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
+        serving.cancel()
         # What is there now stays: looking through it time and again would hold up Allocate.
         gc.freeze()
         gc.enable()
@@ -102,27 +109,33 @@ async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstanc
     finally:
         systemd.notify("STOPPING=1")
         stopped.cancel()
+        starting.cancel()
+        await asyncio.wait([starting])
         await tasks.stop()
         await inventory.close()
         watch.close()
         log.info("stopped")
 
 
+async def _all_serve(resources: ServedResources) -> None:
+    for each in resources.registrations:
+        await each.serving()
+
+
 async def _report_for_ever(resources: ServedResources) -> None:
     last = ""
     while True:
-        registrations = resources.registrations
-        missing = _unregistered(registrations)
-        status = "STATUS=%d of %d resources registered with the kubelet%s" % (
-            len(registrations) - len(missing),
-            len(registrations),
-            "; waiting for %s" % ", ".join(missing) if missing else "",
-        )
-        if status != last:
+        status = _status(resources.registrations)
+        if status != last and systemd.notify(status):
             last = status
-            systemd.notify(status)
         await asyncio.sleep(_STATUS_PERIOD)
 
 
-def _unregistered(registrations: Sequence[Union[Registration, RegistryRegistration]]) -> List[str]:
-    return [registration.resource for registration in registrations if not registration.is_registered]
+def _status(registrations: Sequence[Union[Registration, RegistryRegistration]]) -> str:
+    missing = [registration.resource for registration in registrations if not registration.is_registered]
+    more = " and %d more" % (len(missing) - _MOST_TOLD) if len(missing) > _MOST_TOLD else ""
+    return "STATUS=%d of %d resources registered with the kubelet%s" % (
+        len(registrations) - len(missing),
+        len(registrations),
+        "; waiting for %s%s" % (", ".join(missing[:_MOST_TOLD]), more) if missing else "",
+    )

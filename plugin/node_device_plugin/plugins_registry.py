@@ -58,7 +58,7 @@ class RegistryRegistration(KubeletConnection, registry_grpc.RegistrationServicer
             self._told.set()
         else:
             metrics.REGISTRATIONS.increment(self.resource, "refused")
-            log.warning("%s: the kubelet refused: %s", self.resource, request.error)
+            self._tries.failed(logging.WARNING, "%s: the kubelet refused: %s", self.resource, request.error)
         return registry.RegistrationStatusResponse()
 
     def _add_services(self, server: grpc.aio.Server) -> None:
@@ -72,6 +72,7 @@ class RegistryRegistration(KubeletConnection, registry_grpc.RegistrationServicer
         log.info("%s: waiting for the kubelet to find %s", self.resource, path)
         while await self._stream_opened(path):
             metrics.REGISTRATIONS.increment(self.resource, "registered")
+            self._tries.went_well()
             log.info("%s: registered with the kubelet", self.resource)
             await self.service.stream.wait_until(False)
             log.warning("%s: the kubelet's stream has ended", self.resource)

@@ -60,6 +60,7 @@ class Registration(KubeletConnection):
             if self._socket_has_gone(path):
                 return
             if await self._register(path, kubelet):
+                self._tries.went_well()
                 log.info("%s: registered with the kubelet", self.resource)
                 registered = time.monotonic()
                 await self.service.stream.wait_until(False)
@@ -83,17 +84,18 @@ class Registration(KubeletConnection):
         except grpc.aio.AioRpcError as error:
             if error.code() == grpc.StatusCode.UNAVAILABLE:
                 metrics.REGISTRATIONS.increment(self.resource, "no_kubelet")
-                log.info("%s: no kubelet answers on %s", self.resource, self._kubelet.path)
+                self._tries.failed(logging.INFO, "%s: no kubelet answers on %s", self.resource, self._kubelet.path)
             else:
                 metrics.REGISTRATIONS.increment(self.resource, "refused")
-                log.warning("%s: the kubelet refused: %s: %s", self.resource, error.code().name, error.details())
+                said = (self.resource, error.code().name, error.details())
+                self._tries.failed(logging.WARNING, "%s: the kubelet refused: %s: %s", *said)
             return False
         now = self._kubelet.identity()
         # Where it has restarted meanwhile, nobody knows which of both took the registration.
         deadline = _STREAM_DEADLINE if now == kubelet else _STREAM_DEADLINE_IN_DOUBT
         if not await self._stream_opened(now, deadline):
             metrics.REGISTRATIONS.increment(self.resource, "no_stream")
-            log.warning("%s: registered, but the kubelet opened no stream", self.resource)
+            self._tries.failed(logging.WARNING, "%s: registered, but the kubelet opened no stream", self.resource)
             return False
         metrics.REGISTRATIONS.increment(self.resource, "registered")
         return True

@@ -12,6 +12,7 @@ from node_device_plugin.cdi_check.directories import check_directories, check_fi
 from node_device_plugin.cdi_check.spec import VERSIONS, spec_problems
 from node_device_plugin.command_line import main
 from node_device_plugin.declaration import cdi, parse_resources
+from node_device_plugin.health.cdi_names import CdiNames
 
 SMALL: Dict[str, Any] = {
     "cdiVersion": "0.3.0",
@@ -142,13 +143,54 @@ EDITS = "devices.0.containerEdits."
         (EDITS + "hooks.0.env", ["x"], "hooks[0].env[0]: must have the form NAME=value, not 'x'"),
         (EDITS + "mounts.0.containerPath", None, "mounts[0].containerPath: is missing"),
         (EDITS + "mounts.0.host_path", "/x", "mounts[0].host_path: is not a field of CDI"),
+        (EDITS + "deviceNodes.0.gid", 2**32, "deviceNodes[0].gid: must be at most 4294967295, not 4294967296"),
+        (EDITS + "additionalGids", [2**32], "additionalGids[0]: must be at most 4294967295, not 4294967296"),
         (EDITS + "intelRdt.closId", "x", "intelRdt.closId: is not a field of CDI"),
+        (EDITS + "intelRdt.closID", "a/b", "intelRdt.closID: must be '/', or the name of one directory, not 'a/b'"),
+        (
+            EDITS + "netDevices",
+            [{"hostInterfaceName": "eth1", "name": "a"}, {"hostInterfaceName": "eth1", "name": "b"}],
+            "netDevices[1].hostInterfaceName: is that of netDevices[0] already",
+        ),
+        (
+            EDITS + "netDevices",
+            [{"hostInterfaceName": "eth1", "name": "a"}, {"hostInterfaceName": "eth2", "name": "a"}],
+            "netDevices[1].name: is that of netDevices[0] already",
+        ),
         ("containerEdits.env", "A=b", "containerEdits.env: must be a list"),
     ],
 )
 def test_bad_specs(path: str, value: Any, says: str) -> None:
     (problem,) = said(changed(path, value))
     assert says in problem
+
+
+def test_intel_rdt_s_versions() -> None:
+    def needs(rdt: Dict[str, Any]) -> List[str]:
+        return said(changed("devices.0.containerEdits", {"intelRdt": rdt}, {**SMALL, "cdiVersion": "0.6.0"}))
+
+    assert needs({}) == ["cdiVersion: Intel RDT (device d0) needs at least 0.7.0, not 0.6.0"]
+    assert needs({"closID": "/"}) == needs({})
+    assert needs({"schemata": ["L3:0=f"]})[1:] == [
+        "cdiVersion: Intel RDT's schemata (device d0) needs at least 1.1.0, not 0.6.0"
+    ]
+    assert needs({"enableMonitoring": True})[1:] == [
+        "cdiVersion: Intel RDT's enableMonitoring (device d0) needs at least 1.1.0, not 0.6.0"
+    ]
+
+
+def test_files_are_read_as_runtimes_read_them(tmp_path: Path) -> None:
+    """Either ending as YAML, and a number for text where text is asked for."""
+    yaml = "cdiVersion: 0.5.0\nkind: vendor.com/class\ndevices: [{name: %s, containerEdits: {env: [A=b]}}]\n"
+    write(tmp_path / "a.json", yaml % "0")
+    write(tmp_path / "b.yaml", "annotations: {n: 1, t: true}\n" + (yaml % "1").replace("0.5.0", "0.6.0"))
+    write(tmp_path / "c.json", changed("devices.0.name", 2, {**SMALL, "cdiVersion": "0.5.0"}))
+    files = check_directories([str(tmp_path)], None)
+    assert [(file.devices, file.problems) for file in files] == [(("0",), ()), (("1",), ()), (("2",), ())]
+    write(tmp_path / "d.yaml", (yaml % "d").replace("A=b", "5"))
+    assert findings(tmp_path)["d.yaml"] == [
+        "devices[0] (d).containerEdits.env[0]: must have the form NAME=value, not '5'"
+    ]
 
 
 def test_the_same_device_twice_in_a_file() -> None:
@@ -220,6 +262,17 @@ def test_a_device_in_two_files_of_a_directory_is_dropped_from_both(tmp_path: Pat
     assert found["two.json"] == ["device vendor.com/class=d0: is in %s, too: runtimes drop both" % one]
     assert found["three.json"] == []
     assert len(found["four.yml"]) == 1
+
+
+def test_a_file_that_is_refused_takes_no_device_from_another(tmp_path: Path) -> None:
+    write(tmp_path / "bad.json", {**SMALL, "colour": "red"})
+    write(tmp_path / "good.json", SMALL, 0o600)
+    found = findings(tmp_path)
+    assert [problem.partition(":")[0] for problem in found["good.json"]] == ["the file's mode"]
+    assert [problem.partition(":")[0] for problem in found["bad.json"]] == ["colour"]
+    names = CdiNames([str(tmp_path)])
+    names.read()
+    assert names.problem("vendor.com/class=d0") is None
 
 
 def test_whose_it_is(tmp_path: Path) -> None:

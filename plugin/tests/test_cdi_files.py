@@ -195,3 +195,23 @@ def test_what_is_declared_is_the_plugins_where_nobody_else_can_write_it(tmp_path
     assert {file.name: json.loads(file.read_text())} == cdi.render_specs(by_role)
     assert cdi.render_specs(by_plugin) == {}
     assert [cdi.render_awaited(resource) for resource in by_plugin] == [json.loads(file.read_text()), None]
+
+
+def test_a_held_id_may_have_what_stands_before_a_share_s_number(tmp_path: Path) -> None:
+    cdi_files.write([resource("a::b", "c::0", "d", "e")], str(tmp_path))
+    held = [Held("example.com/dev", kubelet_id) for kubelet_id in ("a::b", "c::0", "d::7")]
+    assert cdi_files.prune([], held, str(tmp_path)) == ["example.com/dev=e"]
+    assert names(tmp_path) == ["a::b", "c::0", "d"]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"devices": [{"name": {}}]}', '{"devices": [{"name": null}]}', "[" * 100_000, "\xff"]
+)
+def test_what_is_no_spec_under_our_name_ends_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_text(text, encoding="latin-1")
+    assert cdi_files.orphans([resource("a")], str(tmp_path)) == []
+    assert cdi_files.write([resource("a")], str(tmp_path)) == {}
+    assert names(tmp_path) == ["a"]
+    (tmp_path / FILE).write_text(text, encoding="latin-1")
+    assert cdi_files.prune([], [], str(tmp_path)) == []
+    assert os.listdir(tmp_path) == []

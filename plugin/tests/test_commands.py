@@ -3,6 +3,9 @@
 import asyncio
 import os
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
 
 from node_device_plugin.commands import environment, run_command
 from node_device_plugin.declaration import parse_resources
@@ -35,6 +38,14 @@ async def test_why_it_failed() -> None:
     assert await run_command(shell("exit 1"), VARIABLES, 10) == "/bin/sh ended with 1"
     assert await run_command(shell("kill -9 $$"), VARIABLES, 10) == "/bin/sh was killed by signal 9"
     assert await run_command(["/none"], VARIABLES, 10) == "/none: No such file or directory"
+
+
+async def test_no_file_descriptor_left_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> NoReturn:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "pipe", refuse)
+    assert await run_command(["/bin/true"], VARIABLES, 10) == "/bin/true: Too many open files"
 
 
 async def test_a_command_that_takes_too_long_is_killed_with_what_it_started(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import AsyncIterator, Dict
 import pytest
 
 from node_device_plugin.declaration.addresses import http_address_problem, parse_http_address
+from node_device_plugin.observability import http
 from node_device_plugin.observability.endpoints import TcpEndpoint, UnixEndpoint
 from node_device_plugin.observability.http import Pages, Response
 
@@ -96,6 +97,37 @@ async def test_clients_that_only_wait_do_not_keep_others_out_for_ever(socket: st
         writer.close()
     while not (await say(socket, b"GET /page HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200"):
         await asyncio.sleep(0.01)
+
+
+async def test_a_client_that_does_not_read_is_left_after_a_while(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = "x" * 10_000_000
+
+    async def large() -> Response:
+        return Response(HTTPStatus.OK, body)
+
+    monkeypatch.setattr(http, "_PATIENCE", 0.2)
+    server = await asyncio.start_unix_server(Pages({("GET", "/large"): large}), str(short_path / "http.sock"))
+    reader, writer = await asyncio.open_unix_connection(str(short_path / "http.sock"), limit=1)
+    writer.write(b"GET /large HTTP/1.1\r\n\r\n")
+    await reader.readexactly(4)
+    # Not so much as this client's buffers hold was read when the server gave it up.
+    await asyncio.sleep(1)
+    assert len(await asyncio.wait_for(reader.read(), 10)) < len(body)
+    writer.close()
+    server.close()
+
+
+async def test_a_large_answer_is_whole(short_path: Path) -> None:
+    body = "x" * 5_000_000
+
+    async def large() -> Response:
+        return Response(HTTPStatus.OK, body)
+
+    server = await asyncio.start_unix_server(Pages({("GET", "/large"): large}), str(short_path / "http.sock"))
+    assert (await say(str(short_path / "http.sock"), b"GET /large HTTP/1.1\r\n\r\n")).endswith(body.encode())
+    server.close()
 
 
 @pytest.mark.parametrize(

@@ -205,8 +205,11 @@ async def test_the_runtime(node: Node) -> None:
     node.runtime["version"] = "1.6.20"
     assert list(await node.wrong()) == ["runtime", "CDI"]
     node.runtime = {}
+    node.config.write_text(node.config.read_text().replace("cdi_spec_dirs: []", "cdi_spec_dirs: [%s]" % node.specs))
     wrong = await node.wrong()
     assert "nobody there" in wrong["runtime"]
+    # Then the configuration says where the specs are.
+    assert list(wrong) == ["runtime", "plugin"]
 
 
 async def test_the_specs(node: Node) -> None:
@@ -241,8 +244,11 @@ async def test_the_kubelet(node: Node) -> None:
     node.kubelet = KubeletProcess(1, None, str(node.folder))
     assert await node.wrong() == {}
     node.kubelet = None
-    wrong = await node.wrong()
-    assert wrong["kubelet"] == "no kubelet runs on this node"
+    (kubelet,) = [each for each in await node.examine() if each.link == "kubelet"]
+    assert (kubelet.state, kubelet.found.split(",")[0]) == ("ok", "one answers below %s" % node.folder)
+    await node.stand_in.stop()
+    assert (await node.wrong())["kubelet"] == "no kubelet runs on this node"
+    await node.stand_in.start()
 
 
 async def test_another_root_directory(node: Node) -> None:
@@ -301,6 +307,12 @@ async def test_status_shows_devices_and_who_holds_them(node: Node) -> None:
     assert data["held"][0]["resource"] == "example.com/dev"
 
 
+async def test_a_container_that_holds_several_shares_is_one_holder(node: Node) -> None:
+    await node.stand_in.allocate_pod("holder", {"main": {"example.com/dev": 2}})
+    found = (await status(kubelet_places(str(node.config)))).to_text()
+    assert "  default/holder-node/main (2)  " in found
+
+
 async def test_status_of_a_refused_configuration(node: Node) -> None:
     node.config.write_text(
         "kubelet_device_plugin_dir: %s\nkubelet_root_dir: %s\nresources: [{name: x}]" % (node.directory, node.folder)
@@ -325,6 +337,8 @@ def test_status_without_a_plugin_shows_holders() -> None:
         "example.com/dev  d0      -      uid/main  -",
     ]
     assert not found.is_fine
+    nobody = Status(None, "no plugin answers", {"source": "kubelet", "held": [], "allocatable": {}})
+    assert nobody.to_text().splitlines() == ["no plugin answers", "", "no device is known to be held"]
 
 
 def test_the_commands_without_a_node(short_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -386,3 +400,11 @@ def test_a_kubelet_that_is_a_script_of_an_interpreter(tmp_path: Path) -> None:
 def test_tables() -> None:
     rows: List[List[str]] = [["a", "", "long one"], ["bbb", "c", ""]]
     assert table(["X", "YY", "Z"], rows) == "X    YY  Z\na    -   long one\nbbb  c   -"
+
+
+def test_a_cell_never_ends_its_line() -> None:
+    assert table(["A", "B"], [["x\ny", "ü"], ["\udcff\t", "z"]]).split("\n") == [
+        "A         B",
+        r"x\ny      ü",
+        r"\udcff\t  z",
+    ]

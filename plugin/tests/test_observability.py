@@ -15,8 +15,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from node_device_plugin import systemd
+from node_device_plugin.declaration import parse_resources
+from node_device_plugin.health.cdi_names import CdiNames
 from node_device_plugin.observability import watchdog
 from node_device_plugin.observability.exposition import Counter, Histogram, gauge
+from node_device_plugin.observability.state import kind_of_reason
 from node_device_plugin.testing import PodRejected, StandInKubelet
 
 from .test_http import free_port, say
@@ -224,6 +227,16 @@ async def test_no_pings_once_a_task_has_ended(monkeypatch: pytest.MonkeyPatch) -
     assert len(sent) == count
 
 
+def test_that_nobody_listens_holds_nobody_up(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for address in ("/none/notify", "@node-device-plugin-none", "vsock:2:1", "/" + "x" * 200):
+        monkeypatch.setenv("NOTIFY_SOCKET", address)
+        assert systemd.notify("READY=1")
+    journal = Journal(short_path / "notify")
+    monkeypatch.setenv("NOTIFY_SOCKET", str(journal.path))
+    assert systemd.notify("STATUS=" + "x" * 10_000_000)
+    journal.close()
+
+
 def test_a_systemd_that_does_not_read_holds_nobody_up(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(short_path / "notify")
     monkeypatch.setenv("NOTIFY_SOCKET", str(journal.path))
@@ -301,3 +314,29 @@ async def test_the_command_reload_waits_for_its_end_and_fails_where_the_file_is_
         code, output = await command(plugin, *arguments)
         assert (code, len(output.splitlines())) == (1, 1)
         assert "no plugin answers at /dev/null/nowhere/node-device-plugin/status.sock: Not a directory" in output
+
+
+def test_reasons_are_as_few_as_there_are_kinds_of_them() -> None:
+    """Each label's value is a series: neither a device's name nor what a thermometer says makes one."""
+    (resource,) = parse_resources(
+        [
+            {
+                "name": "example.com/dev",
+                "devices": [{"id": "d0", "nodes": [{"path": "/dev/d", "host_path": "/dev/a: b"}]}],
+                "health": {"command": ["/bin/probe"]},
+            }
+        ]
+    )
+    (device,) = resource.devices
+    names = CdiNames(["/none"])
+    names.read()
+    for reason, kind in (
+        ("", ""),
+        ("/dev/a: b: not a device node", "not a device node"),
+        ("/dev/a: b: expected any 1:3, found c 1:5", "expected any 1:3, found c 1:5"),
+        (names.problem("example.com/dev=d0"), "the CDI name is in no valid spec of /none"),
+        ("/bin/probe ended with 1: 71.2 °C: too hot", "ended with 1"),
+        ("/bin/probe took longer than 5 s", "took longer than 5 s"),
+        ("gone", "gone"),
+    ):
+        assert kind_of_reason(reason or "", resource, device) == kind

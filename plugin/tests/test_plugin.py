@@ -8,10 +8,13 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import AsyncIterator, List, Tuple
+from typing import Any, AsyncIterator, List, Tuple
 
 import pytest
 
+from node_device_plugin import plugin
+from node_device_plugin.configuration import load
+from node_device_plugin.inventory import Inventory
 from node_device_plugin.observability import client
 from node_device_plugin.single_instance import Locked, SingleInstance
 from node_device_plugin.testing import StandInKubelet
@@ -81,6 +84,44 @@ async def test_ready_without_a_kubelet_registered_with_one_and_a_clean_end(short
             await journal.until("STOPPING=1")
             assert await asyncio.wait_for(process.wait(), 10) == 0
             assert os.listdir(short_path / "dp" / "node-device-plugin") == []
+
+
+async def test_the_end_does_not_wait_for_a_first_look_that_hangs(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = asyncio.Event()
+
+    async def hang(*_: Any) -> None:
+        looks.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Inventory, "look", hang)
+    config = short_path / "config.yaml"
+    config.write_text(CONFIG % (short_path / "dp", short_path / "none"))
+    running = asyncio.create_task(plugin.run(str(config), load(str(config))))
+    await asyncio.wait_for(looks.wait(), 10)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(running, 10)
+
+
+async def test_an_end_before_it_serves_is_no_defect(short_path: Path) -> None:
+    (short_path / "plugins_registry").touch()
+    more = "registration: plugins_registry\nkubelet_root_dir: %s\n" % short_path
+    async with running(short_path, more) as (process, journal):
+        await journal.until("STATUS=0 of 1")
+        process.send_signal(signal.SIGTERM)
+        _, errors = await asyncio.wait_for(process.communicate(), 10)
+        assert process.returncode == 0
+        assert "cannot serve in %s: File exists" % (short_path / "plugins_registry") in errors.decode()
+        assert "Traceback" not in errors.decode()
+
+
+async def test_systemd_hears_of_many_resources_in_a_message_that_it_takes(short_path: Path) -> None:
+    more = "".join("  - {name: %s.example.com/r%d}\n" % ("x" * 50, number) for number in range(100))
+    async with running(short_path, more) as (_process, journal):
+        status = await journal.until("STATUS=0 of 101 resources registered")
+        assert status.endswith("/r8 and 91 more")
+        assert len(status) < 4096
 
 
 async def test_sigkill_and_a_new_instance(short_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import socket
 import time
 from pathlib import Path
 from typing import AsyncIterator, Dict, List
@@ -15,6 +16,7 @@ from node_device_plugin.channels import unix_server
 from node_device_plugin.declaration import names, parse_resources
 from node_device_plugin.device_table import DeviceTable
 from node_device_plugin.kubelet_socket import KubeletSocket
+from node_device_plugin.observability import metrics
 from node_device_plugin.registration import Registration, remove_stale_sockets, socket_path
 from node_device_plugin.service import DevicePlugin
 from node_device_plugin.testing import PodRejected, StandInKubelet
@@ -221,11 +223,11 @@ async def test_an_unhealthy_device_shows_at_once_and_is_given_to_nobody(director
 
 
 def test_sockets_of_a_killed_instance_are_removed_and_nothing_else(directory: str) -> None:
-    os.makedirs(os.path.join(directory, "node-device-plugin", "folder.sock.d"))
+    os.makedirs(os.path.join(directory, "node-device-plugin", "folder.sock"))
     for name in ("kubelet.sock", "other.sock", "node-device-plugin/dev-1.sock", "node-device-plugin/notes"):
         Path(directory, name).touch()
     remove_stale_sockets(directory)
-    assert sockets(directory) == ["folder.sock.d", "notes"]
+    assert sockets(directory) == ["folder.sock", "notes"]
     assert Path(directory, "other.sock").exists()
 
 
@@ -243,3 +245,27 @@ def test_the_longest_socket_path_that_a_declaration_gives_can_be_had() -> None:
 
 def test_no_two_servers_share_a_path() -> None:
     assert len({socket_path("/x", "example.com/dev") for _ in range(100)}) == 100
+
+
+async def test_that_nobody_answers_is_said_once_each_time(directory: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A kubelet that is stopped leaves its socket behind, which is tried again every two seconds."""
+    caplog.set_level("INFO")
+    path = os.path.join(directory, "kubelet.sock")
+
+    async def tried(times: int) -> List[str]:
+        before = metrics.REGISTRATIONS.value("example.com/dev", "no_kubelet")
+        os.makedirs(directory, exist_ok=True)
+        with socket.socket(socket.AF_UNIX) as left_behind:
+            left_behind.bind(path)
+        while metrics.REGISTRATIONS.value("example.com/dev", "no_kubelet") < before + times:
+            await asyncio.sleep(0.01)
+        os.unlink(path)
+        return [m for m in caplog.messages if m == "example.com/dev: no kubelet answers on %s" % path]
+
+    async with plugin(directory):
+        assert len(await tried(3)) == 1
+        async with StandInKubelet(directory) as kubelet:
+            await all_registered(kubelet)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        assert len(await tried(3)) == 2

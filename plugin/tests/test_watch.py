@@ -59,6 +59,41 @@ async def test_a_directory_that_is_made_anew_can_be_watched_anew(tmp_path: Path)
             (inner / "x").unlink()
 
 
+async def test_a_path_that_leads_elsewhere_since_is_watched_where_it_leads(tmp_path: Path) -> None:
+    """A link that is replaced (a snap's "current"), or a directory above: of neither comes any news."""
+    for name in ("one", "two"):
+        (tmp_path / name / "inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("one")
+    paths = [str(tmp_path / "link" / "inner"), str(tmp_path / "two" / "inner")]
+    async with watching(sweep=0.05) as watch:
+        watch.look_at(paths, buses=False)
+        (tmp_path / "link").unlink()
+        watch.look_at(paths, buses=False)
+        assert not watch.sees(paths[0])
+        (tmp_path / "one" / "inner" / "x").touch()
+        assert not await happens(watch)
+        (tmp_path / "link").symlink_to("two")
+        (tmp_path / "two").rename(tmp_path / "three")
+        (tmp_path / "two" / "inner").mkdir(parents=True)
+        watch.look_at(paths, buses=False)
+        (tmp_path / "three" / "inner" / "x").touch()
+        assert not await happens(watch)
+        (tmp_path / "two" / "inner" / "x").touch()
+        assert await happens(watch)
+
+
+async def test_files_are_news_by_whichever_path_they_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "alias").symlink_to("real")
+    (tmp_path / "real" / "file").touch()
+    real, alias = str(tmp_path / "real"), str(tmp_path / "alias")
+    for directory, of_files in ((real, alias), (alias, real)):
+        async with watching() as watch:
+            watch.look_at([directory], buses=False, of_files=[of_files])
+            (tmp_path / "real" / "file").write_text("written in place")
+            assert await happens(watch)
+
+
 async def test_what_is_watched_no_more_is_no_news_and_what_is_not_there_is_left_out(tmp_path: Path) -> None:
     async with watching(sweep=0.05) as watch:
         watch.look_at([str(tmp_path)], buses=False)

@@ -13,13 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import yaml
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi, parse_configuration
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
+    cdi,
+    model,
+    parse_configuration,
+)
 
 #: Where our specs are: what is declared is static by CDI's own terms.
 FOLDER = "/etc/cdi"
 _OWNER = "cdi_specs"
-# Between a device's id and the number of its share, in the kubelet's ids.
-_SHARE = "::"
 
 
 class SpecsError(Exception):
@@ -159,7 +161,7 @@ class Specs:
         The leftover's resource is not known any more, only its kind, which is the resource's name unless it was
         declared otherwise. So an id of a resource that is not ours counts too: it is kept rather than lost.
         """
-        if kubelet_id.partition(_SHARE)[0] != leftover.device:
+        if leftover.device not in model.devices_behind(kubelet_id):
             return False
         return self.kinds.get(resource, leftover.kind) == leftover.kind
 

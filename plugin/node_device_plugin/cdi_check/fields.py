@@ -18,6 +18,11 @@ class Field(NamedTuple):
     is_list: bool = False
     fields: Optional[Mapping[str, Field]] = None
     choices: Tuple[str, ...] = ()
+    #: Of a number: what its type in the library holds.
+    maximum: int = 2**63 - 1
+
+
+_UINT32 = Field("int", maximum=2**32 - 1)
 
 
 _INTEL_RDT = {
@@ -35,10 +40,10 @@ _DEVICE_NODE = {
     "type": Field("str", choices=("b", "c", "u", "p")),
     "major": Field("int"),
     "minor": Field("int"),
-    "fileMode": Field("int"),
+    "fileMode": _UINT32,
     "permissions": Field("str"),
-    "uid": Field("int"),
-    "gid": Field("int"),
+    "uid": _UINT32,
+    "gid": _UINT32,
 }
 _HOOK = {
     "hookName": Field(
@@ -65,7 +70,7 @@ EDITS: Dict[str, Field] = {
     "hooks": Field("dict", is_list=True, fields=_HOOK),
     "mounts": Field("dict", is_list=True, fields=_MOUNT),
     "intelRdt": Field("dict", fields=_INTEL_RDT),
-    "additionalGids": Field("int", is_list=True),
+    "additionalGids": _UINT32._replace(is_list=True),
 }
 _DEVICE = {
     "name": Field("str", required=True),
@@ -79,6 +84,34 @@ SPEC: Dict[str, Field] = {
     "devices": Field("dict", required=True, is_list=True, fields=_DEVICE),
     "containerEdits": Field("dict", fields=EDITS),
 }
+
+
+def as_read(data: Any, fields: Mapping[str, Field]) -> Any:
+    """``data`` with text where a number or a truth value stands in for it, as the library takes them (``name: 0``).
+
+    Its reader (sigs.k8s.io/yaml, for JSON too) makes them text where its type is a string.
+    """
+    if not isinstance(data, dict):
+        return data
+    return {key: _as_read(value, fields[key]) if key in fields else value for key, value in data.items()}
+
+
+def _as_read(value: Any, field: Field) -> Any:
+    if field.is_list and isinstance(value, list):
+        single = field._replace(is_list=False)
+        return [_as_read(item, single) for item in value]
+    if field.type == "map" and isinstance(value, dict):
+        return {key: _text(item) for key, item in value.items()}
+    if field.fields is not None:
+        return as_read(value, field.fields)
+    return _text(value) if field.type == "str" else value
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "%s" % value if isinstance(value, (int, float)) else value
+
 
 _TYPES: Dict[str, Any] = {"str": str, "int": int, "bool": bool, "dict": dict, "map": dict}
 _NAMES = {"str": "text", "int": "a number from 0 on", "bool": "true or false", "dict": "a mapping", "map": "a mapping"}
@@ -114,6 +147,8 @@ def _value_problems(value: Any, field: Field, where: str) -> Iterator[Problem]:
     is_bool = isinstance(value, bool) and field.type != "bool"
     if not isinstance(value, _TYPES[field.type]) or is_bool or (field.type == "int" and value < 0):
         yield Problem(where, "must be %s, not %r" % (_NAMES[field.type], value))
+    elif field.type == "int" and value > field.maximum:
+        yield Problem(where, "must be at most %d, not %d" % (field.maximum, value))
     elif field.choices and value and value not in field.choices:
         yield Problem(where, "must be one of %s, not %r" % (", ".join(field.choices), value))
     elif field.required and value == "":

@@ -40,7 +40,7 @@ def spec_problems(spec: Any, accepted: Optional[str] = None) -> Iterator[Problem
         first = seen.setdefault(device["name"], position)
         if first != position:
             yield Problem(where + ".name", "is the name of devices[%d] already" % first)
-        if not any(device["containerEdits"].values()):
+        if not any(value or key == "intelRdt" for key, value in device["containerEdits"].items()):
             yield Problem(where + ".containerEdits", "is empty; a device without edits is refused")
         yield from _edit_problems(device["containerEdits"], where + ".containerEdits")
     yield from _edit_problems(spec.get("containerEdits") or {}, "containerEdits")
@@ -70,6 +70,15 @@ def _edit_problems(edits: Mapping[str, Any], where: str) -> Iterator[Problem]:
         if set(node.get("permissions") or "") - set("rwm"):
             place = "%s.deviceNodes[%d].permissions" % (where, position)
             yield Problem(place, "must be made of r, w and m, not %r" % node["permissions"])
+    for key in ("hostInterfaceName", "name"):
+        names_seen: Dict[str, int] = {}
+        for position, net in enumerate(edits.get("netDevices") or []):
+            if names_seen.setdefault(net[key], position) != position:
+                place = "%s.netDevices[%d].%s" % (where, position, key)
+                yield Problem(place, "is that of netDevices[%d] already" % names_seen[net[key]])
+    clos = (edits.get("intelRdt") or {}).get("closID") or ""
+    if clos != "/" and (clos in (".", "..") or "/" in clos or "\n" in clos or len(clos.encode()) >= 4096):
+        yield Problem(where + ".intelRdt.closID", "must be '/', or the name of one directory, not %r" % clos)
     for position, hook in enumerate(edits.get("hooks") or []):
         for number, assignment in enumerate(hook.get("env") or []):
             if not assignment.partition("=")[0] or "=" not in assignment:

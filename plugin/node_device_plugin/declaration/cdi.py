@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .model import ContainerEdits, Device, DeviceNode, Resource
+from .model import ContainerEdits, Device, DeviceNode, Mount, Resource
 
 #: What our spec files' names begin with.
 FILE_PREFIX = "node-device-plugin_"
+
+#: Characters of a kind in its file's name: 255 bytes are what file systems take, and a file that is being written has a
+#: longer name than it will have.
+_LONGEST_NAME = 180
 
 #: The lowest CDI version in use.
 _BASE_VERSION = "0.3.0"
 
 #: Which CDI version each containerd accepts, newest first: (from this containerd on, the highest CDI version).
-#: By the CDI module that each release vendors (1.7.24 of Debian was seen to take 0.8.0; its source says 0.7.0).
+#: By the CDI module that each release's source vendors, for all releases from 1.7.0 to 2.3.4 (1.7.24 of Debian was seen
+#: to take 0.8.0).
 _ACCEPTED_BY_CONTAINERD: Tuple[Tuple[Tuple[int, int, int], str], ...] = (
-    ((2, 1, 0), "1.0.0"),
+    ((2, 2, 1), "1.1.0"),
+    ((2, 0, 5), "1.0.0"),
     ((1, 7, 27), "0.8.0"),
-    ((1, 7, 24), "0.7.0"),
+    ((1, 7, 16), "0.7.0"),
     ((1, 7, 12), "0.6.0"),
     ((1, 7, 2), "0.5.0"),
 )
-#: 2.0 stands apart from the order above: it was made from the same CDI module as 1.7.27.
-_ACCEPTED_BY_CONTAINERD_2_0 = "0.8.0"
 
 
 class Feature(NamedTuple):
@@ -110,8 +115,12 @@ def with_kept(
 
 
 def file_name(kind: str) -> str:
-    """The file of a kind. Vendor and class hold no '/', so the name is unique and one path component."""
-    return "%s%s.json" % (FILE_PREFIX, kind.replace("/", "_"))
+    """The file of a kind: one path component, of its own for each kind, and no longer than a file system takes."""
+    name = kind.replace("/", "_")
+    if "_" in kind.partition("/")[0] or len(name) > _LONGEST_NAME:
+        # Where the class begins could not be told ("a_b/cc", "a/b_cc"), or 255 bytes would not do.
+        name = "%s-%s" % (name[:_LONGEST_NAME], hashlib.sha256(kind.encode()).hexdigest()[:8])
+    return "%s%s.json" % (FILE_PREFIX, name)
 
 
 #: One for all: json.dumps would make one for each of thousands of devices.
@@ -154,8 +163,6 @@ def minimum_version(spec: Mapping[str, Any]) -> str:
 def accepted_version(containerd_version: str) -> Optional[str]:
     """The highest CDI version that this containerd accepts; None where it has no CDI (below 1.7.2)."""
     version = version_tuple(containerd_version)
-    if version[:2] == (2, 0):
-        return _ACCEPTED_BY_CONTAINERD_2_0
     for since, accepted in _ACCEPTED_BY_CONTAINERD:
         if version >= since:
             return accepted
@@ -196,8 +203,11 @@ def _edit_features(edits: Mapping[str, Any], where: str) -> Iterator[Feature]:
             yield Feature("0.4.0", "the type of a mount", "%s, %s" % (where, mount.get("containerPath")))
     if edits.get("additionalGids"):
         yield Feature("0.7.0", "additional gids", where)
-    if edits.get("intelRdt"):
+    if edits.get("intelRdt") is not None:
         yield Feature("0.7.0", "Intel RDT", where)
+        for key in ("schemata", "enableMonitoring"):
+            if edits["intelRdt"].get(key):
+                yield Feature("1.1.0", "Intel RDT's %s" % key, where)
     if edits.get("netDevices"):
         yield Feature("1.1.0", "network devices", where)
 
@@ -237,7 +247,7 @@ def _edits(edits: ContainerEdits, nodes: Sequence[DeviceNode]) -> Dict[str, Any]
                     "hostPath": mount.host_path,
                     "containerPath": mount.container_path,
                     "type": mount.type,
-                    "options": list(mount.options),
+                    "options": _mount_options(mount),
                 }
             )
             for mount in edits.mounts
@@ -245,6 +255,17 @@ def _edits(edits: ContainerEdits, nodes: Sequence[DeviceNode]) -> Dict[str, Any]
     if edits.additional_gids:
         result["additionalGids"] = list(edits.additional_gids)
     return result
+
+
+def _mount_options(mount: Mount) -> List[str]:
+    """A mount that names no file system is a bind mount, which runc makes of it by its options alone.
+
+    Without one of them the container does not start (seen with runc 1.1.5: "no such device"). The kubelet's own mounts,
+    which are what ``injection: device_nodes`` gives, are recursive.
+    """
+    if mount.type not in (None, "bind") or {"bind", "rbind"} & set(mount.options):
+        return list(mount.options)
+    return ["rbind", *mount.options]
 
 
 def _node(node: DeviceNode) -> Dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, List, Mapping, Optional
+from typing import AbstractSet, Any, List, Mapping, Optional
 
 from . import fields
 from .model import Discovery, GroupedNode, PciSelector, UsbSelector
@@ -19,10 +19,14 @@ def parse_discovery(item: Mapping[str, Any], where: str, problems: List[Problem]
     found: List[Problem] = []
     for position, pattern in enumerate(item["paths"]):
         _path_pattern(pattern, "%s.paths[%d]" % (where, position), found)
-    usb = tuple(_usb(each, "%s.usb[%d]" % (where, position), found) for position, each in enumerate(item["usb"]))
-    pci = tuple(_pci(each, "%s.pci[%d]" % (where, position), found) for position, each in enumerate(item["pci"]))
+    # What was refused is not there any more, but was meant to select something.
+    meant = {problem.where.rpartition(".")[0] for problem in problems}
+    usb = tuple(_usb(each, "%s.usb[%d]" % (where, position), meant, found) for position, each in enumerate(item["usb"]))
+    pci = tuple(_pci(each, "%s.pci[%d]" % (where, position), meant, found) for position, each in enumerate(item["pci"]))
     for position, pattern in enumerate(item["exclude"]):
         message = "is empty" if not pattern else pattern_problem(pattern)
+        if not message and not pattern.startswith("/") and not (usb or pci):
+            message = "matches no path: no wildcard stands for a '/', so it has to begin with one"
         if message:
             found.append(Problem("%s.exclude[%d]" % (where, position), message))
     discovery = Discovery(
@@ -41,7 +45,7 @@ def parse_discovery(item: Mapping[str, Any], where: str, problems: List[Problem]
     for position, node in enumerate(discovery.nodes):
         place = "%s.nodes[%d].path" % (where, position)
         if node.path:
-            _path_pattern(node.path, place, found)
+            _path_pattern(node.path, place, found, is_template=True)
         unknown = [name for name in placeholders(node.path) if name not in discovery.property_names()]
         if unknown and discovery.methods:
             known = ", ".join(sorted(discovery.property_names())) or "none"
@@ -50,15 +54,15 @@ def parse_discovery(item: Mapping[str, Any], where: str, problems: List[Problem]
     return discovery
 
 
-def _path_pattern(pattern: Optional[str], where: str, problems: List[Problem]) -> None:
+def _path_pattern(pattern: Optional[str], where: str, problems: List[Problem], is_template: bool = False) -> None:
     fields.absolute(pattern, where, problems)
-    message = pattern_problem(pattern or "")
+    message = pattern_problem(pattern or "", is_template)
     if message:
         problems.append(Problem(where, message))
 
 
-def _usb(item: Mapping[str, Any], where: str, problems: List[Problem]) -> UsbSelector:
-    if not any(item.values()):
+def _usb(item: Mapping[str, Any], where: str, meant: AbstractSet[str], problems: List[Problem]) -> UsbSelector:
+    if not any(item.values()) and where not in meant:
         problems.append(Problem(where, "would take every USB device: it takes vendor, product or serial"))
     message = pattern_problem(item["serial"] or "")
     if message:
@@ -70,8 +74,8 @@ def _usb(item: Mapping[str, Any], where: str, problems: List[Problem]) -> UsbSel
     )
 
 
-def _pci(item: Mapping[str, Any], where: str, problems: List[Problem]) -> PciSelector:
-    if not any(item.values()):
+def _pci(item: Mapping[str, Any], where: str, meant: AbstractSet[str], problems: List[Problem]) -> PciSelector:
+    if not any(item.values()) and where not in meant:
         problems.append(Problem(where, "would take every PCI device: it takes vendor, device or class_code"))
     code = item["class_code"]
     if code is not None and not _CLASS.fullmatch(code):

@@ -58,13 +58,13 @@ def _template_problems(resource: Resource, templates: Mapping[str, str], where: 
             message = None if name.strip() else "is empty"
         if message:
             yield Problem(field, message)
-        if "{%s}" % _INDEX not in name and resource.discover.methods:
-            yield Problem(field, "put {index} into its name: nobody knows how many devices will be discovered")
-        elif "{%s}" % _INDEX not in name and len(resource.devices) > 1:
-            yield Problem(
-                field,
-                "a container that gets two devices would have this %s twice; put {index} into its name" % what,
-            )
+        # A container that may have one device only needs no number.
+        is_one = "{%s}" % _INDEX in name or resource.container_limit == 1
+        mend = "put {index} into its name, or let a container have one device only (container_limit: 1)"
+        if not is_one and resource.discover.methods:
+            yield Problem(field, "%s: nobody knows how many devices will be discovered" % mend)
+        elif not is_one and len(resource.devices) > 1:
+            yield Problem(field, "a container that gets two devices would have this %s twice; %s" % (what, mend))
         for placeholder in dict.fromkeys(placeholders(value)):
             lacking = [d.id for d in resource.devices if placeholder not in {_INDEX, *d.template_values()}]
             if lacking:

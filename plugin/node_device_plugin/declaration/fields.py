@@ -11,7 +11,10 @@ from .problems import Problem
 
 def absolute(path: Any, where: str, problems: List[Problem]) -> None:
     """A path has to be absolute, in its shortest form, and none of the root directory; None is left out."""
-    if path is not None and (not os.path.isabs(path) or os.path.normpath(path) != path or path == "/"):
+    if path is None:
+        return
+    # POSIX leaves two slashes at the front alone.
+    if not path.startswith("/") or path.startswith("//") or os.path.normpath(path) != path or path == "/":
         problems.append(Problem(where, "must be an absolute path in its shortest form, not %r" % path))
 
 

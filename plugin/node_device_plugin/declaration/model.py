@@ -11,6 +11,13 @@ from .patterns import wildcards
 #: Between a device's id and the number of its share, where replicas are more than one.
 SHARE = "::"
 
+
+def devices_behind(kubelet_id: str) -> FrozenSet[str]:
+    """The ids of devices that the kubelet's one may stand for: a share's device, and one that has the id itself."""
+    device, share, number = kubelet_id.rpartition(SHARE)
+    return frozenset({kubelet_id, device} if share and number.isdecimal() else {kubelet_id})
+
+
 #: Properties of a USB device: its ids, serial number (empty for none) and port (as sysfs calls it, e.g. 1-1.2).
 USB_PROPERTIES = ("vendor", "product", "serial", "port")
 #: Properties of a PCI device: address (0000:3b:00.0), ids, class code, IOMMU group (empty for none).

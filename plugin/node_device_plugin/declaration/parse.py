@@ -106,9 +106,9 @@ def _place(where: str, position: int, label: Any) -> str:
 
 
 def _cdi_problems(resource: Resource, where: str, declared_kind: bool, name_ok: bool) -> Iterator[Problem]:
-    if not declared_kind and not (resource.uses_cdi and name_ok and resource.name):
-        return
-    message = names.cdi_kind_problem(resource.cdi_kind)
+    # What is wrong with a name as a resource's is said already.
+    is_asked_for = declared_kind or (resource.uses_cdi and name_ok and resource.name)
+    message = names.cdi_kind_problem(resource.cdi_kind) if is_asked_for else None
     if message and declared_kind:
         yield Problem(where + ".cdi_kind", message)
     elif message:
@@ -124,6 +124,8 @@ def _device(item: Mapping[str, Any], where: str, problems: List[Problem]) -> Dev
     device_id = item["id"] or ""
     if item["id"] is not None and not device_id.strip():
         problems.append(Problem(where + ".id", "is empty"))
+    elif not device_id.isprintable() or device_id != device_id.strip():
+        problems.append(Problem(where + ".id", "must be printable, without spaces at its ends, not %r" % device_id))
     nodes = tuple(
         _node(node, _place(where + ".nodes", position, None), problems) for position, node in enumerate(item["nodes"])
     )
@@ -169,7 +171,7 @@ def _container_edits(item: Mapping[str, Any], where: str, problems: List[Problem
     for position, mount in enumerate(item["mounts"]):
         place = _place(where + ".mounts", position, None)
         fields.absolute(mount["container_path"], place + ".container_path", problems)
-        if mount["host_path"] is not None and mount["type"] is None:
+        if mount["host_path"] is not None and mount["type"] in (None, "bind"):
             fields.absolute(mount["host_path"], place + ".host_path", problems)
         mounts.append(
             Mount(mount["host_path"] or "", mount["container_path"] or "", mount["type"], tuple(mount["options"] or ()))

@@ -47,10 +47,20 @@ def compiled(pattern: str) -> Pattern[str]:
     return re.compile("".join(parts) + r"\Z", re.DOTALL)
 
 
-def pattern_problem(pattern: str) -> str:
-    """Why it is no usable pattern; empty where it is."""
+def pattern_problem(pattern: str, is_template: bool = False) -> str:
+    """Why it is no usable pattern; empty where it is. is_template: whether placeholders may stand in it.
+
+    What shells know and this does not is refused, instead of finding nothing.
+    """
     if "**" in pattern:
         return "'**' is not known: each '/' has to be written"
+    if any(wildcard.startswith("[^") for wildcard in _WILDCARD.findall(pattern)):
+        return "'[^' is not known: '[!' stands for all others"
+    literal = _WILDCARD.sub("", _PLACEHOLDER.sub("", pattern) if is_template else pattern)
+    if "[" in literal:
+        return "has a '[' without its ']' ('[[]' is the character itself)"
+    if "{" in literal or "}" in literal:
+        return "'{' and '}' are not known here: write each alternative by itself ('[{]' is the character itself)"
     try:
         compiled(pattern)
     except re.error as error:

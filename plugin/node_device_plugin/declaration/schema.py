@@ -63,7 +63,7 @@ DEVICE_NODE: Dict[str, Field] = {
 MOUNT: Dict[str, Field] = {
     "host_path": Field("str", "What is mounted: an absolute path on the host, or a word such as tmpfs.", required=True),
     "container_path": Field("str", "Absolute path inside the container.", required=True),
-    "type": Field("str", "File system type, e.g. tmpfs; a bind mount where it is left out."),
+    "type": Field("str", "File system type, e.g. tmpfs; left out: a bind mount, with what is mounted below."),
     "options": Field("list", "Mount options, e.g. [ro, nosuid, nodev, bind].", default=[], elements="str"),
 }
 
@@ -348,7 +348,8 @@ def normalise(value: Any, field: Field, where: str, problems: List[Problem]) -> 
     A value that does not fit comes back as the field's default, so that one reading reports every problem.
     """
     if not isinstance(value, _TYPES[field.type]) or (field.type == "int" and isinstance(value, bool)):
-        problems.append(Problem(where, "must be %s, not %s" % (_named(field.type), _shown(value))))
+        message = "must be %s, not %s%s" % (_named(field.type), _shown(value), _hint(field.type, value))
+        problems.append(Problem(where, message))
         return _default(field)
     if field.type == "dict" and field.fields is not None:
         return _normalise_keys(value, field.fields, where, problems)
@@ -433,6 +434,15 @@ def _named(kind: str) -> str:
     return {"str": "text", "int": "a whole number", "bool": "true or false", "list": "a list", "dict": "a mapping"}[
         kind
     ]
+
+
+def _hint(kind: str, value: Any) -> str:
+    """What YAML made of it is often not what was written: 0403 is 259, and on is true."""
+    if kind == "str" and not isinstance(value, (str, dict, list, tuple)) and value is not None:
+        return " (in quotes it is text)"
+    if kind == "int" and isinstance(value, str) and value.isdecimal():
+        return " (without quotes it is a number)"
+    return ""
 
 
 def _shown(value: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 from ..declaration import Device, Resource
 from ..declaration.model import ContainerEdits, DeviceNode, Discovery
 from ..declaration.names import MAX_DEVICE_ID
-from ..declaration.patterns import compiled
+from ..declaration.patterns import compiled, placeholders, wildcards
 from ..device_table import natural_order
 from . import paths, pci, usb
 from .found import Found, Node, device_id
@@ -31,12 +31,17 @@ class Discovered(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """A device, what it was made of, and its place among the others."""
+    """A device, what it was made of, and its place among the others.
+
+    own: the node on the host that no other device may have, empty for none. problem: why nobody can be given it.
+    """
 
     found: Found
     nodes: Tuple[Node, ...]
     device: Device
     order: List[Any]
+    own: str
+    problem: Optional[str]
 
 
 class Known:
@@ -57,7 +62,10 @@ class Known:
 
 def find(resource: Resource, root: str = "/", known: Optional[Known] = None) -> List[Device]:
     """The devices that ``resource.discover`` finds below ``root``, as people count; whoever else has them."""
-    known = Known() if known is None else known
+    return [made.device for made in _find(resource, root, Known() if known is None else known)]
+
+
+def _find(resource: Resource, root: str, known: Known) -> List[_Made]:
     discovery = resource.discover
     # A share's number needs room, too.
     room = MAX_DEVICE_ID - len(resource.kubelet_ids(_NAMELESS)[-1])
@@ -65,6 +73,8 @@ def find(resource: Resource, root: str = "/", known: Optional[Known] = None) -> 
     before, now = known.of(resource), {}
     inside = Root(root)
     excluded = [compiled(pattern) for pattern in discovery.exclude]
+    # What every device is given, such as /dev/vfio/vfio, is none's own, wherever it stands in the list.
+    common = {node.path for node in discovery.nodes if not wildcards(node.path) and not placeholders(node.path)}
     for found in _found(discovery, inside):
         if excluded and any(pattern.match(name) for name in found.known_as for pattern in excluded):
             continue
@@ -73,11 +83,18 @@ def find(resource: Resource, root: str = "/", known: Optional[Known] = None) -> 
             made = before.get(found.name)
             if made is None or made.found != found or made.nodes != nodes:
                 device = _device(device_id(found.name, room), nodes, found, discovery)
-                made = _Made(found, nodes, device, natural_order(device.id))
+                made = _Made(
+                    found,
+                    nodes,
+                    device,
+                    natural_order(device.id),
+                    own=next((node.host_path for node in nodes if node.path not in common), ""),
+                    problem=_not_text(device),
+                )
             now[found.name] = made
             devices.setdefault(made.device.id, made)
     known.keep(resource, now)
-    return [made.device for made in sorted(devices.values(), key=lambda made: made.order)]
+    return sorted(devices.values(), key=lambda made: made.order)
 
 
 def discover(resources: Sequence[Resource], root: str = "/", known: Optional[Known] = None) -> Dict[str, Discovered]:
@@ -86,6 +103,7 @@ def discover(resources: Sequence[Resource], root: str = "/", known: Optional[Kno
     A device belongs to one resource alone: what is declared comes first, then the resource that stands further up.
     known: kept from look to look.
     """
+    known = Known() if known is None else known
     ids = {device.id: resource.name for resource in resources for device in resource.devices}
     nodes = {
         node.host_path: "%s=%s" % (resource.name, device.id)
@@ -97,21 +115,23 @@ def discover(resources: Sequence[Resource], root: str = "/", known: Optional[Kno
     for resource in resources:
         if not resource.discover.methods:
             continue
-        mine: List[Device] = []
+        mine: List[_Made] = []
         left_out: List[Tuple[Device, str]] = []
-        for device in find(resource, root, known):
-            first = device.nodes[0].host_path if device.nodes else ""
-            if device.id in ids:
+        for made in _find(resource, root, known):
+            device = made.device
+            if made.problem is not None:
+                left_out.append((device, made.problem))
+            elif device.id in ids:
                 left_out.append((device, "%s has a device of this id" % ids[device.id]))
-            elif first in nodes:
-                left_out.append((device, "%s is a node of %s" % (first, nodes[first])))
+            elif made.own in nodes:
+                left_out.append((device, "%s is a node of %s" % (made.own, nodes[made.own])))
             else:
-                mine.append(device)
-        for device in mine:
-            ids[device.id] = resource.name
-            if device.nodes:
-                nodes[device.nodes[0].host_path] = "%s=%s" % (resource.name, device.id)
-        result[resource.name] = Discovered(tuple(mine), tuple(left_out))
+                mine.append(made)
+        for made in mine:
+            ids[made.device.id] = resource.name
+            if made.own:
+                nodes[made.own] = "%s=%s" % (resource.name, made.device.id)
+        result[resource.name] = Discovered(tuple(made.device for made in mine), tuple(left_out))
     return result
 
 
@@ -124,6 +144,17 @@ def _found(discovery: Discovery, root: Root) -> Iterator[Found]:
     yield from paths.find(discovery.paths, root)
     yield from usb.find(discovery.usb, root)
     yield from pci.find(discovery.pci, root)
+
+
+def _not_text(device: Device) -> Optional[str]:
+    """A file's name is any bytes; CDI specs (JSON) and the kubelet's API (protobuf) take UTF-8 alone."""
+    texts = [*(path for node in device.nodes for path in (node.path, node.host_path)), *device.properties.values()]
+    for text in texts:
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            return "%s is not UTF-8, which CDI asks for" % ascii(text)
+    return None
 
 
 def _device(device_id: str, nodes: Sequence[Node], found: Found, discovery: Discovery) -> Device:

@@ -38,7 +38,7 @@ class Doctor(NamedTuple):
         """Every link, in the order in which a device reaches a container."""
         findings = Findings()
         loaded = await self._configuration(findings)
-        directories, accepted = await self._runtime(findings)
+        directories, accepted = await self._runtime(findings, loaded.configuration if loaded else None)
         await _specs(findings, directories, accepted, loaded.configuration if loaded else None)
         kubelet = await self._kubelet(findings)
         if loaded is not None:
@@ -73,15 +73,20 @@ class Doctor(NamedTuple):
         findings.ok("configuration", "%s: %d resources, %d devices" % (self.config, len(resources), devices))
         return loaded
 
-    async def _runtime(self, findings: Findings) -> Tuple[Tuple[str, ...], Optional[str]]:
+    async def _runtime(
+        self, findings: Findings, configuration: Optional[Configuration]
+    ) -> Tuple[Tuple[str, ...], Optional[str]]:
         """Spec directories, and the highest CDI version, of the running runtime."""
+        expected: Tuple[str, ...] = DEFAULT_DIRECTORIES
+        if configuration is not None and configuration.cdi_spec_dirs:
+            expected = tuple(dict.fromkeys((*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)))
         try:
             state = await node_state.runtime(self.runtime_socket)
         except CriError as error:
             mend = "systemctl restart containerd    # after what is wrong below; or name its socket with --socket"
             findings.wrong("runtime", str(error), "journalctl --unit containerd --lines 20\n%s" % mend)
             findings.unknown("CDI", "the runtime does not answer")
-            return DEFAULT_DIRECTORIES, None
+            return expected, None
         name, version = state["name"], state["version"]
         accepted = cdi.accepted_version(version) if name == "containerd" else None
         if name == "containerd" and accepted is None:
@@ -93,7 +98,7 @@ class Doctor(NamedTuple):
             )
         else:
             findings.ok("runtime", "%s %s" % (name, version))
-        directories = tuple(state["cdi"]["spec_dirs"] or DEFAULT_DIRECTORIES)
+        directories = tuple(state["cdi"]["spec_dirs"] or expected)
         if state["cdi"]["enabled"] is False or (name == "containerd" and accepted is None):
             findings.wrong("CDI", "off in the running %s: containers start without their devices" % name, _PROVISION)
         elif state["cdi"]["enabled"] is None:
@@ -105,7 +110,12 @@ class Doctor(NamedTuple):
     async def _kubelet(self, findings: Findings) -> Optional[KubeletProcess]:
         kubelet = await asyncio.to_thread(running_kubelet, self.proc)
         if kubelet is None:
-            findings.wrong("kubelet", "no kubelet runs on this node", _START_KUBELET)
+            root = self.kubelet_root or kubelet_places(self.config).root_dir
+            if await _refusal(os.path.join(root, node_state.POD_RESOURCES_SOCKET)) is None:
+                found = "one answers below %s, of unknown version: it is part of another process, as k3s' is"
+                findings.ok("kubelet", found % root)
+            else:
+                findings.wrong("kubelet", "no kubelet runs on this node", _START_KUBELET)
         elif kubelet.version is None:
             findings.ok("kubelet", "process %d does not tell its version" % kubelet.pid)
         elif kubelet.version < _FIRST_KUBELET:
@@ -217,14 +227,21 @@ def _root(findings: Findings, root: str, kubelet: Optional[KubeletProcess]) -> N
 
 async def _socket(findings: Findings, directory: str) -> None:
     path = os.path.join(directory, "kubelet.sock")
-    try:
-        _reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(path), 5)
-    except (OSError, asyncio.TimeoutError) as error:
-        reason = getattr(error, "strerror", None) or "no answer in 5 s"
+    reason = await _refusal(path)
+    if reason is None:
+        findings.ok("kubelet socket", "%s takes connections" % path)
+    else:
         findings.wrong("kubelet socket", "%s: %s" % (path, reason), "systemctl restart kubelet")
-        return
+
+
+async def _refusal(socket: str) -> Optional[str]:
+    """Why nobody can connect to a unix socket, or None."""
+    try:
+        _reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(socket), 5)
+    except (OSError, asyncio.TimeoutError) as error:
+        return getattr(error, "strerror", None) or "no answer in 5 s"
     writer.close()
-    findings.ok("kubelet socket", "%s takes connections" % path)
+    return None
 
 
 async def _plugin(

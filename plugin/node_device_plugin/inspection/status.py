@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
 from typing import Any, Dict, List, NamedTuple, Optional
 
@@ -38,7 +39,7 @@ class Status(NamedTuple):
             where = "nobody says" if self.holders["source"] == "none" else "its checkpoint says, by the pods' uid,"
             lines.insert(-1, "no kubelet answers: %s who holds what" % where)
         if not rows:
-            return "\n".join([*lines, "no devices"])
+            return "\n".join([*lines, "no devices" if self.plugin else "no device is known to be held"])
         return "\n".join([*lines, table(["RESOURCE", "DEVICE", "STATE", "HELD BY", "REASON"], rows)])
 
     def _rows(self, resources: List[Dict[str, Any]]) -> List[List[str]]:
@@ -49,9 +50,13 @@ class Status(NamedTuple):
         for resource in resources:
             state = "" if resource["registered"] else "not registered"
             for device in resource["devices"]:
-                by = [name for kubelet_id in device["kubelet_ids"] for name in holders.get(kubelet_id, [])]
+                # Shares of a device that one container holds are one holder.
+                by = collections.Counter(
+                    name for kubelet_id in device["kubelet_ids"] for name in holders.get(kubelet_id, [])
+                )
+                held = ", ".join(name if count == 1 else "%s (%d)" % (name, count) for name, count in by.items())
                 shown = state or device["state"]
-                rows.append([resource["name"], device["id"], shown, ", ".join(by), device["reason"] or ""])
+                rows.append([resource["name"], device["id"], shown, held, device["reason"] or ""])
             for device_id, reason in resource["refused"].items():
                 rows.append([resource["name"], device_id, "refused", "", reason])
             if not resource["devices"] and not resource["refused"]:

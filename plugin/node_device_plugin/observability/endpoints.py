@@ -9,6 +9,7 @@ import os
 from typing import AsyncIterator, Optional, Tuple
 
 from ..declaration.addresses import parse_http_address
+from ..logs import Tries
 from ..waiting import done_within
 from .http import Pages, Routes
 
@@ -24,6 +25,7 @@ class TcpEndpoint:
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
         self._address = ""
+        self._tries = Tries(log)
         self._moved = asyncio.Event()
 
     def move(self, address: str) -> None:
@@ -41,7 +43,7 @@ class TcpEndpoint:
                 async with self._listening(address):
                     await self._moved.wait()
             except OSError as error:
-                log.error("cannot serve metrics at %s: %s", address, error.strerror or error)
+                self._tries.failed(logging.ERROR, "cannot serve metrics at %s: %s", address, error.strerror or error)
                 await done_within(self._moved.wait(), _AGAIN)
 
     @contextlib.asynccontextmanager
@@ -52,6 +54,7 @@ class TcpEndpoint:
         host, port = parse_http_address(address)
         server = await asyncio.start_server(Pages(self._routes), host or None, port)
         try:
+            self._tries.went_well()
             log.info("metrics, health and readiness at http://%s", address)
             yield
         finally:
@@ -65,6 +68,7 @@ class UnixEndpoint:
         self._path = path
         self._routes = routes
         self._moved = asyncio.Event()
+        self._tries = Tries(log)
 
     def move(self, path: str) -> None:
         """Serve at another path; who is connected already gets its answer."""
@@ -82,9 +86,10 @@ class UnixEndpoint:
                 server = await asyncio.start_unix_server(Pages(self._routes), path)
                 os.chmod(path, 0o600)
             except OSError as error:
-                log.error("cannot serve %s: %s", path, error.strerror or error)
+                self._tries.failed(logging.ERROR, "cannot serve %s: %s", path, error.strerror or error)
                 await done_within(self._moved.wait(), _AGAIN)
                 continue
+            self._tries.went_well()
             mine = _identity(path)
             try:
                 while mine is not None and _identity(path) == mine and not self._moved.is_set():

@@ -46,12 +46,16 @@ class Pages:
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request and close."""
         self._open.add(writer)
+        # An answer is done when the last of it is sent.
+        writer.transport.set_write_buffer_limits(high=0)
         try:
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 await asyncio.wait_for(self._answer(reader, writer), _PATIENCE)
         finally:
             self._open.discard(writer)
-            writer.close()
+            # One that is only closed stays for as long as its client does not read what is left.
+            if not writer.transport.is_closing():
+                writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._open) > _MOST_CONNECTIONS:

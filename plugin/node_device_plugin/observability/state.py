@@ -7,7 +7,7 @@ import platform
 import time
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from ..declaration import Device
+from ..declaration import Device, Resource
 from ..device_table import DeviceTable
 from ..reload import Reloader
 from ..served import Served, ServedResources
@@ -115,14 +115,27 @@ class State:
         for table in self._resources.tables:
             # Resources without a device show, too: a sum over nothing is no alert.
             counts[(table.resource.name, "healthy", "")] += 0
-            for _, state, reason in _states(table):
-                # Without what differs from device to device: a path, usually, stands in front.
-                counts[(table.resource.name, state, (reason or "").rpartition(": ")[2])] += 1
+            for device, state, reason in _states(table):
+                counts[(table.resource.name, state, kind_of_reason(reason or "", table.resource, device))] += 1
         return counts
 
     def _discovery_age(self) -> Optional[float]:
         at = self._resources.checked_at
         return None if at is None else round(time.monotonic() - at, 3)
+
+
+def kind_of_reason(reason: str, resource: Resource, device: Device) -> str:
+    """A reason without what differs from device to device, and from time to time: each would be a series of its own."""
+    for node in device.nodes:
+        if reason.startswith(node.host_path + ": "):
+            return reason[len(node.host_path) + 2 :]
+    name = resource.cdi_name(device)
+    if name is not None and name in reason:
+        return reason.replace(" " + name, "").partition(": ")[0]
+    if resource.health.command and reason.startswith(resource.health.command[0] + " "):
+        # What the command said may hold a temperature.
+        return reason[len(resource.health.command[0]) + 1 :].partition(": ")[0]
+    return reason
 
 
 def _resource(served: Served) -> Dict[str, Any]:

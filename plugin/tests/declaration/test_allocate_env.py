@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from node_device_plugin.declaration import parse_resources
+from node_device_plugin.declaration import DeclarationError, parse_resources
 from node_device_plugin.declaration.env import allocate_env
 from node_device_plugin.declaration.expectations import expected_in_container
 
@@ -65,3 +65,28 @@ def test_what_a_container_is_expected_to_show() -> None:
     assert expectation.env["SHARED_1"][0].startswith("a /dev/a")
     assert [node.path for node in expectation.nodes] == ["/dev/z", "/dev/a"]
     assert [mount.container_path for mount in expectation.mounts] == ["/b"]
+
+
+def test_a_container_that_may_have_one_device_needs_no_number() -> None:
+    text = """
+    - name: example.com/found
+      container_limit: 1
+      discover: {paths: [/dev/x*]}
+      env: {PORT: "{path}"}
+      annotations: {example.com/port: "{path}"}
+    - name: example.com/declared
+      container_limit: 1
+      replicas: 2
+      devices: [{id: a, nodes: [{path: /dev/a}]}, {id: b, nodes: [{path: /dev/b}]}]
+      env: {SHARED: "{path}"}
+    """
+    _, declared = parse_resources(yaml.safe_load(text))
+    assert allocate_env(declared, declared.devices_of(["b::1"])) == {"SHARED": "/dev/b"}
+    for number in ("", "2"):
+        with pytest.raises(DeclarationError) as caught:
+            parse_resources(yaml.safe_load(text.replace("container_limit: 1", "container_limit: %s" % number)))
+        assert [problem.where.rpartition(" ")[2] for problem in caught.value.problems] == [
+            "(example.com/found).env.PORT",
+            "(example.com/found).annotations.example.com/port",
+            "(example.com/declared).env.SHARED",
+        ]

@@ -1,10 +1,12 @@
 """CDI rendering: content, the version that it needs, and what a runtime refuses."""
 
-from typing import Any
+from pathlib import Path
+from typing import Any, List, Optional
 
 import pytest
 import yaml
 
+from node_device_plugin import cdi_files
 from node_device_plugin.declaration import cdi, parse_resources
 
 from .test_parse import EVERYTHING
@@ -53,7 +55,7 @@ def test_every_edit_is_rendered_in_cdis_own_keys() -> None:
                 ],
                 "mounts": [
                     {"hostPath": "tmpfs", "containerPath": "/t", "type": "tmpfs", "options": ["nosuid"]},
-                    {"hostPath": "/x", "containerPath": "/y"},
+                    {"hostPath": "/x", "containerPath": "/y", "options": ["rbind"]},
                 ],
                 "additionalGids": [44],
             },
@@ -104,11 +106,16 @@ def test_a_dot_in_the_class_needs_0_6() -> None:
         ("1.7.2", "0.5.0"),
         ("v1.7.11", "0.5.0"),
         ("1.7.12", "0.6.0"),
+        ("1.7.15", "0.6.0"),
+        ("1.7.16", "0.7.0"),
         ("1.7.24~ds1-6+deb13u1", "0.7.0"),
-        ("1.7.28", "0.8.0"),
-        ("2.0.5", "0.8.0"),
+        ("1.7.27", "0.8.0"),
+        ("2.0.4", "0.8.0"),
+        ("2.0.5", "1.0.0"),
         ("2.1.9+ds1", "1.0.0"),
-        ("v2.3.0-rc.1", "1.0.0"),
+        ("2.2.0", "1.0.0"),
+        ("2.2.1", "1.1.0"),
+        ("v2.3.0-rc.1", "1.1.0"),
     ],
 )
 def test_what_each_containerd_accepts(containerd: str, accepted: Any) -> None:
@@ -127,3 +134,43 @@ def test_the_same_content_is_the_same_bytes() -> None:
     first, second = (cdi.serialise(next(iter(cdi.render_specs(resources).values()))) for _ in range(2))
     assert first == second
     assert first.endswith("}\n")
+
+
+@pytest.mark.parametrize(
+    ("mount", "options"),
+    [
+        ("", ["rbind"]),
+        (", type: bind", ["rbind"]),
+        (", options: [ro, nosuid]", ["rbind", "ro", "nosuid"]),
+        (", options: [ro, bind]", ["ro", "bind"]),
+        (", type: bind, options: [rbind, ro]", ["rbind", "ro"]),
+        (", type: tmpfs", None),
+        (", type: tmpfs, options: [nosuid]", ["nosuid"]),
+    ],
+)
+def test_a_bind_mount_says_so(mount: str, options: Optional[List[str]]) -> None:
+    """runc takes a mount that names no file system and has no such option for a file system without a name."""
+    text = "{id: x, container_edits: {mounts: [{host_path: /opt/x, container_path: /x%s}]}}" % mount
+    (rendered,) = spec("- {name: a.bb/cc, devices: [%s]}" % text)["devices"][0]["containerEdits"]["mounts"]
+    assert rendered.get("options") == options
+
+
+def test_each_kind_has_a_file_of_its_own_that_can_be_written(tmp_path: Path) -> None:
+    longest = [".".join(["d" * 60] * 4), "n" * 63]
+    kinds = ["ven.dor/class", "ab_cd/ef", "ab/cd_ef", "/".join(longest), "/".join([*longest[:1], "n" * 62 + "m"])]
+    names = [cdi.file_name(kind) for kind in kinds]
+    assert names[0] == "node-device-plugin_ven.dor_class.json"
+    assert len(set(names)) == len(kinds)
+    resources = parse_resources(
+        [
+            {
+                "name": kind,
+                "devices": [{"id": "d%d" % n, "nodes": [{"path": "/dev/null"}]}],
+                "discover": {"paths": ["/x"]},
+            }
+            for n, kind in enumerate(kinds)
+            if "_" not in kind.partition("/")[0]
+        ]
+    )
+    assert cdi_files.write(resources, str(tmp_path)) == {}
+    assert len(list(tmp_path.iterdir())) == len(resources)

@@ -74,6 +74,12 @@ def test_the_spec_of_a_discovered_kind_is_the_plugins_alone() -> None:
         ("{paths: [dev/x]}", "discover.paths[0]: must be an absolute path in its shortest form, not 'dev/x'"),
         ("{paths: [/dev/**/x]}", "discover.paths[0]: '**' is not known: each '/' has to be written"),
         ("{paths: ['/dev/[z-a]']}", "discover.paths[0]: is not a pattern"),
+        ("{paths: ['/dev/tty{USB,ACM}*']}", "discover.paths[0]: '{' and '}' are not known here: write each"),
+        ("{paths: ['/dev/{match1}']}", "discover.paths[0]: '{' and '}' are not known here"),
+        ("{paths: ['/dev/x[^0]']}", "discover.paths[0]: '[^' is not known: '[!' stands for all others"),
+        ("{paths: ['/dev/x[0']}", "discover.paths[0]: has a '[' without its ']'"),
+        ("{paths: [/dev/x*], nodes: [{path: '/dev/{match1,a}'}]}", "discover.nodes[0].path: '{' and '}' are not known"),
+        ("{paths: [/dev/x*], exclude: ['/dev/{x1,x2}']}", "discover.exclude[0]: '{' and '}' are not known here"),
         ("{paths: [/dev/x], nodes: [{path: '/dev/{match1}'}]}",
          "discover.nodes[0].path: {match1} is not known of every device found; known are: none"),
         ("{paths: [/dev/x*], nodes: [{}]}", "discover.nodes[0].path: is missing"),
@@ -81,6 +87,7 @@ def test_the_spec_of_a_discovered_kind_is_the_plugins_alone() -> None:
         ("{paths: [/dev/x*], permissions: x}", "discover.permissions: must be made of r, w and m"),
         ("{paths: [/dev/x*], mode: '9'}", "discover.mode: must be three octal digits"),
         ("{paths: [/dev/x*], exclude: ['']}", "discover.exclude[0]: is empty"),
+        ("{paths: [/dev/x*], exclude: ['*-part?']}", "discover.exclude[0]: matches no path: no wildcard"),
         ("{paths: [/dev/x*], exclude: [a**]}", "discover.exclude[0]: '**' is not known"),
         ("{usb: [{}]}", "discover.usb[0]: would take every USB device"),
         ("{usb: [{vendor: '403'}]}", "discover.usb[0].vendor: must be four hexadecimal digits, in quotes, not '403'"),
@@ -148,3 +155,10 @@ def test_what_wildcards_match(pattern: str, text: str, groups: Optional[Tuple[st
     match = compiled(pattern).match(text)
     assert (match.groups() if match else None) == groups
     assert groups is None or wildcards(pattern) == len(groups)
+
+
+def test_a_selector_that_is_refused_is_not_called_empty() -> None:
+    assert problems("- {name: a.bb/cc, discover: {usb: [{vendor: 0403}], pci: [{class_code: 0302}]}}") == [
+        "resources[0] (a.bb/cc).discover.usb[0].vendor: must be text, not 259 (in quotes it is text)",
+        "resources[0] (a.bb/cc).discover.pci[0].class_code: must be text, not 194 (in quotes it is text)",
+    ]

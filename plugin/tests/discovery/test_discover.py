@@ -1,6 +1,8 @@
 """All resources of a node: a device belongs to one of them."""
 
-from node_device_plugin.declaration import parse_resources
+import os
+
+from node_device_plugin.declaration import cdi, parse_resources
 from node_device_plugin.discovery import discover, with_discovered
 
 from .conftest import Machine
@@ -37,3 +39,40 @@ def test_declared_devices_keep_their_places(machine: Machine) -> None:
     (one,) = parse_resources([{"name": "a.b/cc", "devices": [{"id": "z"}], "discover": {"paths": ["/dev/a"]}}])
     found = discover([one], str(machine.path))["a.b/cc"].devices
     assert [device.id for device in with_discovered(one, found).devices] == ["z", "a"]
+
+
+def test_a_node_that_all_are_given_is_none_s_own(machine: Machine) -> None:
+    """/dev/vfio/vfio goes to everybody, whether it stands before or after a device's own node."""
+    for address, group in (("0000:3b:00.0", "12"), ("0000:3b:00.1", "13")):
+        machine.on_bus("pci", "pci0000:3a/" + address, vendor="0x10de", device="0x1eb8", **{"class": "0x030200"})
+        machine.link("/sys/devices/pci0000:3a/%s/iommu_group" % address, "../../../kernel/iommu_groups/" + group)
+        machine.file("/dev/vfio/" + group)
+    machine.file("/dev/vfio/vfio")
+    common, own = {"path": "/dev/vfio/vfio"}, {"path": "/dev/vfio/{iommu_group}"}
+    for nodes in ([common, own], [own, common]):
+        resources = parse_resources(
+            [
+                {"name": "a.b/vf", "discover": {"pci": [{"vendor": "10de"}], "nodes": nodes}},
+                {"name": "a.b/same", "discover": {"paths": ["/dev/vfio/1*"]}},
+                {"name": "a.b/vfio", "devices": [{"id": "vfio", "nodes": [common]}]},
+            ]
+        )
+        found = discover(resources, str(machine.path))
+        assert [device.id for device in found["a.b/vf"].devices] == ["pci-0000:3b:00.0", "pci-0000:3b:00.1"]
+        assert [why for _, why in found["a.b/same"].left_out] == [
+            "/dev/vfio/12 is a node of a.b/vf=pci-0000:3b:00.0",
+            "/dev/vfio/13 is a node of a.b/vf=pci-0000:3b:00.1",
+        ]
+
+
+def test_a_node_whose_name_is_no_text_is_left_out_and_the_others_are_given(machine: Machine) -> None:
+    (one,) = parse_resources([{"name": "a.b/cc", "discover": {"paths": ["/dev/x*"]}}])
+    machine.file("/dev/x1")
+    with open(os.fsencode(machine.path) + b"/dev/x\xff", "wb"):
+        pass
+    found = discover([one], str(machine.path))["a.b/cc"]
+    assert [device.id for device in found.devices] == ["x1"]
+    assert [why for _, why in found.left_out] == [r"'/dev/x\udcff' is not UTF-8, which CDI asks for"]
+    spec = cdi.render_spec(with_discovered(one, found.devices))
+    assert spec is not None
+    assert cdi.serialise(spec).encode()

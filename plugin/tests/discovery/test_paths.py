@@ -153,3 +153,11 @@ def test_what_stays_is_not_made_anew_and_what_changes_is(machine: Machine) -> No
     assert {device.nodes[0].permissions for device in look(permissions="r")} == {"r"}
     machine.remove("/dev/by-id/x")
     assert ids(look()) == ["ttyUSB0", "ttyUSB1"]
+
+
+def test_a_character_that_means_something_stands_for_itself_in_brackets(machine: Machine) -> None:
+    for name in ("a[0]", "a{1}", "a*", "a?", "a^"):
+        machine.file("/dev/" + name)
+    for pattern, name in (("a[[]0]", "a[0]"), ("a[{]1[}]", "a{1}"), ("a[*]", "a*"), ("a[?]", "a?"), ("a[!0*?]", "a^")):
+        (device,) = machine.find({"paths": ["/dev/" + pattern]})
+        assert paths(device) == ["/dev/" + name]

@@ -123,7 +123,8 @@ def test_problems_of_capacities_are_placed_in_their_variables():
         [
             "node_devices_resources[1] (devices.example.com/kvm).name: is declared already, as "
             "node_devices_resources[0]",
-            "node_devices_resources[2] (a.io/b).capacity: must be a whole number, not the text '4'",
+            "node_devices_resources[2] (a.io/b).capacity: must be a whole number, not the text '4' "
+            "(without quotes it is a number)",
             "node_devices_resources_b[0] (a.io/b).capacity: is missing",
             "node_devices_resources_b[0] (a.io/b).name: is declared already, as node_devices_resources[2] (a.io/b)",
             "node_devices_resources_b[1] (a.io/b).name: is declared already, as node_devices_resources[2] (a.io/b)",

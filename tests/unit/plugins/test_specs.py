@@ -80,6 +80,17 @@ def test_what_a_pod_holds_stays_and_the_rest_goes():
     assert [leftover.device for leftover in going] == ["b"]
 
 
+def test_an_id_may_have_what_stands_before_a_share_s_number():
+    wanted = made(node_with(resource("a::b", "c::0", "d")), resource("d"))
+    held = [
+        {"resource": "example.com/camera", "device": device, "namespace": "default", "pod": "viewer"}
+        for device in ("a::b", "c::0")
+    ]
+    staying, going = wanted.split({"held": held}, advertised_counts=True)
+    assert [each.leftover.device for each in staying] == ["a::b", "c::0"]
+    assert going == []
+
+
 def test_a_pod_that_holds_the_same_id_of_another_declared_resource_counts_not():
     other = {"name": "example.com/other", "devices": [{"id": "a", "nodes": [{"path": "/dev/a"}]}]}
     wanted = made(node_with(resource("a")), other)
