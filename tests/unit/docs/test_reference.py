@@ -1,0 +1,122 @@
+"""The generated pages of docs/: what the generator makes of argument specs, and what it refuses."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+GENERATOR = ROOT / "docs" / "generate_reference"
+
+
+@pytest.fixture
+def generator():
+    loader = importlib.machinery.SourceFileLoader("generate_reference", str(GENERATOR))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def with_roles(generator, monkeypatch, tmp_path):
+    """The generator in a tree that has two roles, with the options that are given."""
+
+    def make(one, two):
+        for role, options in (("one", one), ("two", two)):
+            meta = tmp_path / "roles" / role / "meta"
+            meta.mkdir(parents=True, exist_ok=True)
+            main = {"short_description": f"Role {role}", "description": ["What it does."], "options": options}
+            (meta / "argument_specs.yml").write_text(yaml.safe_dump({"argument_specs": {"main": main}}))
+        monkeypatch.setattr(generator, "ROOT", tmp_path)
+        monkeypatch.setattr(generator, "ROLES", ("one", "two"))
+        return generator.roles()
+
+    return make
+
+
+def test_the_pages_are_what_is_generated():
+    done = subprocess.run([sys.executable, str(GENERATOR), "--check"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_stale_page_is_named_and_left_as_it_is(generator, monkeypatch, tmp_path, capsys):
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / "declaration-reference.md"
+    page.write_text("edited by hand")
+    monkeypatch.setattr(generator, "ROOT", tmp_path)
+    monkeypatch.setattr(generator, "PAGES", {"declaration-reference.md": generator.declaration})
+    assert generator.main(["--check"]) == 1
+    assert "docs/declaration-reference.md: is not what" in capsys.readouterr().out
+    assert page.read_text() == "edited by hand"
+    assert generator.main([]) == 0
+    assert generator.main(["--check"]) == 0
+
+
+@pytest.mark.parametrize("role", sorted(path.name for path in (ROOT / "roles").iterdir() if path.is_dir()))
+def test_a_role_leads_to_its_variables_and_back(generator, role):
+    readme = (ROOT / "roles" / role / "README.md").read_text()
+    assert readme.count(f"](../../docs/roles-reference.md#{role})") == 1
+    page = generator.roles()
+    assert f"\n## {role}\n" in page
+    assert page.count(f"](../roles/{role}/README.md)") == 1
+
+
+def test_every_variable_stands_once_with_type_and_default(with_roles):
+    own = {"description": "A number.", "type": "int", "default": 3}
+    shared = {"description": "A file.", "type": "path"}
+    page = with_roles({"one_number": own, "node_devices_file": shared}, {"node_devices_file": shared})
+    assert page.count("| `one_number` | int | `3` | A number. |") == 1
+    assert page.count("| `node_devices_file` | path |  | A file. |") == 1
+    assert page.index("node_devices_file") > page.index("## Variables of several roles")
+
+
+def test_keys_of_a_variable_have_a_table_of_their_own(with_roles):
+    keys = {"path": {"description": "Where.", "type": "str", "required": True}}
+    listed = {"description": "Nodes.", "type": "list", "elements": "dict", "options": keys}
+    page = with_roles({"one_nodes": listed}, {})
+    assert "| `one_nodes` | list of dict |  | Nodes. |" in page
+    assert page.index("Of each element of `one_nodes`:") < page.index("| `path` | str | **required** | Where. |")
+
+
+def test_what_the_schema_says_is_not_said_again(generator):
+    page = generator.roles()
+    assert "(declaration-reference.md#a-resource)" in page
+    assert "container_limit" not in page
+
+
+def test_markup_becomes_markdown(generator):
+    written = ["V(absent) of O(state\\(s\\))", "and E(HOME), C(a | b)."]
+    assert generator.markdown(written) == "`absent` of `state(s)` and `HOME`, `a \\| b`."
+
+
+def test_a_default_with_a_bar_keeps_its_cell(with_roles):
+    page = with_roles({"one_host": {"description": "A host.", "type": "str", "default": "{{ all | first }}"}}, {})
+    assert "| `one_host` | str | `{{ all \\| first }}` | A host. |" in page
+
+
+def test_other_markup_is_refused(generator):
+    with pytest.raises(generator.Unusable, match=r"L\(there,https"):
+        generator.markdown("See L(there,https://example.com).")
+
+
+def test_a_variable_that_two_roles_describe_differently_is_refused(with_roles, generator):
+    with pytest.raises(generator.Unusable, match=r"node_devices_file: role two .* than role one"):
+        with_roles(
+            {"node_devices_file": {"description": "A file.", "type": "path"}},
+            {"node_devices_file": {"description": "Another.", "type": "path"}},
+        )
+
+
+def test_a_role_that_no_page_would_have_is_refused(with_roles, generator, tmp_path):
+    with_roles({}, {})
+    forgotten = tmp_path / "roles" / "three" / "meta"
+    forgotten.mkdir(parents=True)
+    (forgotten / "argument_specs.yml").write_text("")
+    with pytest.raises(generator.Unusable, match="three"):
+        generator.roles()
