@@ -89,9 +89,9 @@ faults: dev
 lint-molecule: dev
 	ansible-lint --offline -q
 
-## test: everything: check, faults, oldest Python, the installed collection, real API server and containerds, image, molecule
+## test: everything: check, docs, faults, oldest Python, installed collection, real API server and containerds, image, molecule
 .PHONY: test
-test: check lint-molecule faults oldest-python collection api-server runtimes image-test molecule
+test: check docs lint-molecule faults oldest-python collection api-server runtimes image-test molecule
 
 # The plugin's unit tests as on the oldest node: Debian bullseye, Python 3.9.
 .PHONY: oldest-python
@@ -128,6 +128,11 @@ image: system controller
 .PHONY: image-test
 image-test: system dev
 	pytest tests/image
+
+## docs: README.md, docs/ and the roles' READMEs as a site in .site/; a link or an anchor that leads nowhere fails
+.PHONY: docs
+docs: dev
+	sphinx-build --quiet --fresh-env --fail-on-warning --jobs auto --conf-dir docs . .site
 
 ## bench: how fast the plugin is and how little it needs; a table, and .bench/latest.json
 .PHONY: bench

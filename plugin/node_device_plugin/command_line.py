@@ -28,7 +28,7 @@ class Failure(Exception):
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run one command and return its exit code."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
@@ -260,9 +260,10 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, "%s: %s\n" % (self.prog, message))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="node-device-plugin", description="Serve a node's declared devices to its kubelet, by CDI.")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+def parser() -> argparse.ArgumentParser:
+    """Every command with its options."""
+    parsed = _Parser(prog="node-device-plugin", description="Serve a node's declared devices to its kubelet, by CDI.")
+    commands = parsed.add_subparsers(metavar="COMMAND", required=True)
 
     config = argparse.ArgumentParser(add_help=False)
     config.add_argument("--config", metavar="FILE", default=DEFAULT_PATH, help="configuration (default: %(default)s)")
@@ -364,4 +365,4 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--unproven", action="store_true", help="prove only what --record does not hold")
     verify.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="for the kubelet and each proof")
     add(commands, "version", _version, "Print the version.")
-    return parser
+    return parsed

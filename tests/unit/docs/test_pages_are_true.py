@@ -1,0 +1,80 @@
+"""The hand-written tables of docs/ say what there is: commands, metrics, playbooks, variables, tags, scenarios."""
+
+from __future__ import annotations
+
+import re
+import types
+
+import the_project as project
+from documented_blocks import ROOT, text_of
+
+from node_device_plugin import command_line
+from node_device_plugin.observability import metrics
+from node_device_plugin.observability.state import State
+
+
+def first_column(page, heading):
+    """What stands between backticks in the first cells of the table that has this heading."""
+    _, _, rest = text_of(page).partition(f"\n| {heading} |")
+    assert rest, f"{page} has no table {heading}"
+    rows = rest.partition("\n\n")[0].splitlines()[2:]
+    return [name for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
+
+
+def test_commands():
+    found = []
+
+    def walk(parser, before=()):
+        for action in parser._actions:
+            for name, inner in (getattr(action, "choices", None) or {}).items() if action.nargs == "A..." else ():
+                walk(inner, (*before, name))
+        if not any(action.nargs == "A..." for action in parser._actions):
+            found.append(" ".join(before))
+
+    walk(command_line.parser())
+    assert len(found) > 10
+    assert sorted(first_column("docs/commands.md", "command")) == sorted(found)
+
+
+def test_metrics():
+    reloader = types.SimpleNamespace(
+        loaded=types.SimpleNamespace(sha256=""), last=types.SimpleNamespace(result="applied")
+    )
+    resources = types.SimpleNamespace(checked_at=None, by_name={}, tables=[])
+    text = State(resources, reloader).metrics()
+    names = [name.removeprefix(metrics.PREFIX) for name in re.findall(r"^# TYPE (\S+)", text, re.M)]
+    assert "devices" in names
+    heading = f"metric (each begins with `{metrics.PREFIX}`)"
+    assert sorted(first_column("docs/observability.md", heading)) == sorted(names)
+
+
+def test_playbooks():
+    parts = {"verification_table.yml"}
+    assert sorted(first_column("docs/playbooks.md", "playbook")) == sorted(project.playbooks() - parts)
+    assert all(f"`{part}`" in text_of("docs/playbooks.md") for part in parts)
+
+
+def test_every_variable_of_the_playbooks():
+    rest = {"node_devices_serial", "node_devices_max_fail_percentage"}
+    assert rest < project.playbook_variables()
+    assert sorted(first_column("docs/playbooks.md", "variable")) == sorted(project.playbook_variables() - rest)
+    for name in rest:
+        assert f"`{name}`" in text_of("docs/playbooks.md")
+        assert f"| `{name}`" in text_of("docs/upgrade.md")
+
+
+def test_defaults_of_the_playbooks_variables():
+    rows = re.findall(r"^\| `(node_devices_\w+)` \|(?: `([^`]*)`)? \|", text_of("docs/playbooks.md"), re.M)
+    assert len(rows) == len(project.playbook_variables()) - 2
+    for name, default in rows:
+        used = re.findall(rf"\b{name} \| default\(([^)]*)\)", project.sources())
+        assert {each.strip("'") for each in used} == {default}, name
+
+
+def test_tags():
+    assert sorted(first_column("docs/playbooks.md", "tag")) == sorted(project.tags())
+
+
+def test_scenarios():
+    scenarios = [path.parent.name for path in (ROOT / "molecule").glob("*/molecule.yml")]
+    assert sorted(first_column("docs/testing.md", "scenario")) == sorted(scenarios)
