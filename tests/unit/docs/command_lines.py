@@ -1,0 +1,169 @@
+"""What can be said of a command line in a page without running it, and whether CI runs it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import re
+import shlex
+from collections.abc import Callable, Iterator
+
+import the_project as project
+
+from node_device_plugin import command_line
+
+#: What a block may need that is not there where the tests run. Whoever adds one says here what it is.
+NEEDS = {
+    "a container engine": "podman or docker, as root; make test does the same under other names",
+    "the lab": "the nodes that make lab has booted",
+    "nodes of your own": "an inventory and machines of the reader's",
+    "a provisioned node": "a node on which site.yml has run",
+    "a kubelet": "Kubernetes' own binaries, in a folder of the reader's",
+    "a cluster": "an API server, and kubectl or kind",
+    "a report": "what status.yml has written",
+}
+#: Programs of others that a block may call; what they are called with is not looked at, but for paths of the checkout.
+OTHERS = {"alias", "cat", "cp", "ctr", "jq", "kind", "kubectl", "ln", "mkdir", "podman", "rm", "sleep"}
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
+_OPERATORS = {";", "|", "||", "&&", "&"}
+_ENGINE = ("engine", "roles/lab_node/files/engine")
+
+
+#: A simple command, a word each.
+Command = tuple[str, ...]
+
+
+def commands(text: str) -> Iterator[Command]:
+    """The simple commands of a block of shell, without where they read from and write to."""
+    for line in text.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=";|&<>")
+        lexer.whitespace_split = True
+        words: list[str] = []
+        tokens = iter(lexer)
+        for token in tokens:
+            if token in _OPERATORS:
+                if words:
+                    yield tuple(words)
+                words = []
+            elif token.startswith((">", "<")):
+                next(tokens, "")
+            else:
+                words.append(token)
+        if words:
+            yield tuple(words)
+
+
+def without_assignments(words: Command) -> tuple[dict[str, str], Command]:
+    given = {}
+    while words and (match := _ASSIGNMENT.match(words[0])):
+        given[match.group(1)] = words[0][match.end() :]
+        words = words[1:]
+    return given, words
+
+
+def program_of(words: Command) -> tuple[str, Command]:
+    """The program's name and its arguments."""
+    return (words[0].removeprefix(".venv/bin/"), words[1:]) if words else ("", ())
+
+
+def problems(command: Command) -> Iterator[str]:
+    """A sentence for everything that the command names and that is not there."""
+    given, words = without_assignments(command)
+    yield from (f"nothing reads the variable {name}" for name in given if not project.is_environment_variable(name))
+    program, arguments = program_of(words)
+    for word in arguments:
+        path = word.removeprefix("$PWD/")
+        if "/" in path and path.partition("/")[0] in project.top_level_folders() and not project.is_there(path):
+            yield f"there is no {path}"
+    if program == "make":
+        yield from _make(arguments)
+    elif program.startswith("ansible"):
+        yield from _ansible(program, arguments)
+    elif program == "node-device-plugin":
+        yield from _refused(command_line.parser, arguments)
+    elif program in _ENGINE:
+        yield from _engine(arguments)
+    elif program and program not in OTHERS:
+        yield f"{program} is no program that a page may call (command_lines.OTHERS)"
+
+
+def is_run_by_ci(command: Command) -> bool:
+    """Whether CI runs it: a make target that `make test` makes, or our command, which a test runs."""
+    given, words = without_assignments(command)
+    program, arguments = program_of(words)
+    if program == "make":
+        return not given and bool(arguments) and all(word in project.in_ci() for word in arguments)
+    return program == "node-device-plugin" and not given
+
+
+def _make(arguments: Command) -> Iterator[str]:
+    for word in arguments:
+        variable = _ASSIGNMENT.match(word)
+        if variable and variable.group(1) not in project.make_variables():
+            yield f"the Makefile has no variable {variable.group(1)}"
+        elif not variable and word not in project.targets():
+            yield f"the Makefile has no target {word}"
+
+
+def _engine(arguments: Command) -> Iterator[str]:
+    if arguments[:1] != ("exec",):
+        return
+    rest = list(arguments[1:])
+    while rest and rest[0].startswith("-"):
+        rest.pop(0)
+    if rest[1:2] == ["node-device-plugin"]:
+        yield from problems(tuple(rest[1:]))
+
+
+def _refused(parser: Callable[[], argparse.ArgumentParser], arguments: Command) -> Iterator[str]:
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            parser().parse_args(arguments)
+    except SystemExit as error:
+        if error.code:
+            yield said.getvalue().strip().splitlines()[-1]
+
+
+def _ansible(program: str, arguments: Command) -> Iterator[str]:
+    # Imported here, because it takes as long as the rest together.
+    from ansible.cli import adhoc, doc, galaxy, inventory, playbook
+
+    known = {
+        "ansible": adhoc.AdHocCLI,
+        "ansible-doc": doc.DocCLI,
+        "ansible-galaxy": galaxy.GalaxyCLI,
+        "ansible-inventory": inventory.InventoryCLI,
+        "ansible-playbook": playbook.PlaybookCLI,
+    }
+    if program not in known:
+        yield f"there is no {program}"
+        return
+
+    def parser() -> argparse.ArgumentParser:
+        cli = known[program]([program, *arguments])
+        cli.init_parser()
+        return cli.parser
+
+    refused = list(_refused(parser, arguments))
+    yield from refused
+    if program == "ansible-playbook" and not refused:
+        yield from _played(parser().parse_args(arguments))
+
+
+def _played(options: argparse.Namespace) -> Iterator[str]:
+    for name in options.args:
+        file = name.removeprefix("playbooks/").removeprefix("nodedevices.kubernetes.").removesuffix(".yml") + ".yml"
+        if file not in project.playbooks():
+            yield f"there is no playbook {name}"
+        elif file not in project.played_by_scenarios():
+            yield f"no scenario plays {name}"
+    for given in options.extra_vars or ():
+        for variable in re.findall(r"([A-Za-z_]\w*)(?==)", given):
+            if not project.is_variable(variable):
+                yield f"there is no variable {variable}"
+    for tag in {each for tags in [*(options.tags or ()), *(options.skip_tags or ())] for each in tags.split(",")}:
+        if tag not in {*project.tags(), "all"}:
+            yield f"there is no tag {tag}"
