@@ -89,9 +89,9 @@ faults: dev
 lint-molecule: dev
 	ansible-lint --offline -q
 
-## test: everything: check, docs, faults, oldest Python, installed collection, real API server and containerds, image, molecule
+## test: everything: check, docs, faults, oldest Python, installed collection, sanity, real API server and containerds, image, molecule
 .PHONY: test
-test: check docs lint-molecule faults oldest-python collection api-server runtimes image-test molecule
+test: check docs lint-molecule faults oldest-python collection sanity api-server runtimes image-test molecule
 
 # The plugin's unit tests as on the oldest node: Debian bullseye, Python 3.9.
 .PHONY: oldest-python
@@ -101,6 +101,11 @@ oldest-python: system dev
 .PHONY: collection
 collection: dev
 	pytest tests/collection
+
+# ansible-test's sanity tests on the installed collection: `tests/sanity/run --test pylint` for one of them.
+.PHONY: sanity
+sanity: dev
+	@tests/sanity/run
 
 # What is done through the Kubernetes API, against a real API server where KUBERNETES_BIN_DIR has one.
 .PHONY: api-server

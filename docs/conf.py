@@ -25,7 +25,7 @@ exclude_patterns = [".*", "bench", "build", "dist", "molecule", "playbooks", "pl
 myst_heading_anchors = 3
 
 html_theme = "alabaster"
-html_theme_options = {"description": "Kubernetes nodes and their devices", "page_width": "75rem", "fixed_sidebar": True}
+html_theme_options = {"description": "Kubernetes nodes and their devices", "page_width": "75rem", "body_max_width": "none"}
 html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html"]}
 html_copy_source = False
 html_show_copyright = False
@@ -37,7 +37,7 @@ def contents(page: str) -> str:
     """A table of contents for each heading of docs/README.md, of the pages that are linked below it."""
     lines = []
     for part in page.split("\n## ")[1:]:
-        title, _, text = part.partition("\n")
+        title, text = part.split("\n", 1)
         lines += ["", "```{toctree}", ":hidden:", f":caption: {title}", ""]
         lines += [path.removesuffix(".md") for path in LINK.findall(text)]
         lines += ["```"]

@@ -17,9 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from node_device_plugin import systemd
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.health.cdi_names import CdiNames
-from node_device_plugin.observability import watchdog
+from node_device_plugin.observability import client, watchdog
 from node_device_plugin.observability.exposition import Counter, Histogram, gauge
 from node_device_plugin.observability.state import kind_of_reason
+from node_device_plugin.sockets import status_socket
 from node_device_plugin.testing import PodRejected, StandInKubelet
 
 from .test_http import free_port, say
@@ -340,3 +341,18 @@ def test_reasons_are_as_few_as_there_are_kinds_of_them() -> None:
         ("gone", "gone"),
     ):
         assert kind_of_reason(reason or "", resource, device) == kind
+
+
+async def test_a_plugin_that_takes_the_question_and_says_nothing(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    monkeypatch.setattr(client, "_PATIENCE", 0.05)
+    socket = status_socket(str(short_path))
+    Path(socket).parent.mkdir()
+    async with await asyncio.start_unix_server(say_nothing, socket):
+        with pytest.raises(client.NotAnswering, match=r"status\.sock: no answer in 0\.05 s \("):
+            await client.ask(str(short_path), "GET", "/status")

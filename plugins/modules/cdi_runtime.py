@@ -34,7 +34,7 @@ options:
       - What M(nodedevices.kubernetes.cdi_specs) returned, if it ran before with nothing declared. It says who holds the
         devices of the specs that stayed, and in check mode which specs would stay.
     type: dict
-author: The node-devices authors
+author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

@@ -55,7 +55,7 @@ options:
     description: Seconds that a pod may take without any progress.
     type: int
     default: 120
-author: The node-devices authors
+author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

@@ -12,7 +12,7 @@ options:
   settings:
     description: The plugin's configuration apart from the resources, such as C(log_level).
     type: dict
-author: The node-devices authors
+author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

@@ -38,7 +38,7 @@ options:
     description: Seconds that the kubelet may take to follow; it looks every 10 s.
     type: int
     default: 30
-author: The node-devices authors
+author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

@@ -18,7 +18,7 @@ options:
     description: A folder on the controller, which is made where it is missing. Relative to where Ansible was started.
     type: path
     required: true
-author: The node-devices authors
+author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

@@ -15,7 +15,7 @@ description:
     are what it gives the module.
 options:
   modules:
-    description: Kernel modules, each with O(modules[].name) and O(modules[].options); for the module their names.
+    description: Kernel modules, each with C(name) and C(options); for the module their names.
     type: list
     elements: raw
     default: []
@@ -35,7 +35,7 @@ options:
     description: Whether udev has to read its rules again.
     type: bool
     default: false
-author: The node-devices authors
+author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

@@ -51,7 +51,7 @@ options:
     type: list
     elements: path
     default: []
-author: The node-devices authors
+author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

@@ -80,7 +80,7 @@ options:
     description: Device nodes to look for, as M(nodedevices.kubernetes.declaration) returns them.
     type: dict
     default: {}
-author: The node-devices authors
+author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

@@ -13,7 +13,7 @@ options:
   owner:
     description: Which play this is; set by the action.
     type: str
-author: The node-devices authors
+author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

@@ -25,7 +25,7 @@ options:
   node_name:
     description: The node's name in the cluster, where it is not the inventory's.
     type: str
-author: The node-devices authors
+author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

@@ -73,7 +73,7 @@ options:
   wheels:
     description: File name and sha256 of each wheel; set by the action.
     type: dict
-author: The node-devices authors
+author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

@@ -41,7 +41,7 @@ options:
     description: Seconds that the node object may take to show them; the kubelet looks every 10 s.
     type: int
     default: 30
-author: The node-devices authors
+author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

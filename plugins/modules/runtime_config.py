@@ -91,7 +91,7 @@ options:
     description: Seconds that the runtime may take to answer.
     type: int
     default: 30
-author: The node-devices authors
+author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

@@ -47,7 +47,7 @@ options:
     description: The same for O(reload_files).
     type: bool
     default: false
-author: The node-devices authors
+author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Iterator, List, Tuple
 
-from .model import ContainerEdits, DeviceNode, HealthChecks, Resource
+from .model import ContainerEdits, DeviceNode, HealthChecks, PreStart, Resource
 from .problems import Problem
 
 #: Seconds: the kubelet gives PreStartContainer 30, and the answer has to get there.
@@ -22,7 +22,7 @@ _LARGEST_NUMA_NODE = 2**31 - 1
 
 def problems(resource: Resource, where: str) -> Iterator[Problem]:
     """Everything that is wrong with how ``resource`` is given away."""
-    if resource.pre_start.command or resource.pre_start != type(resource.pre_start)():
+    if resource.pre_start.command or resource.pre_start != PreStart():
         yield from command_problems(resource.pre_start.command, where + ".pre_start.command")
     if resource.pre_start.timeout > _LONGEST_PRE_START:
         yield Problem(

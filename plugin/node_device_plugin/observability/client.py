@@ -21,10 +21,11 @@ async def ask(directory: str, method: str, path: str) -> Any:
     socket = status_socket(directory)
     try:
         return await asyncio.wait_for(_ask(socket, method, path), _PATIENCE)
+    except (ValueError, asyncio.TimeoutError) as error:
+        # Before OSError, of which the latter is a kind since Python 3.11.
+        reason = str(error) or "no answer in %g s" % _PATIENCE
     except OSError as error:
         reason = error.strerror or str(error)
-    except (ValueError, asyncio.TimeoutError) as error:
-        reason = str(error) or "no answer in %g s" % _PATIENCE
     raise NotAnswering("no plugin answers at %s: %s (systemctl status node-device-plugin)" % (socket, reason))
 
 

@@ -71,7 +71,7 @@ def entry_point(site, dist_info):
     points = configparser.ConfigParser()
     points.optionxform = str
     points.read(os.path.join(site, dist_info, "entry_points.txt"), encoding="utf-8")
-    module, _, function = points["console_scripts"][COMMAND].partition(":")
+    module, function = points["console_scripts"][COMMAND].split(":")
     return module.strip(), function.strip()
 
 
