@@ -25,7 +25,7 @@ exclude_patterns = [".*", "bench", "build", "dist", "molecule", "playbooks", "pl
 myst_heading_anchors = 3
 
 html_theme = "alabaster"
-html_theme_options = {"description": "Kubernetes nodes and their devices", "page_width": "75rem", "body_max_width": "none"}
+html_theme_options = {"description": "Nodes and their devices", "page_width": "75rem", "body_max_width": "none"}
 html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html"]}
 html_copy_source = False
 html_show_copyright = False

@@ -120,3 +120,24 @@ def test_a_role_that_no_page_would_have_is_refused(with_roles, generator, tmp_pa
     (forgotten / "argument_specs.yml").write_text("")
     with pytest.raises(generator.Unusable, match="three"):
         generator.roles()
+
+
+def test_every_option_of_every_command_is_in_its_row(generator):
+    rows = [line.split(" | ") for line in generator.options().splitlines() if line.startswith("| `")]
+    parsers = dict(generator.commands(generator.command_line.parser()))
+    assert {"run", "cdi render", "verify"} < parsers.keys()
+    for name, parser in parsers.items():
+        for action in parser._actions:
+            for option in [each for each in action.option_strings if each not in ("-h", "--help")]:
+                of_this = [row for row in rows if f"`{option}" in row[0] and f"`{name}`" in row[1]]
+                assert len(of_this) == 1, (name, option)
+
+
+def test_a_page_without_its_marks_is_refused(generator, monkeypatch, tmp_path, capsys):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "commands.md").write_text("# No marks\n")
+    monkeypatch.setattr(generator, "ROOT", tmp_path)
+    monkeypatch.setattr(generator, "PAGES", {"commands.md": generator.options})
+    assert generator.main([]) == 1
+    assert "docs/commands.md: the marks" in capsys.readouterr().err
+    assert (tmp_path / "docs" / "commands.md").read_text() == "# No marks\n"
