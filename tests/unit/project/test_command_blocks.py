@@ -12,6 +12,7 @@ import command_lines
 import pytest
 import the_project as project
 import yaml
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
 from command_lines import NEEDS, commands
 from documented_blocks import PAGES, Block, blocks, spans, text_of
 
@@ -91,6 +92,30 @@ def test_variables_in_yaml_are_there(page):
             for document in yaml.safe_load_all(block.text):
                 said += [f"{page}:{block.line}: {name}" for name in keys(document) if not project.is_variable(name)]
     assert said == []
+
+
+DECLARED = [
+    (page, block)
+    for page in PAGES
+    for block in blocks(text_of(page))
+    if block.language == "yaml" and declaration.PREFIX in block.text
+]
+
+
+@pytest.mark.parametrize(("page", "block"), DECLARED, ids=[f"{page}:{block.line}" for page, block in DECLARED])
+def test_declarations_are_valid(page, block):
+    variables = yaml.safe_load(block.text)
+    # An expression over facts: 1 is what it might give.
+    for resources in (value for name, value in variables.items() if name.startswith(declaration.PREFIX)):
+        for resource in resources:
+            if "{{" in str(resource.get("capacity")):
+                resource["capacity"] = 1
+    read = declaration.read(variables, variables.__getitem__, variables.get(declaration.SETTINGS))
+    assert read.configuration.resources or read.capacities
+
+
+def test_there_are_declarations():
+    assert len(DECLARED) >= 5
 
 
 def keys(data):
