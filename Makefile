@@ -91,7 +91,7 @@ lint-molecule: dev
 
 ## test: everything: check, docs, faults, oldest Python, installed collection, sanity, real API server and containerds, image, molecule
 .PHONY: test
-test: check docs lint-molecule faults oldest-python collection sanity api-server runtimes image-test molecule
+test: check docs docs-test lint-molecule faults oldest-python collection sanity api-server runtimes image-test molecule
 
 # The plugin's unit tests as on the oldest node: Debian bullseye, Python 3.9.
 .PHONY: oldest-python
@@ -138,6 +138,11 @@ image-test: system dev
 .PHONY: docs
 docs: dev
 	sphinx-build --quiet --fresh-env --fail-on-warning --jobs auto --conf-dir docs . .site
+
+# That it fails where it should.
+.PHONY: docs-test
+docs-test: dev
+	pytest tests/site
 
 ## bench: how fast the plugin is and how little it needs; a table, and .bench/latest.json
 .PHONY: bench

@@ -1,0 +1,26 @@
+"""What holds for every page."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+from documented_blocks import PAGES, ROOT, text_of
+
+
+def test_every_page_is_listed_once():
+    listed = re.findall(r"\]\(([^)#]+\.md)\)", text_of("docs/README.md").partition("\n## ")[2])
+    paths = [str((ROOT / "docs" / each).resolve().relative_to(ROOT)) for each in listed]
+    assert sorted(paths) == sorted({*PAGES} - {"docs/README.md"})
+
+
+def test_pages_have_one_title_and_no_image_from_elsewhere():
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", text_of(page), flags=re.S)
+        assert len(re.findall(r"^# ", text, re.M)) == 1, page
+        assert not re.search(r"!\[[^]]*\]\(https?:", text), page
+
+
+def test_the_site_is_no_part_of_the_collection_or_the_repository():
+    assert ".site" in yaml.safe_load((ROOT / "galaxy.yml").read_text())["build_ignore"]
+    assert "/.site/\n" in (ROOT / ".gitignore").read_text()
