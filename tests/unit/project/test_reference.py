@@ -141,3 +141,19 @@ def test_a_page_without_its_marks_is_refused(generator, monkeypatch, tmp_path, c
     assert generator.main([]) == 1
     assert "docs/commands.md: the marks" in capsys.readouterr().err
     assert (tmp_path / "docs" / "commands.md").read_text() == "# No marks\n"
+
+
+def test_other_entries_of_a_role_add_what_they_alone_take(with_roles, generator, tmp_path):
+    shared = {"description": "A file.", "type": "path"}
+    with_roles({"one_file": shared}, {})
+    path = tmp_path / "roles" / "one" / "meta" / "argument_specs.yml"
+    spec = yaml.safe_load(path.read_text())
+    spec["argument_specs"]["pods"] = {
+        "short_description": "Some pods",
+        "options": {"one_file": shared, "one_image": {"description": "An image.", "type": "str"}},
+    }
+    path.write_text(yaml.safe_dump(spec))
+    page = generator.roles()
+    assert "With `tasks_from: pods`: some pods. Also:" in page
+    assert page.index("tasks_from: pods") < page.index("| `one_image` | str |  | An image. |")
+    assert page.count("| `one_file` |") == 1

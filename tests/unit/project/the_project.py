@@ -121,7 +121,8 @@ def played_by_scenarios() -> set[str]:
 def role_variables() -> set[str]:
     names: set[str] = set()
     for path in ROOT.glob("roles/*/meta/argument_specs.yml"):
-        names |= yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]["main"]["options"].keys()
+        for entry in yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"].values():
+            names |= entry["options"].keys()
     return names
 
 
