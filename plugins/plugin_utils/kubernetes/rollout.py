@@ -16,6 +16,8 @@ from .extended_resources import readiness
 _PAUSE = 0.5
 _LOOK_AGAIN = 4.0
 _SHA256 = re.compile(r'^node_device_plugin_configuration_info\{sha256="([0-9a-f]{64})"\} 1$', re.MULTILINE)
+# As a line: the metric's help has the same words.
+_REFUSED = re.compile(r"^node_device_plugin_configuration_refused 1$", re.MULTILINE)
 
 
 class Running(NamedTuple):
@@ -38,7 +40,7 @@ def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:
     except ApiError as error:
         return Running("", (f"its metrics cannot be read through the API server: {error}",))
     found = _SHA256.search(text)
-    refused = "node_device_plugin_configuration_refused 1" in text
+    refused = _REFUSED.search(text)
     return Running(
         found.group(1) if found else "",
         () if is_ready(pod) else ("its pod is not ready",),

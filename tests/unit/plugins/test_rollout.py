@@ -130,7 +130,12 @@ def test_not_ready():
 
 
 def test_what_a_pod_serves_through_the_api_server():
-    text = f'node_device_plugin_configuration_info{{sha256="{WANTED}"}} 1\nnode_device_plugin_configuration_refused 0\n'
+    name = "node_device_plugin_configuration"
+    # As it is served, with its help.
+    text = (
+        f'{name}_info{{sha256="{WANTED}"}} 1\n'
+        f"# HELP {name}_refused 1 while the configuration file is refused\n{name}_refused 0\n"
+    )
     asked = []
     api = types.SimpleNamespace(text=lambda place: asked.append(place.path) or text)
     assert rollout.ask_through_api(api, pod(**RUNS)) == Running(WANTED)
