@@ -128,6 +128,11 @@ GROUPED_NODE: Dict[str, Field] = {
         required=True,
     ),
     "optional": Field("bool", "Whether the device is complete without it.", default=False),
+    "container_path": Field(
+        "str",
+        "Its absolute path inside a container, where that is not the one that was found; placeholders as in path, and "
+        "{name} for the last part of the path that was found. Of several that would have the same, the first is given.",
+    ),
 }
 
 DISCOVER: Dict[str, Field] = {
@@ -161,6 +166,12 @@ DISCOVER: Dict[str, Field] = {
         default=[],
         elements="dict",
         fields=GROUPED_NODE,
+    ),
+    "container_path": Field(
+        "str",
+        "Absolute path of a path's node inside a container, where that is not the one that was found: {match1} and the "
+        "like stand in it, and {name} for the last part of the path that was found. Without any of them it asks for "
+        "container_limit: 1.",
     ),
     "exclude": Field(
         "list",

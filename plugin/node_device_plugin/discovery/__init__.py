@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 from ..declaration import Device, Resource
 from ..declaration.model import ContainerEdits, DeviceNode, Discovery
 from ..declaration.names import MAX_DEVICE_ID
-from ..declaration.patterns import compiled, placeholders, wildcards
+from ..declaration.patterns import compiled
 from ..device_table import natural_order
 from . import paths, pci, usb
 from .found import Found, Node, device_id
@@ -73,12 +73,10 @@ def _find(resource: Resource, root: str, known: Known) -> List[_Made]:
     before, now = known.of(resource), {}
     inside = Root(root)
     excluded = [compiled(pattern) for pattern in discovery.exclude]
-    # What every device is given, such as /dev/vfio/vfio, is none's own, wherever it stands in the list.
-    common = {node.path for node in discovery.nodes if not wildcards(node.path) and not placeholders(node.path)}
     for found in _found(discovery, inside):
         if excluded and any(pattern.match(name) for name in found.known_as for pattern in excluded):
             continue
-        nodes = grouped(found, discovery.nodes, inside)
+        nodes = grouped(found, discovery, inside)
         if nodes is not None:
             made = before.get(found.name)
             if made is None or made.found != found or made.nodes != nodes:
@@ -88,7 +86,8 @@ def _find(resource: Resource, root: str, known: Known) -> List[_Made]:
                     nodes,
                     device,
                     natural_order(device.id),
-                    own=next((node.host_path for node in nodes if node.path not in common), ""),
+                    # What every device is given, such as /dev/vfio/vfio, is none's own, wherever it stands in the list.
+                    own=next((node.host_path for node in nodes if not node.is_common), ""),
                     problem=_not_text(device),
                 )
             now[found.name] = made

@@ -105,3 +105,16 @@ def test_what_hangs_on_a_usb_controller_or_a_bridge_is_not_theirs(machine: Machi
     machine.node_of(controller + "/0000:01:00.0/nvme/nvme0", "nvme0")
     (device,) = machine.find({"pci": [{"vendor": "10de"}]})
     assert device.nodes == ()
+
+
+def test_what_a_device_says_of_itself_makes_no_folders_in_a_container(machine: Machine) -> None:
+    for port, serial in (("1-1", "../../etc"), ("1-2", "..")):
+        directory = "pci0000:00/usb1/" + port
+        machine.on_bus("usb", directory, idVendor="0bda", idProduct="2838", serial=serial, devname="usb/" + port)
+    found = machine.find(
+        {
+            "usb": [{"vendor": "0bda"}],
+            "nodes": [{"path": "/dev/usb/*", "container_path": "/dev/sdr/{serial}"}],
+        }
+    )
+    assert [[node.path for node in device.nodes] for device in found] == [["/dev/sdr/.._.._etc"], ["/dev/usb/1-2"]]
