@@ -225,6 +225,11 @@ class Resource(NamedTuple):
             return [device.id]
         return ["%s%s%d" % (device.id, SHARE, share) for share in range(self.replicas)]
 
+    @property
+    def share_length(self) -> int:
+        """Characters that the kubelet's ids have beyond a device's, at the most."""
+        return 0 if self.replicas == 1 else len("%s%d" % (SHARE, self.replicas - 1))
+
     def devices_of(self, kubelet_ids: List[str]) -> List[Device]:
         """The devices behind kubelet ids (in any order), each once, in the order of the declaration.
 

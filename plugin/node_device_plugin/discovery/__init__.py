@@ -20,8 +20,6 @@ from .root import Root
 
 __all__ = ["Discovered", "Known", "discover", "find", "with_discovered"]
 
-_NAMELESS = Device(id="", nodes=(), container_edits=ContainerEdits(), properties={}, required=False)
-
 
 class Discovered(NamedTuple):
     """What was found of a resource: devices as people count, and what another device has already, with the reason."""
@@ -68,7 +66,7 @@ def find(resource: Resource, root: str = "/", known: Optional[Known] = None) -> 
 def _find(resource: Resource, root: str, known: Known) -> List[_Made]:
     discovery = resource.discover
     # A share's number needs room, too.
-    room = MAX_DEVICE_ID - len(resource.kubelet_ids(_NAMELESS)[-1])
+    room = MAX_DEVICE_ID - resource.share_length
     devices: Dict[str, _Made] = {}
     before, now = known.of(resource), {}
     inside = Root(root)

@@ -102,6 +102,14 @@ def test_all_problems_come_at_once_each_with_its_field() -> None:
         ("- {name: a.b/c, container_edits: {additional_gids: [0]}}", "additional_gids[0]: must be between 1"),
         ("- {name: a.b/c, container_edits: {additional_gids: [4294967296]}}", "additional_gids[0]: must be between 1"),
         ("- {name: a.b/c, devices: [{id: d, nodes: [{path: /x, uid: 4294967296}]}]}", "uid: must be at most"),
+        ("- {name: a.bb/cc, replicas: 1000000, discover: {paths: [/x*]}}", "replicas: the kubelet takes no list"),
+        ("- {name: a.b/c, container_limit: 9223372036854775808}", "container_limit: must be at most"),
+        ("- {name: a.b/c, health: {command: [/x], period: 86401}}", "health.period: must be at most 86400"),
+        ("- {name: a.b/c, health: {command: [/x], timeout: 86401}}", "health.timeout: must be at most 86400"),
+        ("- {name: a.b/c, container_edits: {hooks: [{name: poststop, path: /y, timeout: 86401}]}}",
+         "hooks[0] (poststop).timeout: must be at most 86400"),
+        ("- {name: a.b/c, devices: [{id: d, nodes: [{path: /x, major: 4096}]}]}", "major: must be at most 4095"),
+        ("- {name: a.b/c, devices: [{id: d, nodes: [{path: /x, minor: 1048576}]}]}", "minor: must be at most 1048575"),
         ("- {name: a.b/c, env: {A: 5}}", "env.A: must be text, not 5 (in quotes it is text)"),
         ("- {name: a.b/c, env: {A: on}}", "env.A: must be text, not True (in quotes it is text)"),
         ("- {name: a.b/c, env: {A: null}}", "env.A: must be text, not nothing"),
@@ -167,6 +175,7 @@ class TestConfiguration:
                 "kubelet_device_plugin_dir: has more than",
             ),
             ({"resources": [], "log_levle": "info"}, "log_levle: is not a known key"),
+            ({"resources": [], "recovery_delay": 86401}, "recovery_delay: must be at most 86400, not 86401"),
         ],
     )
     def test_mistakes(self, raw: Any, says: str) -> None:
