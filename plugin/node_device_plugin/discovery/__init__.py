@@ -17,6 +17,7 @@ from . import paths, pci, usb
 from .found import Found, Node, device_id
 from .grouping import grouped
 from .root import Root
+from .sysfs import numa_node_of
 
 __all__ = ["Discovered", "Known", "discover", "find", "with_discovered"]
 
@@ -79,6 +80,9 @@ def _find(resource: Resource, root: str, known: Known) -> List[_Made]:
             made = before.get(found.name)
             if made is None or made.found != found or made.nodes != nodes:
                 device = _device(device_id(found.name, room), nodes, found, discovery)
+                if resource.preference == "numa" and device.numa_node is None and nodes:
+                    # Others are not asked: a NUMA node makes the kubelet align a pod's processors, too.
+                    device = device._replace(numa_node=numa_node_of(nodes[0].host_path, inside))
                 made = _Made(
                     found,
                     nodes,

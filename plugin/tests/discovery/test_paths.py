@@ -116,6 +116,23 @@ def test_a_container_has_the_node_where_it_is_wanted(machine: Machine) -> None:
     assert given(several, container_limit=1) == [[("/dev/ctl", "/dev/ctl"), ("/dev/tty", "/dev/ttyUSB0")]]
 
 
+def test_where_numa_is_the_preference_a_path_s_device_has_its_node(machine: Machine) -> None:
+    """Otherwise a device that has no more than a path has none: it would align pods that never asked for it."""
+    machine.file("/dev/infiniband/uverbs0")
+    adapter = "/sys/devices/pci0000:3a/0000:3b:00.0"
+    machine.link("/sys/dev/char/0:0", "../../devices/pci0000:3a/0000:3b:00.0/infiniband_verbs/uverbs0")
+    machine.file(adapter + "/infiniband_verbs/uverbs0/dev", "0:0")
+    discover = {"paths": ["/dev/infiniband/uverbs*"]}
+    for text, numa_node in (("1\n", 1), ("0\n", 0), ("-1\n", None)):
+        machine.file(adapter + "/numa_node", text)
+        assert [device.numa_node for device in machine.find(discover, preference="numa")] == [numa_node]
+        assert [device.numa_node for device in machine.find(discover)] == [None]
+    machine.remove(adapter + "/numa_node")
+    assert [device.numa_node for device in machine.find(discover, preference="numa")] == [None]
+    machine.remove("/sys/dev/char/0:0")
+    assert [device.numa_node for device in machine.find(discover, preference="numa")] == [None]
+
+
 def test_a_wildcards_match_is_taken_literally(machine: Machine) -> None:
     machine.file("/dev/x*")
     machine.file("/dev/y1")
