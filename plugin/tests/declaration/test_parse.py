@@ -176,6 +176,9 @@ class TestConfiguration:
             ),
             ({"resources": [], "log_levle": "info"}, "log_levle: is not a known key"),
             ({"resources": [], "recovery_delay": 86401}, "recovery_delay: must be at most 86400, not 86401"),
+            ({"resources": [], "kubelet_root_dir": "/a b/%h"}, "kubelet_root_dir: must hold none of ' ', '%'"),
+            ({"resources": [], "kubelet_device_plugin_dir": "/a:b"}, "device_plugin_dir: must hold none of ':'"),
+            ({"resources": [], "dynamic_cdi_dir": '/a"b'}, "dynamic_cdi_dir: must hold none of '\"'"),
         ],
     )
     def test_mistakes(self, raw: Any, says: str) -> None:
