@@ -95,11 +95,13 @@ def _validate(options: argparse.Namespace) -> int:
 
 
 def _discover(options: argparse.Namespace) -> int:
-    from . import discovery
+    from . import cdi_files, discovery
     from .discovery import listing
 
-    resources = load(options.config).configuration.resources
-    data = listing.to_data(resources, discovery.discover(resources))
+    configuration = load(options.config).configuration
+    resources = configuration.resources
+    offered = cdi_files.offered(resources, configuration.dynamic_cdi_dir)
+    data = listing.to_data(resources, discovery.discover(resources, offered=offered))
     if options.output == "json":
         _print_json(data)
     else:
