@@ -183,8 +183,14 @@ def _holders(options: argparse.Namespace) -> int:
     if options.output == "json":
         _print_json(state)
         return 0
+    if state["source"] == "none":
+        raise Failure("no kubelet answers below %s, so nobody says who holds what" % options.kubelet_root)
+    if state["source"] == "checkpoint":
+        print("no kubelet answers: its checkpoint says, by the pods' uid, who holds what", file=sys.stderr)
     for held in state["held"]:
         print("%(namespace)s/%(pod)s %(container)s %(resource)s %(device)s" % held)
+    if not state["held"]:
+        print("no device is held")
     return 0
 
 
