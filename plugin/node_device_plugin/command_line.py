@@ -12,10 +12,9 @@ from typing import Any, Callable, Coroutine, NoReturn, Optional, Protocol, Seque
 
 from .configuration import DEFAULT_PATH, kubelet_places, load
 from .declaration import DeclarationError, cdi
+from .sockets import RUNTIME_SOCKET
 from .version import version
 
-#: Where runtimes that follow the distributions listen.
-DEFAULT_RUNTIME_SOCKET = "/run/containerd/containerd.sock"
 DEFAULT_KUBELET_ROOT = "/var/lib/kubelet"
 
 
@@ -281,7 +280,7 @@ def parser() -> argparse.ArgumentParser:
     runtime.add_argument(
         "--socket",
         metavar="PATH",
-        default=DEFAULT_RUNTIME_SOCKET,
+        default=RUNTIME_SOCKET,
         help="the runtime's CRI socket (default: %(default)s)",
     )
     kubelet = argparse.ArgumentParser(add_help=False)
@@ -352,8 +351,10 @@ def parser() -> argparse.ArgumentParser:
         _doctor,
         "Walk the chain on this node, say what is wrong and the command that mends it.",
         config,
-        runtime,
         output,
+    )
+    doctor.add_argument(
+        "--socket", metavar="PATH", help="the runtime's CRI socket (default: the one that the running kubelet uses)"
     )
     doctor.add_argument("--kubelet-root", metavar="DIR", help="the kubelet's --root-dir (default: the running one's)")
     verify = add(
