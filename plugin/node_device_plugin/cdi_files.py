@@ -15,7 +15,7 @@ import logging
 import os
 import tempfile
 import time
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .declaration import Resource, cdi
 from .declaration.model import devices_behind
@@ -119,6 +119,29 @@ def prune(resources: Sequence[Resource], held: Sequence[Held], directory: str) -
             _replace(path, cdi.serialise(cdi.with_kept(None, spec, stay)))
     _remove_half_written(directory)
     return gone
+
+
+def offered(resources: Sequence[Resource], directory: str) -> Dict[str, FrozenSet[str]]:
+    """The nodes on the host of every device in our specs, by its id; none where no resource looks for what needs it.
+
+    A USB device with the serial number of another one keeps its id by this, in whichever process asks.
+    """
+    if not any(resource.discover.usb for resource in resources):
+        return {}
+    return {
+        device["name"]: frozenset(_host_paths(device))
+        for _, spec in _own_files(directory)
+        for device in spec.get("devices", [])
+    }
+
+
+def _host_paths(device: Mapping[str, Any]) -> Iterator[str]:
+    edits = device.get("containerEdits")
+    nodes = edits.get("deviceNodes") if isinstance(edits, dict) else None
+    for node in nodes if isinstance(nodes, list) else []:
+        path = node.get("hostPath") or node.get("path") if isinstance(node, dict) else None
+        if isinstance(path, str):
+            yield path
 
 
 def devices(directory: str) -> List[str]:

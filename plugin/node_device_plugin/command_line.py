@@ -12,10 +12,9 @@ from typing import Any, Callable, Coroutine, NoReturn, Optional, Protocol, Seque
 
 from .configuration import DEFAULT_PATH, kubelet_places, load
 from .declaration import DeclarationError, cdi
+from .sockets import RUNTIME_SOCKET
 from .version import version
 
-#: Where runtimes that follow the distributions listen.
-DEFAULT_RUNTIME_SOCKET = "/run/containerd/containerd.sock"
 DEFAULT_KUBELET_ROOT = "/var/lib/kubelet"
 
 
@@ -95,11 +94,13 @@ def _validate(options: argparse.Namespace) -> int:
 
 
 def _discover(options: argparse.Namespace) -> int:
-    from . import discovery
+    from . import cdi_files, discovery
     from .discovery import listing
 
-    resources = load(options.config).configuration.resources
-    data = listing.to_data(resources, discovery.discover(resources))
+    configuration = load(options.config).configuration
+    resources = configuration.resources
+    offered = cdi_files.offered(resources, configuration.dynamic_cdi_dir)
+    data = listing.to_data(resources, discovery.discover(resources, offered=offered))
     if options.output == "json":
         _print_json(data)
     else:
@@ -181,8 +182,14 @@ def _holders(options: argparse.Namespace) -> int:
     if options.output == "json":
         _print_json(state)
         return 0
+    if state["source"] == "none":
+        raise Failure("no kubelet answers below %s, so nobody says who holds what" % options.kubelet_root)
+    if state["source"] == "checkpoint":
+        print("no kubelet answers: its checkpoint says, by the pods' uid, who holds what", file=sys.stderr)
     for held in state["held"]:
         print("%(namespace)s/%(pod)s %(container)s %(resource)s %(device)s" % held)
+    if not state["held"]:
+        print("no device is held")
     return 0
 
 
@@ -273,7 +280,7 @@ def parser() -> argparse.ArgumentParser:
     runtime.add_argument(
         "--socket",
         metavar="PATH",
-        default=DEFAULT_RUNTIME_SOCKET,
+        default=RUNTIME_SOCKET,
         help="the runtime's CRI socket (default: %(default)s)",
     )
     kubelet = argparse.ArgumentParser(add_help=False)
@@ -344,8 +351,10 @@ def parser() -> argparse.ArgumentParser:
         _doctor,
         "Walk the chain on this node, say what is wrong and the command that mends it.",
         config,
-        runtime,
         output,
+    )
+    doctor.add_argument(
+        "--socket", metavar="PATH", help="the runtime's CRI socket (default: the one that the running kubelet uses)"
     )
     doctor.add_argument("--kubelet-root", metavar="DIR", help="the kubelet's --root-dir (default: the running one's)")
     verify = add(

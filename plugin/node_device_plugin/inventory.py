@@ -83,7 +83,9 @@ class Inventory:
         return not await asyncio.to_thread(self._health.specs_are_as_read, places.specs)
 
     async def _look(self, tables: Sequence[Tuple[Resource, DeviceTable]], places: Places) -> None:
-        found = await asyncio.to_thread(discover, [resource for resource, _ in tables], "/", self._known)
+        declared = [resource for resource, _ in tables]
+        offered = await asyncio.to_thread(cdi_files.offered, declared, places.cdi)
+        found = await asyncio.to_thread(discover, declared, "/", self._known, offered)
         for resource, table in tables:
             if resource.name in found:
                 self._tell_left_out(resource.name, found[resource.name])

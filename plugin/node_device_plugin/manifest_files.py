@@ -12,6 +12,8 @@ from .manifests import Manifest, parse_deployment
 from .manifests import render as render_objects
 
 _ENDING = ".yaml"
+#: What is meant for one, too, and must not be passed over.
+_ALIKE = (".yml", ".json")
 
 
 def render(folder: str, deployment: str) -> List[Manifest]:
@@ -22,9 +24,13 @@ def render(folder: str, deployment: str) -> List[Manifest]:
     problems: List[Problem] = []
     configurations: Dict[str, Configuration] = {}
     try:
-        names = sorted(name for name in os.listdir(folder) if name.endswith(_ENDING))
+        found = sorted(os.listdir(folder))
     except OSError as error:
         raise DeclarationError([Problem(folder, error.strerror or str(error))]) from error
+    names = [name for name in found if name.endswith(_ENDING)]
+    for name in found:
+        if name.endswith(_ALIKE):
+            problems.append(Problem(os.path.join(folder, name), "is passed over: only NODE%s is read" % _ENDING))
     if not names:
         problems.append(Problem(folder, "holds no NODE%s: a configuration is needed for each node" % _ENDING))
     for name in names:

@@ -1,4 +1,4 @@
-"""Where the plugin's own sockets are, below the kubelet's device plugin directory."""
+"""Where the plugin's own sockets are, below the kubelet's device plugin directory; and the runtime's, usually."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import os
 
 #: A folder of their own: when the kubelet starts it removes the sockets beside its own, not folders.
 SOCKET_FOLDER = "node-device-plugin"
+
+
+#: Where runtimes that follow the distributions listen.
+RUNTIME_SOCKET = "/run/containerd/containerd.sock"
 
 
 def status_socket(kubelet_device_plugin_dir: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,3 +67,17 @@ def test_a_runtime_that_does_not_answer_is_one_line(tmp_path: Path, capsys: pyte
 def test_holders_where_there_is_no_kubelet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["holders", "--kubelet-root", str(tmp_path), "--device-plugin-dir", str(tmp_path), "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"source": "none", "held": [], "allocatable": {}}
+
+
+def test_holders_says_that_nobody_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["holders", "--kubelet-root", str(tmp_path), "--device-plugin-dir", str(tmp_path)]) == 1
+    assert "no kubelet answers below %s" % tmp_path in capsys.readouterr().err
+
+    async def holders(*_: str) -> Any:
+        return {"source": "kubelet", "held": [], "allocatable": {}}
+
+    monkeypatch.setattr("node_device_plugin.node_state.holders", holders)
+    assert main(["holders"]) == 0
+    assert capsys.readouterr().out == "no device is held\n"

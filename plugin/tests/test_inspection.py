@@ -73,6 +73,7 @@ class Node:
         monkeypatch.setattr("node_device_plugin.inspection.doctor.running_instances", lambda proc: self.instances)
 
     async def _runtime(self, socket: str) -> Dict[str, Any]:
+        self.asked = socket
         if not self.runtime:
             from node_device_plugin.channels import grpc
 
@@ -356,7 +357,7 @@ def test_the_commands_without_a_node(short_path: Path, capsys: pytest.CaptureFix
     assert "\nruntime: the container runtime at" in capsys.readouterr().out
 
 
-def processes(folder: Path, version: str) -> str:
+def processes(folder: Path, version: str, *more: str) -> str:
     """A /proc in which one process is a kubelet that prints ``version``."""
     script = folder / "kubelet"
     script.write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo '%s'\n" % version)
@@ -364,7 +365,11 @@ def processes(folder: Path, version: str) -> str:
     for pid, name, arguments in (
         ("1", "init", ["/sbin/init"]),
         ("2", "kubelet", []),
-        ("77", "kubelet", [str(script), "--config=/x", "--root-dir", "/data/kubelet"]),
+        (
+            "77",
+            "kubelet",
+            [str(script), "--config=%s" % (folder / "kubelet.yaml"), "--root-dir", "/data/kubelet", *more],
+        ),
     ):
         process = folder / "proc" / pid
         process.mkdir(parents=True)
@@ -378,6 +383,32 @@ def processes(folder: Path, version: str) -> str:
 def test_the_running_kubelet(tmp_path: Path) -> None:
     proc = processes(tmp_path, "Kubernetes v1.36.2")
     assert running_kubelet(proc) == KubeletProcess(77, (1, 36, 2), "/data/kubelet")
+
+
+def test_the_runtime_that_the_kubelet_uses(tmp_path: Path) -> None:
+    def socket(folder: str, configuration: str = "", *more: str) -> Any:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "kubelet.yaml").write_text(configuration)
+        found = running_kubelet(processes(tmp_path / folder, "v1.36.2", *more))
+        return found and found.runtime_socket
+
+    endpoint = "containerRuntimeEndpoint: unix:///run/crio/crio.sock\n"
+    assert socket("file", endpoint) == "/run/crio/crio.sock"
+    assert socket("flag", endpoint, "--container-runtime-endpoint=/run/x.sock") == "/run/x.sock"
+    assert socket("neither", "kind: KubeletConfiguration\n") is None
+    assert socket("other", "containerRuntimeEndpoint: tcp://127.0.0.1:1\n") is None
+    assert socket("nonsense", "{") is None
+
+
+async def test_doctor_asks_the_runtime_that_the_kubelet_uses(node: Node) -> None:
+    for kubelet, given, asked in (
+        (None, None, "/run/containerd/containerd.sock"),
+        ("/run/crio/crio.sock", None, "/run/crio/crio.sock"),
+        ("/run/crio/crio.sock", "/run/y.sock", "/run/y.sock"),
+    ):
+        node.kubelet = KubeletProcess(1, (1, 36, 2), str(node.folder), kubelet)
+        await Doctor(str(node.config), given).examine()
+        assert node.asked == asked
 
 
 def test_a_kubelet_that_tells_no_version_and_none_at_all(tmp_path: Path) -> None:

@@ -261,3 +261,10 @@ def test_the_command_says_which_file_is_wrong(folder, capsys):
     assert main(["manifests", str(folder / "none"), "--deployment", str(folder / "none.yaml")]) == 1
     said = capsys.readouterr().err
     assert said.count("No such file or directory") == 1
+
+
+def test_a_file_that_would_be_passed_over_is_said(folder, capsys):
+    (folder / "nodes" / "worker-2.yml").write_text("resources: []\n")
+    assert main(["manifests", "--deployment", str(folder / "deployment.yaml"), str(folder / "nodes")]) == 1
+    said = capsys.readouterr().err
+    assert said == "node-device-plugin: %s/nodes/worker-2.yml: is passed over: only NODE.yaml is read\n" % folder

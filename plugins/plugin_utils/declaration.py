@@ -82,7 +82,8 @@ def read(names: Iterable[str], value_of: Callable[[str], Any], settings: Any = N
             problems.append(f"{name}: {error}{hint}")
             continue
         if not isinstance(value, list):
-            problems.append(f"{name}: must be a list of resources, not {type(value).__name__}")
+            found = "nothing ([] says that there are none)" if value is None else type(value).__name__
+            problems.append(f"{name}: must be a list of resources, not {found}")
             continue
         for position, item in enumerate(value):
             (fixed if static.is_static(item) else served).add(item, f"{name}[{position}]")
@@ -101,6 +102,8 @@ def read(names: Iterable[str], value_of: Callable[[str], Any], settings: Any = N
     if not (settings is None or isinstance(settings, dict)):
         problems.append(f"{SETTINGS}: must be a mapping of the plugin's settings, not {type(settings).__name__}")
         settings = None
+    if settings and "resources" in settings:
+        problems.append(f"{SETTINGS}.resources: resources are declared in {PREFIX} and variables that begin so")
     try:
         # Reading the normalised resources again cannot fail: what is reported here concerns the settings.
         configuration = declaration.parse_configuration(

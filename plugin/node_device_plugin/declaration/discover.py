@@ -7,7 +7,7 @@ from typing import AbstractSet, Any, List, Mapping, Optional
 
 from . import fields
 from .model import Discovery, GroupedNode, PciSelector, UsbSelector
-from .patterns import pattern_problem, placeholders
+from .patterns import fill, pattern_problem, placeholders
 from .problems import Problem
 
 _ID = re.compile(r"[0-9A-Fa-f]{4}")
@@ -33,25 +33,48 @@ def parse_discovery(item: Mapping[str, Any], where: str, problems: List[Problem]
         paths=tuple(pattern or "" for pattern in item["paths"]),
         usb=usb,
         pci=pci,
-        nodes=tuple(GroupedNode(node["path"] or "", node["optional"]) for node in item["nodes"]),
+        nodes=tuple(
+            GroupedNode(node["path"] or "", node["optional"], node["container_path"]) for node in item["nodes"]
+        ),
         exclude=tuple(pattern or "" for pattern in item["exclude"]),
         permissions=fields.permissions(item["permissions"], where + ".permissions", found),
         uid=item["uid"],
         gid=item["gid"],
         mode=fields.mode(item["mode"], where + ".mode", found),
+        container_path=item["container_path"],
     )
     if not discovery.methods and discovery != Discovery():
         found.append(Problem(where, "says nothing about what to look for: it takes paths, usb or pci"))
+    if discovery.container_path is not None and (usb or pci):
+        message = "is for paths: what a USB or PCI device gives stands in nodes, each with a container_path of its own"
+        found.append(Problem(where + ".container_path", message))
+    _container_path(discovery.container_path, where, discovery, found)
     for position, node in enumerate(discovery.nodes):
-        place = "%s.nodes[%d].path" % (where, position)
+        place = "%s.nodes[%d]" % (where, position)
         if node.path:
-            _path_pattern(node.path, place, found, is_template=True)
-        unknown = [name for name in placeholders(node.path) if name not in discovery.property_names()]
-        if unknown and discovery.methods:
-            known = ", ".join(sorted(discovery.property_names())) or "none"
-            found.append(Problem(place, "{%s} is not known of every device found; known are: %s" % (unknown[0], known)))
+            _path_pattern(node.path, place + ".path", found, is_template=True)
+        _placeholders(node.path, place + ".path", discovery, discovery.property_names(), found)
+        _container_path(node.container_path, place, discovery, found)
     problems.extend(found)
     return discovery
+
+
+def _container_path(template: Optional[str], where: str, discovery: Discovery, problems: List[Problem]) -> None:
+    if template is not None:
+        where += ".container_path"
+        fields.absolute(template, where, problems)
+        if re.search(r"[][*?{}]", fill(template, dict.fromkeys(placeholders(template), ""))):
+            problems.append(Problem(where, "is no pattern: nothing but placeholders stands for something else in it"))
+        _placeholders(template, where, discovery, discovery.property_names() | {"name"}, problems)
+
+
+def _placeholders(
+    template: str, where: str, discovery: Discovery, known: AbstractSet[str], problems: List[Problem]
+) -> None:
+    unknown = [name for name in placeholders(template) if name not in known]
+    if unknown and discovery.methods:
+        named = ", ".join(sorted(known)) or "none"
+        problems.append(Problem(where, "{%s} is not known of every device found; known are: %s" % (unknown[0], named)))
 
 
 def _path_pattern(pattern: Optional[str], where: str, problems: List[Problem], is_template: bool = False) -> None:

@@ -18,6 +18,15 @@ def absolute(path: Any, where: str, problems: List[Problem]) -> None:
         problems.append(Problem(where, "must be an absolute path in its shortest form, not %r" % path))
 
 
+def directory(path: Any, where: str, problems: List[Problem]) -> None:
+    """A directory that goes into the service's unit and the pod's mounts, which take some characters for their own."""
+    absolute(path, where, problems)
+    odd = sorted({letter for letter in path if letter in ":%$;\\'\"" or letter.isspace() or not letter.isprintable()})
+    if odd:
+        named = ", ".join(map(repr, odd))
+        problems.append(Problem(where, "must hold none of %s: systemd's units and pods' mounts read them" % named))
+
+
 def permissions(text: str, where: str, problems: List[Problem]) -> str:
     """What a container may do with a device node."""
     if not text or set(text) - set("rwm") or len(set(text)) != len(text):

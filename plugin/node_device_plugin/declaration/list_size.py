@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Iterator
 
-from .model import SHARE, Device, Resource
+from .model import SHARE, ContainerEdits, Device, Resource
 from .problems import Problem
 
 #: Bytes of the longest ListAndWatch answer that a kubelet takes: gRPC's default for what is received.
@@ -33,7 +33,11 @@ def listed_size(resource: Resource, device: Device) -> int:
 
 
 def size_problems(resource: Resource, where: str) -> Iterator[Problem]:
-    """Whether the declared devices fit."""
+    """Whether the declared devices fit; of those that will be found, whether one with the shortest id does."""
+    shortest = Device("a", (), ContainerEdits(), {}, required=False)
+    if resource.discover.methods and listed_size(resource, shortest) > LIMIT:
+        message = "the kubelet takes no list of more than %d bytes, and these shares of one device are more" % LIMIT
+        yield Problem(where + ".replicas", message)
     total, fitting = 0, 0
     for device in resource.devices:
         total += listed_size(resource, device)

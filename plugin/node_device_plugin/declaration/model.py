@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 
 from .names import qualified_cdi_name
-from .patterns import wildcards
+from .patterns import placeholders, wildcards
 
 #: Between a device's id and the number of its share, where replicas are more than one.
 SHARE = "::"
@@ -109,10 +109,19 @@ class PciSelector(NamedTuple):
 
 
 class GroupedNode(NamedTuple):
-    """A device node that belongs to a discovered device; ``path`` is a pattern with placeholders."""
+    """A device node that belongs to a discovered device; ``path`` is a pattern with placeholders.
+
+    container_path: template of its path in a container; None for the path that was found.
+    """
 
     path: str
     optional: bool
+    container_path: Optional[str] = None
+
+    @property
+    def is_common(self) -> bool:
+        """Whether every device is given the same one."""
+        return not wildcards(self.path) and not placeholders(self.path)
 
 
 class Discovery(NamedTuple):
@@ -127,6 +136,8 @@ class Discovery(NamedTuple):
     uid: Optional[int] = None
     gid: Optional[int] = None
     mode: Optional[int] = None
+    #: Template of a path's own node in a container; None for the path that was found.
+    container_path: Optional[str] = None
 
     @property
     def methods(self) -> Tuple[str, ...]:
@@ -213,6 +224,11 @@ class Resource(NamedTuple):
         if self.replicas == 1:
             return [device.id]
         return ["%s%s%d" % (device.id, SHARE, share) for share in range(self.replicas)]
+
+    @property
+    def share_length(self) -> int:
+        """Characters that the kubelet's ids have beyond a device's, at the most."""
+        return 0 if self.replicas == 1 else len("%s%d" % (SHARE, self.replicas - 1))
 
     def devices_of(self, kubelet_ids: List[str]) -> List[Device]:
         """The devices behind kubelet ids (in any order), each once, in the order of the declaration.

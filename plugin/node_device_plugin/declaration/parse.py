@@ -34,12 +34,12 @@ def parse_configuration(raw: Any) -> Configuration:
     data = schema.normalise(raw, schema.Field("dict", "", fields=schema.CONFIGURATION), "", problems)
     resources = _resources(data["resources"] or [], "resources", problems)
     directory = data["kubelet_device_plugin_dir"]
-    fields.absolute(directory, "kubelet_device_plugin_dir", problems)
+    fields.directory(directory, "kubelet_device_plugin_dir", problems)
     if len(os.fsencode(directory)) > names.MAX_DEVICE_PLUGIN_DIR:
         too_long = "has more than the %d bytes that leave room for a socket's name" % names.MAX_DEVICE_PLUGIN_DIR
         problems.append(Problem("kubelet_device_plugin_dir", too_long))
     for key in ("dynamic_cdi_dir", "kubelet_root_dir"):
-        fields.absolute(data[key], key, problems)
+        fields.directory(data[key], key, problems)
     for position, spec_dir in enumerate(data["cdi_spec_dirs"]):
         fields.absolute(spec_dir, "cdi_spec_dirs[%d]" % position, problems)
     root = data["kubelet_root_dir"]

@@ -22,6 +22,10 @@ _TYPES: Dict[str, Any] = {
 LARGEST_ID = 2**32 - 2
 #: A Kubernetes quantity is exact up to a signed number of 64 bits.
 LARGEST_CAPACITY = 2**63 - 1
+#: Seconds: a day, beyond which nobody means a time limit.
+LONGEST_TIME = 86400
+#: A device's numbers in Linux: 12 and 20 bits (include/linux/kdev_t.h).
+LARGEST_MAJOR, LARGEST_MINOR = 2**12 - 1, 2**20 - 1
 
 
 class Field(NamedTuple):
@@ -56,8 +60,12 @@ DEVICE_NODE: Dict[str, Field] = {
     "type": Field(
         "str", "What the host's node has to be: c or b (character or block); either if left out.", choices=("c", "b")
     ),
-    "major": Field("int", "Major number that the host's node has to have; any if left out.", minimum=0),
-    "minor": Field("int", "Minor number that the host's node has to have; any if left out.", minimum=0),
+    "major": Field(
+        "int", "Major number that the host's node has to have; any if left out.", minimum=0, maximum=LARGEST_MAJOR
+    ),
+    "minor": Field(
+        "int", "Minor number that the host's node has to have; any if left out.", minimum=0, maximum=LARGEST_MINOR
+    ),
 }
 
 MOUNT: Dict[str, Field] = {
@@ -77,7 +85,7 @@ HOOK: Dict[str, Field] = {
     "path": Field("str", "Absolute path of the program.", required=True),
     "args": Field("list", "Its arguments, the program's own name first.", default=[], elements="str"),
     "env": Field("list", "Its environment, as NAME=value.", default=[], elements="str"),
-    "timeout": Field("int", "Seconds that it may take.", minimum=1),
+    "timeout": Field("int", "Seconds that it may take.", minimum=1, maximum=LONGEST_TIME),
 }
 
 CONTAINER_EDITS: Dict[str, Field] = {
@@ -128,6 +136,11 @@ GROUPED_NODE: Dict[str, Field] = {
         required=True,
     ),
     "optional": Field("bool", "Whether the device is complete without it.", default=False),
+    "container_path": Field(
+        "str",
+        "Its absolute path inside a container, where that is not the one that was found; placeholders as in path, and "
+        "{name} for the last part of the path that was found. Of several that would have the same, the first is given.",
+    ),
 }
 
 DISCOVER: Dict[str, Field] = {
@@ -161,6 +174,12 @@ DISCOVER: Dict[str, Field] = {
         default=[],
         elements="dict",
         fields=GROUPED_NODE,
+    ),
+    "container_path": Field(
+        "str",
+        "Absolute path of a path's node inside a container, where that is not the one that was found: {match1} and the "
+        "like stand in it, and {name} for the last part of the path that was found. Without any of them it asks for "
+        "container_limit: 1.",
     ),
     "exclude": Field(
         "list",
@@ -198,8 +217,10 @@ HEALTH: Dict[str, Field] = {
         default=[],
         elements="str",
     ),
-    "timeout": Field("int", "Seconds that the command may take.", default=5, minimum=1),
-    "period": Field("int", "Seconds between two runs of the command for a device.", default=30, minimum=1),
+    "timeout": Field("int", "Seconds that the command may take.", default=5, minimum=1, maximum=LONGEST_TIME),
+    "period": Field(
+        "int", "Seconds between two runs of the command for a device.", default=30, minimum=1, maximum=LONGEST_TIME
+    ),
 }
 
 RESOURCE: Dict[str, Field] = {
@@ -230,7 +251,10 @@ RESOURCE: Dict[str, Field] = {
     "cdi_kind": Field("str", "CDI kind (vendor/class), where it is not the resource's name."),
     "replicas": Field("int", "How many containers may share each device.", default=1, minimum=1),
     "container_limit": Field(
-        "int", "How many a container may ask for; the admission of a pod that asks for more fails.", minimum=1
+        "int",
+        "How many a container may ask for; the admission of a pod that asks for more fails.",
+        minimum=1,
+        maximum=LARGEST_CAPACITY,
     ),
     "preference": Field(
         "str",
@@ -311,6 +335,7 @@ CONFIGURATION: Dict[str, Field] = {
         "healthy; 0 trusts every recovery at once.",
         default=10,
         minimum=0,
+        maximum=LONGEST_TIME,
     ),
     "log_level": Field("str", "How much is logged.", default="info", choices=("debug", "info", "warning", "error")),
     "log_format": Field(

@@ -6,21 +6,20 @@ it is plain code that reads the file system: not for the event loop.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..declaration import Device, Resource
 from ..declaration.model import ContainerEdits, DeviceNode, Discovery
 from ..declaration.names import MAX_DEVICE_ID
-from ..declaration.patterns import compiled, placeholders, wildcards
+from ..declaration.patterns import compiled
 from ..device_table import natural_order
 from . import paths, pci, usb
 from .found import Found, Node, device_id
 from .grouping import grouped
 from .root import Root
+from .sysfs import numa_node_of
 
 __all__ = ["Discovered", "Known", "discover", "find", "with_discovered"]
-
-_NAMELESS = Device(id="", nodes=(), container_edits=ContainerEdits(), properties={}, required=False)
 
 
 class Discovered(NamedTuple):
@@ -60,35 +59,48 @@ class Known:
         self._by_resource[resource.name] = (resource, made)
 
 
-def find(resource: Resource, root: str = "/", known: Optional[Known] = None) -> List[Device]:
+#: What is offered now, by the CDI specs that the plugin wrote: device id to its nodes on the host.
+Offered = Mapping[str, FrozenSet[str]]
+_NOTHING: Offered = {}
+
+
+def find(
+    resource: Resource, root: str = "/", known: Optional[Known] = None, offered: Offered = _NOTHING
+) -> List[Device]:
     """The devices that ``resource.discover`` finds below ``root``, as people count; whoever else has them."""
-    return [made.device for made in _find(resource, root, Known() if known is None else known)]
+    return [made.device for made in _find(resource, root, Known() if known is None else known, offered)]
 
 
-def _find(resource: Resource, root: str, known: Known) -> List[_Made]:
+def _find(resource: Resource, root: str, known: Known, offered: Offered) -> List[_Made]:
     discovery = resource.discover
     # A share's number needs room, too.
-    room = MAX_DEVICE_ID - len(resource.kubelet_ids(_NAMELESS)[-1])
+    room = MAX_DEVICE_ID - resource.share_length
     devices: Dict[str, _Made] = {}
     before, now = known.of(resource), {}
     inside = Root(root)
     excluded = [compiled(pattern) for pattern in discovery.exclude]
-    # What every device is given, such as /dev/vfio/vfio, is none's own, wherever it stands in the list.
-    common = {node.path for node in discovery.nodes if not wildcards(node.path) and not placeholders(node.path)}
-    for found in _found(discovery, inside):
+
+    def is_offered(name: str, nodes: Sequence[Node]) -> bool:
+        return any(node.host_path in offered.get(device_id(name, room), ()) for node in nodes)
+
+    for found in _found(discovery, inside, is_offered):
         if excluded and any(pattern.match(name) for name in found.known_as for pattern in excluded):
             continue
-        nodes = grouped(found, discovery.nodes, inside)
+        nodes = grouped(found, discovery, inside)
         if nodes is not None:
             made = before.get(found.name)
             if made is None or made.found != found or made.nodes != nodes:
                 device = _device(device_id(found.name, room), nodes, found, discovery)
+                if resource.preference == "numa" and device.numa_node is None and nodes:
+                    # Others are not asked: a NUMA node makes the kubelet align a pod's processors, too.
+                    device = device._replace(numa_node=numa_node_of(nodes[0].host_path, inside))
                 made = _Made(
                     found,
                     nodes,
                     device,
                     natural_order(device.id),
-                    own=next((node.host_path for node in nodes if node.path not in common), ""),
+                    # What every device is given, such as /dev/vfio/vfio, is none's own, wherever it stands in the list.
+                    own=next((node.host_path for node in nodes if not node.is_common), ""),
                     problem=_not_text(device),
                 )
             now[found.name] = made
@@ -97,11 +109,13 @@ def _find(resource: Resource, root: str, known: Known) -> List[_Made]:
     return sorted(devices.values(), key=lambda made: made.order)
 
 
-def discover(resources: Sequence[Resource], root: str = "/", known: Optional[Known] = None) -> Dict[str, Discovered]:
+def discover(
+    resources: Sequence[Resource], root: str = "/", known: Optional[Known] = None, offered: Offered = _NOTHING
+) -> Dict[str, Discovered]:
     """What every resource finds that discovers, by its name.
 
     A device belongs to one resource alone: what is declared comes first, then the resource that stands further up.
-    known: kept from look to look.
+    known: kept from look to look. offered: decides where a device could have either of two ids.
     """
     known = Known() if known is None else known
     ids = {device.id: resource.name for resource in resources for device in resource.devices}
@@ -117,7 +131,7 @@ def discover(resources: Sequence[Resource], root: str = "/", known: Optional[Kno
             continue
         mine: List[_Made] = []
         left_out: List[Tuple[Device, str]] = []
-        for made in _find(resource, root, known):
+        for made in _find(resource, root, known, offered):
             device = made.device
             if made.problem is not None:
                 left_out.append((device, made.problem))
@@ -140,9 +154,9 @@ def with_discovered(resource: Resource, devices: Sequence[Device]) -> Resource:
     return resource._replace(devices=(*resource.devices, *devices))
 
 
-def _found(discovery: Discovery, root: Root) -> Iterator[Found]:
+def _found(discovery: Discovery, root: Root, is_offered: usb.IsOffered) -> Iterator[Found]:
     yield from paths.find(discovery.paths, root)
-    yield from usb.find(discovery.usb, root)
+    yield from usb.find(discovery.usb, root, is_offered)
     yield from pci.find(discovery.pci, root)
 
 

@@ -14,10 +14,14 @@ _HASH = 8
 
 
 class Node(NamedTuple):
-    """A device node: its path in a container, and on the host, where no link leads any further."""
+    """A device node: its path in a container, and on the host, where no link leads any further.
+
+    is_common: whether every device of the resource is given it.
+    """
 
     path: str
     host_path: str
+    is_common: bool = False
 
 
 class Found(NamedTuple):

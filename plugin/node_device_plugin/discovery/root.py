@@ -91,6 +91,15 @@ class Root:
         """Whether the path itself is a symbolic link."""
         return os.path.islink(self._prefix + path)
 
+    def device_number(self, path: str) -> str:
+        """The name of a device node below /sys/dev, such as ``char/1:3``; empty where there is none."""
+        try:
+            found = os.stat(self._prefix + path)
+        except OSError:
+            return ""
+        kind = "block" if stat.S_ISBLK(found.st_mode) else "char"
+        return "%s/%d:%d" % (kind, os.major(found.st_rdev), os.minor(found.st_rdev))
+
     def device_node(self, path: str) -> Optional[str]:
         """The character or block device that a path leads to, without links; None where it does not."""
         directory, name = os.path.split(path)

@@ -7,7 +7,8 @@ path below /dev is DEVNAME in the file ``uevent``.
 
 from __future__ import annotations
 
-from typing import Iterator, Tuple
+import os
+from typing import Iterator, Optional, Tuple
 
 from .found import Node
 from .root import Root
@@ -38,6 +39,20 @@ def _device_nodes(directory: str, root: Root) -> Iterator[Node]:
         other_device = "idVendor" in inside or {"vendor", "class"} <= inside
         if inside and not other_device:
             yield from _device_nodes(below, root)
+
+
+def numa_node_of(host_path: str, root: Root) -> Optional[int]:
+    """The NUMA node that the device behind a device node is near to: that of the next device above it which says so.
+
+    /sys/dev/char and /sys/dev/block have a link for each number (Documentation/ABI/testing/sysfs-dev).
+    """
+    directory = root.resolve("/sys/dev/" + root.device_number(host_path)) or ""
+    while directory.startswith("/sys/devices/"):
+        text = root.text(directory + "/numa_node")
+        if text:
+            return int(text) if text.isdecimal() else None
+        directory = os.path.dirname(directory)
+    return None
 
 
 def uevent_value(directory: str, key: str, root: Root) -> str:

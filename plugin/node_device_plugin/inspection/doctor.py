@@ -14,7 +14,7 @@ from ..cri_errors import CriError
 from ..declaration import Configuration, DeclarationError, Problem, cdi
 from ..kubelet_checkpoint import CheckpointError
 from ..observability import client
-from ..sockets import status_socket
+from ..sockets import RUNTIME_SOCKET, status_socket
 from .findings import Findings
 from .instances import running_instances
 from .kubelet_process import KubeletProcess, running_kubelet
@@ -27,10 +27,13 @@ _LOG = "journalctl --unit node-device-plugin --lines 50"
 
 
 class Doctor(NamedTuple):
-    """What is looked at. kubelet_root: None takes that of the running kubelet. proc: where processes are seen."""
+    """What is looked at. proc: where processes are seen.
+
+    runtime_socket, kubelet_root: None takes those of the running kubelet.
+    """
 
     config: str
-    runtime_socket: str
+    runtime_socket: Optional[str] = None
     kubelet_root: Optional[str] = None
     proc: str = "/proc"
 
@@ -38,9 +41,12 @@ class Doctor(NamedTuple):
         """Every link, in the order in which a device reaches a container."""
         findings = Findings()
         loaded = await self._configuration(findings)
-        directories, accepted = await self._runtime(findings, loaded.configuration if loaded else None)
-        await _specs(findings, directories, accepted, loaded.configuration if loaded else None)
-        kubelet = await self._kubelet(findings)
+        configuration = loaded.configuration if loaded else None
+        kubelet = await asyncio.to_thread(running_kubelet, self.proc)
+        socket = self.runtime_socket or (kubelet.runtime_socket if kubelet else None) or RUNTIME_SOCKET
+        directories, accepted = await _runtime(findings, socket, configuration)
+        await _specs(findings, directories, accepted, configuration)
+        await self._kubelet(findings, kubelet)
         if loaded is not None:
             await _devices(findings, loaded.configuration)
         directory = kubelet_places(self.config).device_plugin_dir
@@ -73,42 +79,7 @@ class Doctor(NamedTuple):
         findings.ok("configuration", "%s: %d resources, %d devices" % (self.config, len(resources), devices))
         return loaded
 
-    async def _runtime(
-        self, findings: Findings, configuration: Optional[Configuration]
-    ) -> Tuple[Tuple[str, ...], Optional[str]]:
-        """Spec directories, and the highest CDI version, of the running runtime."""
-        expected: Tuple[str, ...] = DEFAULT_DIRECTORIES
-        if configuration is not None and configuration.cdi_spec_dirs:
-            expected = tuple(dict.fromkeys((*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)))
-        try:
-            state = await node_state.runtime(self.runtime_socket)
-        except CriError as error:
-            mend = "systemctl restart containerd    # after what is wrong below; or name its socket with --socket"
-            findings.wrong("runtime", str(error), "journalctl --unit containerd --lines 20\n%s" % mend)
-            findings.unknown("CDI", "the runtime does not answer")
-            return expected, None
-        name, version = state["name"], state["version"]
-        accepted = cdi.accepted_version(version) if name == "containerd" else None
-        if name == "containerd" and accepted is None:
-            found = "%s %s drops CDI names without a word; 1.7.2 is the first that takes them" % (name, version)
-            findings.wrong("runtime", found, "apt-get install --only-upgrade containerd")
-        elif not state["conditions"].get("RuntimeReady", True):
-            findings.wrong(
-                "runtime", "%s %s says that it is not ready" % (name, version), "journalctl --unit containerd"
-            )
-        else:
-            findings.ok("runtime", "%s %s" % (name, version))
-        directories = tuple(state["cdi"]["spec_dirs"] or expected)
-        if state["cdi"]["enabled"] is False or (name == "containerd" and accepted is None):
-            findings.wrong("CDI", "off in the running %s: containers start without their devices" % name, _PROVISION)
-        elif state["cdi"]["enabled"] is None:
-            findings.ok("CDI", "%s does not say; it reads %s" % (name, ", ".join(directories)))
-        else:
-            findings.ok("CDI", "on, it reads %s" % ", ".join(directories))
-        return directories, accepted
-
-    async def _kubelet(self, findings: Findings) -> Optional[KubeletProcess]:
-        kubelet = await asyncio.to_thread(running_kubelet, self.proc)
+    async def _kubelet(self, findings: Findings, kubelet: Optional[KubeletProcess]) -> None:
         if kubelet is None:
             root = self.kubelet_root or kubelet_places(self.config).root_dir
             if await _refusal(os.path.join(root, node_state.POD_RESOURCES_SOCKET)) is None:
@@ -123,7 +94,39 @@ class Doctor(NamedTuple):
             findings.wrong("kubelet", found % _dotted(kubelet.version), "apt-get install --only-upgrade kubelet")
         else:
             findings.ok("kubelet", "%s, root directory %s" % (_dotted(kubelet.version), kubelet.root_dir))
-        return kubelet
+
+
+async def _runtime(
+    findings: Findings, socket: str, configuration: Optional[Configuration]
+) -> Tuple[Tuple[str, ...], Optional[str]]:
+    """Spec directories, and the highest CDI version, of the running runtime."""
+    expected: Tuple[str, ...] = DEFAULT_DIRECTORIES
+    if configuration is not None and configuration.cdi_spec_dirs:
+        expected = tuple(dict.fromkeys((*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)))
+    try:
+        state = await node_state.runtime(socket)
+    except CriError as error:
+        mend = "systemctl restart containerd    # after what is wrong below; or name its socket with --socket"
+        findings.wrong("runtime", str(error), "journalctl --unit containerd --lines 20\n%s" % mend)
+        findings.unknown("CDI", "the runtime does not answer")
+        return expected, None
+    name, version = state["name"], state["version"]
+    accepted = cdi.accepted_version(version) if name == "containerd" else None
+    if name == "containerd" and accepted is None:
+        found = "%s %s drops CDI names without a word; 1.7.2 is the first that takes them" % (name, version)
+        findings.wrong("runtime", found, "apt-get install --only-upgrade containerd")
+    elif not state["conditions"].get("RuntimeReady", True):
+        findings.wrong("runtime", "%s %s says that it is not ready" % (name, version), "journalctl --unit containerd")
+    else:
+        findings.ok("runtime", "%s %s" % (name, version))
+    directories = tuple(state["cdi"]["spec_dirs"] or expected)
+    if state["cdi"]["enabled"] is False or (name == "containerd" and accepted is None):
+        findings.wrong("CDI", "off in the running %s: containers start without their devices" % name, _PROVISION)
+    elif state["cdi"]["enabled"] is None:
+        findings.ok("CDI", "%s does not say; it reads %s" % (name, ", ".join(directories)))
+    else:
+        findings.ok("CDI", "on, it reads %s" % ", ".join(directories))
+    return directories, accepted
 
 
 async def _specs(

@@ -1,22 +1,29 @@
-"""The kubelet that runs on this node, as its process tells: version and directories."""
+"""The kubelet that runs on this node, as its process tells: version, directories, runtime."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 from typing import List, NamedTuple, Optional, Tuple
+
+from ..documents import read_yaml
 
 #: Seconds for ``kubelet --version``.
 _PATIENCE = 20
 
 
 class KubeletProcess(NamedTuple):
-    """version: three numbers, None where it does not tell. root_dir: its --root-dir."""
+    """version: three numbers, None where it does not tell. root_dir: its --root-dir.
+
+    runtime_socket: of the container runtime that it uses, None where it is not told which.
+    """
 
     pid: int
     version: Optional[Tuple[int, ...]]
     root_dir: str
+    runtime_socket: Optional[str] = None
 
 
 def running_kubelet(proc: str = "/proc") -> Optional[KubeletProcess]:
@@ -33,7 +40,8 @@ def running_kubelet(proc: str = "/proc") -> Optional[KubeletProcess]:
             continue
         if arguments:
             root = _option(arguments, "--root-dir") or "/var/lib/kubelet"
-            return KubeletProcess(int(pid), _version(os.path.realpath(os.path.join(folder, "exe")), arguments), root)
+            version = _version(os.path.realpath(os.path.join(folder, "exe")), arguments)
+            return KubeletProcess(int(pid), version, root, _runtime_socket(arguments))
     return None
 
 
@@ -55,6 +63,19 @@ def _version(executable: str, arguments: List[str]) -> Optional[Tuple[int, ...]]
         return None
     found = re.search(rb"v(\d+)\.(\d+)\.(\d+)", done.stdout)
     return tuple(int(number) for number in found.groups()) if found else None
+
+
+def _runtime_socket(arguments: List[str]) -> Optional[str]:
+    """By its flag, or its configuration file (KubeletConfiguration, containerRuntimeEndpoint)."""
+    endpoint = _option(arguments, "--container-runtime-endpoint")
+    path = _option(arguments, "--config")
+    if endpoint is None and path is not None:
+        with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
+            data = read_yaml(file.read())
+            found = data.get("containerRuntimeEndpoint") if isinstance(data, dict) else None
+            endpoint = found if isinstance(found, str) else None
+    socket = (endpoint or "").partition("unix://")[2] or endpoint
+    return socket if socket and os.path.isabs(socket) else None
 
 
 def _option(arguments: List[str], name: str) -> Optional[str]:

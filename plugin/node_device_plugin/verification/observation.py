@@ -4,6 +4,7 @@ the runtime's word for its annotations."""
 from __future__ import annotations
 
 import os
+import re
 import stat
 from typing import Dict, Iterator, List, Mapping
 
@@ -54,12 +55,18 @@ def _environment(pid: int) -> Dict[str, str]:
 
 def _mounts(pid: int) -> Dict[str, str]:
     """Mount point to file system type, as the process sees them (proc(5), mountinfo)."""
-    mounts = {}
     with open("/proc/%d/mountinfo" % pid, "rb") as file:
-        for line in os.fsdecode(file.read()).splitlines():
-            before, _, after = line.partition(" - ")
-            point = before.split(" ")[4]
-            mounts[point.encode("latin-1", "replace").decode("unicode_escape")] = after.split(" ")[0]
+        return mount_points(file.read())
+
+
+def mount_points(mountinfo: bytes) -> Dict[str, str]:
+    """The same from the file's content, in which spaces and the like are octal numbers."""
+    mounts = {}
+    for line in mountinfo.split(b"\n"):
+        before, _, after = line.partition(b" - ")
+        if after:
+            point = re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal.group(1), 8)]), before.split(b" ")[4])
+            mounts[os.fsdecode(point)] = os.fsdecode(after.split(b" ")[0])
     return mounts
 
 
@@ -72,7 +79,11 @@ def _node(root: str, node: DeviceNode) -> Iterator[str]:
     if not (stat.S_ISCHR(found.st_mode) or stat.S_ISBLK(found.st_mode)):
         yield "%s: expected a device node, found another kind of file" % node.path
         return
-    host = os.stat(node.host_path)
+    try:
+        host = os.stat(node.host_path)
+    except OSError as error:
+        yield "device node %s: %s on the host: %s" % (node.path, node.host_path, (error.strerror or "").lower())
+        return
     expected = (stat.S_IFMT(host.st_mode), host.st_rdev)
     if (stat.S_IFMT(found.st_mode), found.st_rdev) != expected:
         yield "device node %s: expected numbers %s (%s on the host), found %s" % (

@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any, Awaitable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .. import node_state
+from .. import cdi_files, node_state
 from ..cri import CriClient
 from ..cri_errors import CriError
 from ..declaration import Configuration, Resource
@@ -67,7 +67,8 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     Raises CheckpointError where the kubelet's checkpoint is of an unknown form.
     """
     # What is discovered is expected as the plugin's own code finds it now.
-    found = await asyncio.to_thread(discover, configuration.resources)
+    offered = cdi_files.offered(configuration.resources, configuration.dynamic_cdi_dir)
+    found = await asyncio.to_thread(discover, configuration.resources, offered=offered)
     resources = [
         with_discovered(resource, found[resource.name].devices) if resource.name in found else resource
         for resource in configuration.resources

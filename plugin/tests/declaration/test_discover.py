@@ -17,7 +17,7 @@ EVERYTHING = """
     paths: ["/dev/video[0-9]*"]
     usb: [{vendor: "0403", product: 6A01, serial: A*}]
     pci: [{vendor: 10DE, device: 1eb8, class_code: "0302"}]
-    nodes: [{path: /dev/ctl}, {path: /dev/dri/card*, optional: true}]
+    nodes: [{path: /dev/ctl, container_path: /dev/control}, {path: /dev/dri/card*, optional: true}]
     exclude: [/dev/video9, "0000:00:*"]
     permissions: r
     uid: 0
@@ -89,6 +89,18 @@ def test_the_spec_of_a_discovered_kind_is_the_plugins_alone() -> None:
         ("{paths: [/dev/x*], exclude: ['']}", "discover.exclude[0]: is empty"),
         ("{paths: [/dev/x*], exclude: ['*-part?']}", "discover.exclude[0]: matches no path: no wildcard"),
         ("{paths: [/dev/x*], exclude: [a**]}", "discover.exclude[0]: '**' is not known"),
+        ("{paths: [/dev/x*], container_path: x}", "discover.container_path: must be an absolute path"),
+        ("{paths: [/dev/x*], container_path: '/dev/{match2}'}",
+         "discover.container_path: {match2} is not known of every device found; known are: match1, name"),
+        ("{paths: [/dev/x*], container_path: '/dev/y*{name}'}", "discover.container_path: is no pattern"),
+        ("{paths: [/dev/x*], container_path: /dev/y}",
+         "discover.container_path: would be that of every device: put a placeholder into it, such as {name}, or let"),
+        ("{paths: [/dev/x*], usb: [{vendor: 0bda}], container_path: '/dev/{name}'}",
+         "discover.container_path: is for paths: what a USB or PCI device gives stands in nodes"),
+        ("{usb: [{vendor: 0bda}], nodes: [{path: /dev/video*, container_path: /dev/video0}]}",
+         "discover.nodes[0].container_path: would be that of every device"),
+        ("{usb: [{vendor: 0bda}], nodes: [{path: /dev/video*, container_path: '/dev/{nme}'}]}",
+         "discover.nodes[0].container_path: {nme} is not known of every device found; known are: name, port, product"),
         ("{usb: [{}]}", "discover.usb[0]: would take every USB device"),
         ("{usb: [{vendor: '403'}]}", "discover.usb[0].vendor: must be four hexadecimal digits, in quotes, not '403'"),
         ("{usb: [{vendor: 403}]}", "discover.usb[0].vendor: must be text, not 403"),

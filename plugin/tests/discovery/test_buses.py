@@ -1,6 +1,12 @@
 """USB and PCI devices, in an injected sysfs."""
 
-from .conftest import Machine
+from pathlib import Path
+from typing import Dict
+
+from node_device_plugin import cdi_files
+from node_device_plugin.discovery import discover, with_discovered
+
+from .conftest import Machine, resource
 
 HUB = "pci0000:00/0000:00:14.0/usb1"
 
@@ -37,6 +43,33 @@ def test_the_same_serial_number_twice_is_told_apart_by_the_port(machine: Machine
     usb(machine, "1-10", 2, serial="0001")
     found = machine.find({"usb": [{"vendor": "0403"}], "exclude": ["1-10"]})
     assert [device.id for device in found] == ["usb-0403-6001-0001-1-1"]
+
+
+def test_an_id_that_is_offered_stays_when_another_one_of_its_serial_number_comes(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """Else it would be given away twice: to who holds it by the one id, and to the next by the other."""
+    specs = str(tmp_path / "specs")
+    one = resource({"usb": [{"vendor": "0403"}]})
+
+    def look() -> Dict[str, str]:
+        found = discover([one], str(machine.path), offered=cdi_files.offered([one], specs))[one.name].devices
+        assert cdi_files.write([with_discovered(one, found)], specs) == {}
+        return {device.id: device.properties["port"] for device in found}
+
+    plain = "usb-0403-6001-0001"
+    first = usb(machine, "1-1", 1, serial="0001")
+    assert look() == {plain: "1-1"}
+    usb(machine, "1-2", 2, serial="0001")
+    # In whichever process, after whatever restart: the spec says it.
+    for _ in range(2):
+        assert look() == {plain: "1-1", plain + "-1-2": "1-2"}
+    machine.remove("/dev/bus/usb/001/001")
+    machine.remove("/sys/bus/usb/devices/1-1")
+    assert look() == {plain + "-1-2": "1-2"}
+    # Plugged in again it is another one.
+    machine.on_bus("usb", first, idVendor="0403", idProduct="6001", serial="0001", devname="bus/usb/001/003")
+    assert look() == {plain + "-1-1": "1-1", plain + "-1-2": "1-2"}
 
 
 def test_what_hangs_on_a_hub_is_not_the_hubs(machine: Machine) -> None:
@@ -105,3 +138,16 @@ def test_what_hangs_on_a_usb_controller_or_a_bridge_is_not_theirs(machine: Machi
     machine.node_of(controller + "/0000:01:00.0/nvme/nvme0", "nvme0")
     (device,) = machine.find({"pci": [{"vendor": "10de"}]})
     assert device.nodes == ()
+
+
+def test_what_a_device_says_of_itself_makes_no_folders_in_a_container(machine: Machine) -> None:
+    for port, serial in (("1-1", "../../etc"), ("1-2", "..")):
+        directory = "pci0000:00/usb1/" + port
+        machine.on_bus("usb", directory, idVendor="0bda", idProduct="2838", serial=serial, devname="usb/" + port)
+    found = machine.find(
+        {
+            "usb": [{"vendor": "0bda"}],
+            "nodes": [{"path": "/dev/usb/*", "container_path": "/dev/sdr/{serial}"}],
+        }
+    )
+    assert [[node.path for node in device.nodes] for device in found] == [["/dev/sdr/.._.._etc"], ["/dev/usb/1-2"]]

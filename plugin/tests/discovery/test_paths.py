@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import List
+from typing import Any, Dict, List, Tuple
 
 import pytest
 
@@ -85,6 +85,52 @@ def test_several_nodes_make_one_device_and_some_are_optional(machine: Machine) -
     assert zero.properties == {"match1": "0"}
     machine.remove("/dev/nvidiactl")
     assert machine.find(discover) == []
+
+
+def test_a_container_has_the_node_where_it_is_wanted(machine: Machine) -> None:
+    for name in ("ttyUSB0", "ttyUSB1", "ctl"):
+        machine.file("/dev/" + name)
+    machine.link("/dev/serial/by-id/usb-A", "../../ttyUSB1")
+
+    def given(discover: Dict[str, Any], **more: Any) -> List[List[Tuple[str, str]]]:
+        return [[(node.path, node.host_path) for node in device.nodes] for device in machine.find(discover, **more)]
+
+    folder = {"paths": ["/dev/ttyUSB*"], "container_path": "/dev/serial/{name}"}
+    assert given(folder) == [
+        [("/dev/serial/ttyUSB0", "/dev/ttyUSB0")],
+        [("/dev/serial/ttyUSB1", "/dev/ttyUSB1")],
+    ]
+    assert ids(machine.find(folder)) == ["ttyUSB0", "ttyUSB1"]
+    one_name = {"paths": ["/dev/serial/by-id/*"], "container_path": "/dev/ttyUSB0"}
+    assert given(one_name, container_limit=1) == [[("/dev/ttyUSB0", "/dev/ttyUSB1")]]
+    with_common = {
+        "paths": ["/dev/ttyUSB*"],
+        "container_path": "/dev/port{match1}",
+        "nodes": [{"path": "/dev/ctl", "container_path": "/dev/control"}],
+    }
+    assert given(with_common) == [
+        [("/dev/port%d" % n, "/dev/ttyUSB%d" % n), ("/dev/control", "/dev/ctl")] for n in range(2)
+    ]
+    # Of several nodes of a device with one path the first is given.
+    several = {"paths": ["/dev/ctl"], "nodes": [{"path": "/dev/ttyUSB*", "container_path": "/dev/tty"}]}
+    assert given(several, container_limit=1) == [[("/dev/ctl", "/dev/ctl"), ("/dev/tty", "/dev/ttyUSB0")]]
+
+
+def test_where_numa_is_the_preference_a_path_s_device_has_its_node(machine: Machine) -> None:
+    """Otherwise a device that has no more than a path has none: it would align pods that never asked for it."""
+    machine.file("/dev/infiniband/uverbs0")
+    adapter = "/sys/devices/pci0000:3a/0000:3b:00.0"
+    machine.link("/sys/dev/char/0:0", "../../devices/pci0000:3a/0000:3b:00.0/infiniband_verbs/uverbs0")
+    machine.file(adapter + "/infiniband_verbs/uverbs0/dev", "0:0")
+    discover = {"paths": ["/dev/infiniband/uverbs*"]}
+    for text, numa_node in (("1\n", 1), ("0\n", 0), ("-1\n", None)):
+        machine.file(adapter + "/numa_node", text)
+        assert [device.numa_node for device in machine.find(discover, preference="numa")] == [numa_node]
+        assert [device.numa_node for device in machine.find(discover)] == [None]
+    machine.remove(adapter + "/numa_node")
+    assert [device.numa_node for device in machine.find(discover, preference="numa")] == [None]
+    machine.remove("/sys/dev/char/0:0")
+    assert [device.numa_node for device in machine.find(discover, preference="numa")] == [None]
 
 
 def test_a_wildcards_match_is_taken_literally(machine: Machine) -> None:

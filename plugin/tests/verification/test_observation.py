@@ -8,7 +8,7 @@ import pytest
 
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.declaration.expectations import Expectation, expected_in_container
-from node_device_plugin.verification.observation import annotation_shortcomings, shortcomings
+from node_device_plugin.verification.observation import annotation_shortcomings, mount_points, shortcomings
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,10 @@ def test_nothing_is_missing(pid: int) -> None:
             ["device node /dev/null: expected numbers c 1:5 (/dev/zero on the host), found c 1:3"],
         ),
         (
+            {"nodes": [{"path": "/dev/null", "host_path": "/dev/unplugged"}]},
+            ["device node /dev/null: /dev/unplugged on the host: no such file or directory"],
+        ),
+        (
             {"nodes": [{"path": "/dev/null", "uid": 7, "gid": 8, "mode": "0600"}]},
             [
                 "device node /dev/null: expected owner 7, found 0",
@@ -73,6 +77,16 @@ def test_nothing_is_missing(pid: int) -> None:
 )
 def test_each_shortcoming_names_what_was_expected_and_found(pid: int, device: Dict[str, Any], says: List[str]) -> None:
     assert shortcomings(pid, expectation(**device)) == says
+
+
+def test_mount_points_of_any_name() -> None:
+    lines = [
+        "36 35 98:0 / /plain rw,noatime master:1 - ext3 /dev/root rw",
+        r"37 35 98:0 / /a\040b\134c rw - tmpfs tmpfs rw",
+        "38 35 98:0 / /データ/ü rw shared:2 - overlay overlay rw",
+    ]
+    found = mount_points("".join(line + "\n" for line in lines).encode())
+    assert found == {"/plain": "ext3", r"/a b\c": "tmpfs", "/データ/ü": "overlay"}
 
 
 def test_annotations_that_the_runtime_does_not_have_are_named() -> None:

@@ -26,7 +26,7 @@ class Kubelet:
         self.holders: List[Holder] = []
         self.asked_for: Dict[str, int] = {}
         self.proven_of: Dict[str, List[str]] = {}
-        monkeypatch.setattr(_VERIFY, "discover", lambda resources: discover(resources, str(root)))
+        monkeypatch.setattr(_VERIFY, "discover", lambda resources, **more: discover(resources, str(root), **more))
         monkeypatch.setattr(node_state, "listing", self._listing)
         monkeypatch.setattr(node_state, "runtime", self._runtime)
         monkeypatch.setattr(proof_by_kubelet, "prove", self._prove)

@@ -177,3 +177,12 @@ def test_a_failing_expression_is_one_problem():
 def test_cdi_is_needed_unless_every_resource_does_without(injections, needs):
     resources = [{"name": f"example.com/dev{n}", "injection": how} for n, how in enumerate(injections)]
     assert read({"node_devices_resources": resources}).as_data()["needs_cdi"] is needs
+
+
+def test_what_would_be_passed_over_is_said():
+    assert problems_of({"node_devices_resources_empty": None}) == [
+        "node_devices_resources_empty: must be a list of resources, not nothing ([] says that there are none)"
+    ]
+    assert problems_of({"node_devices_resources": [KVM]}, {"resources": [SERIAL]}) == [
+        "node_devices_settings.resources: resources are declared in node_devices_resources and variables that begin so"
+    ]
