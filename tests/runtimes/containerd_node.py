@@ -43,8 +43,9 @@ def place(files, links):
 
 def facts(arguments):
     """As module node_facts reads them."""
+    program = runtime_facts.Program("containerd", PROGRAM)
     said = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout
-    return {"config": runtime_facts.containerd_config(PROGRAM, arguments), "version": said.split()[2].lstrip("v")}
+    return {"config": runtime_facts.containerd_config(program, arguments), "version": said.split()[2].lstrip("v")}
 
 
 def check(content, drop_in, folder):
