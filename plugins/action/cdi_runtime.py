@@ -158,7 +158,7 @@ class ActionModule(ActionBase):
             module_name="nodedevices.kubernetes.managed_files", module_args={"owner": _OWNER}, task_vars=self._vars
         )
 
-    def _check(self, text, beside, imports, drop_in=None):
+    def _check(self, text, beside, drop_in=None):
         """What the node's own runtime makes of the text; it only reads, so it is asked in check mode too."""
         answer = self._on_node(
             do="check",
@@ -166,12 +166,11 @@ class ActionModule(ActionBase):
             content=text,
             program=self._adapter.program,
             beside=beside,
-            imports=imports,
             drop_in=drop_in,
         )
         if answer.get("failed"):
             raise Refusal(answer["msg"])
-        return Checked(answer["effective"], answer["imported"], answer["staged"])
+        return Checked(answer["effective"], answer["staged"])
 
     def _apply(self, changes, reason, undo=False, original=None):
         diff = [

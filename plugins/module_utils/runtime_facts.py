@@ -105,11 +105,8 @@ def containerd_config(program, arguments, cwd="/"):
     # Only the default file may be missing, and then `config dump` fails, while the daemon runs with its defaults.
     dump = "dump" if given or facts["exists"] else "default"
     effective, problem = program.answer("--config", path, "config", dump)
-    # Where containerd does not take them, only the file itself says what it imports: that may be what is wrong.
-    written = facts["content"] if effective is None else effective
-    patterns = [os.path.normpath(os.path.join(folder, name)) for name in texts_of_list(written, "imports")]
-    others = texts(patterns)
-    for itself in (path, os.path.realpath(path)):
+    patterns, others = imports_of(path, facts["content"], effective)
+    for itself in (path, facts["real_path"]):
         others.pop(itself, None)
     return dict(
         facts,
@@ -123,6 +120,33 @@ def containerd_config(program, arguments, cwd="/"):
         # folders, which it does not tell.
         missing_imports=[name for name in patterns if "*" not in name and not os.path.isfile(name)],
     )
+
+
+def imports_of(path, content, effective):
+    """The paths and patterns that a root file takes in, and the text of each file that is there, by path.
+
+    What containerd says of them, and what the files say themselves: where containerd refuses them that is all there is,
+    and what an import imports, containerd 2 prints without the folder that it is relative to.
+    """
+    folder = os.path.dirname(path)
+    patterns, read, pending = listed(effective, folder), {}, [(folder, content)]
+    read.update(texts(patterns))
+    seen = {path}
+    while pending:
+        folder, text = pending.pop()
+        for pattern in listed(text, folder):
+            patterns += [] if pattern in patterns else [pattern]
+            for name, found_text in texts([pattern]).items():
+                read[name] = found_text
+                if name not in seen:
+                    seen.add(name)
+                    pending.append((os.path.dirname(name), found_text))
+    return patterns, read
+
+
+def listed(toml, folder):
+    """The imports in a text, as containerd resolves those of a file in that folder."""
+    return [os.path.normpath(os.path.join(folder, name)) for name in texts_of_list(toml, "imports")]
 
 
 def texts_of_list(toml, key):

@@ -56,11 +56,6 @@ options:
     description: Whether the copy to check stands in the file's own folder, for imports relative to it.
     type: bool
     default: false
-  imports:
-    description: Files that the configuration imports, as paths and patterns, to be returned when checking.
-    type: list
-    elements: path
-    default: []
   check_command:
     description:
       - Command that must succeed before O(path) is written; V({staged}) stands for the name of its new text. The
@@ -112,10 +107,6 @@ effective:
   description: What the runtime makes of the text.
   type: str
   returned: when checking
-imported:
-  description: The text of each file of O(imports), by path.
-  type: dict
-  returned: when checking
 staged:
   description: Name of the copy that was checked.
   type: str
@@ -135,7 +126,6 @@ error:
 """
 
 import contextlib
-import glob
 import os
 import tempfile
 import uuid
@@ -175,18 +165,6 @@ def copy_of(content, folder=None):
         yield path
     finally:
         os.unlink(path)
-
-
-def texts_of(patterns):
-    """The text of every file that one of the patterns names, by path."""
-    texts = {}
-    for path in sorted({path for pattern in patterns for path in glob.glob(pattern)}):
-        try:
-            with open(path, encoding="utf-8", newline="") as file:
-                texts[path] = file.read()
-        except (OSError, UnicodeDecodeError):
-            continue
-    return texts
 
 
 def apply(module, places):
@@ -254,7 +232,6 @@ def main():
             "original": {"type": "str"},
             "program": {"type": "path"},
             "beside": {"type": "bool", "default": False},
-            "imports": {"type": "list", "elements": "path", "default": []},
             "check_command": {"type": "list", "elements": "str", "default": []},
             "drop_in": {"type": "str"},
             "unit": {"type": "str"},
@@ -270,8 +247,7 @@ def main():
     try:
         if module.params["do"] == "check":
             output, staged = check(module.params)
-            imported = texts_of(module.params["imports"])
-            module.exit_json(changed=False, effective=output, staged=staged, imported=imported)
+            module.exit_json(changed=False, effective=output, staged=staged)
         if module.params["do"] == "recover":
             module.exit_json(**recover(module, places))
         result = apply(module, places)

@@ -31,13 +31,13 @@ def place(files, links):
             folder.unlink()
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    for path, content in files.items():
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        pathlib.Path(path).write_bytes(base64.b64decode(content))
     for path, target in links.items():
         if os.path.isdir(path):
             os.rmdir(path)
         os.symlink(target, path)
+    for path, content in files.items():
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        pathlib.Path(path).write_bytes(base64.b64decode(content))
     return {}
 
 

@@ -18,6 +18,8 @@ from typing import Any
 from .cdi import Refusal
 from .toml_text import Statement, statements
 
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
 
 class UnixLines:
     """A text whose line ends are Windows' throughout is edited with plain ones, and gets its own back."""
@@ -154,7 +156,8 @@ def _set(text: str, table: tuple[str, str], key: str, value: Any) -> str:
         prefix = text[sibling.start : sibling.part_ends[len(table) - len(sibling.header or ()) - 1]]
         return f"{_ended(text[: sibling.end])}{prefix}.{line}\n{text[sibling.end :]}"
     gap = "" if not text or text.endswith("\n\n") else "\n"
-    return f'{_ended(text)}{gap}[plugins."{table[1]}"]\n{line}\n'
+    name = table[1] if _BARE.fullmatch(table[1]) else json.dumps(table[1])
+    return f"{_ended(text)}{gap}[plugins.{name}]\n{line}\n"
 
 
 def _indent(text: str, statement: Statement) -> str:

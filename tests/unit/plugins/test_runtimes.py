@@ -141,11 +141,11 @@ def k3s(version, content, effective, files=None):
 def merged(effective):
     """A check by a containerd 2 that merges the two keys into `effective`."""
 
-    def check(text, beside, imports, drop_in):
+    def check(text, beside, drop_in):
         data = tomllib.loads(effective)
         for name, table in tomllib.loads(drop_in or text)["plugins"].items():
             data["plugins"].setdefault(name, {}).update(table)
-        return Checked(tomlkit.dumps(data), {}, "/tmp/staged")
+        return Checked(tomlkit.dumps(data), "/tmp/staged")
 
     return check
 
