@@ -23,7 +23,7 @@ options:
     description: The configuration file.
     type: path
   content:
-    description: Its text; no file if left out.
+    description: Its text. If left out, an undoing removes the file, and V(apply) leaves it as it is.
     type: str
   expected_sha256:
     description: What the file must be before it is written; no file if left out.
@@ -83,9 +83,9 @@ options:
     type: bool
     default: false
   patience:
-    description: Seconds that the runtime may take to answer.
+    description: Seconds that the runtime may take to answer. One that ends instead is not waited for.
     type: int
-    default: 30
+    default: 120
 author: The node-devices authors (!UNKNOWN)
 """
 
@@ -238,7 +238,7 @@ def main():
             "question": {"type": "list", "elements": "str"},
             "spec_dirs": {"type": "list", "elements": "str"},
             "undo": {"type": "bool", "default": False},
-            "patience": {"type": "int", "default": 30},
+            "patience": {"type": "int", "default": 120},
         },
         required_if=[("do", "check", ["path", "program"]), ("do", "apply", ["path", "unit", "question"])],
         supports_check_mode=True,
