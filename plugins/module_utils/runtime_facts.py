@@ -22,6 +22,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes i
     unit_of,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.sockets import listener
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
 
 _NAMES = ("containerd", "crio", "dockerd", "cri-dockerd")
 DEFAULT_SOCKET = "/run/containerd/containerd.sock"
@@ -83,11 +84,12 @@ def path_of(arguments, cwd, default, *names):
 
 def file_facts(path):
     """A configuration file."""
-    content = text_of(path)
+    content, real_path = text_of(path), os.path.realpath(path)
     return {
         "path": path,
         # Where the text is, which is what an edit replaces; imports are relative to the name that the daemon was given.
-        "real_path": os.path.realpath(path),
+        "real_path": real_path,
+        "unwritable": obstacle(real_path),
         "exists": os.path.exists(path),
         "content": content,
         "sha256": ledgers.sha256(content.encode()) if content is not None else None,

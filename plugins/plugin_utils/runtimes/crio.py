@@ -25,6 +25,8 @@ class Crio:
     name = "CRI-O"
     #: Whether the running daemon says what it makes of CDI.
     tells_cdi = False
+    #: Whether its containers go on while it is restarted.
+    keeps_containers = True
     #: Whether it is not ours to restart.
     by_hand = False
 

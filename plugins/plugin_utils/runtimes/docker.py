@@ -17,8 +17,11 @@ from .cdi import SPEC_DIRS, Cdi, Change, Check, Refusal
 _OLDEST = (25, 0, 0)
 _ON_BY_DEFAULT = (28, 2, 0)
 _DIRS = "cdi-spec-dirs"
-# Go's template: what `docker info` knows, in the form of the plugin's own answer.
-_QUESTION = '{"cdi": {"enabled": {{if .CDISpecDirs}}true{{else}}false{{end}}, "spec_dirs": {{json .CDISpecDirs}}}}'
+# Go's template: what `docker info` knows, in the form of the plugin's own answer, and how many a restart would end.
+_QUESTION = (
+    '{"cdi": {"enabled": {{if .CDISpecDirs}}true{{else}}false{{end}}, "spec_dirs": {{json .CDISpecDirs}}}, '
+    '"ends": {{if .LiveRestoreEnabled}}0{{else}}{{.ContainersRunning}}{{end}}}'
+)
 
 
 class Docker:
@@ -27,6 +30,8 @@ class Docker:
     name = "Docker"
     #: Whether the running daemon says what it makes of CDI.
     tells_cdi = True
+    #: Whether its containers go on while it is restarted: only with live-restore, which the daemon tells.
+    keeps_containers = False
     #: Whether it is not ours to restart.
     by_hand = False
 

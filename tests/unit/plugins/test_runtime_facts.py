@@ -7,9 +7,11 @@ import json
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import (
@@ -17,6 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import (
     processes,
     runtime_facts,
     sockets,
+    writable,
 )
 
 LISTEN = """\
@@ -152,6 +155,47 @@ def test_of_a_configuration_that_containerd_refuses_the_imports_are_read_all_the
     assert config["effective"] is None
     assert config["imported"] == {str(tmp_path / "conf.d" / "a.toml"): "version = \n"}
     assert config["unreadable_imports"] == [str(tmp_path / "conf.d" / "b.toml")]
+
+
+@pytest.fixture
+def writable_file(tmp_path):
+    """A configuration file."""
+    path = tmp_path / "a file.toml"
+    path.write_text("")
+    return str(path)
+
+
+def test_a_file_that_can_be_replaced(writable_file):
+    assert writable.obstacle(writable_file) is None
+    assert writable.obstacle(os.path.join(os.path.dirname(writable_file), "to", "come")) is None
+
+
+def test_a_read_only_file_system_is_seen(writable_file, monkeypatch):
+    monkeypatch.setattr(writable.os, "statvfs", lambda path: types.SimpleNamespace(f_flag=os.ST_RDONLY))
+    assert writable.obstacle(writable_file) == "its file system is mounted read-only"
+    assert writable.obstacle("/nowhere/at/all") == "its file system is mounted read-only"
+
+
+def test_a_mount_point_is_seen(writable_file, tmp_path):
+    mounts = tmp_path / "mountinfo"
+    escaped = writable_file.replace(" ", r"\040")
+    mounts.write_text(f"36 35 98:0 /x / rw - ext3 /dev/root rw\n37 35 98:0 /y {escaped} rw - ext3 /dev/root rw\n")
+    assert "it is a mount point" in writable.obstacle(writable_file, str(mounts))
+
+
+def test_an_immutable_file_is_seen(writable_file):
+    if subprocess.run(["chattr", "+i", writable_file], capture_output=True, check=False).returncode:
+        pytest.skip("no chattr, or a file system without attributes")
+    try:
+        assert "is immutable" in writable.obstacle(writable_file)
+    finally:
+        subprocess.run(["chattr", "-i", writable_file], check=True)
+
+
+def test_the_kernels_attributes_are_understood(writable_file, monkeypatch):
+    """Where files cannot be made immutable, such as in a container."""
+    monkeypatch.setattr(writable.fcntl, "ioctl", lambda descriptor, request, buffer: struct.pack("l", 0x80000 | 0x10))
+    assert "is immutable: chattr -i" in writable.obstacle(writable_file)
 
 
 ENDPOINT = "unix:///run/crio/crio.sock"

@@ -268,6 +268,16 @@ def test_docker(content, version, after):
         assert undone == {**json.loads(content or "{}"), "debug": False}
 
 
+def test_dockers_answer_is_json_and_says_what_a_restart_would_end():
+    question = docker("{}").question("node-device-plugin")[-1]
+    for live, ends in ((True, 0), (False, 3)):
+        # As Go's templates would have it.
+        said = question.replace("{{if .CDISpecDirs}}true{{else}}false{{end}}", "true")
+        said = said.replace("{{json .CDISpecDirs}}", json.dumps(DIRS))
+        said = said.replace("{{if .LiveRestoreEnabled}}0{{else}}{{.ContainersRunning}}{{end}}", "0" if live else "3")
+        assert json.loads(said) == {"cdi": {"enabled": True, "spec_dirs": DIRS}, "ends": ends}
+
+
 @pytest.mark.parametrize(
     ("content", "version", "words"),
     [("{", "26.1.5", "not valid JSON .*line 1 column 2"), ("[]", "26.1.5", "JSON object"), ("", "20.10.24", "CDI")],
