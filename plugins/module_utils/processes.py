@@ -33,19 +33,19 @@ def option(arguments, *names):
 
 
 def program_of(pid, arguments, known):
-    """What a process is, as name and executable.
+    """What a process is, as name, executable, and whether that file was replaced since the process started.
 
     A program of many names says it in its first argument only: k3s is its own containerd, by a link ``containerd`` that
     lies beside it; a wrapper has a name of its own. arguments: its command line. known: names that count.
     Raises OSError where there is no such process, or it is hidden.
     """
-    executable = os.readlink("/proc/%d/exe" % pid).replace(" (deleted)", "")
+    executable, replaced, _nothing = os.readlink("/proc/%d/exe" % pid).partition(" (deleted)")
     name = os.path.basename(executable)
     called = os.path.basename(arguments[0]) if arguments else ""
     if name not in known and called in known:
         name, beside = called, os.path.join(os.path.dirname(executable), called)
         executable = beside if os.path.exists(beside) else executable
-    return name, executable
+    return name, executable, bool(replaced)
 
 
 def shares_our_pids(pid):

@@ -52,6 +52,11 @@ class Program(NamedTuple):
         """What it prints and None, or None and its last words."""
         return answer_of([self.name, *arguments], executable=self.path)
 
+    def version(self):
+        """Its version; None where it does not tell one."""
+        found = re.search(r"\bv?(\d+\.\d+\.\d+\S*)", self.answer("--version")[0] or "")
+        return found.group(1).rstrip(",") if found else None
+
 
 def runtime_facts(path):
     """The container runtime behind a CRI socket, or behind Docker's."""
@@ -61,15 +66,16 @@ def runtime_facts(path):
         return dict(facts, problem=problem)
     arguments = arguments_of(pid)
     try:
-        name, executable = program_of(pid, arguments, _NAMES)
+        name, executable, replaced = program_of(pid, arguments, _NAMES)
         cwd = os.readlink("/proc/%d/cwd" % pid)
     except OSError as error:
         return dict(facts, problem="its process %d cannot be looked at: %s" % (pid, (error.strerror or "?").lower()))
     facts.update(pid=pid, unit=unit_of(pid), executable=executable, name=name)
     # The link works even where the file was replaced by an upgrade: it is the program that runs.
     program = Program(name, "/proc/%d/exe" % pid)
-    version = re.search(r"\bv?(\d+\.\d+\.\d+\S*)", program.answer("--version")[0] or "")
-    facts["version"] = version.group(1).rstrip(",") if version else None
+    facts["version"] = program.version()
+    # What the next start runs, where that is another: an upgrade that restarted nothing.
+    facts["installed_version"] = Program(name, executable).version() if replaced else facts["version"]
     read = {"containerd": containerd_config, "crio": crio_config, "dockerd": docker_config}.get(name)
     if read:
         facts["config"] = read(program, arguments, cwd)
@@ -117,6 +123,7 @@ def containerd_config(program, arguments, cwd="/"):
         # What k3s and RKE2 generate the root file from.
         files=texts([os.path.join(folder, "config*.toml.tmpl")]),
         imported=others,
+        linked_imports=[name for name in others if os.path.islink(name)],
         unreadable_imports=[name for name in found(patterns) if os.path.isfile(name) and text_of(name) is None],
         # `config dump` of 2.x passes over them, and its daemon does not start. Those that an import imports have other
         # folders, which it does not tell.

@@ -131,7 +131,7 @@ import tempfile
 import uuid
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused, naming
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places, Plan
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
@@ -160,7 +160,7 @@ def copy_of(content, folder=None):
     """A file with a text, as long as it is needed; gives its path."""
     descriptor, path = tempfile.mkstemp(prefix=".node-devices.", suffix=".tmp", dir=folder)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+        with naming(path), os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
             file.write(content)
         yield path
     finally:

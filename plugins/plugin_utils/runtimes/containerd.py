@@ -61,6 +61,7 @@ class Containerd:
         """The least change that makes CDI effective, checked; None where it is. Raises Refusal."""
         if self.cdi.suffices:
             return None
+        self._require_one_version()
         content = self.config["content"]
         after = self._turned_on(content or "")
         checked = self._checked(after, check)
@@ -70,6 +71,15 @@ class Containerd:
         if change is None:
             raise Refusal(self._overridden())
         return change
+
+    def _require_one_version(self) -> None:
+        """What runs must be what the next start runs. Raises Refusal."""
+        installed = self.runtime.get("installed_version", self.version)
+        if installed != self.version:
+            raise Refusal(
+                f"containerd {self.version} runs, and {self.program} is {installed or 'gone'} by now: restart "
+                f"{self.runtime.get('unit') or 'it'} first, as CDI is planned for what the next start runs"
+            )
 
     def _overridden(self) -> str:
         """Why turning CDI on in the root file has no effect."""
@@ -195,7 +205,9 @@ class Containerd:
                 header = f"[plugins.'{TABLES[file_version]}']"
                 yield path, "\n".join([f"version = {file_version}", "", header, *lines, ""])
         for path in containerd_imports.deciding(root, self.config["path"], texts):
-            yield path, self._turned_on(texts[path])
+            # A link leads to a file that is somebody's, and may be taken in from elsewhere too.
+            if path not in self.config.get("linked_imports", ()):
+                yield path, self._turned_on(texts[path])
             if not self._merges:
                 return
 

@@ -42,6 +42,7 @@ class Rancher(Containerd):
             change = self._by_drop_in(check)
             if change is not None:
                 return change
+        self._require_one_version()
         wanted = wanted_keys(cdi)
         # As if it were written in the root file: what is generated then differs in these keys.
         checked = self._checked(self._turned_on(self.config["content"] or ""), check)

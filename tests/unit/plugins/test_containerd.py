@@ -178,6 +178,27 @@ def test_what_containerd_cannot_read_is_not_edited():
         adapter.plan(checked_by(ON))
 
 
+def test_what_is_installed_but_does_not_run_is_restarted_first():
+    adapter = of("version = 2\n", OFF, "1.7.24")
+    adapter.runtime.update(installed_version="2.1.9", unit="containerd.service")
+    with pytest.raises(
+        Refusal, match=r"1\.7\.24 runs, and /bin/containerd is 2\.1\.9 by now: restart containerd\.service"
+    ):
+        adapter.plan(checked_by(OFF))
+    adapter.runtime["installed_version"] = "1.7.24"
+    assert adapter.plan(checked_by(OFF))
+
+
+def test_a_drop_in_that_is_a_link_is_named_and_left_alone():
+    texts = {"/conf.d/99-site.toml": f"version = 2\n{CRI_2}\nenable_cdi = false\n"}
+    root = 'version = 2\nimports = ["conf.d/*.toml"]\n'
+    adapter, check, _asked = imported("1.7.24", root, texts, OFF, ON)
+    assert adapter.plan(check).path == "/conf.d/99-site.toml"
+    adapter.config["linked_imports"] = list(texts)
+    with pytest.raises(Refusal, match=r"set enable_cdi = true in /conf\.d/99-site\.toml"):
+        adapter.plan(check)
+
+
 def test_effective_already_is_left_alone():
     assert plan(None, ON, "1.7.24") is None
     assert plan("version = 3\n", OFF_2.replace("false", "true"), "2.1.9") is None

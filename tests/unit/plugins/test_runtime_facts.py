@@ -59,8 +59,18 @@ def test_k3s_is_its_own_containerd(tmp_path):
         found = processes.program_of(process.pid, arguments, ("containerd",))
         unknown = processes.program_of(process.pid, arguments, ("crio",))
         process.kill()
-    assert found == ("containerd", str(tmp_path / "containerd"))
-    assert unknown == ("k3s", str(tmp_path / "k3s"))
+    assert found == ("containerd", str(tmp_path / "containerd"), False)
+    assert unknown == ("k3s", str(tmp_path / "k3s"), False)
+
+
+def test_an_upgrade_that_restarted_nothing_is_seen(tmp_path):
+    program = tmp_path / "containerd"
+    shutil.copy("/bin/sleep", program)
+    with subprocess.Popen([program, "60"]) as process:
+        program.unlink()
+        shutil.copy("/bin/true", program)
+        assert processes.program_of(process.pid, [str(program)], ()) == ("containerd", str(program), True)
+        process.kill()
 
 
 def test_a_program_of_many_names_is_called_by_the_right_one():
