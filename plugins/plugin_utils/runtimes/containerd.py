@@ -11,10 +11,10 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from . import containerd_imports
 from .cdi import Cdi, Change, Check, Checked, Refusal
 from .comparison import unexpected_changes
-from .containerd_config import DIRS, ENABLE, KEYS, TABLES, effective, wanted_keys
+from .containerd_config import DIRS, ENABLE, KEYS, TABLES, effective, table_of, wanted_keys
 from .containerd_imports import BOM, lenient
 from .containerd_obstacles import obstacles
-from .toml_edit import UnixLines, edited, key_lines, parsed, table_of, with_version
+from .toml_edit import UnixLines, edited, key_lines, parsed, with_version
 
 # Keys that mean different things in a version 1 file (which a file without a version is) and in later ones.
 _VERSIONED_KEYS = ("plugins", "disabled_plugins", "required_plugins")

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from .cdi import Cdi, Refusal
+from .cdi import SPEC_DIRS, Cdi, Refusal
 
 ENABLE = "enable_cdi"
 DIRS = "cdi_spec_dirs"
@@ -26,8 +26,11 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 def effective(dump: str) -> Cdi:
     """What the output of ``containerd config dump`` says."""
-    table = cri_table(printed(dump))
-    return Cdi(bool(table.get(ENABLE, False)), tuple(table.get(DIRS) or ()))
+    data = printed(dump)
+    table = cri_table(data)
+    # containerd 2 has it on where nothing is said, and is to lose the key.
+    newer = table_of(data, TABLES[3]) is table
+    return Cdi(bool(table.get(ENABLE, newer)), tuple(table.get(DIRS, SPEC_DIRS if newer else ()) or ()))
 
 
 def printed(dump: str) -> dict[str, Any]:
@@ -58,11 +61,14 @@ def wanted_keys(cdi: Cdi) -> dict[str, Any]:
     return wanted
 
 
+def table_of(data: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A plugin's table; empty where there is none, or something else in its place."""
+    plugins = data.get("plugins")
+    table = plugins.get(name) if isinstance(plugins, dict) else None
+    return table if isinstance(table, dict) else {}
+
+
 def cri_table(data: Mapping[str, Any]) -> dict[str, Any]:
     """The table that holds CDI's keys; empty where there is none."""
-    plugins = data.get("plugins")
     # containerd 2 has both: the one that holds CDI's keys is the newer.
-    for name in (TABLES[3], TABLES[2], TABLES[1]):
-        if isinstance(plugins, dict) and isinstance(plugins.get(name), dict):
-            return plugins[name]
-    return {}
+    return next((table for name in (TABLES[3], TABLES[2], TABLES[1]) if (table := table_of(data, name))), {})

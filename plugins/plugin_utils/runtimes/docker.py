@@ -59,11 +59,15 @@ class Docker:
 
     @property
     def cdi(self) -> Cdi:
-        """What its file makes of CDI."""
+        """What its file makes of CDI. Raises Refusal where that is not what dockerd takes."""
         features = self._parsed().get("features")
-        default = version_tuple(self.version) >= _ON_BY_DEFAULT
-        enabled = features.get("cdi", default) if isinstance(features, dict) else default
-        return Cdi(enabled is True, tuple(self._parsed().get(_DIRS) or SPEC_DIRS))
+        dirs = self._parsed().get(_DIRS)
+        if not isinstance(features, dict | None):
+            raise Refusal("features in it is not an object; mend it first")
+        if not isinstance(dirs, list | None) or not all(isinstance(each, str) for each in dirs or ()):
+            raise Refusal(f"{_DIRS} in it is not a list of texts; mend it first")
+        enabled = (features or {}).get("cdi", version_tuple(self.version) >= _ON_BY_DEFAULT)
+        return Cdi(enabled is True, tuple(dirs or SPEC_DIRS))
 
     def plan(self, check: Check) -> Change | None:
         """The least change of daemon.json; None where it makes CDI effective as it is."""

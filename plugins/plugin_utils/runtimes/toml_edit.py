@@ -44,13 +44,6 @@ def parsed(text: str) -> dict[str, Any]:
         raise Refusal(f"it is not valid TOML ({error}); mend it first") from error
 
 
-def table_of(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A plugin's table; empty where there is none, or something else in its place."""
-    plugins = data.get("plugins")
-    table = plugins.get(name) if isinstance(plugins, dict) else None
-    return table if isinstance(table, dict) else {}
-
-
 def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
     """The text with the keys set, removed where they are None.
 

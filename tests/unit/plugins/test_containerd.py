@@ -199,6 +199,11 @@ def test_a_drop_in_that_is_a_link_is_named_and_left_alone():
         adapter.plan(check)
 
 
+def test_a_containerd_2_that_no_longer_has_the_key_has_cdi_on():
+    assert plan("version = 3\n", '[plugins."io.containerd.cri.v1.runtime"]\nenable_selinux = false\n', "2.5.0") is None
+    assert plan("version = 2\n", '[plugins."io.containerd.grpc.v1.cri"]\nsandbox_image = "x"\n', "1.7.24")
+
+
 def test_effective_already_is_left_alone():
     assert plan(None, ON, "1.7.24") is None
     assert plan("version = 3\n", OFF_2.replace("false", "true"), "2.1.9") is None
