@@ -107,7 +107,7 @@ class Runtime:
             except Failed as failure:
                 state, now = self.state()
                 # Of a service that does not say when it is ready, a start that failed is seen only now.
-                if state == "failed" or now != start:
+                if state == "failed" or (start and now and now != start):
                     raise Failed("%s ended right after its start: %s" % (self.plan.unit, failure)) from failure
                 if time.monotonic() > until:
                     raise

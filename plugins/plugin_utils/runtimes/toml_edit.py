@@ -68,7 +68,11 @@ def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
             return result
     except tomllib.TOMLDecodeError:
         pass
-    raise Refusal("an edit would change more than CDI's keys; set enable_cdi = true in it by hand")
+    lines = key_lines({key: value for key, value in wanted.items() if value is not None})
+    raise Refusal(
+        f"an edit would change more than CDI's keys; have {' and '.join(lines) or 'neither of them'} below "
+        f'[plugins."{table_name}"] in it by hand'
+    )
 
 
 def with_version(text: str, number: int) -> str:
