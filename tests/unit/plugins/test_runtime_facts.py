@@ -167,6 +167,23 @@ def test_of_a_configuration_that_containerd_refuses_the_imports_are_read_all_the
     assert config["unreadable_imports"] == [str(tmp_path / "conf.d" / "b.toml")]
 
 
+def test_what_an_import_imports_is_read_from_its_own_folder(tmp_path):
+    for name, text in {
+        "config.toml": 'imports = ["conf.d/*.toml", "config.toml"]\n',
+        "conf.d/a.toml": 'imports = ["../more/*.toml"]\n',
+        # Round and round.
+        "more/b.toml": 'imports = ["../conf.d/a.toml", "gone.toml"]\n',
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    root = tmp_path / "config.toml"
+    # As containerd 2 prints them: without the folder.
+    dump = "imports = ['conf.d/*.toml', 'config.toml', '../more/*.toml', '../conf.d/a.toml', 'gone.toml']\n"
+    patterns, read = runtime_facts.imports_of(str(root), root.read_text(), dump)
+    assert {os.path.relpath(path, tmp_path) for path in read} == {"config.toml", "conf.d/a.toml", "more/b.toml"}
+    assert str(tmp_path / "more" / "gone.toml") in patterns
+
+
 @pytest.fixture
 def writable_file(tmp_path):
     """A configuration file."""
