@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -142,12 +143,12 @@ class Containerd:
         Before 2.0 the last version that is read counts for all of them, and none for version 1. None where there is
         none, and nothing that depends on it.
         """
-        said = data.get("version")
+        said, imported = data.get("version"), {} if self._merges else self._imported
         if not self._merges:
             root = parsed((self.config["content"] or "").removeprefix(BOM))
-            read = [root, *(lenient(text) for text in self._imported.values())]
+            read = [root, *map(lenient, imported.values())]
             said = next((each["version"] for each in reversed(read) if each.get("version")), None)
-        depends = "version" in data or self._imported or any(data.get(key) for key in _VERSIONED_KEYS)
+        depends = "version" in data or imported or any(data.get(key) for key in _VERSIONED_KEYS)
         return said or (1 if depends else None)
 
     def _table_with(self, wanted: Mapping[str, Any], data: Mapping[str, Any], file_version: int) -> str:
@@ -207,7 +208,8 @@ class Containerd:
         for path in containerd_imports.deciding(root, self.config["path"], texts):
             # A link leads to a file that is somebody's, and may be taken in from elsewhere too.
             if path not in self.config.get("linked_imports", ()):
-                yield path, self._turned_on(texts[path])
+                with contextlib.suppress(Refusal):
+                    yield path, self._turned_on(texts[path])
             if not self._merges:
                 return
 
