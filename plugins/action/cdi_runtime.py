@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import difflib
 import fcntl
 import functools
 import itertools
@@ -66,8 +67,20 @@ class ActionModule(ActionBase):
             # The file is right, and the daemon was started before it was.
             config = self._runtime["config"]
             return self._apply([Change(config["real_path"], config["content"], config["content"])], reason)
+        self._require_writable(change)
         self._require_command()
         return self._apply([change], "CDI is off in its configuration", original=self._original(change))
+
+    def _require_writable(self, change):
+        """What cannot be written is said before anything is tried, in check mode too."""
+        config = self._runtime["config"]
+        if change.path == config["real_path"] and config.get("unwritable"):
+            texts = [(text or "").splitlines() for text in (change.before, change.after)]
+            lines = [line[2:].strip() for line in difflib.ndiff(*texts) if line.startswith("+ ") and line[2:].strip()]
+            raise Refusal(
+                f"CDI is off in it, and {config['unwritable']}. It would have {', '.join(lines)}: write that where the "
+                f"file comes from, or start {self._adapter.name} with a file that can be changed"
+            )
 
     def _original(self, change):
         """What taking our change back is to give: what somebody else wrote since our last one, without our keys.
@@ -158,7 +171,7 @@ class ActionModule(ActionBase):
             module_name="nodedevices.kubernetes.managed_files", module_args={"owner": _OWNER}, task_vars=self._vars
         )
 
-    def _check(self, text, beside, imports, drop_in=None):
+    def _check(self, text, beside, drop_in=None):
         """What the node's own runtime makes of the text; it only reads, so it is asked in check mode too."""
         answer = self._on_node(
             do="check",
@@ -166,12 +179,11 @@ class ActionModule(ActionBase):
             content=text,
             program=self._adapter.program,
             beside=beside,
-            imports=imports,
             drop_in=drop_in,
         )
         if answer.get("failed"):
             raise Refusal(answer["msg"])
-        return Checked(answer["effective"], answer["imported"], answer["staged"])
+        return Checked(answer["effective"], answer["staged"])
 
     def _apply(self, changes, reason, undo=False, original=None):
         diff = [
@@ -189,6 +201,7 @@ class ActionModule(ActionBase):
                 f"{reason}, and process {self._runtime['pid']} belongs to no systemd service that could be restarted; "
                 f"run {self._adapter.name} as a service"
             )
+        self._require_harmless()
         message = f"{reason}: {unit} is restarted"
         if self._task.check_mode:
             return {"changed": True, "msg": message, "restarted": True, "diff": diff}
@@ -209,6 +222,18 @@ class ActionModule(ActionBase):
             raise Refusal(answer["msg"])
         answer.update(msg=f"{message}; it was away for {answer['seconds']} s", restarted=True, diff=diff)
         return answer
+
+    def _require_harmless(self):
+        """No container may be ended by the restart."""
+        if self._adapter.keeps_containers:
+            return
+        number = tool.answer(self, self._adapter.question(self._command)).get("ends")
+        if number:
+            raise Refusal(
+                f"a restart of {self._adapter.name} would end its running containers ({number}): stop them first, or "
+                f'set "live-restore": true in {self._runtime["config"]["path"]} and run systemctl reload '
+                f"{self._runtime['unit']}"
+            )
 
     def _require_command(self):
         """It asks the runtime after the restart; without an answer all would be put back, with another reason."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 
@@ -16,15 +17,43 @@ def arguments_of(pid):
 
 
 def option(arguments, *names):
-    """The value of an option, as ``--name value`` or ``--name=value``; None where it is not given."""
+    """The value of an option, as ``--name value`` or ``--name=value``; None where it is not given.
+
+    The last one where it is given several times (a unit's own line, and what a drop-in's variable adds to it).
+    """
+    found = None
     for position, argument in enumerate(arguments):
         name, separator, value = argument.partition("=")
         if name in names:
             if separator:
-                return value
-            if position + 1 < len(arguments):
-                return arguments[position + 1]
-    return None
+                found = value
+            elif position + 1 < len(arguments):
+                found = arguments[position + 1]
+    return found
+
+
+def program_of(pid, arguments, known):
+    """What a process is, as name, executable, and whether that file was replaced since the process started.
+
+    A program of many names says it in its first argument only: k3s is its own containerd, by a link ``containerd`` that
+    lies beside it; a wrapper has a name of its own. arguments: its command line. known: names that count.
+    Raises OSError where there is no such process, or it is hidden.
+    """
+    executable, replaced, _nothing = os.readlink("/proc/%d/exe" % pid).partition(" (deleted)")
+    name = os.path.basename(executable)
+    called = os.path.basename(arguments[0]) if arguments else ""
+    if name not in known and called in known:
+        name, beside = called, os.path.join(os.path.dirname(executable), called)
+        executable = beside if os.path.exists(beside) else executable
+    return name, executable, bool(replaced)
+
+
+def shares_our_pids(pid):
+    """Whether a process sees the processes that we see: not so the one of a node that runs in a container here."""
+    try:
+        return os.readlink("/proc/%s/ns/pid" % pid) == os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return False
 
 
 def unit_of(pid):
@@ -41,15 +70,18 @@ def unit_of(pid):
     return None
 
 
-def output_of(command, seconds=20):
+def output_of(command, seconds=20, executable=None):
     """What a command prints; None if it fails or is none."""
-    return answer_of(command, seconds)[0]
+    return answer_of(command, seconds, executable)[0]
 
 
-def answer_of(command, seconds=20):
-    """What a command prints and None, or None and its last words."""
+def answer_of(command, seconds=20, executable=None):
+    """What a command prints and None, or None and its last words.
+
+    executable: what is run, where that is not what the command's first word says.
+    """
     try:
-        done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
+        done = subprocess.run(command, executable=executable, capture_output=True, timeout=seconds, check=False)
     except (OSError, subprocess.SubprocessError) as error:
         return None, str(error)
     if done.returncode:

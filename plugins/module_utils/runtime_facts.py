@@ -6,23 +6,25 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
 import re
-import socket
-import stat
-import struct
+from typing import NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import (
     answer_of,
     arguments_of,
     option,
-    output_of,
+    program_of,
     text_of,
     unit_of,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.sockets import listener
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
 
+_NAMES = ("containerd", "crio", "dockerd", "cri-dockerd")
 DEFAULT_SOCKET = "/run/containerd/containerd.sock"
 #: Of distributions whose kubelet is no process of its own, or stands aside: theirs is used, whoever else runs one.
 SOCKETS = (
@@ -40,19 +42,20 @@ def likely_socket(sockets=SOCKETS):
     return next((path for path in sockets if listener(path)[0] is not None), DEFAULT_SOCKET)
 
 
-def listener(path):
-    """The process behind a unix socket: (pid, problem)."""
-    try:
-        if not stat.S_ISSOCK(os.stat(path).st_mode):
-            return None, "it is not a socket"
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.settimeout(5)
-            client.connect(path)
-            # Credentials of whoever called listen(); see unix(7).
-            credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    except OSError as error:
-        return None, (error.strerror or str(error)).lower()
-    return struct.unpack("3i", credentials)[0], None
+class Program(NamedTuple):
+    """A runtime's program: the name that it is called by, and where it is."""
+
+    name: str
+    path: str
+
+    def answer(self, *arguments):
+        """What it prints and None, or None and its last words."""
+        return answer_of([self.name, *arguments], executable=self.path)
+
+    def version(self):
+        """Its version; None where it does not tell one."""
+        found = re.search(r"\bv?(\d+\.\d+\.\d+\S*)", self.answer("--version")[0] or "")
+        return found.group(1).rstrip(",") if found else None
 
 
 def runtime_facts(path):
@@ -61,80 +64,113 @@ def runtime_facts(path):
     pid, problem = listener(path)
     if pid is None:
         return dict(facts, problem=problem)
-    # Where systemd made the socket, listen() was its call, and the daemon came later.
-    if pid == 1:
-        pid = process_named("dockerd") or pid
-    facts.update(pid=pid, unit=unit_of(pid))
+    arguments = arguments_of(pid)
+    try:
+        name, executable, replaced = program_of(pid, arguments, _NAMES)
+        cwd = os.readlink("/proc/%d/cwd" % pid)
+    except OSError as error:
+        return dict(facts, problem="its process %d cannot be looked at: %s" % (pid, (error.strerror or "?").lower()))
+    facts.update(pid=pid, unit=unit_of(pid), executable=executable, name=name)
     # The link works even where the file was replaced by an upgrade: it is the program that runs.
-    program = "/proc/%d/exe" % pid
-    facts["executable"] = os.readlink(program).replace(" (deleted)", "")
-    facts["name"] = os.path.basename(facts["executable"])
-    said = output_of([program, "--version"]) or ""
-    version = re.search(r"\bv?(\d+\.\d+\.\d+\S*)", said)
-    facts["version"] = version.group(1).rstrip(",") if version else None
-    read = {"containerd": containerd_config, "crio": crio_config, "dockerd": docker_config}.get(facts["name"])
+    program = Program(name, "/proc/%d/exe" % pid)
+    facts["version"] = program.version()
+    # What the next start runs, where that is another: an upgrade that restarted nothing.
+    facts["installed_version"] = Program(name, executable).version() if replaced else facts["version"]
+    read = {"containerd": containerd_config, "crio": crio_config, "dockerd": docker_config}.get(name)
     if read:
-        facts["config"] = read(program, arguments_of(pid))
+        facts["config"] = read(program, arguments, cwd)
     return facts
 
 
-def process_named(name):
-    """The first process of that name; None if there is none."""
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        if text_of("/proc/%s/comm" % pid) == name + "\n":
-            return int(pid)
-    return None
+def path_of(arguments, cwd, default, *names):
+    """A path that an option gives, as the process with that working directory understands it."""
+    given = option(arguments, *names)
+    return os.path.join(cwd, given) if given else default
 
 
 def file_facts(path):
     """A configuration file."""
-    content = text_of(path)
+    content, real_path = text_of(path), os.path.realpath(path)
     return {
         "path": path,
         # Where the text is, which is what an edit replaces; imports are relative to the name that the daemon was given.
-        "real_path": os.path.realpath(path),
+        "real_path": real_path,
+        "unwritable": obstacle(real_path),
         "exists": os.path.exists(path),
         "content": content,
         "sha256": ledgers.sha256(content.encode()) if content is not None else None,
     }
 
 
-def containerd_config(program, arguments):
+def containerd_config(program, arguments, cwd="/"):
     """containerd's root configuration file, and what the version that runs makes of it."""
-    given = option(arguments, "--config", "-c")
-    path = given or "/etc/containerd/config.toml"
+    default = "/etc/containerd/config.toml"
+    # Go's own flags may have one dash.
+    given = path_of(arguments, cwd, None, "--config", "-config", "-c")
+    path = given or default
     folder = os.path.dirname(path)
+    facts = file_facts(path)
     # Only the default file may be missing, and then `config dump` fails, while the daemon runs with its defaults.
-    command = [program, "--config", path, "config", "dump" if given or os.path.exists(path) else "default"]
-    effective, problem = answer_of(command)
-    patterns = [os.path.normpath(os.path.join(folder, name)) for name in texts_of_list(effective, "imports")]
-    others = texts(patterns)
-    for itself in (path, os.path.realpath(path)):
+    dump = "dump" if given or facts["exists"] else "default"
+    effective, problem = program.answer("--config", path, "config", dump)
+    patterns, others = imports_of(path, facts["content"], effective)
+    for itself in (path, facts["real_path"]):
         others.pop(itself, None)
     return dict(
-        file_facts(path),
+        facts,
         effective=effective,
         problem=problem,
         # What k3s and RKE2 generate the root file from.
         files=texts([os.path.join(folder, "config*.toml.tmpl")]),
         imported=others,
+        linked_imports=[name for name in others if os.path.islink(name)],
+        unreadable_imports=[name for name in found(patterns) if os.path.isfile(name) and text_of(name) is None],
         # `config dump` of 2.x passes over them, and its daemon does not start. Those that an import imports have other
         # folders, which it does not tell.
         missing_imports=[name for name in patterns if "*" not in name and not os.path.isfile(name)],
     )
 
 
+def imports_of(path, content, effective):
+    """The paths and patterns that a root file takes in, and the text of each file that is there, by path.
+
+    What containerd says of them, and what the files say themselves: where containerd refuses them that is all there is,
+    and what an import imports, containerd 2 prints without the folder that it is relative to.
+    """
+    folder = os.path.dirname(path)
+    patterns, read, pending = listed(effective, folder), {}, [(folder, content)]
+    read.update(texts(patterns))
+    seen = {path}
+    while pending:
+        folder, text = pending.pop()
+        for pattern in listed(text, folder):
+            patterns += [] if pattern in patterns else [pattern]
+            for name, found_text in texts([pattern]).items():
+                read[name] = found_text
+                if name not in seen:
+                    seen.add(name)
+                    pending.append((os.path.dirname(name), found_text))
+    return patterns, read
+
+
+def listed(toml, folder):
+    """The imports in a text, as containerd resolves those of a file in that folder."""
+    return [os.path.normpath(os.path.join(folder, name)) for name in texts_of_list(toml, "imports")]
+
+
 def texts_of_list(toml, key):
     """A list of texts in what containerd prints, without a TOML parser, which nodes lack."""
-    found = re.search(r"(?m)^\s*%s\s*=\s*\[([^\]]*)\]" % key, toml or "")
-    return [one or other for one, other in re.findall(r"\"([^\"]+)\"|'([^']+)'", found.group(1))] if found else []
+    inside = r"(?:\"[^\"\n]*\"|'[^'\n]*'|#[^\n]*|[^\]\"'#])*"
+    listed = re.search(r"(?m)^\s*%s\s*=\s*\[(%s)\]" % (key, inside), toml or "")
+    items = re.findall(r"\"([^\"\n]*)\"|'([^'\n]*)'|#[^\n]*", listed.group(1)) if listed else []
+    return [one or other for one, other in items if one or other]
 
 
-def crio_config(program, arguments):
+def crio_config(program, arguments, cwd="/"):
     """CRI-O's configuration: a file, and a folder of drop-ins."""
-    path = option(arguments, "--config", "-c") or "/etc/crio/crio.conf"
-    folder = option(arguments, "--config-dir", "-d") or "/etc/crio/crio.conf.d"
-    effective, problem = answer_of([program, "--config", path, "--config-dir", folder, "config"])
+    path = path_of(arguments, cwd, "/etc/crio/crio.conf", "--config", "-config", "-c")
+    folder = path_of(arguments, cwd, "/etc/crio/crio.conf.d", "--config-dir", "-config-dir", "-d")
+    effective, problem = program.answer("--config", path, "--config-dir", folder, "config")
     return dict(
         file_facts(path),
         drop_in_folder=folder,
@@ -144,12 +180,28 @@ def crio_config(program, arguments):
     )
 
 
-def docker_config(_program, arguments):
+def docker_config(_program, arguments, cwd="/"):
     """Docker's configuration file."""
-    return file_facts(option(arguments, "--config-file") or "/etc/docker/daemon.json")
+    return file_facts(path_of(arguments, cwd, "/etc/docker/daemon.json", "--config-file"))
+
+
+def found(patterns):
+    """The files that patterns name, as containerd takes them in: by its own name one that has no star in it.
+
+    Go's patterns match names that begin with a dot, too, and write ``[^`` for all but.
+    """
+    paths = set()
+    for pattern in patterns:
+        folder, name = os.path.split(pattern.replace("[^", "[!"))
+        if "*" not in pattern:
+            paths.update([pattern] if os.path.exists(pattern) else [])
+            continue
+        for each in glob.glob(folder) if "*" in folder else [folder]:
+            names = os.listdir(each) if os.path.isdir(each) else []
+            paths.update(os.path.join(each, one) for one in names if fnmatch.fnmatchcase(one, name))
+    return sorted(paths)
 
 
 def texts(patterns):
     """The text of each file, by path."""
-    paths = sorted({path for pattern in patterns for path in glob.glob(pattern)})
-    return {path: text for path, text in ((path, text_of(path)) for path in paths) if text is not None}
+    return {path: text for path, text in ((path, text_of(path)) for path in found(patterns)) if text is not None}

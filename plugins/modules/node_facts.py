@@ -41,9 +41,9 @@ options:
     type: raw
   cri_socket:
     description:
-      - The container runtime's socket. If left out, the one that the running kubelet uses; where no kubelet names one
-        (k3s has it in a process of another name), the one on which a distribution's own runtime listens, else
-        containerd's or CRI-O's.
+      - The container runtime's socket, as a path or as C(unix:///path). If left out, the one that the running kubelet
+        uses; where no kubelet names one (k3s has it in a process of another name), the one on which a distribution's
+        own runtime listens, else containerd's or CRI-O's.
     type: path
   lock:
     description:
@@ -156,20 +156,18 @@ locked_by:
 
 import os
 import platform
-import re
 import sys
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders, play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import (
-    arguments_of,
-    option,
-    output_of,
-    text_of,
-    unit_of,
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import (
+    first_line,
+    kubelet_facts,
+    socket_path,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import (
     likely_socket,
     runtime_facts,
@@ -180,59 +178,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 # Larger ones are nobody's CDI specs.
 _LARGEST_SPEC = 1 << 20
 _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
-
-
-def first_line(path):
-    """The first line of a file of /proc; empty where there is none."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.readline().strip()
-    except OSError:
-        return ""
-
-
-def kubelet_facts():
-    """The running kubelet; None if there is none."""
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        if first_line("/proc/%s/comm" % pid) == "kubelet":
-            arguments = arguments_of(pid)
-            if arguments:
-                return kubelet_of(int(pid), arguments)
-    return None
-
-
-def kubelet_of(pid, arguments):
-    """One kubelet process."""
-    executable = os.path.realpath("/proc/%d/exe" % pid)
-    command = [arguments[0] if os.path.isabs(arguments[0]) else executable]
-    if os.path.basename(executable).startswith("python"):
-        # A script: its interpreter, by the name that has its environment, may have options before the script itself.
-        command += [word for word in arguments[1:] if not word.startswith("-")][:1]
-    version = re.search(r"v(\d+\.\d+\.\d+\S*)", output_of([*command, "--version"]) or "")
-    config_path = option(arguments, "--config")
-    config = text_of(config_path) if config_path else None
-    return {
-        "pid": pid,
-        "unit": unit_of(pid),
-        "version": version.group(1) if version else None,
-        "root_dir": option(arguments, "--root-dir") or "/var/lib/kubelet",
-        "config_path": config_path,
-        "static_pod_path": option(arguments, "--pod-manifest-path") or yaml_value(config, "staticPodPath"),
-        "cri_socket": socket_path(
-            option(arguments, "--container-runtime-endpoint") or yaml_value(config, "containerRuntimeEndpoint")
-        ),
-    }
-
-
-def yaml_value(text, key):
-    """A top-level text of a YAML (or JSON) file, without a YAML parser, which nodes do not have."""
-    found = re.search(r"""(?m)^\s{0,2}["']?%s["']?\s*:\s*(?:"([^"]*)"|'([^']*)'|([^\s#,]+))""" % key, text or "")
-    return next((value for value in found.groups() if value is not None), None) if found else None
-
-
-def socket_path(endpoint):
-    """``unix:///run/x.sock`` as a path."""
-    return endpoint[len("unix://") :] if endpoint and endpoint.startswith("unix://") else endpoint
 
 
 def cdi_files(directories):
@@ -289,7 +234,7 @@ def main():
     # Before anything is looked at, so that it is not in the midst of another play. Only root can have it.
     locked_by = play_lock.take(lock, module.check_mode) if lock and os.geteuid() == 0 else None
     kubelet = kubelet_facts()
-    runtime_socket = module.params["cri_socket"] or (kubelet or {}).get("cri_socket") or likely_socket()
+    runtime_socket = socket_path(module.params["cri_socket"]) or (kubelet or {}).get("cri_socket") or likely_socket()
     runtime = runtime_facts(runtime_socket)
     cdi_dirs = module.params["cdi_dirs"]
     its_dirs = texts_of_list(runtime.get("config", {}).get("effective"), "cdi_spec_dirs")

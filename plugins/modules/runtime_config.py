@@ -23,7 +23,7 @@ options:
     description: The configuration file.
     type: path
   content:
-    description: Its text; no file if left out.
+    description: Its text. If left out, an undoing removes the file, and V(apply) leaves it as it is.
     type: str
   expected_sha256:
     description: What the file must be before it is written; no file if left out.
@@ -56,11 +56,6 @@ options:
     description: Whether the copy to check stands in the file's own folder, for imports relative to it.
     type: bool
     default: false
-  imports:
-    description: Files that the configuration imports, as paths and patterns, to be returned when checking.
-    type: list
-    elements: path
-    default: []
   check_command:
     description:
       - Command that must succeed before O(path) is written; V({staged}) stands for the name of its new text. The
@@ -88,9 +83,9 @@ options:
     type: bool
     default: false
   patience:
-    description: Seconds that the runtime may take to answer.
+    description: Seconds that the runtime may take to answer. One that ends instead is not waited for.
     type: int
-    default: 30
+    default: 120
 author: The node-devices authors (!UNKNOWN)
 """
 
@@ -112,10 +107,6 @@ effective:
   description: What the runtime makes of the text.
   type: str
   returned: when checking
-imported:
-  description: The text of each file of O(imports), by path.
-  type: dict
-  returned: when checking
 staged:
   description: Name of the copy that was checked.
   type: str
@@ -135,13 +126,12 @@ error:
 """
 
 import contextlib
-import glob
 import os
 import tempfile
 import uuid
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused, naming
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places, Plan
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
@@ -170,23 +160,11 @@ def copy_of(content, folder=None):
     """A file with a text, as long as it is needed; gives its path."""
     descriptor, path = tempfile.mkstemp(prefix=".node-devices.", suffix=".tmp", dir=folder)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+        with naming(path), os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
             file.write(content)
         yield path
     finally:
         os.unlink(path)
-
-
-def texts_of(patterns):
-    """The text of every file that one of the patterns names, by path."""
-    texts = {}
-    for path in sorted({path for pattern in patterns for path in glob.glob(pattern)}):
-        try:
-            with open(path, encoding="utf-8", newline="") as file:
-                texts[path] = file.read()
-        except (OSError, UnicodeDecodeError):
-            continue
-    return texts
 
 
 def apply(module, places):
@@ -254,14 +232,13 @@ def main():
             "original": {"type": "str"},
             "program": {"type": "path"},
             "beside": {"type": "bool", "default": False},
-            "imports": {"type": "list", "elements": "path", "default": []},
             "check_command": {"type": "list", "elements": "str", "default": []},
             "drop_in": {"type": "str"},
             "unit": {"type": "str"},
             "question": {"type": "list", "elements": "str"},
             "spec_dirs": {"type": "list", "elements": "str"},
             "undo": {"type": "bool", "default": False},
-            "patience": {"type": "int", "default": 30},
+            "patience": {"type": "int", "default": 120},
         },
         required_if=[("do", "check", ["path", "program"]), ("do", "apply", ["path", "unit", "question"])],
         supports_check_mode=True,
@@ -270,8 +247,7 @@ def main():
     try:
         if module.params["do"] == "check":
             output, staged = check(module.params)
-            imported = texts_of(module.params["imports"])
-            module.exit_json(changed=False, effective=output, staged=staged, imported=imported)
+            module.exit_json(changed=False, effective=output, staged=staged)
         if module.params["do"] == "recover":
             module.exit_json(**recover(module, places))
         result = apply(module, places)

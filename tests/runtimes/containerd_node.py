@@ -31,20 +31,21 @@ def place(files, links):
             folder.unlink()
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    for path, content in files.items():
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        pathlib.Path(path).write_bytes(base64.b64decode(content))
     for path, target in links.items():
         if os.path.isdir(path):
             os.rmdir(path)
         os.symlink(target, path)
+    for path, content in files.items():
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        pathlib.Path(path).write_bytes(base64.b64decode(content))
     return {}
 
 
 def facts(arguments):
     """As module node_facts reads them."""
+    program = runtime_facts.Program("containerd", PROGRAM)
     said = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout
-    return {"config": runtime_facts.containerd_config(PROGRAM, arguments), "version": said.split()[2].lstrip("v")}
+    return {"config": runtime_facts.containerd_config(program, arguments), "version": said.split()[2].lstrip("v")}
 
 
 def check(content, drop_in, folder):

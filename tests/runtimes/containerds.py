@@ -85,19 +85,14 @@ class Containerd:
         runtime = {"socket": "/run/containerd/containerd.sock", "name": "containerd", "executable": "containerd"}
         return runtimes.of({**runtime, **facts})
 
-    def check(self, adapter: runtimes.Adapter, files: Mapping[str, bytes]) -> Any:
-        """The check that `adapter` plans with. files: all that are there, for those that are imported."""
+    def check(self, adapter: runtimes.Adapter) -> Any:
+        """The check that `adapter` plans with."""
 
-        def check(text: str, beside: bool, imports: list[str], drop_in: str | None) -> Checked:
+        def check(text: str, beside: bool, drop_in: str | None) -> Checked:
             folder = os.path.dirname(adapter.config["path"]) if beside else None
             answer = self._ask(check=text, drop_in=drop_in, folder=folder)
             if answer["code"]:
                 raise Refusal(f"containerd refuses it: {answer['error']}")
-            imported = {
-                path: content.decode()
-                for path, content in files.items()
-                if any(Path(path).match(pattern) for pattern in imports)
-            }
-            return Checked(answer["output"], imported, answer["staged"])
+            return Checked(answer["output"], answer["staged"])
 
         return check

@@ -43,7 +43,7 @@ def outcome(node: Containerd, case: Case) -> tuple[Any, Change | None]:
     if obstacles:
         return {"refused": " ".join(obstacles)}, None
     try:
-        change = adapter.plan(node.check(adapter, files))
+        change = adapter.plan(node.check(adapter))
     except Refusal as refusal:
         return {"refused": str(refusal)}, None
     if change is None:
@@ -75,7 +75,8 @@ def configuration(node: Containerd, case: Case, files: dict[str, bytes]) -> dict
     node.place(files, case.links)
     facts = node.facts(*arguments(case))["config"]
     assert facts["problem"] is None
-    found = tomllib.loads(facts["effective"])
+    # 1.7 prints control characters as they are.
+    found = tomllib.loads(facts["effective"].replace("\x7f", ""))
     found.pop("imports", None)
     return found
 
@@ -110,10 +111,10 @@ def test_plan_effect_and_undo(containerd, case):
 
     # A second run has nothing to do.
     adapter = containerd.adapter(*arguments(case))
-    assert adapter.plan(containerd.check(adapter, files)) is None
+    assert adapter.plan(containerd.check(adapter)) is None
 
     # Undo, byte for byte.
-    undo = adapter.undo(change.path, True, change.before, containerd.check(adapter, files))
+    undo = adapter.undo(change.path, True, change.before, containerd.check(adapter))
     assert undo == Change(change.path, change.after, change.before)
     original = originals.get(change.path)
     assert (None if undo.after is None else undo.after.encode()) == original
@@ -127,7 +128,7 @@ def test_plan_effect_and_undo(containerd, case):
     files = written(containerd, case, change.path, later)
     containerd.place(files, case.links)
     adapter = containerd.adapter(*arguments(case))
-    undo = adapter.undo(change.path, False, change.before, containerd.check(adapter, files))
+    undo = adapter.undo(change.path, False, change.before, containerd.check(adapter))
     assert undo.after.endswith(f"{end}# later\n")
     assert configuration(containerd, case, written(containerd, case, change.path, undo.after)) == before
 

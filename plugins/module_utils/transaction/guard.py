@@ -22,6 +22,8 @@ _UNIT = """\
 Description=Finish or undo a change of the container runtime that was cut off
 Before={unit} kubelet.service
 RequiresMountsFor={mounts}
+# Its folder may have been removed by hand, where nobody could read it any more.
+ConditionPathExists={program}
 
 [Service]
 Type=oneshot
@@ -39,6 +41,7 @@ def write(places, plan):
     text = _UNIT.format(
         unit=plan.unit,
         mounts=" ".join(sorted({places.folder, *(os.path.dirname(file.path) for file in plan.files)})),
+        program=os.path.join(places.open, "program.zip"),
         command=" ".join(recover(places, "--boot")),
     )
     staged, path, link = _paths(places)

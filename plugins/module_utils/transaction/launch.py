@@ -25,7 +25,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 UNIT = "node-devices-transaction.service"
 _PAUSE = 0.2
 # Two restarts of the runtime, each with what it may take to answer: far more than any needs.
-_LONGEST = 900
+_LONGEST = 1200
 
 
 class Outcome(NamedTuple):

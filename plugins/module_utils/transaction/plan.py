@@ -106,12 +106,20 @@ class Plan(NamedTuple):
 
     @classmethod
     def load(cls, folder):
-        """Read it from a transaction's folder."""
-        with open(os.path.join(folder, _NAME), encoding="utf-8") as file:
-            data = json.load(file)
-        for each in data["files"]:
-            if each["content"] is not None:
-                each["content"] = base64.b64decode(each["content"])
-        data["files"] = [File(**each) for each in data["files"]]
-        data["folders"] = [Folder(**each) for each in data["folders"]]
-        return cls(**data)
+        """Read it from a transaction's folder. Raises Refused where it is not as we wrote it."""
+        path = os.path.join(folder, _NAME)
+        try:
+            with open(path, encoding="utf-8") as file:
+                data = json.load(file)
+            for each in data["files"]:
+                if each["content"] is not None:
+                    each["content"] = base64.b64decode(each["content"])
+            data["files"] = [File(**each) for each in data["files"]]
+            data["folders"] = [Folder(**each) for each in data["folders"]]
+            return cls(**data)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ledgers.Refused(
+                "%s is damaged (%s), so nobody knows what was under way. See whether the runtime's configuration is as "
+                "it should be (a copy of the former one may be beside it, .config.toml.node-devices-old), put it in "
+                "order, remove that copy and %s" % (path, error, folder)
+            ) from error

@@ -32,7 +32,7 @@ class Planning:
     def add(self, path, content, expected_sha256, original=None):
         """Take in a file.
 
-        content: its new text; None where it goes. expected_sha256: see File.
+        content: its new text; None where an undoing removes it, or else it stays as it is. expected_sha256: see File.
         original: the text that an undoing puts back, where somebody else wrote the file since our last change; None
             for the text that is there now.
         Raises Refused where it is not ours to write.
@@ -72,6 +72,8 @@ class Planning:
             )
 
     def _wanted(self, content, state):
+        if content is None:
+            return state
         return dict(state or {"kind": "file", "mode": 0o644, "uid": 0, "gid": 0}, content=content.encode())
 
     def _undone(self, known, content, state):

@@ -14,8 +14,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import fold
 
 _JOURNAL_LINES = "15"
 _PAUSE = 0.05
-# systemd's own limit for a start is 90 s as a rule.
-_RESTART = 180
+# systemd's own limit for a start is 90 s as a rule; k3s' unit has none.
+_RESTART = 300
 
 
 class Failed(Exception):
@@ -29,20 +29,30 @@ class Final(Failed):
 def run(command, seconds=60):
     """Exit code, standard output and standard error."""
     try:
-        done = subprocess.run(command, capture_output=True, timeout=seconds, check=False, text=True)
+        # Whatever a journal holds must not keep anything from being undone.
+        done = subprocess.run(
+            command, capture_output=True, timeout=seconds, check=False, encoding="utf-8", errors="replace"
+        )
     except (OSError, subprocess.SubprocessError) as error:
         return 127, "", str(error)
     return done.returncode, done.stdout, done.stderr
 
 
-def started(pid):
-    """When a process started, in clock ticks since the boot; None if there is none. See proc(5)."""
+def process(pid):
+    """A process's parent, and when it started, in clock ticks since the boot; None if it has ended. See proc(5)."""
     try:
         with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
             # The name, in parentheses, may hold anything.
-            return int(file.read().rpartition(")")[2].split()[19])
+            fields = file.read().rpartition(")")[2].split()
     except OSError:
         return None
+    return None if fields[0] in "ZX" else (int(fields[1]), int(fields[19]))
+
+
+def started(pid):
+    """When a process started; None if it has ended."""
+    found = process(pid)
+    return found and found[1]
 
 
 class Runtime:
@@ -73,7 +83,10 @@ class Runtime:
         """Its own answer. Raises Failed where there is none."""
         code, output, error = run(self.plan.question, seconds=20)
         if code == 0:
-            return json.loads(output)
+            try:
+                return json.loads(output)
+            except ValueError as problem:
+                raise Failed("%s does not answer in JSON: %s" % (self.plan.question[0], problem)) from problem
         said = (error.strip().splitlines() or ["%s failed" % self.plan.question[0]])[-1]
         # gRPC's word for a service that is not there: the daemon serves, and its CRI plugin did not come up.
         raise (Final if "UNIMPLEMENTED" in said else Failed)(said)
@@ -84,13 +97,18 @@ class Runtime:
         cdi: whether it must say that CDI is on. Raises Failed where it does not come, or is not as it should be.
         """
         until = time.monotonic() + self.plan.patience
+        _state, start = self.state()
         while True:
             try:
                 answer = self.ask()
                 break
             except Final:
                 raise
-            except Failed:
+            except Failed as failure:
+                state, now = self.state()
+                # Of a service that does not say when it is ready, a start that failed is seen only now.
+                if state == "failed" or (start and now and now != start):
+                    raise Failed("%s ended right after its start: %s" % (self.plan.unit, failure)) from failure
                 if time.monotonic() > until:
                     raise
             time.sleep(_PAUSE)
@@ -111,6 +129,21 @@ class Runtime:
 
 
 def processes(answer):
-    """The running containers of an answer: id to process and its start. Empty where it does not list any."""
-    listed = {each["id"]: each["pid"] for each in answer.get("containers", ())}
-    return {identity: [pid, started(pid)] for identity, pid in listed.items()}
+    """The running containers of an answer; empty where it does not list any.
+
+    By id: process, its start, and its parent (containerd's shim, one for a pod) with its start.
+    """
+    found = {}
+    for each in answer.get("containers", ()):
+        parent, start = process(each["pid"]) or (0, None)
+        found[each["id"]] = [each["pid"], start, parent, started(parent)]
+    return found
+
+
+def torn_down(before, now):
+    """The containers that a restart took along, of those that ran before it.
+
+    One whose shim runs on has come to its own end in the meantime, as jobs do. before, now: see ``processes``.
+    """
+    gone = [each for each in before if before[each][:2] != now.get(each, [])[:2]]
+    return sorted(each for each in gone if before[each][3] is None or started(before[each][2]) != before[each][3])

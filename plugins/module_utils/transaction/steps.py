@@ -23,6 +23,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
     Runtime,
     processes,
     run,
+    torn_down,
 )
 
 DONE = "done"
@@ -110,10 +111,9 @@ class Transaction:
         """The running daemon answers as it should, and what ran before runs on."""
         answer = self.runtime.wait(cdi=True)
         self._seconds = round(time.monotonic() - self._away_since, 2)
-        before, now = self.journal.find("restart")["containers"], processes(answer)
-        ended = [each for each in before if before[each] != now.get(each)]
+        ended = torn_down(self.journal.find("restart")["containers"], processes(answer))
         if ended:
-            raise Failed("container %s ran before the restart, and does not run after it" % ", ".join(sorted(ended)))
+            raise Failed("container %s ran before the restart, and does not run after it" % ", ".join(ended))
 
     def enter(self):
         """The ledger's entries: with them, the transaction is done."""
@@ -208,6 +208,7 @@ class Transaction:
 _HINTS = {
     errno.EBUSY: "it is a mount point: change it where it is mounted from",
     errno.EPERM: "it may be immutable: lsattr tells, chattr -i ends it",
+    errno.EROFS: "change it where it comes from, or mount it for writing",
 }
 
 

@@ -11,8 +11,8 @@
 | CriDockerd, Unknown | nothing: they say what to do by hand | - | - |
 
 Adapters work on texts alone, on the controller. An adapter has `claims(runtime)`, `obstacles(cdi)`, `cdi`,
-`plan(check)`, `undo(path, ours, before, check)`, `check_command(path)` and `question(command)`; see Containerd for what
-they mean.
+`plan(check)`, `undo(path, ours, before, check)`, `check_command(path)` and `question(command)`, and says of itself
+`tells_cdi`, `keeps_containers` and `by_hand`; see Containerd for what they mean.
 """
 
 from __future__ import annotations

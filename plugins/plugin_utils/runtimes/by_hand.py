@@ -20,6 +20,8 @@ class ByHand:
     name = ""
     #: Whether the running daemon says what it makes of CDI.
     tells_cdi = True
+    #: Whether its containers go on while it is restarted.
+    keeps_containers = True
     #: Whether it is not ours to restart.
     by_hand = True
     advice = ""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
@@ -56,17 +56,16 @@ class Change(NamedTuple):
 class Checked(NamedTuple):
     """What the node's own runtime makes of a text.
 
-    effective: its `config dump`. imported: the texts that the text takes in, by path. staged: the name it had for that.
+    effective: its `config dump`. staged: the name it had for that.
     """
 
     effective: str
-    imported: Mapping[str, str]
     staged: str
 
 
-#: check(text, beside, imports, drop_in): ask the node's runtime. beside: whether imports are relative to the file's own
-#: folder. imports: paths and patterns whose texts are to be returned. drop_in: text of a file imported under the
-#: name STAGED_DROP_IN; None for none. Raises Refusal where the runtime refuses the text.
-Check = Callable[[str, bool, list[str], str | None], Checked]
+#: check(text, beside, drop_in): ask the node's runtime. beside: whether imports are relative to the file's own folder.
+#: drop_in: text of a file imported under the name STAGED_DROP_IN; None for none. Raises Refusal where the runtime
+#: refuses the text.
+Check = Callable[[str, bool, str | None], Checked]
 #: Stands for the path of a drop-in's copy, which only the node knows.
 STAGED_DROP_IN = "/{drop_in}"

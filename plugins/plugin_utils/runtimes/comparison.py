@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import Any
 
-from .containerd_config import KEYS, cri_table
+from .containerd_config import KEYS, cri_table, printed
 from .containerd_imports import imports
 
 
@@ -19,7 +18,7 @@ def unexpected_changes(before: str, after: str, *paths: str) -> list[str]:
 
 
 def _normal(dump: str, paths: tuple[str, ...]) -> dict[str, Any]:
-    data = tomllib.loads(dump)
+    data = printed(dump)
     data["imports"] = imports(dump, *paths)
     table = cri_table(data)
     for key in KEYS:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import tomllib
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,21 +12,13 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from . import containerd_imports
 from .cdi import Cdi, Change, Check, Checked, Refusal
 from .comparison import unexpected_changes
-from .containerd_config import DIRS, ENABLE, KEYS, TABLES, effective, wanted_keys
-from .toml_edit import UnixLines, edited, key_lines, parsed, table_of, with_version
+from .containerd_config import DIRS, ENABLE, KEYS, TABLES, effective, table_of, wanted_keys
+from .containerd_imports import BOM, lenient
+from .containerd_obstacles import obstacles
+from .toml_edit import UnixLines, edited, key_lines, parsed, with_version
 
-#: The first version that the kubelet's CDI names reach.
-OLDEST = (1, 7, 2)
 # Keys that mean different things in a version 1 file (which a file without a version is) and in later ones.
 _VERSIONED_KEYS = ("plugins", "disabled_plugins", "required_plugins")
-#: The names that containerd's CRI plugin has in disabled_plugins, by configuration version.
-_CRI_PLUGINS = {
-    "cri",
-    "io.containerd.grpc.v1.cri",
-    "io.containerd.cri.v1.runtime",
-    "io.containerd.cri.v1.images",
-}
-_BOM = "\ufeff"
 
 
 class Containerd:
@@ -35,6 +27,8 @@ class Containerd:
     name = "containerd"
     #: Whether the running daemon says what it makes of CDI.
     tells_cdi = True
+    #: Whether its containers go on while it is restarted.
+    keeps_containers = True
     #: Whether it is not ours to restart.
     by_hand = False
 
@@ -55,40 +49,7 @@ class Containerd:
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
         """A sentence for each thing that stands in the way. cdi: whether devices are given by CDI."""
-        if cdi and self.version is None:
-            yield f"{self.program} --version does not tell a version, so what it makes of CDI is not known"
-        elif cdi and version_tuple(self.version) < OLDEST:
-            yield (
-                f"containerd {self.version} cannot give devices to containers by CDI: below 1.7.2 it drops the CDI "
-                f"names that the kubelet passes on, without a word. Upgrade it to 1.7.2 or later (Debian 13 has "
-                f"1.7.24, docker.com's containerd.io packages have 1.7 and 2.x), or give devices with injection: "
-                f"device_nodes"
-            )
-        path = self.config["path"]
-        if self.config["exists"] and self.config["content"] is None:
-            yield f"{path} cannot be read as text: it is not UTF-8; mend it first"
-            return
-        try:
-            data = tomllib.loads((self.config["content"] or "").removeprefix(_BOM).replace("\r\n", "\n"))
-        except tomllib.TOMLDecodeError as error:
-            # Some parsers of containerd's take what TOML has not.
-            but = "this containerd reads it all the same" if self.config["effective"] else "it will not start again"
-            yield f"{path} is not valid TOML ({error}): {but}; mend it first"
-            return
-        for name in containerd_imports.named(data, path):
-            if name not in self.config.get("missing_imports", ()):
-                continue
-            yield (
-                f"{path} imports {name}, which is no file: containerd will not start again; take it out of imports, or "
-                f"put the file there"
-            )
-        for name, text in {path: data, **{name: _lenient(text) for name, text in self._imported.items()}}.items():
-            disabled = sorted(set(text.get("disabled_plugins") or ()) & _CRI_PLUGINS)
-            if disabled:
-                yield (
-                    f"{name} turns CRI off (disabled_plugins has {', '.join(disabled)}), so no kubelet can use this "
-                    f"containerd: take it out of disabled_plugins and restart containerd"
-                )
+        yield from obstacles(self.program, self.version, self.config, self._imported, cdi)
 
     @property
     def cdi(self) -> Cdi:
@@ -101,6 +62,7 @@ class Containerd:
         """The least change that makes CDI effective, checked; None where it is. Raises Refusal."""
         if self.cdi.suffices:
             return None
+        self._require_one_version()
         content = self.config["content"]
         after = self._turned_on(content or "")
         checked = self._checked(after, check)
@@ -108,8 +70,24 @@ class Containerd:
             return Change(self.config["real_path"], content, after)
         change = self._by_drop_in(check)
         if change is None:
-            raise Refusal(containerd_imports.overridden(checked.imported, self.version))
+            raise Refusal(self._overridden())
         return change
+
+    def _require_one_version(self) -> None:
+        """What runs must be what the next start runs. Raises Refusal."""
+        installed = self.runtime.get("installed_version", self.version)
+        if installed != self.version:
+            raise Refusal(
+                f"containerd {self.version} runs, and {self.program} is {installed or 'gone'} by now: restart "
+                f"{self.runtime.get('unit') or 'it'} first, as CDI is planned for what the next start runs"
+            )
+
+    def _overridden(self) -> str:
+        """Why turning CDI on in the root file has no effect."""
+        unreadable = self.config.get("unreadable_imports")
+        if unreadable:
+            return f"{unreadable[0]}, which it imports, is not UTF-8 and may override it; mend it first"
+        return containerd_imports.overridden(self._imported, self.version)
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
         """What gives the two keys back what they were; None where there is nothing to undo in this runtime.
@@ -135,28 +113,43 @@ class Containerd:
         if path != self.config["real_path"]:
             return []
         linked = path != self.config["path"]
-        if linked and containerd_imports.has_relative((self.config["content"] or "").removeprefix(_BOM)):
+        if linked and containerd_imports.has_relative((self.config["content"] or "").removeprefix(BOM)):
             # They are relative to the link, and the new text lies beside the file.
             return []
         return [self.program, "--config", "{staged}", "config", "dump"]
 
     def _turned_on(self, text: str) -> str:
-        mark = _BOM if text.startswith(_BOM) else ""
-        with UnixLines(text.removeprefix(_BOM)) as lines:
+        mark = BOM if text.startswith(BOM) else ""
+        with UnixLines(text.removeprefix(BOM)) as lines:
             data = parsed(lines.value)
-            file_version = data.get("version", 1)
-            if "version" not in data and not any(data.get(key) for key in _VERSIONED_KEYS):
-                file_version = 3 if version_tuple(self.version) >= (2, 0, 0) else 2
+            file_version = self._version_of(data)
+            if file_version is None:
+                file_version = 3 if self._merges else 2
                 lines.value = with_version(lines.value, file_version)
             if file_version not in TABLES:
-                raise Refusal(
-                    "it has no `version = 2`, so containerd reads it by rules that know no CDI: migrate it "
-                    "(`containerd config migrate` prints the result), look the result over, put it in place and "
-                    "restart containerd"
-                )
+                raise Refusal(f"its version is {file_version}, and {min(TABLES)} to {max(TABLES)} are known; mend it")
             wanted = wanted_keys(self.cdi)
             lines.value = edited(lines.value, self._table_with(wanted, data, file_version), wanted)
         return mark + lines.value
+
+    @property
+    def _merges(self) -> bool:
+        """Whether it is containerd 2, which merges what it imports, each file by the rules of its own version."""
+        return version_tuple(self.version) >= (2, 0, 0)
+
+    def _version_of(self, data: Mapping[str, Any]) -> int | None:
+        """By which version's rules containerd reads a file, where that is the root file or one that it imports.
+
+        Before 2.0 the last version that is read counts for all of them, and none for version 1. None where there is
+        none, and nothing that depends on it.
+        """
+        said, imported = data.get("version"), {} if self._merges else self._imported
+        if not self._merges:
+            root = parsed((self.config["content"] or "").removeprefix(BOM))
+            read = [root, *map(lenient, imported.values())]
+            said = next((each["version"] for each in reversed(read) if each.get("version")), None)
+        depends = "version" in data or imported or any(data.get(key) for key in _VERSIONED_KEYS)
+        return said or (1 if depends else None)
 
     def _table_with(self, wanted: Mapping[str, Any], data: Mapping[str, Any], file_version: int) -> str:
         """The table that the keys are to be in: that of the file's version, as a rule.
@@ -164,7 +157,7 @@ class Containerd:
         containerd 2 heeds version 3's table in a file of version 2 too, where it stands against the other.
         """
         newer = TABLES[3]
-        if version_tuple(self.version) >= (2, 0, 0) and set(wanted) & set(table_of(data, newer)):
+        if self._merges and set(wanted) & set(table_of(data, newer)):
             return newer
         return TABLES[file_version]
 
@@ -173,14 +166,11 @@ class Containerd:
 
         For a file that others have changed since: a key that they gave another value is theirs.
         """
-        mark = _BOM if now.startswith(_BOM) else ""
-        old = parsed((before or "").removeprefix(_BOM).replace("\r\n", "\n"))
-        with UnixLines(now.removeprefix(_BOM)) as lines:
-            table_name = TABLES.get(parsed(lines.value).get("version", 1))
-            if table_name is None:
-                raise Refusal("its version is not the one that was edited")
-            # See _table_with.
-            for name in sorted({table_name, TABLES[3]}):
+        mark = BOM if now.startswith(BOM) else ""
+        old = parsed((before or "").removeprefix(BOM))
+        with UnixLines(now.removeprefix(BOM)) as lines:
+            # Whichever it was: see _table_with; and somebody may have migrated the file.
+            for name in sorted(set(TABLES.values())):
                 was, there = table_of(old, name), table_of(parsed(lines.value), name)
                 ours = {ENABLE} if there.get(ENABLE) is True else set()
                 if not Cdi(True, tuple(there.get(DIRS) or ())).missing_dirs:
@@ -193,26 +183,35 @@ class Containerd:
         """Where what the root file imports overrides it: the change that takes effect; None where there is none.
 
         containerd 2 merges, so that a drop-in of ours that is read last leaves theirs as they are. Before it, the last
-        CRI table replaces the others whole: nothing takes effect but a line in that one.
+        CRI table replaces the others whole: nothing takes effect but a line in that one. So it is with containerd 2
+        where no drop-in of ours would be read last.
         """
-        root, texts = (self.config["content"] or "").removeprefix(_BOM), self._imported
-        if version_tuple(self.version) >= (2, 0, 0):
+        for path, after in self._drop_ins():
+            try:
+                checked = self._checked(self.config["content"] or "", check, (path, after))
+            except Refusal:
+                continue
+            if effective(checked.effective).suffices:
+                return Change(path, self._imported.get(path), after)
+        return None
+
+    def _drop_ins(self) -> Iterator[tuple[str, str]]:
+        """Path and new text of those that may take effect, the one to be preferred first."""
+        root, texts = (self.config["content"] or "").removeprefix(BOM), self._imported
+        file_version = parsed(root).get("version")
+        if self._merges and file_version in TABLES:
             path = containerd_imports.place_of_drop_in(root, self.config["path"], texts)
-            file_version = parsed(root.replace("\r\n", "\n")).get("version")
-            if path is None or file_version not in TABLES:
-                return None
-            lines = key_lines(wanted_keys(self.cdi))
-            after = "\n".join([f"version = {file_version}", "", f"[plugins.'{TABLES[file_version]}']", *lines, ""])
-        else:
-            path = containerd_imports.deciding(root, self.config["path"], texts)
-            if path is None:
-                return None
-            after = self._turned_on(texts[path])
-        try:
-            checked = self._checked(self.config["content"] or "", check, (path, after))
-        except Refusal:
-            return None
-        return Change(path, texts.get(path), after) if effective(checked.effective).suffices else None
+            if path is not None:
+                lines = key_lines(wanted_keys(self.cdi))
+                header = f"[plugins.'{TABLES[file_version]}']"
+                yield path, "\n".join([f"version = {file_version}", "", header, *lines, ""])
+        for path in containerd_imports.deciding(root, self.config["path"], texts):
+            # A link leads to a file that is somebody's, and may be taken in from elsewhere too.
+            if path not in self.config.get("linked_imports", ()):
+                with contextlib.suppress(Refusal):
+                    yield path, self._turned_on(texts[path])
+            if not self._merges:
+                return
 
     def _undo_drop_in(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
         now = self._imported.get(path)
@@ -225,8 +224,10 @@ class Containerd:
 
     @property
     def _imported(self) -> Mapping[str, str]:
-        """The texts of what the root file imports, by path."""
-        return self.config.get("imported") or {}
+        """The texts of what the root file imports, by path, in the order in which they are read."""
+        texts = self.config.get("imported") or {}
+        root = lenient(self.config["content"] or "")
+        return {path: texts[path] for path in containerd_imports.taken_in(root, self.config["path"], texts)}
 
     def _checked(self, text: str, check: Check, drop_in: tuple[str, str] | None = None) -> Checked:
         """What containerd makes of a text. Raises Refusal unless that differs from now in CDI's two keys alone.
@@ -234,13 +235,12 @@ class Containerd:
         drop_in: path and new text of a file that it imports.
         """
         paths = (self.config["path"], self.config["real_path"])
-        mark = _BOM if text.startswith(_BOM) else ""
-        staged = containerd_imports.staged(text.removeprefix(_BOM), *paths)
+        mark = BOM if text.startswith(BOM) else ""
+        staged = containerd_imports.staged(text.removeprefix(BOM), *paths)
         if drop_in:
             staged = containerd_imports.with_drop_in(staged, paths[0], self._imported, drop_in[0])
         beside = containerd_imports.has_relative(staged)
-        listed = containerd_imports.imports(self.config["effective"], *paths)
-        checked = check(mark + staged, beside, listed, drop_in[1] if drop_in else None)
+        checked = check(mark + staged, beside, drop_in[1] if drop_in else None)
         differences = unexpected_changes(self.config["effective"], checked.effective, *paths, checked.staged)
         if drop_in:
             # The copy's are ours to write.
@@ -251,11 +251,3 @@ class Containerd:
                 f"of it; nothing was written"
             )
         return checked
-
-
-def _lenient(text: str) -> dict[str, Any]:
-    """A text as data; nothing of one that is not valid, which `config dump` has refused."""
-    try:
-        return parsed(text.removeprefix(_BOM).replace("\r\n", "\n"))
-    except Refusal:
-        return {}

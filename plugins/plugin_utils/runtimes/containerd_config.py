@@ -3,23 +3,52 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from .cdi import Cdi
+from .cdi import SPEC_DIRS, Cdi, Refusal
 
 ENABLE = "enable_cdi"
 DIRS = "cdi_spec_dirs"
 KEYS = (ENABLE, DIRS)
 #: The plugin whose table holds the two keys, by the version of the configuration file.
-TABLES = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime", 4: "io.containerd.cri.v1.runtime"}
+TABLES = {
+    1: "cri",
+    2: "io.containerd.grpc.v1.cri",
+    3: "io.containerd.cri.v1.runtime",
+    4: "io.containerd.cri.v1.runtime",
+}
+# What 1.7 prints as it is, and TOML has escaped.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def effective(dump: str) -> Cdi:
     """What the output of ``containerd config dump`` says."""
-    table = cri_table(tomllib.loads(dump))
-    return Cdi(bool(table.get(ENABLE, False)), tuple(table.get(DIRS) or ()))
+    data = printed(dump)
+    table = cri_table(data)
+    # containerd 2 has it on where nothing is said, and is to lose the key.
+    newer = table_of(data, TABLES[3]) is table
+    return Cdi(bool(table.get(ENABLE, newer)), tuple(table.get(DIRS, SPEC_DIRS if newer else ()) or ()))
+
+
+def printed(dump: str) -> dict[str, Any]:
+    """The output of ``containerd config dump`` as data. Raises Refusal where it is no TOML."""
+    try:
+        return tomllib.loads(dump)
+    except tomllib.TOMLDecodeError:
+        pass
+    try:
+        return tomllib.loads(_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", dump))
+    except tomllib.TOMLDecodeError as error:
+        raise Refusal(f"what `containerd config dump` prints is not valid TOML ({error})") from error
+
+
+def texts_in(data: Mapping[str, Any], key: str) -> list[str]:
+    """A list of texts; what is none is left out, and containerd's to refuse."""
+    value = data.get(key)
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def wanted_keys(cdi: Cdi) -> dict[str, Any]:
@@ -32,11 +61,14 @@ def wanted_keys(cdi: Cdi) -> dict[str, Any]:
     return wanted
 
 
+def table_of(data: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A plugin's table; empty where there is none, or something else in its place."""
+    plugins = data.get("plugins")
+    table = plugins.get(name) if isinstance(plugins, dict) else None
+    return table if isinstance(table, dict) else {}
+
+
 def cri_table(data: Mapping[str, Any]) -> dict[str, Any]:
     """The table that holds CDI's keys; empty where there is none."""
-    plugins = data.get("plugins") or {}
     # containerd 2 has both: the one that holds CDI's keys is the newer.
-    for name in ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri"):
-        if name in plugins:
-            return plugins[name]
-    return {}
+    return next((table for name in (TABLES[3], TABLES[2], TABLES[1]) if (table := table_of(data, name))), {})

@@ -6,7 +6,6 @@ from __future__ import annotations
 import fnmatch
 import json
 import posixpath
-import tomllib
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,11 +13,13 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 
 from . import containerd_config
 from .cdi import SPEC_DIRS, STAGED_DROP_IN, Cdi, Refusal
+from .containerd_config import texts_in
 from .toml_edit import key_lines, parsed, tomlkit
 from .toml_text import statements
 
 #: A drop-in of ours; read after every other file of its folder, so that nothing there overrides it.
 DROP_IN = "zz-node-devices.toml"
+BOM = "\ufeff"
 
 
 def imports(dump: str, path: str, *other_names: str) -> list[str]:
@@ -26,18 +27,51 @@ def imports(dump: str, path: str, *other_names: str) -> list[str]:
 
     containerd 1.7 lists files, in no order; 2.x what is written, which may be relative or a pattern.
     """
-    names = _absolute(tomllib.loads(dump).get("imports") or [], path)
+    names = _absolute(containerd_config.printed(dump), path)
     return sorted(name for name in names if name not in (path, *other_names))
 
 
 def named(data: Mapping[str, Any], path: str) -> list[str]:
     """What a root file itself imports by name, which must be there."""
-    return [name for name in _absolute(data.get("imports") or [], path) if "*" not in name]
+    return [name for name in _absolute(data, path) if "*" not in name]
 
 
 def has_relative(text: str) -> bool:
     """Whether it matters in which folder the text stands."""
-    return any(not path.startswith("/") for path in parsed(text.replace("\r\n", "\n")).get("imports") or [])
+    return any(not path.startswith("/") for path in texts_in(parsed(text), "imports"))
+
+
+def data_of(path: str, text: str) -> dict[str, Any]:
+    """An imported file as data. Raises Refusal with its name where it is not valid TOML."""
+    try:
+        return parsed(text.removeprefix(BOM))
+    except Refusal as error:
+        raise Refusal(f"{path}, which is imported: {error}") from error
+
+
+def taken_in(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> list[str]:
+    """Which of the texts a root file takes in, by itself and through its imports, in the order of reading.
+
+    `config dump` of 2.2 and later names a folder that nobody reads, where the root file does not.
+    """
+    order: list[str] = []
+    pending = [(path, data)]
+    while pending:
+        parent, content = pending.pop(0)
+        for name in _absolute(content, parent):
+            for file in sorted(texts):
+                if file not in order and (file == name or _matches(file, name)):
+                    order.append(file)
+                    pending.append((file, lenient(texts[file])))
+    return order
+
+
+def lenient(text: str) -> dict[str, Any]:
+    """A text as data; nothing of one that is not valid, which `config dump` has refused."""
+    try:
+        return parsed(text.removeprefix(BOM))
+    except Refusal:
+        return {}
 
 
 def overridden(texts: Mapping[str, str], version: str) -> str:
@@ -45,10 +79,15 @@ def overridden(texts: Mapping[str, str], version: str) -> str:
 
     texts: of the files that it imports, by path.
     """
+    if not texts:
+        return (
+            "containerd does not heed an edit of it: turn CDI on by hand, and see with `containerd config dump` that "
+            "enable_cdi = true is in it"
+        )
     whole = version_tuple(version) < (2, 0, 0)
     advice = []
     for path, text in sorted(texts.items()):
-        table = containerd_config.cri_table(parsed(text))
+        table = containerd_config.cri_table(data_of(path, text))
         there = Cdi(
             bool(table.get(containerd_config.ENABLE, not whole)), tuple(table.get(containerd_config.DIRS, SPEC_DIRS))
         )
@@ -69,8 +108,9 @@ def staged(content: str, path: str, real_path: str) -> str:
     Without an import of the file itself, such as ``config dump`` prints: containerd passes over what it has read, but
     from the copy it would read the old text, which overrides the new one. Raises Refusal.
     """
-    given_names = parsed(content).get("imports") or []
-    names = _absolute(given_names, path)
+    data = parsed(content)
+    given_names = texts_in(data, "imports")
+    names = _absolute(data, path)
     itself = [at for at, name in enumerate(names) if name in (path, real_path)]
     for given, name in zip(given_names, names, strict=True):
         if any(_matches(file, name) for file in (path, real_path)):
@@ -91,29 +131,32 @@ def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str |
 
     texts: of the files that the root file imports, by path.
     """
-    names = _absolute(parsed(content).get("imports") or [], path)
-    if not names or any(parsed(text).get("imports") for text in texts.values()):
+    names = _absolute(parsed(content), path)
+    if not names or _nested(texts):
         return None
-    folder = posixpath.dirname(names[-1])
-    place = posixpath.join(folder, DROP_IN)
-    later = [file for file in texts if posixpath.dirname(file) == folder and file > place]
-    return place if "*" not in folder and _matches(place, names[-1]) and not later else None
+    folder, pattern = posixpath.split(names[-1])
+    if "*" in folder:
+        return None
+    alike = DROP_IN if set(pattern) & set("?[") else pattern.replace("*", DROP_IN.removesuffix(".toml"))
+    for name in (DROP_IN, alike, f"99-{DROP_IN}"):
+        place = posixpath.join(folder, name)
+        later = [file for file in texts if posixpath.dirname(file) == folder and file > place]
+        if _matches(place, names[-1]) and not later:
+            return place
+    return None
 
 
-def deciding(content: str, path: str, texts: Mapping[str, str]) -> str | None:
-    """The import whose CRI table is the one that containerd 1.7 takes; None where that cannot be told."""
-    if any(parsed(text).get("imports") for text in texts.values()):
-        return None
-    last = None
-    for file in _in_order(content, path, texts):
-        if containerd_config.cri_table(parsed(texts[file])):
-            last = file
-    return last
+def deciding(content: str, path: str, texts: Mapping[str, str]) -> list[str]:
+    """The imports that have a CRI table, the last first: whose containerd 1.7 takes whole, and a later one's first."""
+    if _nested(texts):
+        return []
+    order = reversed(_in_order(content, path, texts))
+    return [file for file in order if containerd_config.cri_table(data_of(file, texts[file]))]
 
 
 def with_drop_in(content: str, path: str, texts: Mapping[str, str], drop_in: str) -> str:
     """The text for a copy that imports STAGED_DROP_IN: in the place of the import `drop_in`, or else as the last."""
-    names = list(parsed(content).get("imports") or [])
+    names = texts_in(parsed(content), "imports")
     if drop_in in texts:
         names = [STAGED_DROP_IN if file == drop_in else file for file in _in_order(content, path, texts)]
     else:
@@ -125,17 +168,26 @@ def with_drop_in(content: str, path: str, texts: Mapping[str, str], drop_in: str
     raise Refusal("it imports nothing")
 
 
+def _nested(texts: Mapping[str, str]) -> bool:
+    """Whether an import imports something itself."""
+    return any(texts_in(data_of(path, text), "imports") for path, text in texts.items())
+
+
 def _in_order(content: str, path: str, texts: Mapping[str, str]) -> list[str]:
     """Those of the texts that the file imports itself, in the order in which containerd reads them."""
-    names = _absolute(parsed(content).get("imports") or [], path)
-    return [file for name in names for file in sorted(texts) if file == name or _matches(file, name)]
+    names = _absolute(parsed(content), path)
+    found = [file for name in names for file in sorted(texts) if file == name or _matches(file, name)]
+    # What was read is passed over.
+    return list(dict.fromkeys(found))
 
 
-def _absolute(names: list[str], path: str) -> list[str]:
-    """Imports of the file with that path, as containerd resolves them."""
-    return [posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) for name in names]
+def _absolute(data: Mapping[str, Any], path: str) -> list[str]:
+    """The imports in the file with that path, as containerd resolves them."""
+    folder = posixpath.dirname(path)
+    return [posixpath.normpath(posixpath.join(folder, name)) for name in texts_in(data, "imports")]
 
 
 def _matches(path: str, pattern: str) -> bool:
     """As containerd matches imports: a star stands for no slash."""
-    return "*" in pattern and pattern.count("/") == path.count("/") and fnmatch.fnmatchcase(path, pattern)
+    go = pattern.replace("[^", "[!")
+    return "*" in pattern and pattern.count("/") == path.count("/") and fnmatch.fnmatchcase(path, go)

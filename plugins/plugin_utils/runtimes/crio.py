@@ -25,6 +25,8 @@ class Crio:
     name = "CRI-O"
     #: Whether the running daemon says what it makes of CDI.
     tells_cdi = False
+    #: Whether its containers go on while it is restarted.
+    keeps_containers = True
     #: Whether it is not ours to restart.
     by_hand = False
 
@@ -59,6 +61,10 @@ class Crio:
         if cdi.suffices:
             return None
         path = posixpath.join(self.config["drop_in_folder"], DROP_IN)
+        later = [file for file, text in sorted(self.config["files"].items()) if file > path and DIRS in text]
+        if later:
+            (line,) = key_lines({DIRS: cdi.wanted_dirs})
+            raise Refusal(f"{later[-1]} is read after any drop-in of ours: set {line} there, and restart CRI-O")
         lines = ["[crio.runtime]", *key_lines({DIRS: cdi.wanted_dirs}), ""]
         return Change(path, self.config["files"].get(path), "\n".join(lines))
 

@@ -17,8 +17,11 @@ from .cdi import SPEC_DIRS, Cdi, Change, Check, Refusal
 _OLDEST = (25, 0, 0)
 _ON_BY_DEFAULT = (28, 2, 0)
 _DIRS = "cdi-spec-dirs"
-# Go's template: what `docker info` knows, in the form of the plugin's own answer.
-_QUESTION = '{"cdi": {"enabled": {{if .CDISpecDirs}}true{{else}}false{{end}}, "spec_dirs": {{json .CDISpecDirs}}}}'
+# Go's template: what `docker info` knows, in the form of the plugin's own answer, and how many a restart would end.
+_QUESTION = (
+    '{"cdi": {"enabled": {{if .CDISpecDirs}}true{{else}}false{{end}}, "spec_dirs": {{json .CDISpecDirs}}}, '
+    '"ends": {{if .LiveRestoreEnabled}}0{{else}}{{.ContainersRunning}}{{end}}}'
+)
 
 
 class Docker:
@@ -27,6 +30,8 @@ class Docker:
     name = "Docker"
     #: Whether the running daemon says what it makes of CDI.
     tells_cdi = True
+    #: Whether its containers go on while it is restarted: only with live-restore, which the daemon tells.
+    keeps_containers = False
     #: Whether it is not ours to restart.
     by_hand = False
 
@@ -54,11 +59,15 @@ class Docker:
 
     @property
     def cdi(self) -> Cdi:
-        """What its file makes of CDI."""
+        """What its file makes of CDI. Raises Refusal where that is not what dockerd takes."""
         features = self._parsed().get("features")
-        default = version_tuple(self.version) >= _ON_BY_DEFAULT
-        enabled = features.get("cdi", default) if isinstance(features, dict) else default
-        return Cdi(enabled is True, tuple(self._parsed().get(_DIRS) or SPEC_DIRS))
+        dirs = self._parsed().get(_DIRS)
+        if not isinstance(features, dict | None):
+            raise Refusal("features in it is not an object; mend it first")
+        if not isinstance(dirs, list | None) or not all(isinstance(each, str) for each in dirs or ()):
+            raise Refusal(f"{_DIRS} in it is not a list of texts; mend it first")
+        enabled = (features or {}).get("cdi", version_tuple(self.version) >= _ON_BY_DEFAULT)
+        return Cdi(enabled is True, tuple(dirs or SPEC_DIRS))
 
     def plan(self, check: Check) -> Change | None:
         """The least change of daemon.json; None where it makes CDI effective as it is."""

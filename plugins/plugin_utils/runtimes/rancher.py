@@ -16,7 +16,6 @@ from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 
-from . import containerd_imports
 from .cdi import Change, Check, Refusal
 from .containerd import Containerd
 from .containerd_config import KEYS, TABLES, effective, wanted_keys
@@ -43,11 +42,12 @@ class Rancher(Containerd):
             change = self._by_drop_in(check)
             if change is not None:
                 return change
+        self._require_one_version()
         wanted = wanted_keys(cdi)
         # As if it were written in the root file: what is generated then differs in these keys.
         checked = self._checked(self._turned_on(self.config["content"] or ""), check)
         if not effective(checked.effective).suffices:
-            raise Refusal(containerd_imports.overridden(checked.imported, self.version))
+            raise Refusal(self._overridden())
         path, template = self._template()
         if template is not None:
             return Change(path, template, self._in_template(template, wanted))

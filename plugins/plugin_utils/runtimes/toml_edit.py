@@ -18,6 +18,8 @@ from typing import Any
 from .cdi import Refusal
 from .toml_text import Statement, statements
 
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
 
 class UnixLines:
     """A text whose line ends are Windows' throughout is edited with plain ones, and gets its own back."""
@@ -40,13 +42,6 @@ def parsed(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise Refusal(f"it is not valid TOML ({error}); mend it first") from error
-
-
-def table_of(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A plugin's table; empty where there is none, or something else in its place."""
-    plugins = data.get("plugins")
-    table = plugins.get(name) if isinstance(plugins, dict) else None
-    return table if isinstance(table, dict) else {}
 
 
 def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
@@ -73,7 +68,11 @@ def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
             return result
     except tomllib.TOMLDecodeError:
         pass
-    raise Refusal("an edit would change more than CDI's keys; set enable_cdi = true in it by hand")
+    lines = key_lines({key: value for key, value in wanted.items() if value is not None})
+    raise Refusal(
+        f"an edit would change more than CDI's keys; have {' and '.join(lines) or 'neither of them'} below "
+        f'[plugins."{table_name}"] in it by hand'
+    )
 
 
 def with_version(text: str, number: int) -> str:
@@ -154,7 +153,8 @@ def _set(text: str, table: tuple[str, str], key: str, value: Any) -> str:
         prefix = text[sibling.start : sibling.part_ends[len(table) - len(sibling.header or ()) - 1]]
         return f"{_ended(text[: sibling.end])}{prefix}.{line}\n{text[sibling.end :]}"
     gap = "" if not text or text.endswith("\n\n") else "\n"
-    return f'{_ended(text)}{gap}[plugins."{table[1]}"]\n{line}\n'
+    name = table[1] if _BARE.fullmatch(table[1]) else json.dumps(table[1])
+    return f"{_ended(text)}{gap}[plugins.{name}]\n{line}\n"
 
 
 def _indent(text: str, statement: Statement) -> str:

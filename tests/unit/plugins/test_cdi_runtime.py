@@ -11,7 +11,7 @@ import pytest
 from ansible import constants
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, Refusal
 
 ROOT, DROP_IN = "/etc/containerd/config.toml", "/etc/containerd/conf.d/site.toml"
 
@@ -19,7 +19,7 @@ ROOT, DROP_IN = "/etc/containerd/config.toml", "/etc/containerd/conf.d/site.toml
 class Adapter:
     """Gives the root file and a drop-in back what they were."""
 
-    name, tells_cdi = "containerd", True
+    name, tells_cdi, keeps_containers = "containerd", True, True
 
     def undo(self, path, ours, before, check):
         assert ours
@@ -72,6 +72,45 @@ def test_what_the_runtime_reads_no_longer_is_put_back_too(action):
     action._runtime["config"]["imported"] = {}
     action._take_back()
     assert [asked if isinstance(asked, str) else asked["path"] for asked in action.asked] == [ROOT, "put back"]
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_tried(action, check_mode):
+    """NixOS', Flatcar's, a ConfigMap's: check mode does not promise what a run could not do."""
+    action._task.check_mode = check_mode
+    action._adapter.plan = lambda check: Change(ROOT, "version = 2\n", "version = 2\nenable_cdi = true\n")
+    action._runtime["config"]["unwritable"] = "its file system is mounted read-only"
+    with pytest.raises(Refusal, match=r"mounted read-only\. It would have enable_cdi = true: write that where"):
+        action._make_effective()
+    assert action.asked == []
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_containers_that_a_restart_would_end_are_not_ended(action, monkeypatch, check_mode):
+    """Docker's without live-restore."""
+    action._task.check_mode = check_mode
+    action._adapter.keeps_containers = False
+    action._runtime["config"]["path"] = "/etc/docker/daemon.json"
+    answer = {"ends": 2}
+    monkeypatch.setattr(cdi_runtime.tool, "answer", lambda *_arguments: answer)
+    with pytest.raises(
+        Refusal, match=r'would end its running containers \(2\): .* "live-restore": true in /etc/docker'
+    ):
+        action._apply([Change(ROOT, "x", "y")], "CDI is off")
+    assert action.asked == []
+    answer["ends"] = 0
+    assert action._apply([Change(ROOT, "x", "y")], "CDI is off")["restarted"] is True
+
+
+def test_a_daemon_whose_file_is_gone_is_restarted(action):
+    action._adapter.plan = lambda check: None
+    action._adapter.by_hand = False
+    action._running_differs = lambda: "its running daemon has CDI off"
+    action._runtime["config"]["content"] = None
+    action._make_effective()
+    assert [(asked["path"], asked["content"], asked["expected_sha256"]) for asked in action.asked] == [
+        (ROOT, None, None)
+    ]
 
 
 @pytest.mark.parametrize(("at_once", "most"), [(1, 1), (2, 2)])

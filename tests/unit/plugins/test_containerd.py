@@ -12,7 +12,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtim
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
-from ansible_collections.nodedevices.kubernetes.plugins.modules import runtime_config
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import comparison, containerd_imports
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Cdi, Change, Checked, Refusal
@@ -65,6 +64,19 @@ EDITS = {
         "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nenable_cdi = false # no\nsandbox_image = 'x'\n",
         "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nenable_cdi = true # no\nsandbox_image = 'x'\n",
     ),
+    "version 1": (
+        "[plugins.cri]\n  sandbox_image = 'x'\n[plugins.linux]\n  shim_debug = true\n",
+        "[plugins.cri]\n  enable_cdi = true\n  sandbox_image = 'x'\n[plugins.linux]\n  shim_debug = true\n",
+    ),
+    "version 1 that says so, without a cri table": (
+        "version = 1\n\n[debug]\nlevel = 'info'\n",
+        "version = 1\n\n[debug]\nlevel = 'info'\n\n[plugins.cri]\nenable_cdi = true\n",
+    ),
+    # Which are ignored, as in a file of version 1 the plugins have other names.
+    "no version, with tables of version 2": (
+        DEBIAN.removeprefix("version = 2\n\n"),
+        DEBIAN.removeprefix("version = 2\n\n") + "\n[plugins.cri]\nenable_cdi = true\n",
+    ),
     "Windows line ends": (
         "version = 2\r\n# x\r\n",
         "version = 2\r\n# x\r\n\r\n" + MINIMAL.partition("\n\n")[2].replace("\n", "\r\n"),
@@ -97,7 +109,7 @@ def checked_by(dump):
     data = tomllib.loads(dump)
     for table in data["plugins"].values():
         table.update(enable_cdi=True, cdi_spec_dirs=["/etc/cdi", "/var/run/cdi"])
-    return lambda text, beside, imports, drop_in: Checked(tomlkit.dumps(data), {}, "/tmp/staged")
+    return lambda text, beside, drop_in: Checked(tomlkit.dumps(data), "/tmp/staged")
 
 
 def plan(content, dump, version):
@@ -121,8 +133,9 @@ def test_a_change_of_the_result_can_be_undone_by_key(name):
     later = edited + "# later\n"
     undone = tomllib.loads(undo(later, content))
     before = tomllib.loads(content or "")
-    cri = before.get("plugins", {}).get("io.containerd.grpc.v1.cri", {})
-    assert undone.get("plugins", {}).get("io.containerd.grpc.v1.cri", {}) == cri
+    for table in ("io.containerd.grpc.v1.cri", "cri"):
+        cri = before.get("plugins", {}).get(table, {})
+        assert undone.get("plugins", {}).get(table, {}) == cri
     assert "# later" in undo(later, content)
 
 
@@ -151,8 +164,8 @@ def test_nothing_but_the_keys_changes(content):
 
 
 def test_a_difference_elsewhere_ends_it_before_anything_is_written():
-    def check(text, beside, imports, drop_in):
-        return Checked(ON + 'sandbox_image = "gone"\n', {}, "/tmp/staged")
+    def check(text, beside, drop_in):
+        return Checked(ON + 'sandbox_image = "gone"\n', "/tmp/staged")
 
     with pytest.raises(Refusal, match=r"would change more than CDI: plugins\..*\.sandbox_image would differ"):
         of("version = 2\n", OFF + 'sandbox_image = "ours"\n', "1.7.24").plan(check)
@@ -163,6 +176,32 @@ def test_what_containerd_cannot_read_is_not_edited():
     adapter.config["problem"] = "expected containerd config version equal to or less than 3"
     with pytest.raises(Refusal, match=r"config dump fails with it \(expected containerd config version"):
         adapter.plan(checked_by(ON))
+
+
+def test_what_is_installed_but_does_not_run_is_restarted_first():
+    adapter = of("version = 2\n", OFF, "1.7.24")
+    adapter.runtime.update(installed_version="2.1.9", unit="containerd.service")
+    with pytest.raises(
+        Refusal, match=r"1\.7\.24 runs, and /bin/containerd is 2\.1\.9 by now: restart containerd\.service"
+    ):
+        adapter.plan(checked_by(OFF))
+    adapter.runtime["installed_version"] = "1.7.24"
+    assert adapter.plan(checked_by(OFF))
+
+
+def test_a_drop_in_that_is_a_link_is_named_and_left_alone():
+    texts = {"/conf.d/99-site.toml": f"version = 2\n{CRI_2}\nenable_cdi = false\n"}
+    root = 'version = 2\nimports = ["conf.d/*.toml"]\n'
+    adapter, check, _asked = imported("1.7.24", root, texts, OFF, ON)
+    assert adapter.plan(check).path == "/conf.d/99-site.toml"
+    adapter.config["linked_imports"] = list(texts)
+    with pytest.raises(Refusal, match=r"set enable_cdi = true in /conf\.d/99-site\.toml"):
+        adapter.plan(check)
+
+
+def test_a_containerd_2_that_no_longer_has_the_key_has_cdi_on():
+    assert plan("version = 3\n", '[plugins."io.containerd.cri.v1.runtime"]\nenable_selinux = false\n', "2.5.0") is None
+    assert plan("version = 2\n", '[plugins."io.containerd.grpc.v1.cri"]\nsandbox_image = "x"\n', "1.7.24")
 
 
 def test_effective_already_is_left_alone():
@@ -203,7 +242,7 @@ def test_the_running_daemon_may_spell_its_folders_otherwise(monkeypatch):
     action._command, action._adapter = "node-device-plugin", of(None, ON, "1.7.24")
     assert action._running_differs() is None
     monkeypatch.setattr(runtime, "run", lambda *_arguments, **_more: (0, json.dumps(answer), ""))
-    asked = types.SimpleNamespace(question=["node-device-plugin"], spec_dirs=["/etc/cdi", "/var/run/cdi"], patience=0)
+    asked = types.SimpleNamespace(unit="x", question=["tool"], spec_dirs=["/etc/cdi", "/var/run/cdi"], patience=0)
     assert runtime.Runtime(asked).wait(cdi=True) == answer
     asked.spec_dirs = ["/etc/cdi", "/opt/cdi"]
     with pytest.raises(runtime.Failed, match="folders"):
@@ -226,8 +265,7 @@ def test_containerd_2_where_it_was_turned_off(content, table):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("[plugins.cri]\nsandbox_image = 'x'\n", "no `version = 2`"),
-        ("version = 1\n", "no `version = 2`"),
+        ("version = -1\n", "its version is -1, and 1 to 4 are known"),
         ("version = 2\n[plugins\n", "not valid TOML .*line 2"),
     ],
 )
@@ -258,7 +296,9 @@ def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
     real.write_text("version = 2\n")
     link = tmp_path / "config.toml"
     link.symlink_to("srv/containerd.toml")
-    config = runtime_facts.containerd_config("/bin/true", ["containerd", "--config", str(link)])
+    config = runtime_facts.containerd_config(
+        runtime_facts.Program("containerd", "/bin/true"), ["containerd", "--config", str(link)]
+    )
     # Imports are relative to the link, as containerd resolves them.
     assert (config["path"], config["real_path"], config["content"]) == (str(link), str(real), "version = 2\n")
 
@@ -316,7 +356,7 @@ def test_the_imports_are_read(tmp_path, written):
     patterns = containerd_imports.imports(
         f"imports = {json.dumps(names)}\n", f"{tmp_path}/config.toml", "/srv/real.toml"
     )
-    assert runtime_config.texts_of(patterns) == {str(dropin): "version = 2\n"}
+    assert runtime_facts.texts(patterns) == {str(dropin): "version = 2\n"}
 
 
 @pytest.mark.parametrize("itself", ["/etc/containerd/config.toml", "config.toml", "/srv/real.toml"])
@@ -367,7 +407,10 @@ CONF_D = "/c/conf.d"
         (["conf.d/*.toml"], {f"{CONF_D}/zzz.toml": "version = 3\n"}, None),
         (["conf.d/*.toml"], {f"{CONF_D}/a.toml": 'imports = ["b.toml"]\n'}, None),
         (["conf.d/*.toml", "last.toml"], {}, None),
-        (["conf.d/*.conf"], {}, None),
+        (["conf.d/*.conf"], {}, f"{CONF_D}/zz-node-devices.conf"),
+        (["conf.d/[0-9]*.toml"], {f"{CONF_D}/50-x.toml": ""}, f"{CONF_D}/99-zz-node-devices.toml"),
+        (["conf.d/[0-9]*.toml"], {f"{CONF_D}/9x.toml": ""}, None),
+        (["conf.d/[^z]*.toml"], {}, f"{CONF_D}/99-zz-node-devices.toml"),
         (["*/*.toml"], {}, None),
         ([], {}, None),
     ],
@@ -378,16 +421,18 @@ def test_where_a_drop_in_of_ours_would_be_read_last(imports, texts, place):
 
 
 @pytest.mark.parametrize(
-    ("texts", "file"),
+    ("texts", "files"),
     [
-        ({f"{CONF_D}/a.toml": CRI_2, f"{CONF_D}/b.toml": f"{CRI_2}\nx = 1"}, f"{CONF_D}/b.toml"),
-        ({f"{CONF_D}/a.toml": f"{CRI_2}\nx = 1", f"{CONF_D}/b.toml": "root = '/data'"}, f"{CONF_D}/a.toml"),
-        ({f"{CONF_D}/a.toml": "root = '/data'"}, None),
-        ({f"{CONF_D}/a.toml": f"imports = ['b.toml']\n{CRI_2}\nx = 1"}, None),
+        ({f"{CONF_D}/a.toml": f"{CRI_2}\ny = 1", f"{CONF_D}/b.toml": f"{CRI_2}\nx = 1"}, ["b", "a"]),
+        ({f"{CONF_D}/a.toml": CRI_2, f"{CONF_D}/b.toml": f"\ufeff{CRI_2}\r\nx = 1"}, ["b"]),
+        ({f"{CONF_D}/a.toml": f"{CRI_2}\nx = 1", f"{CONF_D}/b.toml": "root = '/data'"}, ["a"]),
+        ({f"{CONF_D}/a.toml": "root = '/data'"}, []),
+        ({f"{CONF_D}/a.toml": f"imports = ['b.toml']\n{CRI_2}\nx = 1"}, []),
     ],
 )
-def test_which_import_has_the_table_that_1_7_takes(texts, file):
-    assert containerd_imports.deciding('imports = ["conf.d/*.toml"]\n', "/c/config.toml", texts) == file
+def test_which_import_has_the_table_that_1_7_takes(texts, files):
+    found = containerd_imports.deciding('imports = ["conf.d/*.toml"]\n', "/c/config.toml", texts)
+    assert found == [f"{CONF_D}/{name}.toml" for name in files]
 
 
 def imported(version, root, texts, off, on):
@@ -396,9 +441,9 @@ def imported(version, root, texts, off, on):
     adapter.config["imported"] = texts
     asked = []
 
-    def check(text, beside, imports, drop_in):
+    def check(text, beside, drop_in):
         asked.append((tomllib.loads(text)["imports"], drop_in))
-        return Checked(on if drop_in else off, texts, "/tmp/staged")
+        return Checked(on if drop_in else off, "/tmp/staged")
 
     return adapter, check, asked
 

@@ -141,11 +141,11 @@ def k3s(version, content, effective, files=None):
 def merged(effective):
     """A check by a containerd 2 that merges the two keys into `effective`."""
 
-    def check(text, beside, imports, drop_in):
+    def check(text, beside, drop_in):
         data = tomllib.loads(effective)
         for name, table in tomllib.loads(drop_in or text)["plugins"].items():
             data["plugins"].setdefault(name, {}).update(table)
-        return Checked(tomlkit.dumps(data), {}, "/tmp/staged")
+        return Checked(tomlkit.dumps(data), "/tmp/staged")
 
     return check
 
@@ -175,7 +175,7 @@ def test_k3s_with_containerd_2_gets_a_drop_in_at_the_version_of_the_generated_fi
     assert change.before is None
     assert tomllib.loads(change.after) == {
         "version": 3,
-        "plugins": {"io.containerd.cri.v1.runtime": {"enable_cdi": True, "cdi_spec_dirs": DIRS}},
+        "plugins": {"io.containerd.cri.v1.runtime": {"enable_cdi": True}},
     }
 
 
@@ -236,6 +236,15 @@ def test_crio_gives_cdi_devices_and_only_its_folders_can_be_others():
     )
 
 
+def test_crios_later_drop_in_is_named():
+    later = "/etc/crio/crio.conf.d/zz-site.conf"
+    effective = '[crio.runtime]\ncdi_spec_dirs = ["/opt/cdi"]\n'
+    adapter = crio(effective, **{later: effective})
+    with pytest.raises(Refusal, match=rf'{later} is read after .*set cdi_spec_dirs = \["/opt/cdi", "/etc/cdi"'):
+        adapter.plan(None)
+    assert crio(effective, **{later: "[crio.image]\n"}).plan(None).path.endswith("/99-node-devices.conf")
+
+
 def docker(content, version="26.1.5+dfsg1"):
     path = "/etc/docker/daemon.json"
     return runtimes.of(runtime("dockerd", version=version, path=path, exists=content is not None, content=content))
@@ -266,6 +275,29 @@ def test_docker(content, version, after):
         grown = docker(json.dumps({**json.loads(change.after), "debug": False}), version)
         undone = json.loads(grown.undo("/etc/docker/daemon.json", False, content, None).after)
         assert undone == {**json.loads(content or "{}"), "debug": False}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"features": ["cdi"]}', "features in it is not an object"),
+        ('{"cdi-spec-dirs": "/etc/cdi"}', "cdi-spec-dirs in it is not a list"),
+        ('{"cdi-spec-dirs": [1]}', "cdi-spec-dirs in it is not a list"),
+    ],
+)
+def test_docker_settings_of_the_wrong_kind_are_named(content, words):
+    with pytest.raises(Refusal, match=words):
+        docker(content).plan(None)
+
+
+def test_dockers_answer_is_json_and_says_what_a_restart_would_end():
+    question = docker("{}").question("node-device-plugin")[-1]
+    for live, ends in ((True, 0), (False, 3)):
+        # As Go's templates would have it.
+        said = question.replace("{{if .CDISpecDirs}}true{{else}}false{{end}}", "true")
+        said = said.replace("{{json .CDISpecDirs}}", json.dumps(DIRS))
+        said = said.replace("{{if .LiveRestoreEnabled}}0{{else}}{{.ContainersRunning}}{{end}}", "0" if live else "3")
+        assert json.loads(said) == {"cdi": {"enabled": True, "spec_dirs": DIRS}, "ends": ends}
 
 
 @pytest.mark.parametrize(

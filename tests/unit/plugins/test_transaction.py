@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import pathlib
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch, program
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch, program, runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Plan
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.recovery import exclusive
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import run
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.steps import STEPS
 from transaction_node import DROP_IN, NEW, OLD, Node, full_from, killed_at, read_only_from
 
@@ -75,13 +80,20 @@ def test_taking_it_back_leaves_nothing(node):
         ("no-cri", "could not tell its version: UNIMPLEMENTED: unknown service", 2),
         ("no-cdi, still", "the running daemon says that CDI is False, folders ['/etc/cdi/']", 2),
         ("cdi, hurts", "container c1 ran before the restart, and does not run after it", 2),
+        ("crashes", "containerd.service ended right after its start: connection refused", 3),
     ],
 )
 def test_what_does_not_work_out_is_undone(node, text, reason, restarts):
     """Provisioning, complaint 6: a bad configuration takes the node down and stays."""
     before = node.tree()
-    outcome = node.carry_out(node.plan(text))
-    assert outcome.error.startswith(reason)
+    began = time.monotonic()
+    with node.run_container() as shim:
+        # Nobody waits for one that has ended.
+        outcome = node.carry_out(node.plan(text)._replace(patience=60))
+        assert outcome.error.startswith(reason)
+        assert time.monotonic() - began < 30
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(shim.pid, signal.SIGKILL)
     assert node.daemon == {"start": 1 + restarts, "text": OLD, "active": True}
     told = (
         "The old configuration was put back, and the runtime answers again.\n" if restarts else "Nothing was changed."
@@ -90,6 +102,48 @@ def test_what_does_not_work_out_is_undone(node, text, reason, restarts):
     assert ("the runtime's last words" in outcome.error) == bool(restarts)
     node.settle()
     assert node.tree() == before
+
+
+def test_a_container_that_comes_to_its_own_end_meanwhile_is_no_reason(node):
+    """A job's: its shim, that of its pod, runs on."""
+    with node.run_container() as shim:
+        assert node.carry_out(node.plan("cdi, outlives")).error is None
+        os.killpg(shim.pid, signal.SIGKILL)
+    assert node.daemon["start"] == 2
+
+
+def test_whatever_the_journal_holds_it_is_read():
+    code, output, error = run(["printf", r"caf\351\n"])
+    assert (code, output, error) == (0, "caf\ufffd\n", "")
+
+
+def test_an_answer_that_is_no_json_is_a_failure_like_another(node, monkeypatch):
+    monkeypatch.setattr(runtime, "run", lambda *_arguments, **_more: (0, "<html>", ""))
+    with pytest.raises(runtime.Failed, match="ask does not answer in JSON"):
+        runtime.Runtime(node.plan()).ask()
+
+
+def test_a_damaged_plan_is_said_with_what_to_do(node):
+    node.carry_out(hook=killed_in(node, "restart"))
+    plan = pathlib.Path(node.places.open) / "plan.json"
+    whole = plan.read_text()
+    for text in ("", whole[:100], "[]", "{}"):
+        plan.write_text(text)
+        with pytest.raises(
+            Refused, match=r"plan\.json is damaged .* put it in order, remove that copy and /.*/transac"
+        ):
+            Plan.load(node.places.open)
+        # No traceback.
+        assert program.main(["recover"], node.places) == 1
+    plan.write_text(whole)
+    assert node.settle().error.startswith("it was cut off in step restart")
+
+
+def test_where_there_is_no_file_only_a_restart_is_planned(node):
+    """containerd 2 has CDI on without a file, and its daemon runs with one that somebody has removed since."""
+    planning = Planning({}, "cdi_runtime", undo=False)
+    planning.add(str(node.drop_in), None, None)
+    assert (planning.files, planning.folders, planning.entries) == ([], [], {})
 
 
 def test_a_file_of_another_hand_with_the_old_text_is_not_taken_for_the_old_one(node):

@@ -1,7 +1,9 @@
 """A folder that plays a node on which a transaction is carried out, by real processes that can be killed.
 
 Its container runtime is a file: which text it was started with. ``broken`` in a configuration keeps it from starting,
-``no-cri`` and ``no-cdi`` from being what it should; ``invalid`` is refused by the check.
+``no-cri`` and ``no-cdi`` from being what it should, ``crashes`` makes it end after its start, ``hurts`` takes a
+container along; with ``outlives`` the container ends meanwhile, and its shim does not. ``invalid`` is refused by
+the check.
 """
 
 from __future__ import annotations
@@ -15,10 +17,16 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch, program, recovery
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import (
+    launch,
+    program,
+    recovery,
+    runtime,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places, Plan
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
 
@@ -42,6 +50,8 @@ class Node:
         self.places = Places(str(root / "var" / "node-devices"), str(root / "etc" / "units"), str(root / "lock"))
         self._daemon = root / "daemon.json"
         self._about_to: Any = lambda takes_space: None
+        # Shim and container.
+        self._container = (os.getppid(), os.getppid())
         self.config.parent.mkdir(parents=True)
         (root / "etc" / "units" / "multi-user.target.wants").mkdir(parents=True)
         (root / "var").mkdir()
@@ -60,7 +70,20 @@ class Node:
         daemon = {"start": self.daemon["start"] + 1 if self._daemon.exists() else 1, "text": text}
         daemon["active"] = "broken" not in text
         self._daemon.write_text(json.dumps(daemon))
+        with contextlib.suppress(ProcessLookupError):
+            for pid in {"hurts": self._container, "outlives": self._container[1:]}.get(text.split()[-1], ()):
+                os.kill(pid, signal.SIGKILL)
+                while runtime.started(pid) is not None:
+                    time.sleep(0.01)
         return daemon["active"]
+
+    def run_container(self) -> subprocess.Popen[str]:
+        """Have a container that can end, as the child of its shim; gives the shim."""
+        command = ["sh", "-c", "sleep 60 & echo $!; wait; sleep 60"]
+        shim = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        assert shim.stdout is not None
+        self._container = (shim.pid, int(shim.stdout.readline()))
+        return shim
 
     def power_off(self) -> None:
         self._daemon.write_text(json.dumps({**self.daemon, "active": False}))
@@ -177,12 +200,15 @@ class Node:
         elif command[0] == "ask":
             if not self.daemon["active"]:
                 code, error = 1, "connection refused"
+            elif "crashes" in text:
+                code, error = 1, "connection refused"
+                self.start()
             elif "no-cri" in text:
                 code, error = 1, "could not tell its version: UNIMPLEMENTED: unknown service"
             else:
                 cdi = {"enabled": "no-cdi" not in text, "spec_dirs": ["/etc/cdi/"]}
-                # A container whose process goes on, or has gone.
-                containers = [{"id": "c1", "pid": 0 if "hurts" in text else os.getppid()}]
+                there = runtime.started(self._container[1]) is not None
+                containers = [{"id": "c1", "pid": self._container[1]}] if there else []
                 output = json.dumps({"cdi": cdi, "conditions": {"RuntimeReady": True}, "containers": containers})
         return subprocess.CompletedProcess(command, code, output, error)
 

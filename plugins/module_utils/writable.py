@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a file could not be replaced by another of its name, seen without trying.
+
+Runs on nodes: Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+
+# FS_IOC_GETFLAGS of linux/fs.h, as most architectures have it; where it is another, nothing is known.
+_GET_FLAGS = 0x80006601 | struct.calcsize("l") << 16
+_IMMUTABLE, _APPEND_ONLY = 0x10, 0x20
+
+
+def obstacle(path, mounts="/proc/self/mountinfo"):
+    """Why the file at ``path``, or one that is to come there, cannot be written; None if nothing is known against it.
+
+    mounts: see proc(5).
+    """
+    folder = os.path.dirname(path)
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    try:
+        if os.statvfs(folder).f_flag & os.ST_RDONLY:
+            return "its file system is mounted read-only"
+    except OSError:
+        return None
+    if os.path.lexists(path) and path in _mount_points(mounts):
+        return "it is a mount point: change it where it is mounted from"
+    for each in (path, folder):
+        if _flags(each) & (_IMMUTABLE | _APPEND_ONLY):
+            return "%s is immutable: chattr -i -a %s ends it" % (each, each)
+    return None
+
+
+def _mount_points(mounts):
+    try:
+        with open(mounts, encoding="utf-8", errors="replace") as file:
+            # Blanks in it are written as \040.
+            return {line.split()[4].replace("\\040", " ") for line in file}
+    except OSError:
+        return set()
+
+
+def _flags(path):
+    """A file's attributes, see ioctl_iflags(2); none where there is no such file, or its file system has none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return 0
+    try:
+        return struct.unpack("l", fcntl.ioctl(descriptor, _GET_FLAGS, struct.pack("l", 0)))[0]
+    except OSError:
+        return 0
+    finally:
+        os.close(descriptor)

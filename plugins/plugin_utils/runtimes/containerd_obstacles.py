@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands in the way of CDI in a containerd: its version, and files that it, or its kubelet, cannot work with."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
+
+from . import containerd_imports
+from .cdi import Refusal
+from .containerd_config import texts_in
+from .containerd_imports import BOM, lenient
+from .toml_edit import parsed
+
+#: The first version that the kubelet's CDI names reach.
+OLDEST = (1, 7, 2)
+#: The names that containerd's CRI plugin has in disabled_plugins, by configuration version.
+_CRI_PLUGINS = {
+    "cri",
+    "io.containerd.grpc.v1.cri",
+    "io.containerd.cri.v1.runtime",
+    "io.containerd.cri.v1.images",
+}
+
+
+def obstacles(
+    program: str, version: str | None, config: Mapping[str, Any], imported: Mapping[str, str], cdi: bool
+) -> Iterator[str]:
+    """A sentence for each thing that stands in the way.
+
+    config: as module node_facts returned it. imported: the texts that the root file takes in, by path.
+    cdi: whether devices are given by CDI.
+    """
+    if cdi and version is None:
+        yield f"{program} --version does not tell a version, so what it makes of CDI is not known"
+    elif cdi and version_tuple(version) < OLDEST:
+        yield (
+            f"containerd {version} cannot give devices to containers by CDI: below 1.7.2 it drops the CDI "
+            f"names that the kubelet passes on, without a word. Upgrade it to 1.7.2 or later (Debian 13 has "
+            f"1.7.24, docker.com's containerd.io packages have 1.7 and 2.x), or give devices with injection: "
+            f"device_nodes"
+        )
+    path = config["path"]
+    if config["exists"] and config["content"] is None:
+        yield f"{path} cannot be read as text: it is not UTF-8; mend it first"
+        return
+    try:
+        data = tomllib.loads((config["content"] or "").removeprefix(BOM))
+    except tomllib.TOMLDecodeError as error:
+        # Some parsers of containerd's take what TOML has not.
+        but = "this containerd reads it all the same" if config.get("effective") else "it will not start again"
+        yield f"{path} is not valid TOML ({error}): {but}; mend it first"
+        return
+    for name in containerd_imports.named(data, path):
+        if name not in config.get("missing_imports", ()):
+            continue
+        yield (
+            f"{path} imports {name}, which is no file: containerd will not start again; take it out of imports, or "
+            f"put the file there"
+        )
+    if not config.get("effective"):
+        yield from _invalid_imports(path, config.get("unreadable_imports", ()), imported)
+    for name, text in {path: data, **{name: lenient(text) for name, text in imported.items()}}.items():
+        disabled = sorted(set(texts_in(text, "disabled_plugins")) & _CRI_PLUGINS)
+        if disabled:
+            yield (
+                f"{name} turns CRI off (disabled_plugins has {', '.join(disabled)}), so no kubelet can use this "
+                f"containerd: take it out of disabled_plugins and restart containerd"
+            )
+
+
+def _invalid_imports(path: str, unreadable: list[str], imported: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for each import that is why containerd does not take the whole."""
+    for name in unreadable:
+        yield f"{name}, which {path} imports, is not UTF-8: containerd will not start again; mend it first"
+    for name, text in imported.items():
+        try:
+            parsed(text)
+        except Refusal as error:
+            yield f"{name}, which {path} imports: {error}, as containerd will not start again"

@@ -1,0 +1,281 @@
+"""What is read of a node's container runtime and kubelet: by real processes, sockets and files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+import types
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import (
+    kubelet_facts,
+    processes,
+    runtime_facts,
+    sockets,
+    writable,
+)
+
+LISTEN = """\
+import socket, sys, time
+server = socket.socket(socket.AF_UNIX)
+server.bind(sys.argv[1])
+server.listen()
+print("listens", flush=True)
+time.sleep(60)
+"""
+# It has the socket from somebody who called listen() and ended, as a service has its own from systemd.
+LISTEN_AND_HAND_OVER = LISTEN.replace('print("listens"', 'import os\nif os.fork(): os._exit(0)\nprint("listens"')
+
+
+@contextlib.contextmanager
+def listening(script, path, name="containerd", *arguments):
+    """A process of that name behind a socket; gives what started it."""
+    program = path.parent / "listen.py"
+    program.write_text(script)
+    command = [name, str(program), str(path), *arguments]
+    with subprocess.Popen(command, executable=sys.executable, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "listens\n"
+        pid, problem = sockets.listener(str(path))
+        assert problem is None
+        try:
+            yield pid
+        finally:
+            os.kill(pid, 9)
+
+
+def test_k3s_is_its_own_containerd(tmp_path):
+    """``bin/containerd`` is a link to ``bin/k3s`` in its releases: what runs is told by the first argument."""
+    shutil.copy("/bin/sleep", tmp_path / "k3s")
+    (tmp_path / "containerd").symlink_to("k3s")
+    with subprocess.Popen(["containerd", "60"], executable=tmp_path / "k3s") as process:
+        arguments = processes.arguments_of(process.pid)
+        found = processes.program_of(process.pid, arguments, ("containerd",))
+        unknown = processes.program_of(process.pid, arguments, ("crio",))
+        process.kill()
+    assert found == ("containerd", str(tmp_path / "containerd"), False)
+    assert unknown == ("k3s", str(tmp_path / "k3s"), False)
+
+
+def test_an_upgrade_that_restarted_nothing_is_seen(tmp_path):
+    program = tmp_path / "containerd"
+    shutil.copy("/bin/sleep", program)
+    with subprocess.Popen([program, "60"]) as process:
+        program.unlink()
+        shutil.copy("/bin/true", program)
+        assert processes.program_of(process.pid, [str(program)], ()) == ("containerd", str(program), True)
+        process.kill()
+
+
+def test_a_program_of_many_names_is_called_by_the_right_one():
+    said = processes.output_of(["containerd", "-c", "echo $0"], executable="/bin/sh")
+    assert said == "containerd\n"
+
+
+def test_a_runtime_is_found_behind_its_socket(tmp_path):
+    with listening(LISTEN, tmp_path / "cri.sock", "containerd", "-c", "relative.toml") as pid:
+        facts = runtime_facts.runtime_facts(str(tmp_path / "cri.sock"))
+        # Its program is Python, by another name.
+        assert (facts["pid"], facts["name"], facts["version"]) == (pid, "containerd", sys.version.split()[0])
+        assert facts["config"]["path"] == os.path.join(os.getcwd(), "relative.toml")
+
+
+def test_a_service_that_has_its_socket_from_another_process_is_found(tmp_path):
+    """As cri-dockerd and Docker have theirs from systemd."""
+    path = tmp_path / "cri.sock"
+    with listening(LISTEN_AND_HAND_OVER, path, "cri-dockerd") as pid:
+        assert sockets.holder(str(path)) == pid
+        (tmp_path / "linked").symlink_to(tmp_path)
+        facts = runtime_facts.runtime_facts(str(tmp_path / "linked" / "cri.sock"))
+        assert (facts["name"], facts["pid"]) == ("cri-dockerd", pid)
+
+
+def test_a_socket_that_no_process_has_is_named_as_that(tmp_path, monkeypatch):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "x.sock"))
+        server.listen()
+        # As for a process in another PID namespace.
+        monkeypatch.setattr(sockets.struct, "unpack", lambda *_arguments: (0, 0, 0))
+        monkeypatch.setattr(sockets, "holder", lambda path: None)
+        began = time.monotonic()
+        assert sockets.listener(str(tmp_path / "x.sock"), seconds=0.2) == (
+            None,
+            "something listens there, and no process that can be seen here has the socket",
+        )
+        assert time.monotonic() - began >= 0.2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [
+        (["--config", "/a", "--config=/b"], "/b"),
+        (["--config=/a", "-c", "/b"], "/b"),
+        (["-config", "/a"], "/a"),
+        (["--config"], None),
+        ([], None),
+    ],
+)
+def test_the_last_of_an_option_counts(arguments, value):
+    assert processes.option(arguments, "--config", "-config", "-c") == value
+
+
+@pytest.mark.parametrize(
+    ("toml", "names"),
+    [
+        ('imports = ["/etc/conf.d/[0-9]*.toml", "b.toml"]', ["/etc/conf.d/[0-9]*.toml", "b.toml"]),
+        ("version = 2\n  imports = [\n  'a.toml', # ]\n  \"b.toml\",\n]\n", ["a.toml", "b.toml"]),
+        ('# imports = ["a.toml"]\nimports = []\n', []),
+        ('imports = "a.toml"', []),
+    ],
+)
+def test_imports_are_read_without_a_parser(toml, names):
+    assert runtime_facts.texts_of_list(toml, "imports") == names
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("*.toml", [".hidden.toml", "9-x.toml", "a.toml"]),
+        ("[0-9]*.toml", ["9-x.toml"]),
+        ("[^a]*.toml", [".hidden.toml", "9-x.toml"]),
+        ("a.toml", ["a.toml"]),
+        # Without a star it is a name.
+        ("?.toml", []),
+    ],
+)
+def test_patterns_match_as_containerds_do(tmp_path, pattern, names):
+    for name in ("a.toml", "9-x.toml", ".hidden.toml", "a.conf"):
+        (tmp_path / name).touch()
+    assert runtime_facts.found([str(tmp_path / pattern)]) == [str(tmp_path / name) for name in names]
+
+
+def test_of_a_configuration_that_containerd_refuses_the_imports_are_read_all_the_same(tmp_path):
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "a.toml").write_text("version = \n")
+    (tmp_path / "conf.d" / "b.toml").write_bytes(b"# \xe9\n")
+    (tmp_path / "config.toml").write_text('imports = ["conf.d/*.toml"]\n')
+    program = runtime_facts.Program("containerd", "/bin/false")
+    config = runtime_facts.containerd_config(program, ["containerd", "--config", str(tmp_path / "config.toml")])
+    assert config["effective"] is None
+    assert config["imported"] == {str(tmp_path / "conf.d" / "a.toml"): "version = \n"}
+    assert config["unreadable_imports"] == [str(tmp_path / "conf.d" / "b.toml")]
+
+
+def test_what_an_import_imports_is_read_from_its_own_folder(tmp_path):
+    for name, text in {
+        "config.toml": 'imports = ["conf.d/*.toml", "config.toml"]\n',
+        "conf.d/a.toml": 'imports = ["../more/*.toml"]\n',
+        # Round and round.
+        "more/b.toml": 'imports = ["../conf.d/a.toml", "gone.toml"]\n',
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    root = tmp_path / "config.toml"
+    # As containerd 2 prints them: without the folder.
+    dump = "imports = ['conf.d/*.toml', 'config.toml', '../more/*.toml', '../conf.d/a.toml', 'gone.toml']\n"
+    patterns, read = runtime_facts.imports_of(str(root), root.read_text(), dump)
+    assert {os.path.relpath(path, tmp_path) for path in read} == {"config.toml", "conf.d/a.toml", "more/b.toml"}
+    assert str(tmp_path / "more" / "gone.toml") in patterns
+
+
+@pytest.fixture
+def writable_file(tmp_path):
+    """A configuration file."""
+    path = tmp_path / "a file.toml"
+    path.write_text("")
+    return str(path)
+
+
+def test_a_file_that_can_be_replaced(writable_file):
+    assert writable.obstacle(writable_file) is None
+    assert writable.obstacle(os.path.join(os.path.dirname(writable_file), "to", "come")) is None
+
+
+def test_a_read_only_file_system_is_seen(writable_file, monkeypatch):
+    monkeypatch.setattr(writable.os, "statvfs", lambda path: types.SimpleNamespace(f_flag=os.ST_RDONLY))
+    assert writable.obstacle(writable_file) == "its file system is mounted read-only"
+    assert writable.obstacle("/nowhere/at/all") == "its file system is mounted read-only"
+
+
+def test_a_mount_point_is_seen(writable_file, tmp_path):
+    mounts = tmp_path / "mountinfo"
+    escaped = writable_file.replace(" ", r"\040")
+    mounts.write_text(f"36 35 98:0 /x / rw - ext3 /dev/root rw\n37 35 98:0 /y {escaped} rw - ext3 /dev/root rw\n")
+    assert "it is a mount point" in writable.obstacle(writable_file, str(mounts))
+
+
+def test_an_immutable_file_is_seen(writable_file):
+    if subprocess.run(["chattr", "+i", writable_file], capture_output=True, check=False).returncode:
+        pytest.skip("no chattr, or a file system without attributes")
+    try:
+        assert "is immutable" in writable.obstacle(writable_file)
+    finally:
+        subprocess.run(["chattr", "-i", writable_file], check=True)
+
+
+def test_the_kernels_attributes_are_understood(writable_file, monkeypatch):
+    """Where files cannot be made immutable, such as in a container."""
+    monkeypatch.setattr(writable.fcntl, "ioctl", lambda descriptor, request, buffer: struct.pack("l", 0x80000 | 0x10))
+    assert "is immutable: chattr -i" in writable.obstacle(writable_file)
+
+
+ENDPOINT = "unix:///run/crio/crio.sock"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"containerRuntimeEndpoint: {ENDPOINT}\n",
+        f'apiVersion: v1\ncontainerRuntimeEndpoint: "{ENDPOINT}" # ours\n',
+        json.dumps({"kind": "KubeletConfiguration", "containerRuntimeEndpoint": ENDPOINT}),
+        # As Amazon's nodes have it.
+        json.dumps({"kind": "KubeletConfiguration", "containerRuntimeEndpoint": ENDPOINT}, indent=4),
+    ],
+)
+def test_the_kubelets_endpoint_is_read_from_its_configuration(text):
+    assert kubelet_facts.setting([text], "containerRuntimeEndpoint") == ENDPOINT
+    assert kubelet_facts.setting([text], "staticPodPath") is None
+
+
+def test_the_kubelets_drop_ins_override_its_configuration(tmp_path):
+    (tmp_path / "config.yaml").write_text("containerRuntimeEndpoint: unix:///a.sock\nstaticPodPath: /pods\n")
+    folder = tmp_path / "config.d"
+    folder.mkdir()
+    for name, endpoint in {"10.conf": "b", "20.conf": "c", "30.yaml": "d"}.items():
+        (folder / name).write_text(f"containerRuntimeEndpoint: unix:///{endpoint}.sock\n")
+    texts = kubelet_facts.configurations(str(tmp_path / "config.yaml"), str(folder))
+    assert kubelet_facts.setting(texts, "containerRuntimeEndpoint") == "unix:///c.sock"
+    assert kubelet_facts.setting(texts, "staticPodPath") == "/pods"
+    assert kubelet_facts.configurations(None, None) == []
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "path"),
+    [
+        ("unix:///run/containerd/containerd.sock", "/run/containerd/containerd.sock"),
+        # Both of which the kubelet takes.
+        ("unix:/run/containerd/containerd.sock", "/run/containerd/containerd.sock"),
+        ("/run/containerd/containerd.sock", "/run/containerd/containerd.sock"),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_an_endpoint_as_a_path(endpoint, path):
+    assert kubelet_facts.socket_path(endpoint) == path
+
+
+def test_the_kubelet_of_a_node_in_a_container_is_not_this_nodes(monkeypatch):
+    """Of kind's nodes, which their host sees too."""
+    monkeypatch.setattr(kubelet_facts.os, "listdir", lambda path: ["7", "8", "self"])
+    monkeypatch.setattr(kubelet_facts, "first_line", lambda path: "kubelet")
+    monkeypatch.setattr(kubelet_facts, "arguments_of", lambda pid: ["kubelet", pid])
+    monkeypatch.setattr(kubelet_facts, "kubelet_of", lambda pid, arguments: pid)
+    namespaces = {"/proc/7/ns/pid": "pid:[2]", "/proc/8/ns/pid": "pid:[1]", "/proc/self/ns/pid": "pid:[1]"}
+    monkeypatch.setattr(processes.os, "readlink", namespaces.__getitem__)
+    assert kubelet_facts.kubelet_facts() == 8
