@@ -143,6 +143,10 @@ class Specs:
                 going.append(leftover)
         return staying, going
 
+    def has(self, resource: str, kubelet_id: str) -> bool:
+        """Whether a kubelet's device may be one of the leftovers."""
+        return any(self._is(leftover, resource, kubelet_id) for leftover in self.leftovers)
+
     def _reason(self, leftover: Leftover, holders: Mapping[str, Any], advertised_counts: bool) -> str | None:
         for held in holders.get("held", []):
             if self._is(leftover, held["resource"], held["device"]):
@@ -164,6 +168,20 @@ class Specs:
         if leftover.device not in model.devices_behind(kubelet_id):
             return False
         return self.kinds.get(resource, leftover.kind) == leftover.kind
+
+
+def held_of_ours(node: Mapping[str, Any], holders: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What pods hold of a node where all of ours is to go: of the resources that the plugin serves, and of our specs.
+
+    node: the result of the module node_facts. holders: what ``node-device-plugin holders`` answers.
+    """
+    node_specs = Specs({}, node)
+    served = (node["device_plugins"]["instance"] or {"resources": []})["resources"]
+    return [
+        held
+        for held in holders["held"]
+        if held["resource"] in served or node_specs.has(held["resource"], held["device"])
+    ]
 
 
 def _parsed(file: Mapping[str, Any]) -> dict[str, Any] | None:
