@@ -22,17 +22,18 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
         host = (task_vars or {}).get("inventory_hostname", "")
-        policy, minutes, node = arguments["policy"], _minutes(arguments), arguments["node"]
+        policy, minutes = arguments["policy"], _minutes(arguments)
+        ours = specs.Ours(arguments["node"])
         if policy not in _POLICIES:
             raise AnsibleError(f"node_devices_in_use: {policy} is none of keep, {', '.join(_POLICIES)}")
         result.update(changed=False, held=[])
-        if not node["ledger"]:
+        if not ours:
             return result
         patience = minutes * 60 if policy == "wait" and not self._task.check_mode else 0
         until, said = time.monotonic() + patience, None
         while True:
             try:
-                held = specs.held_of_ours(node, self._holders(arguments))
+                held = ours.held(self._holders(arguments))
             except tool.ToolError as error:
                 result.update(failed=True, msg=f"Nothing was taken away.\n{host}: {error}")
                 return result

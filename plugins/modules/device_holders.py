@@ -7,7 +7,7 @@ short_description: Wait until no pod holds a device of ours, or refuse
 description:
   - For playbooks that take devices away. Counted are the devices of each resource that the plugin serves, and those of
     our CDI specs, which would have to stay. Changes nothing.
-  - Where nothing of ours is on the node there is nothing to ask.
+  - Where the plugin serves nothing and no spec is ours there is nothing to ask.
 options:
   node:
     description: What M(nodedevices.kubernetes.node_facts) returned.

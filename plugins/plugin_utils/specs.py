@@ -170,18 +170,27 @@ class Specs:
         return self.kinds.get(resource, leftover.kind) == leftover.kind
 
 
-def held_of_ours(node: Mapping[str, Any], holders: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What pods hold of a node where all of ours is to go: of the resources that the plugin serves, and of our specs.
+class Ours:
+    """What pods can hold of a node where all of ours is to go: what the plugin serves, and what our specs have.
 
-    node: the result of the module node_facts. holders: what ``node-device-plugin holders`` answers.
+    node: the result of the module node_facts.
     """
-    node_specs = Specs({}, node)
-    served = (node["device_plugins"]["instance"] or {"resources": []})["resources"]
-    return [
-        held
-        for held in holders["held"]
-        if held["resource"] in served or node_specs.has(held["resource"], held["device"])
-    ]
+
+    def __init__(self, node: Mapping[str, Any]) -> None:
+        self._specs = Specs({}, node)
+        self._served = (node["device_plugins"]["instance"] or {"resources": []})["resources"]
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to hold."""
+        return bool(self._served or self._specs.leftovers)
+
+    def held(self, holders: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """What is held of it. holders: what ``node-device-plugin holders`` answers."""
+        return [
+            held
+            for held in holders["held"]
+            if held["resource"] in self._served or self._specs.has(held["resource"], held["device"])
+        ]
 
 
 def _parsed(file: Mapping[str, Any]) -> dict[str, Any] | None:

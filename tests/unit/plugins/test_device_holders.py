@@ -19,8 +19,8 @@ def of(resource, device, pod="viewer", namespace="default"):
     return {"resource": resource, "device": device, "namespace": namespace, "pod": pod, "container": "main"}
 
 
-def a_node(served=(), spec=True, ledger=True):
-    """What node_facts gives; spec: whether there is one of ours with the device cam0."""
+def a_node(served=(), spec=True, ours=True):
+    """What node_facts gives; spec: whether there is one with the device cam0; ours: whether that is of ours."""
     content = json.dumps({"kind": CAMERA, "devices": [{"name": "cam0"}]})
     return {
         "runtime": {"version": "1.7.24"},
@@ -28,7 +28,11 @@ def a_node(served=(), spec=True, ledger=True):
         "cdi_files": [{"path": SPEC, "folder": "/etc/cdi", "name": SPEC.rpartition("/")[2], "content": content}]
         if spec
         else [],
-        "ledger": {SPEC: {"kind": "file", "owner": "cdi_specs", "before": None}} if ledger else {},
+        "ledger": {
+            # As the stand-in's of a throwaway node: not what an uninstall takes away.
+            "/opt/other": {"kind": "tree", "owner": "node_tools /opt/other"},
+            **({SPEC: {"kind": "file", "owner": "cdi_specs", "before": None}} if ours else {}),
+        },
     }
 
 
@@ -85,7 +89,7 @@ def test_what_others_serve_is_nobodys_business(run, policy):
 
 def test_a_device_whose_spec_would_stay_counts_although_it_is_not_served_any_more(run):
     assert run.action("refuse", a_node(), [of(CAMERA, "cam0::3")])["failed"] is True
-    assert run.action("refuse", a_node(spec=False), [of(CAMERA, "cam0::3")])["held"] == []
+    assert run.action("refuse", a_node(["a/b"], spec=False), [of(CAMERA, "cam0::3")])["held"] == []
 
 
 def test_waits_for_the_pods_end_and_says_so_once(run):
@@ -117,7 +121,8 @@ def test_check_mode_foretells_it_and_does_not_wait(run):
 
 
 def test_a_node_without_anything_of_ours_is_not_asked(run):
-    assert run.action("refuse", a_node(ledger=False), AssertionError("asked")) == {"changed": False, "held": []}
+    for node in (a_node(ours=False), a_node(spec=False)):
+        assert run.action("refuse", node, AssertionError("asked")) == {"changed": False, "held": []}
 
 
 def test_a_node_that_cannot_say_is_not_touched(run):
