@@ -129,6 +129,15 @@ image: system controller
 	@image/build $(if $(IMAGE),--name '$(IMAGE)') $(if $(IMAGE_BASE),--base '$(IMAGE_BASE)') \
 	  $(if $(IMAGE_ARCH),--arch '$(IMAGE_ARCH)')
 
+## bundle: one archive for a controller and nodes without internet, in .bundle/ (NODE_PYTHON=3.11,3.13 NODE_ARCH=amd64)
+# What else can be set: docs/airgap.md. Without an image it needs nothing of the system.
+.PHONY: bundle
+bundle: $(if $(filter no,$(BUNDLE_IMAGE)),,system) controller
+	@bundle/build --node-python '$(NODE_PYTHON)' --node-arch '$(NODE_ARCH)' \
+	  --controller-python '$(CONTROLLER_PYTHON)' --controller-arch '$(CONTROLLER_ARCH)' \
+	  --image '$(BUNDLE_IMAGE)' --image-base '$(IMAGE_BASE)' --image-name '$(IMAGE)' \
+	  $(if $(BUNDLE_DIR),--output '$(BUNDLE_DIR)')
+
 # The image on the base that needs no registry: built twice, run locked up, imported by the containerd of every release.
 .PHONY: image-test
 image-test: system dev

@@ -52,7 +52,9 @@ options:
     description: Folder on the controller for what is built and fetched; read by the action.
     type: path
   wheelhouse:
-    description: Folder on the controller with the locked wheels, in place of fetching them; read by the action.
+    description:
+      - Folder on the controller with the locked wheels, in place of fetching them; read by the action.
+      - Default are those of the bundle that the controller was set up from, if it was.
     type: path
   specs:
     description:

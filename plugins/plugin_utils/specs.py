@@ -143,6 +143,10 @@ class Specs:
                 going.append(leftover)
         return staying, going
 
+    def has(self, resource: str, kubelet_id: str) -> bool:
+        """Whether a kubelet's device may be one of the leftovers."""
+        return any(self._is(leftover, resource, kubelet_id) for leftover in self.leftovers)
+
     def _reason(self, leftover: Leftover, holders: Mapping[str, Any], advertised_counts: bool) -> str | None:
         for held in holders.get("held", []):
             if self._is(leftover, held["resource"], held["device"]):
@@ -164,6 +168,29 @@ class Specs:
         if leftover.device not in model.devices_behind(kubelet_id):
             return False
         return self.kinds.get(resource, leftover.kind) == leftover.kind
+
+
+class Ours:
+    """What pods can hold of a node where all of ours is to go: what the plugin serves, and what our specs have.
+
+    node: the result of the module node_facts.
+    """
+
+    def __init__(self, node: Mapping[str, Any]) -> None:
+        self._specs = Specs({}, node)
+        self._served = (node["device_plugins"]["instance"] or {"resources": []})["resources"]
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to hold."""
+        return bool(self._served or self._specs.leftovers)
+
+    def held(self, holders: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """What is held of it. holders: what ``node-device-plugin holders`` answers."""
+        return [
+            held
+            for held in holders["held"]
+            if held["resource"] in self._served or self._specs.has(held["resource"], held["device"])
+        ]
 
 
 def _parsed(file: Mapping[str, Any]) -> dict[str, Any] | None:

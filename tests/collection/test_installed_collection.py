@@ -115,7 +115,7 @@ def test_its_wheel_is_built_from_it_and_writes_nothing_into_it(controller: Contr
     code = (
         "import pathlib, sys; "
         "from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels; "
-        "print(wheels.COLLECTION, wheels._built(pathlib.Path(sys.argv[1])).sha256)"
+        "print(wheels.COLLECTION, wheels.built(pathlib.Path(sys.argv[1])).sha256)"
     )
     digests = []
     for collections in (controller.folder / "collections", CHECKOUT / ".ansible/collections"):

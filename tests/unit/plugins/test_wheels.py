@@ -1,78 +1,15 @@
-"""Wheels for a node: which tags it takes, which file is chosen, and that hashes decide."""
+"""What a node's environment is made of: the plugin's own wheel and the locked ones, and where they come from."""
 
 from __future__ import annotations
 
-import hashlib
 import tarfile
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.action.node_tools import target_of
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
-from packaging.version import Version
 
 BULLSEYE = wheels.Target((3, 9), "x86_64", (2, 31))
 TRIXIE_ARM = wheels.Target((3, 13), "aarch64", (2, 41))
-
-
-def put(folder, name, content="x"):
-    folder.mkdir(exist_ok=True)
-    path = folder / name
-    path.write_text(content)
-    return hashlib.sha256(content.encode()).hexdigest()
-
-
-def requirement(name, version, *hashes):
-    return wheels.Requirement(name, Version(version), frozenset(hashes))
-
-
-def test_platforms_follow_the_nodes_glibc():
-    platforms = BULLSEYE.platforms()
-    assert platforms[0] == "manylinux_2_31_x86_64"
-    assert "manylinux_2_32_x86_64" not in platforms
-    # Each old profile beside its number.
-    assert platforms.index("manylinux2014_x86_64") == platforms.index("manylinux_2_17_x86_64") + 1
-    assert {"manylinux2010_x86_64", "manylinux1_x86_64"} <= set(platforms)
-    assert TRIXIE_ARM.platforms()[0] == "manylinux_2_41_aarch64"
-
-
-@pytest.mark.parametrize(
-    ("target", "names", "chosen"),
-    [
-        (BULLSEYE, ["a-1-cp39-cp39-manylinux_2_17_x86_64.manylinux2014_x86_64.whl", "a-1-py3-none-any.whl"], 0),
-        (BULLSEYE, ["a-1-cp39-cp39-manylinux_2_34_x86_64.whl", "a-1-py3-none-any.whl"], 1),
-        (BULLSEYE, ["a-1-cp310-cp310-manylinux2014_x86_64.whl", "a-1-cp39-abi3-manylinux2014_x86_64.whl"], 1),
-        (TRIXIE_ARM, ["a-1-cp39-abi3-manylinux2014_x86_64.whl", "a-1-cp39-abi3-manylinux2014_aarch64.whl"], 1),
-        (TRIXIE_ARM, ["a-1-cp313-cp313-musllinux_1_2_aarch64.whl", "a-1-cp313-cp313t-manylinux2014_aarch64.whl"], None),
-    ],
-)
-def test_the_best_wheel_that_fits(tmp_path, target, names, chosen):
-    hashes = [put(tmp_path, name, name) for name in names]
-    found, lacking = wheels.select(tmp_path, [requirement("a", "1", *hashes)], target)
-    assert [wheel.path.name for wheel in found] == ([names[chosen]] if chosen is not None else [])
-    assert bool(lacking) == (chosen is None)
-
-
-def test_a_wheel_with_another_hash_is_none(tmp_path):
-    put(tmp_path, "a-1-py3-none-any.whl", "tampered with")
-    wanted = requirement("a", "1", hashlib.sha256(b"as released").hexdigest())
-    assert wheels.select(tmp_path, [wanted], BULLSEYE) == ([], [wanted])
-
-
-def test_another_version_is_none(tmp_path):
-    digest = put(tmp_path, "a-2-py3-none-any.whl")
-    assert wheels.select(tmp_path, [requirement("a", "1", digest)], BULLSEYE)[0] == []
-
-
-def test_the_lock_is_read_and_covers_what_the_plugin_needs():
-    """Provisioning, complaint 5: nothing is unpinned."""
-    locked = wheels.read_lock(wheels.LOCK.read_text())
-    assert {"grpcio", "protobuf", "pyyaml"} <= {entry.name for entry in locked}
-    assert all(entry.hashes for entry in locked)
-
-
-def test_a_lock_without_hashes_is_refused():
-    with pytest.raises(wheels.WheelsError, match="not a pinned requirement with hashes: grpcio==1"):
-        wheels.read_lock("grpcio==1\n")
 
 
 def test_a_wheelhouse_that_lacks_a_wheel_names_it(tmp_path):
@@ -80,8 +17,18 @@ def test_a_wheelhouse_that_lacks_a_wheel_names_it(tmp_path):
         wheels.gather(BULLSEYE, tmp_path / "cache", tmp_path / "wheelhouse")
 
 
+def test_a_controller_from_a_bundle_has_its_wheels_in_its_environment(tmp_path, monkeypatch):
+    monkeypatch.setattr(wheels, "BUNDLED", tmp_path / "share")
+    (tmp_path / "share").mkdir()
+    with pytest.raises(wheels.WheelsError, match=f"{tmp_path}/share lacks wheels for cp39-x86_64"):
+        wheels.gather(BULLSEYE, tmp_path / "cache", None)
+    # What is asked for comes first.
+    with pytest.raises(wheels.WheelsError, match=f"{tmp_path}/wheelhouse lacks wheels for cp39-x86_64"):
+        wheels.gather(BULLSEYE, tmp_path / "cache", tmp_path / "wheelhouse")
+
+
 def test_the_plugins_wheel_is_the_same_each_time(tmp_path):
-    built = [wheels._built(tmp_path / name) for name in ("one", "two")]
+    built = [wheels.built(tmp_path / name) for name in ("one", "two")]
     assert built[0].sha256 == built[1].sha256
     assert built[0].path.name == f"node_device_plugin-{wheels.version()}-py3-none-any.whl"
 
@@ -95,7 +42,7 @@ def test_the_environments_name_hangs_on_the_nodes_kind():
 
 
 def test_one_archive(tmp_path):
-    put(tmp_path, "a-1-py3-none-any.whl")
+    (tmp_path / "a-1-py3-none-any.whl").write_text("x")
     archive = wheels.pack("0.1.0-x", [wheels.Wheel(tmp_path / "a-1-py3-none-any.whl", "")], tmp_path / "cache")
     with tarfile.open(archive) as tar:
         assert tar.getnames() == ["a-1-py3-none-any.whl"]

@@ -1,0 +1,15 @@
+"""The parts of this checkout that a bundle is made with."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
+# A checkout is visible as the collection through a link (bin/setup collection); an installed collection is where it is.
+sys.path[:0] = [str(CHECKOUT / ".ansible/collections"), str(CHECKOUT / "../../.."), str(CHECKOUT / "image")]
+
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import locked_wheels as locked_wheels  # noqa: E402
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels as wheels  # noqa: E402
+from engine_calls import MACHINES as MACHINES  # noqa: E402
+from node_image import Progress as Progress  # noqa: E402

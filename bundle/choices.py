@@ -1,0 +1,63 @@
+"""What a bundle is for: the Pythons and the architectures of nodes and of controllers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from checkout import MACHINES as MACHINES
+from checkout import locked_wheels
+
+#: All that the locked requirements have wheels for (pyproject.toml, [project] dependencies).
+NODE_PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
+#: ansible-core 2.19 on a controller: https://docs.ansible.com/projects/ansible-core/2.19/reference_appendices/release_and_maintenance.html
+CONTROLLER_PYTHONS = ("3.11", "3.12", "3.13")
+ARCHITECTURES = tuple(sorted(MACHINES))
+#: The oldest C library that the locked wheels are made for: what fits it fits every later one. cryptography, which
+#: only a controller needs, has none for an older glibc than 2.28 (Debian 10, RHEL 8).
+NODE_GLIBC = (2, 17)
+CONTROLLER_GLIBC = (2, 28)
+
+
+class Refused(Exception):
+    """Why no bundle can be made for this, and what can be asked for."""
+
+
+class Choice(NamedTuple):
+    """One side of a bundle. Versions as `3.13`, architectures as images call them."""
+
+    pythons: tuple[str, ...]
+    architectures: tuple[str, ...]
+    glibc: tuple[int, int]
+
+    def targets(self) -> list[locked_wheels.Target]:
+        """What wheels are needed for."""
+        return [
+            locked_wheels.Target(version(python), MACHINES[architecture], self.glibc)
+            for architecture in self.architectures
+            for python in self.pythons
+        ]
+
+    def __str__(self) -> str:
+        glibc = ".".join(map(str, self.glibc))
+        return f"Python {', '.join(self.pythons)} on {', '.join(self.architectures)} (glibc {glibc} or later)"
+
+
+def version(python: str) -> tuple[int, int]:
+    """(3, 13) of `3.13`."""
+    major, minor = python.split(".")
+    return int(major), int(minor)
+
+
+def choose(option: str, text: str, allowed: Sequence[str]) -> tuple[str, ...]:
+    """The names in a list with commas or spaces, in the order of those that are allowed; all of these for no text.
+
+    option: what the text was given as, for the sentence of what is Refused.
+    """
+    names = text.replace(",", " ").split()
+    for name in names:
+        if name not in allowed:
+            raise Refused(f"{option}: {name} is none of {', '.join(allowed)}")
+    if text and not names:
+        raise Refused(f"{option}: names none of {', '.join(allowed)}")
+    return tuple(name for name in allowed if name in names or not names)

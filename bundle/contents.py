@@ -1,0 +1,116 @@
+"""What goes into a bundle, each part made by what makes it elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+
+from checkout import CHECKOUT, Progress, locked_wheels, wheels
+from choices import MACHINES, Choice, Refused
+
+CONTROLLER_LOCK = CHECKOUT / "requirements" / "controller.txt"
+IMAGE_BUILD = CHECKOUT / "image" / "build"
+INSTALL = pathlib.Path(__file__).with_name("install")
+README = pathlib.Path(__file__).with_name("README.in.md")
+
+
+def cache() -> pathlib.Path:
+    """Where the roles keep wheels, too (node_tools_cache)."""
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "node-devices"
+
+
+def gather(nodes: Choice, controllers: Choice, progress: Progress) -> dict[str, pathlib.Path]:
+    """All wheels, by their names: the plugin's own, and what the locks of nodes and of controllers name."""
+    with wheels.locked(cache()):
+        progress.say("building the plugin's wheel")
+        found = [wheels.built(cache())]
+        for side, lock, choice in (("nodes", wheels.LOCK, nodes), ("controllers", CONTROLLER_LOCK, controllers)):
+            for target in choice.targets():
+                progress.say(f"gathering wheels for {side}: {target.name}")
+                found += locked_wheels.find(lock, target, cache() / "wheels")
+    return {wheel.path.name: wheel.path for wheel in found}
+
+
+def images(
+    nodes: Choice, options: Sequence[str], folder: pathlib.Path, progress: Progress, required: bool
+) -> dict[str, pathlib.Path]:
+    """The archives of the plugin's image for each architecture, by their names, written into a folder.
+
+    options: more of image/build's own. required: Refused where one cannot be had, in place of a line about it.
+    """
+    made = {}
+    for architecture in nodes.architectures:
+        progress.say(f"building the image for {architecture}")
+        try:
+            path = _image(architecture, options, folder)
+        except Refused as reason:
+            if required:
+                raise Refused(f"no image for {architecture}: {reason}") from reason
+            print(f"bundle: WITHOUT AN IMAGE for {architecture}, for the DaemonSet mode: {reason}", file=sys.stderr)
+        else:
+            made[path.name] = path
+    return made
+
+
+def _image(architecture: str, options: Sequence[str], folder: pathlib.Path) -> pathlib.Path:
+    command = [str(IMAGE_BUILD), "--arch", architecture, "--output", str(folder), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = (done.stderr if done.returncode else done.stdout).strip().splitlines()
+    if done.returncode or not said:
+        raise Refused((said or [f"image/build ended with exit code {done.returncode}"])[-1].removeprefix("image: "))
+    return CHECKOUT / said[-1]
+
+
+def files(
+    nodes: Choice,
+    controllers: Choice,
+    collection: pathlib.Path,
+    gathered: Mapping[str, pathlib.Path],
+    images: Mapping[str, pathlib.Path],
+) -> dict[str, pathlib.Path | bytes]:
+    """All that is in the bundle, by paths in it. collection: its archive."""
+    return {
+        "README.md": _readme(nodes, controllers, images),
+        "bundle.json": _facts(nodes, controllers, collection.name, gathered, images),
+        "install": INSTALL,
+        "controller.txt": CONTROLLER_LOCK,
+        collection.name: collection,
+        **{f"wheels/{name}": path for name, path in gathered.items()},
+        **{f"images/{name}": path for name, path in images.items()},
+    }
+
+
+def _facts(
+    nodes: Choice, controllers: Choice, collection: str, gathered: Iterable[str], images: Iterable[str]
+) -> bytes:
+    """What `install` reads, and whoever wants to know what the bundle is for."""
+    (pip,) = (name for name in gathered if name.startswith("pip-"))
+    sides = {
+        side: {
+            "pythons": choice.pythons,
+            "machines": [MACHINES[architecture] for architecture in choice.architectures],
+            "glibc": choice.glibc,
+        }
+        for side, choice in (("nodes", nodes), ("controllers", controllers))
+    }
+    facts = {"version": wheels.version(), "collection": collection, "pip": pip, "images": sorted(images), **sides}
+    return (json.dumps(facts, indent=1) + "\n").encode()
+
+
+def _readme(nodes: Choice, controllers: Choice, images: Iterable[str]) -> bytes:
+    values = {
+        "version": wheels.version(),
+        "nodes": str(nodes),
+        "controllers": str(controllers),
+        "images": ", ".join(f"`images/{name}`" for name in sorted(images))
+        or "none, so the DaemonSet mode needs one from elsewhere",
+        "python": controllers.pythons[0],
+    }
+    text = README.read_text(encoding="utf-8")
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", value)
+    return text.encode()

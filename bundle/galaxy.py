@@ -1,0 +1,58 @@
+"""The collection as an archive that ansible-galaxy installs, with the same bytes for the same tree."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import pathlib
+import sys
+import tarfile
+import tempfile
+
+from checkout import CHECKOUT, locked_wheels
+
+
+def archive(folder: pathlib.Path) -> pathlib.Path:
+    """Build the collection's archive in a folder, as `ansible-galaxy collection build` does."""
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        command = [sys.executable, "-m", "ansible", "galaxy", "collection", "build", str(CHECKOUT)]
+        locked_wheels.run([*command, "--output-path", scratch], cwd=CHECKOUT, missing="ansible")
+        (built,) = pathlib.Path(scratch).glob("*.tar.gz")
+        path = folder / built.name
+        level(built, path)
+    return path
+
+
+def level(built: pathlib.Path, path: pathlib.Path) -> None:
+    """Write an archive of ansible-galaxy's anew, without what hangs on the machine: dates, owners, a folder's order.
+
+    Its form: MANIFEST.json has the checksum of FILES.json, which has one of every file.
+    https://docs.ansible.com/projects/ansible/latest/dev_guide/collections_galaxy_meta.html
+    """
+    with tarfile.open(built) as source:
+        members = {member.name: member for member in source if member.name not in ("MANIFEST.json", "FILES.json")}
+        files = json.load(source.extractfile("FILES.json"))
+        manifest = json.load(source.extractfile("MANIFEST.json"))
+        files["files"].sort(key=lambda entry: entry["name"])
+        listed = _json(files)
+        manifest["file_manifest_file"]["chksum_sha256"] = hashlib.sha256(listed).hexdigest()
+        # Without a name in gzip's own header, too.
+        with (
+            path.open("wb") as file,
+            gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed,
+            tarfile.open(fileobj=compressed, mode="w", format=tarfile.GNU_FORMAT) as target,
+        ):
+            for name, content in (("MANIFEST.json", _json(manifest)), ("FILES.json", listed)):
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                target.addfile(member, io.BytesIO(content))
+            for _name, member in sorted(members.items()):
+                member.mtime = member.uid = member.gid = 0
+                member.uname = member.gname = ""
+                target.addfile(member, source.extractfile(member) if member.isfile() else None)
+
+
+def _json(content: object) -> bytes:
+    return json.dumps(content, indent=1, sort_keys=True).encode()

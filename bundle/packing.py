@@ -1,0 +1,48 @@
+"""A bundle's archive: a folder of files with their checksums, the same bytes for the same files.
+
+Not compressed, because wheels and the collection are: so no compressor's version is in the bytes either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import pathlib
+import tarfile
+from collections.abc import Mapping
+
+from checkout import locked_wheels
+
+SUMS = "SHA256SUMS"
+
+
+def sums(files: Mapping[str, pathlib.Path | bytes]) -> str:
+    """What `sha256sum` writes of the files, by name."""
+    digests = {
+        name: hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else locked_wheels.file_digest(content)
+        for name, content in files.items()
+    }
+    return "".join(f"{digests[name]}  {name}\n" for name in sorted(digests))
+
+
+def write(path: pathlib.Path, files: Mapping[str, pathlib.Path | bytes]) -> None:
+    """Write the archive of one folder, named as the archive.
+
+    files: what is in it, by paths in the folder; SHA256SUMS is added. A program (`#!`) can be executed.
+    """
+    top = path.name.removesuffix(".tar")
+    contents = {SUMS: sums(files).encode(), **dict(sorted(files.items()))}
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with tarfile.open(partial, "w", format=tarfile.GNU_FORMAT) as archive:
+            for name, content in contents.items():
+                with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as file:
+                    member = tarfile.TarInfo(f"{top}/{name}")
+                    member.mode = 0o755 if file.read(2) == b"#!" else 0o644
+                    member.size = file.seek(0, os.SEEK_END)
+                    file.seek(0)
+                    archive.addfile(member, file)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps an uninstall off devices that pods hold; see plugins/modules/device_holders.py for its documentation."""
+
+from __future__ import annotations
+
+import time
+
+from ansible.errors import AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import specs, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+
+_POLICIES = ("refuse", "wait")
+_PAUSE = 2.0
+
+
+class ActionModule(ActionBase):
+    """A question to the node, and again while it waits; none where nothing of ours is."""
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
+        host = (task_vars or {}).get("inventory_hostname", "")
+        policy, minutes = arguments["policy"], _minutes(arguments)
+        ours = specs.Ours(arguments["node"])
+        if policy not in _POLICIES:
+            raise AnsibleError(f"node_devices_in_use: {policy} is none of keep, {', '.join(_POLICIES)}")
+        result.update(changed=False, held=[])
+        if not ours:
+            return result
+        patience = minutes * 60 if policy == "wait" and not self._task.check_mode else 0
+        until, said = time.monotonic() + patience, None
+        while True:
+            try:
+                held = ours.held(self._holders(arguments))
+            except tool.ToolError as error:
+                result.update(failed=True, msg=f"Nothing was taken away.\n{host}: {error}")
+                return result
+            sentence = _sentence(held)
+            if not held or time.monotonic() >= until:
+                break
+            if sentence != said:
+                Display().display(f"{host}: waiting up to {minutes:g} minutes, while {sentence}")
+                said = sentence
+            time.sleep(min(_PAUSE, until - time.monotonic()))
+        result["held"] = held
+        if held and policy == "wait" and self._task.check_mode:
+            result["warnings"] = [f"{host}: would wait up to {minutes:g} minutes, while {sentence}"]
+        elif held:
+            waited = f" after {minutes:g} minutes" if patience else ""
+            result.update(
+                failed=True,
+                msg=f"Nothing was taken away.\n{host}: {sentence}{waited}: end these pods (kubectl drain), or have "
+                f"what they need kept (node_devices_in_use: keep)",
+            )
+        return result
+
+    def _holders(self, arguments):
+        question = ["holders"]
+        for option in ("kubelet_root", "device_plugin_dir"):
+            if arguments.get(option):
+                question += ["--" + option.replace("_", "-"), arguments[option]]
+        return tool.ask(self, arguments["command"], *question)
+
+
+def _minutes(arguments):
+    try:
+        minutes = float(arguments.get("minutes", 10))
+    except (TypeError, ValueError):
+        minutes = -1
+    if not minutes >= 0:
+        raise AnsibleError(
+            f"node_devices_in_use_minutes must be a number that is not below 0, not {arguments['minutes']}"
+        )
+    return minutes
+
+
+def _sentence(held):
+    """Who holds what: `default/viewer holds example.com/camera (cam0, cam1)`."""
+    devices: dict[tuple[str, str], list[str]] = {}
+    for entry in held:
+        pod = f"{entry['namespace']}/{entry['pod']}" if entry.get("namespace") else f"pod {entry['pod']}"
+        devices.setdefault((pod, entry["resource"]), []).append(entry["device"])
+    return ", ".join(f"{pod} holds {resource} ({', '.join(names)})" for (pod, resource), names in devices.items())

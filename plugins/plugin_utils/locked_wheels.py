@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wheels that a lock (``requirements/*.txt``) names, for another Python and machine than the ones this runs on.
+
+They come from a folder that is given, or from the package index by pip as it is configured, once, into a folder. What a
+wheel is called says which nodes take it, and its hash in the lock says whether it is the one that is meant.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+from typing import NamedTuple
+
+from packaging.markers import InvalidMarker, Marker
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import Version
+
+# The manylinux profiles from before PEP 600, by the glibc 2.x that each stands for.
+_LEGACY_MANYLINUX = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
+_OLDEST_GLIBC_MINOR = 5
+
+
+class WheelsError(Exception):
+    """Why the wheels cannot be had, and what to do."""
+
+
+class Target(NamedTuple):
+    """What the wheels are for: CPython on Linux."""
+
+    python: tuple[int, int]
+    #: As ``uname -m`` says: x86_64, aarch64.
+    machine: str
+    glibc: tuple[int, int]
+
+    @property
+    def name(self) -> str:
+        return f"cp{self.python[0]}{self.python[1]}-{self.machine}"
+
+    def platforms(self) -> list[str]:
+        """The platform tags that it takes, best first (PEP 600)."""
+        if self.glibc[0] != 2:
+            raise WheelsError(f"glibc {self.glibc[0]}.{self.glibc[1]} is not known")
+        names = []
+        for minor in range(self.glibc[1], _OLDEST_GLIBC_MINOR - 1, -1):
+            names.append(f"manylinux_2_{minor}_{self.machine}")
+            if minor in _LEGACY_MANYLINUX:
+                names.append(f"{_LEGACY_MANYLINUX[minor]}_{self.machine}")
+        return names
+
+    def tags(self) -> list[Tag]:
+        """All wheel tags that it takes, best first."""
+        platforms = self.platforms()
+        return [
+            *cpython_tags(self.python, platforms=platforms),
+            *compatible_tags(self.python, f"cp{self.python[0]}{self.python[1]}", platforms),
+        ]
+
+    def markers(self) -> dict[str, str]:
+        """What environment markers ask for (PEP 508). pip itself answers for the Python that it runs with."""
+        version = f"{self.python[0]}.{self.python[1]}"
+        return {
+            "implementation_name": "cpython",
+            "implementation_version": f"{version}.0",
+            "os_name": "posix",
+            "platform_machine": self.machine,
+            "platform_python_implementation": "CPython",
+            "platform_release": "",
+            "platform_system": "Linux",
+            "platform_version": "",
+            "python_full_version": f"{version}.0",
+            "python_version": version,
+            "sys_platform": "linux",
+        }
+
+
+class Wheel(NamedTuple):
+    """A wheel and what its bytes must be."""
+
+    path: pathlib.Path
+    sha256: str
+
+
+class Requirement(NamedTuple):
+    """A line of the lock."""
+
+    name: str
+    version: Version
+    hashes: frozenset[str]
+    #: Where it is needed; None is everywhere.
+    marker: Marker | None = None
+
+
+def read_lock(lock: pathlib.Path) -> list[Requirement]:
+    """The requirements of a file as ``pip-compile --generate-hashes`` and ``uv pip compile`` write it."""
+    found = []
+    for line in lock.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
+        line = line.partition("#")[0].strip()
+        if not line:
+            continue
+        match = re.match(r"([A-Za-z0-9._-]+)==([^\s;]+)\s*(?:;(.*?))?(?=\s--|$)", line)
+        hashes = frozenset(re.findall(r"--hash=sha256:([0-9a-f]{64})", line))
+        if not match or not hashes:
+            raise WheelsError(f"{lock}: not a pinned requirement with hashes: {line}")
+        try:
+            marker = Marker(match[3].strip()) if match[3] else None
+        except InvalidMarker as error:
+            raise WheelsError(f"{lock}: {match[1]}: not an environment marker: {match[3].strip()}") from error
+        found.append(Requirement(canonicalize_name(match[1]), Version(match[2]), hashes, marker))
+    return found
+
+
+def find(lock: pathlib.Path, target: Target, store: pathlib.Path) -> list[Wheel]:
+    """The wheels that the lock names for the target: from the store, into which pip fetches those that lack."""
+    requirements = _needed(lock, target)
+    chosen, lacking = select(store, requirements, target)
+    if lacking:
+        _fetch(store, lacking, target)
+        chosen, lacking = select(store, requirements, target)
+    if lacking:
+        raise WheelsError(f"no wheel for {target.name} of {_named(lacking)}")
+    return chosen
+
+
+def find_in(wheelhouse: pathlib.Path, lock: pathlib.Path, target: Target) -> list[Wheel]:
+    """The wheels that the lock names for the target, from a folder that has them all."""
+    chosen, lacking = select(wheelhouse, _needed(lock, target), target)
+    if lacking:
+        raise WheelsError(
+            f"{wheelhouse} lacks wheels for {target.name} (glibc {target.glibc[0]}.{target.glibc[1]}) with the "
+            f"hashes in {lock.name}: {_named(lacking)}"
+        )
+    return chosen
+
+
+def select(
+    folder: pathlib.Path, requirements: list[Requirement], target: Target
+) -> tuple[list[Wheel], list[Requirement]]:
+    """For each requirement the folder's best wheel for the target whose hash is locked; and those that have none."""
+    ranks = {tag: rank for rank, tag in enumerate(target.tags())}
+    candidates: dict[tuple[str, Version], list[tuple[int, pathlib.Path]]] = {}
+    for path in sorted(folder.glob("*.whl")):
+        try:
+            name, number, _build, tags = parse_wheel_filename(path.name)
+        except InvalidWheelFilename:
+            continue
+        rank = min((ranks[tag] for tag in tags if tag in ranks), default=None)
+        if rank is not None:
+            candidates.setdefault((name, number), []).append((rank, path))
+    chosen, lacking = [], []
+    for requirement in requirements:
+        for _rank, path in sorted(candidates.get((requirement.name, requirement.version), [])):
+            digest = file_digest(path)
+            if digest in requirement.hashes:
+                chosen.append(Wheel(path, digest))
+                break
+        else:
+            lacking.append(requirement)
+    return chosen, lacking
+
+
+def file_digest(path: pathlib.Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def run(command: list[str], cwd: pathlib.Path, missing: str) -> None:
+    """Run a Python program of the controller's environment.
+
+    missing: its module, for the sentence where the environment has not got it.
+    """
+    environment = {
+        **os.environ,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # Timestamps inside the wheel: the same tree gives the same bytes.
+        "SOURCE_DATE_EPOCH": "315532800",
+    }
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return
+    if f"No module named {missing}" in done.stderr:
+        raise WheelsError(
+            f"the Python that Ansible runs with on the controller ({sys.executable}) has no {missing}; install "
+            f"requirements/controller.txt into its environment"
+        )
+    said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-8:]
+    raise WheelsError(f"{' '.join(command[1:5])} failed on the controller: " + "\n".join(said))
+
+
+def _needed(lock: pathlib.Path, target: Target) -> list[Requirement]:
+    environment = target.markers()
+    return [entry for entry in read_lock(lock) if entry.marker is None or entry.marker.evaluate(environment)]
+
+
+def _named(requirements: list[Requirement]) -> str:
+    return ", ".join(f"{requirement.name} {requirement.version}" for requirement in requirements)
+
+
+def _fetch(store: pathlib.Path, requirements: list[Requirement], target: Target) -> None:
+    python = f"{target.python[0]}.{target.python[1]}"
+    abis = [f"cp{target.python[0]}{target.python[1]}", "abi3", "none"]
+    store.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as wanted:
+        for entry in requirements:
+            hashes = " ".join(f"--hash=sha256:{digest}" for digest in sorted(entry.hashes))
+            wanted.write(f"{entry.name}=={entry.version} {hashes}\n")
+        wanted.flush()
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        command += ["--require-hashes", "--only-binary=:all:", "--requirement", wanted.name, "--dest", str(store)]
+        command += ["--implementation", "cp", "--python-version", python]
+        command += [argument for abi in abis for argument in ("--abi", abi)]
+        command += [argument for platform in target.platforms() for argument in ("--platform", platform)]
+        run(command, cwd=store, missing="pip")
