@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, requirements, runtimes, tool
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import (
     extended_resources,
     kubeconfig,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, requirements, runtimes, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
 
 # Without the device nodes: what is wrong with one is the plugin's to say.
 _REQUIRED = ["python", "systemd", "runtime", "kubelet"]

@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from .api import Api, ApiError, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import readiness
+
 from .daemonset import DaemonSet, Refused
-from .extended_resources import readiness
 
 # Seconds between two looks, and after which a kubelet is told again to look at a pod's volumes.
 _PAUSE = 0.5

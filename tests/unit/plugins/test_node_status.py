@@ -8,9 +8,9 @@ import types
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import ApiError
 from ansible_collections.nodedevices.kubernetes.plugins.action import fleet_report, node_status
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.api import ApiError
 from fleet_nodes import CDI_ON, FACTS, device, serving, status, well
 
 TOOL = "/usr/local/bin/node-device-plugin"

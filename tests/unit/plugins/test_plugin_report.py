@@ -7,8 +7,9 @@ import types
 
 import pytest
 from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugins.action import plugin_report
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, kubeconfig, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
 
 DECLARED = {"configuration": {"resources": [{"name": "a.example/b", "devices": []}]}}
 WANTED = plugin_report.manifests.sha256_of(deployed.configuration_text(DECLARED))
