@@ -84,6 +84,17 @@ def of_cluster(rows: list[Mapping[str, str]] | None, capacities: Mapping[str, in
         }
 
 
+def by_node_object(row: dict[str, Any], shown: list[Mapping[str, str]] | None) -> dict[str, Any]:
+    """A row of the plugin's resources on a node that only the API reaches: what its node object shows."""
+    found = next((each for each in shown or () if each["resource"] == row["name"]), None)
+    if row["kind"] != "plugin" or found is None:
+        return row
+    capacity, healthy = _number(found["capacity"]), _number(found["allocatable"])
+    if capacity is None or healthy is None:
+        return {**row, "state": "not registered", "reasons": ["its node object does not show it"]}
+    return {**row, "capacity": capacity, "healthy": healthy, "state": _health(capacity, healthy, False)}
+
+
 def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[str, Any]:
     name = resource["name"]
     holders = _holders(name, served.holders)
