@@ -120,6 +120,18 @@ def _manifests(options: argparse.Namespace) -> int:
     return 0
 
 
+def _capacities_restore(options: argparse.Namespace) -> int:
+    from .kubernetes import restore
+
+    try:
+        restored = restore.restore(restore.read_settings(options.config), options.dry_run)
+    except restore.RestoreError as error:
+        raise Failure(str(error)) from error
+    for name, capacity in sorted(restored.items()):
+        print("%s: %s again: a restart of the kubelet had reset it" % (name, capacity), flush=True)
+    return 0
+
+
 def _cdi_render(options: argparse.Namespace) -> int:
     specs = cdi.render_specs(load(options.config).configuration.resources)
     if options.output == "json":
@@ -313,6 +325,19 @@ def parser() -> argparse.ArgumentParser:
     manifests.add_argument(
         "folder", metavar="FOLDER", help="a configuration for each node, in a file of the node's name and .yaml"
     )
+    capacities = commands.add_parser("capacities", help="Fixed capacities (role extended_resources).").add_subparsers(
+        metavar="COMMAND", required=True
+    )
+    restore = add(
+        capacities, "restore", _capacities_restore, "Restore, as this node's kubelet, what a restart of it has reset."
+    )
+    restore.add_argument(
+        "--config",
+        metavar="FILE",
+        default="/etc/node-device-plugin/capacities.json",
+        help="what is to be restored (default: %(default)s)",
+    )
+    restore.add_argument("--dry-run", action="store_true", help="have the API server go through it and keep nothing")
     cdi_commands = commands.add_parser("cdi", help="CDI specs.").add_subparsers(metavar="COMMAND", required=True)
     add(cdi_commands, "render", _cdi_render, "Print the CDI specs of a configuration.", config, output)
     check = add(

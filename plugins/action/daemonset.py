@@ -8,10 +8,11 @@ import json
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import tool
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, kubeconfig, rollout
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, Refused
 
 
@@ -40,7 +41,10 @@ class ActionModule(ActionBase):
             step = getattr(self, "_" + arguments["step"])
             result.update(step(arguments))
         except (DeclarationError, Refused, ApiError, kubeconfig.KubeconfigError, tool.ToolError) as error:
-            result.update(failed=True, msg="\n".join(f"{host}: {line}" for line in str(error).splitlines()))
+            # These are done once for all hosts of the play, which then all go without.
+            shared = arguments.get("step") in ("deploy", "dismantle")
+            hosts = ", ".join((task_vars or {}).get("ansible_play_hosts", [host]) if shared else [host])
+            result.update(failed=True, msg="\n".join(f"{hosts}: {line}" for line in str(error).splitlines()))
         return result
 
     def _configure(self, _arguments):

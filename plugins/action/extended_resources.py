@@ -3,16 +3,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import time
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import (
+    extended_resources as resources,
+)
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import (
+    Api,
+    ApiError,
+    Away,
+    Changed,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import extended_resources as resources
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.api import Api, ApiError, Changed
 
 _CHECKPOINT = "kubelet_internal_checkpoint"
 # The kubelet writes a node's status of its own accord, so a patch may meet another state than it was made for.
@@ -125,7 +133,9 @@ def _wait_for_kubelet(cluster, name, node, plan, patience):
                 f"{resources.readiness(node)}"
             )
         time.sleep(_PAUSE)
-        node = cluster.node(name)
+        # One that is restarted comes back.
+        with contextlib.suppress(Away):
+            node = cluster.node(name)
     return node
 
 

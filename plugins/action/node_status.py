@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 from ansible.errors import AnsibleConnectionFailure
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, requirements, runtimes, tool
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import (
     extended_resources,
     kubeconfig,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, requirements, runtimes, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 
 # Without the device nodes: what is wrong with one is the plugin's to say.
 _REQUIRED = ["python", "systemd", "runtime", "kubelet"]
@@ -25,10 +30,12 @@ class ActionModule(ActionBase):
         self._vars = task_vars or {}
         self._arguments = declaration.plain({key: value for key, value in self._task.args.items() if value is not None})
         host = self._vars.get("inventory_hostname", "")
+        self._api_only = boolean(self._arguments.get("api_only", False))
         problems = []
         parts = {"declaration": self._declaration(problems)}
         try:
-            parts.update(self._of_node(parts["declaration"], problems))
+            if not self._api_only:
+                parts.update(self._of_node(parts["declaration"], problems))
         except AnsibleConnectionFailure as error:
             parts["unreachable"] = str(error).strip() or "no connection"
         parts.update(self._of_cluster(host, parts, problems))
@@ -36,9 +43,12 @@ class ActionModule(ActionBase):
         return {**result, "changed": False, "status": entry}
 
     def _declaration(self, problems):
+        # As role device_plugin has it: what only the API reaches, nobody but the plugin can write CDI specs on.
+        owner = {"cdi_owner": "plugin"} if self._api_only else {}
+        settings = {**(self._arguments.get("settings") or {}), **owner}
         try:
             return declaration.read(
-                self._vars, lambda name: self._templar.template(self._vars[name]), self._arguments.get("settings")
+                self._vars, lambda name: self._templar.template(self._vars[name]), settings
             ).as_data()
         except declaration.DeclarationProblems as error:
             problems.extend(error.lines)
@@ -86,6 +96,8 @@ class ActionModule(ActionBase):
     def _of_cluster(self, host, parts, problems):
         """What the API shows of the node; nothing where no kubeconfig names one."""
         declared = parts["declaration"]
+        if not self._arguments.get("kubeconfig") and self._arguments.get("mode") == "daemonset":
+            problems.append("the plugin is deployed through the Kubernetes API: set node_devices_kubeconfig")
         if not self._arguments.get("kubeconfig") or declared is None:
             return {}
         try:
@@ -93,6 +105,8 @@ class ActionModule(ActionBase):
             shown = cluster.node(self._arguments.get("node_name") or host)
             # What the node's kubelet said just now, which saves reading its checkpoint.
             registered = frozenset((parts.get("status") or {}).get("allocatable", ()))
+            if self._api_only:
+                registered = extended_resources.registered_by(shown)
             served = frozenset(resource["name"] for resource in declared["resources"])
             wanted = extended_resources.Wanted(declared["capacities"], served, registered)
             rows = extended_resources.rows(shown, wanted)
@@ -100,4 +114,25 @@ class ActionModule(ActionBase):
             problems.append(str(error))
             return {}
         info = (shown.get("status") or {}).get("nodeInfo") or {}
-        return {"cluster": rows, "kubelet_version": (info.get("kubeletVersion") or "").removeprefix("v") or None}
+        found = {"cluster": rows, "kubelet_version": (info.get("kubeletVersion") or "").removeprefix("v") or None}
+        return {**found, **self._of_pod(cluster, shown, declared, problems)}
+
+    def _of_pod(self, cluster, shown, declared, problems):
+        """How the plugin's pod is, in mode daemonset, and what it says where only the API reaches the node."""
+        found = {}
+        if self._api_only:
+            found["by_api"] = node.ByApi(extended_resources.is_ready(shown), None)
+        if self._arguments.get("mode") != "daemonset":
+            return found
+        name = shown["metadata"]["name"]
+        try:
+            daemon_set = DaemonSet(cluster, deployed.parse(self._arguments.get("deployment", {})))
+            text = deployed.configuration_text(declared)
+            found["wanted_sha256"] = manifests.sha256_of(text)
+            found["pod"] = rollout.look(daemon_set, name)
+            pod = rollout.newest(daemon_set, name)
+            if self._api_only and pod is not None and rollout.is_running(pod):
+                found["by_api"] = found["by_api"]._replace(running=rollout.ask_through_api(cluster, pod))
+        except (ApiError, DeclarationError) as error:
+            problems.append(str(error))
+        return found

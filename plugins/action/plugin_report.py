@@ -8,12 +8,15 @@ import time
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import (
+    capacities_of,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import tool
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, kubeconfig, rollout
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, Refused
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.extended_resources import capacities_of
 
 AS_DECLARED = "as declared"
 _KINDS = {"service": "service", "pod": "daemonset"}
@@ -35,8 +38,8 @@ class ActionModule(ActionBase):
         try:
             api = Api(kubeconfig.read(arguments["kubeconfig"])) if arguments.get("kubeconfig") else None
             node = arguments.get("node_name") or host
-            running, pod = self._look(arguments, api, node, result)
-            state = _state(arguments, running, pod)
+            running, trouble = self._look(arguments, api, node, result)
+            state = _state(arguments, running, trouble)
             shown = _shown_by(api, node, arguments) if api else []
         except (DeclarationError, Refused, ApiError, kubeconfig.KubeconfigError, tool.ToolError) as error:
             state, shown = " ".join(str(error).split()), []
@@ -45,16 +48,17 @@ class ActionModule(ActionBase):
         return result
 
     def _look(self, arguments, api, node, result):
-        """What the running plugin says of itself, and the node's pod in mode daemonset."""
-        pod, command = None, arguments.get("command")
+        """What the running plugin says of itself, and in mode daemonset why the node's pod does not run."""
+        pod, trouble, command = None, None, arguments.get("command")
         if arguments["mode"] == "daemonset":
             if api is None:
                 raise Refused("the plugin is deployed through the Kubernetes API: set node_devices_kubeconfig")
             cluster = DaemonSet(api, deployed.parse(arguments.get("deployment", {})))
-            pod = rollout.newest(cluster, node)
-            if pod is not None:
-                result["runs_as"] = f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
-        if arguments["mode"] == "daemonset" and pod is None:
+            pod, seen = rollout.newest(cluster, node), rollout.look(cluster, node)
+            trouble = seen["reason"]
+            if seen["name"]:
+                result["runs_as"] = f"pod {seen['name']}"
+        if trouble:
             running = rollout.Running("")
         elif command:
             running = deployed.ask_on_node(self, command)
@@ -65,16 +69,16 @@ class ActionModule(ActionBase):
         else:
             running = rollout.Running("", ("nothing but the Kubernetes API reaches the node, which serves no service",))
         result["configuration"] = running.sha256[:12] or "-"
-        return running, pod
+        return running, trouble
 
 
-def _state(arguments, running, pod):
+def _state(arguments, running, trouble):
     mode = arguments["mode"]
     there = _KINDS.get((arguments.get("instance") or {}).get("mode"), mode)
     if there != mode:
         return f"it runs as a {there}, and device_plugin_mode is {mode}"
-    if mode == "daemonset" and pod is None:
-        return "the node has no pod of the DaemonSet as it is now"
+    if trouble:
+        return trouble
     if not running.sha256:
         return "; ".join(running.not_ready)
     if running.problems:

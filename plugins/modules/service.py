@@ -5,7 +5,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: service
-short_description: A systemd service that runs with what its files say now
+short_description: A systemd service or timer that runs with what its files say now
 description:
   - Makes a service enabled and running, and restarts it only if the process is older than one of O(files). So a play
     that died between writing a file and restarting is mended by the next one, which a handler would not do.
@@ -72,7 +72,14 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-_PROPERTIES = ("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload", "ExecMainStartTimestampMonotonic")
+_PROPERTIES = (
+    "LoadState",
+    "ActiveState",
+    "UnitFileState",
+    "NeedDaemonReload",
+    "ExecMainStartTimestampMonotonic",
+    "ActiveEnterTimestampMonotonic",
+)
 _JOURNAL_LINES = "20"
 
 
@@ -91,10 +98,14 @@ class Service:
         return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
 
     def started(self):
-        """When its process started, in seconds since the epoch by the clock as it is now; None if it does not run."""
+        """When its process started, in seconds since the epoch by the clock as it is now; None if it does not run.
+
+        Of a unit that has no process, such as a timer: when it became active.
+        """
         if self.state["ActiveState"] != "active":
             return None
-        since_boot = int(self.state["ExecMainStartTimestampMonotonic"] or 0) / 1e6
+        entered = self.state.get("ExecMainStartTimestampMonotonic", self.state.get("ActiveEnterTimestampMonotonic"))
+        since_boot = int(entered or 0) / 1e6
         return time.time() - (time.clock_gettime(time.CLOCK_MONOTONIC) - since_boot)
 
     def newer(self, files, started):

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import pathlib
+import socket
 import ssl
 import sys
 import threading
@@ -158,6 +159,14 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             plural = f"{item['kind'].lower()}s"
             started.ask("POST", f"/apis/{item['apiVersion']}/{plural}", item)
         yield started
+
+
+@pytest.fixture
+def unused_server() -> Iterator[str]:
+    """The address of an API server that is not there."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        yield f"https://127.0.0.1:{unused.getsockname()[1]}"
 
 
 @pytest.fixture

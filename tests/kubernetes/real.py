@@ -38,9 +38,9 @@ def serving(folder: pathlib.Path, tls: Any, tokens: dict[str, str]) -> Iterator[
     client, peer, port = _free_ports(3)
     key = folder / "service-account.key"
     subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
-    groups = {"admin": "system:masters", "reader": "readers"}
+    groups = {"admin": "system:masters", "reader": "readers", "nobody": "nobodies"}
     (folder / "tokens.csv").write_text(
-        "".join(f"{token},{user},{user},{groups[user]}\n" for token, user in tokens.items())
+        "".join(f"{token},{user},{user},{groups.get(user, 'system:nodes')}\n" for token, user in tokens.items())
     )
     certificate = tls.sign("api-server")
     commands = [
@@ -63,7 +63,8 @@ def serving(folder: pathlib.Path, tls: Any, tokens: dict[str, str]) -> Iterator[
             f"--tls-private-key-file={certificate}",
             f"--client-ca-file={tls.path}",
             f"--token-auth-file={folder}/tokens.csv",
-            "--authorization-mode=RBAC",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}",

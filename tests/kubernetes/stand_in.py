@@ -20,8 +20,15 @@ from typing import Any
 
 import jsonpatch
 
-#: Token to user. Only admin may patch.
-TOKENS = {"admin-token": "admin", "reader-token": "reader"}
+#: The node that has a kubelet's credentials.
+KUBELETS_NODE = "kubelet-node"
+#: Token to user. Only admin may patch, and a kubelet its own node.
+TOKENS = {
+    "admin-token": "admin",
+    "reader-token": "reader",
+    "kubelet-token": f"system:node:{KUBELETS_NODE}",
+    "nobody-token": "nobody",
+}
 
 
 class Refusal(Exception):
@@ -138,7 +145,12 @@ def serving(certificate: pathlib.Path, authority: pathlib.Path) -> Iterator[int]
             query = dict(urllib.parse.parse_qsl(address.query))
             parts = address.path.split("/")[1:]
             name = urllib.parse.unquote(parts[3]) if len(parts) > 3 else ""
-            if user != "admin" and (user, self.command) != ("reader", "GET"):
+            if user == f"system:node:{KUBELETS_NODE}" and name != KUBELETS_NODE:
+                raise Refusal(
+                    403, f'nodes "{name}" is forbidden: node "{KUBELETS_NODE}" is not allowed to modify node "{name}"'
+                )
+            is_kubelet = user == f"system:node:{name}" and self.command in ("GET", "PATCH")
+            if user != "admin" and not is_kubelet and (user, self.command) != ("reader", "GET"):
                 does = f"{self.command.lower()} resource {json.dumps('nodes/status' if parts[4:] else 'nodes')}"
                 whom = f'nodes "{name}" is forbidden: User "{user}"'
                 raise Refusal(403, f'{whom} cannot {does} in API group "" at the cluster scope')

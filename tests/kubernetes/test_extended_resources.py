@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import socket
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import api
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.extended_resources import ANNOTATION
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import api
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import (
+    ANNOTATION,
+)
 
 DONGLE, LICENSE, KVM = "example.com/dongle", "example.com/license", "devices.example.com/kvm"
 FIRST = {"cpu": "2", "pods": "110"}
@@ -230,12 +231,28 @@ def test_a_node_that_the_cluster_has_not_got(run, node):
     )
 
 
-def test_an_api_server_that_is_away(run, cluster, node):
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        server = f"https://127.0.0.1:{unused.getsockname()[1]}"
-        result = run(node, {DONGLE: 4}, kubeconfig=cluster.kubeconfig(server=server))
-    assert result["msg"] == f"worker1: the API server {server} does not answer: Connection refused"
+def test_an_api_server_that_is_away(run, cluster, node, unused_server):
+    result = run(node, {DONGLE: 4}, kubeconfig=cluster.kubeconfig(server=unused_server))
+    assert result["msg"] == (
+        f"worker1: the API server {unused_server} does not answer: Connection refused: run again when it does"
+    )
+
+
+def test_an_api_server_that_is_away_for_a_moment_while_the_kubelet_follows(run, node, monkeypatch):
+    ask, missed = api.Api.node, []
+
+    def fail_once(self, name):
+        # The first look is the plan's.
+        missed.append(name)
+        if len(missed) == 2:
+            raise api.Away("it is restarted")
+        return ask(self, name)
+
+    monkeypatch.setattr(api.Api, "node", fail_once)
+    result = run(node, {DONGLE: 4})
+    assert result["changed"] is True
+    assert len(missed) > 2
+    assert node.extended == {DONGLE: "4"}
 
 
 def test_a_damaged_memory_is_not_guessed(run, node):

@@ -9,8 +9,8 @@ import pathlib
 import certificates
 import pytest
 import yaml
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError
 
 
 @pytest.fixture
@@ -116,7 +116,10 @@ def test_a_server_that_is_reached_by_another_name(cluster, node):
 
 def test_a_proxy_is_asked(cluster, node):
     path = cluster.kubeconfig(**{"proxy-url": "http://127.0.0.1:9"})
-    assert refusal(path, node) == f"the API server {cluster.server} does not answer: Connection refused"
+    assert (
+        refusal(path, node)
+        == f"the API server {cluster.server} does not answer: Connection refused: run again when it does"
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from ..wire import cri_v1_pb2 as cri
 from . import klog
 from .device_state import Held
 from .pods import Container, Pod
+from .security import container_context
 
 POD_NAME = "io.kubernetes.pod.name"
 POD_NAMESPACE = "io.kubernetes.pod.namespace"
@@ -34,7 +35,7 @@ def sandbox_config(pod: Pod, logs: str, attempt: int) -> cri.PodSandboxConfig:
         annotations=pod.annotations,
         linux=cri.LinuxPodSandboxConfig(
             security_context=cri.LinuxSandboxSecurityContext(
-                namespace_options=_namespaces(pod), privileged=any(c.privileged for c in pod.containers)
+                namespace_options=_namespaces(pod), privileged=any(c.security.privileged for c in pod.containers)
             )
         ),
     )
@@ -53,14 +54,8 @@ def container_config(pod: Pod, container: Container, held: Mapping[str, Held], a
             CONTAINER_NAME: container.name,
         },
         log_path="%s/%d.log" % (container.name, attempt),
-        linux=cri.LinuxContainerConfig(
-            security_context=cri.LinuxContainerSecurityContext(
-                namespace_options=_namespaces(pod), privileged=container.privileged
-            )
-        ),
+        linux=cri.LinuxContainerConfig(security_context=container_context(container.security, _namespaces(pod))),
     )
-    if container.run_as_user is not None:
-        config.linux.security_context.run_as_user.value = container.run_as_user
     _add_devices(config, held)
     variables = {variable.key: variable.value.decode() for variable in config.envs}
     for name, value in container.env:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Tuple
+
+from .security import CONTAINER_FIELDS, POD_FIELDS, Security, parse_security
 
 
 class ManifestError(ValueError):
@@ -30,8 +32,7 @@ class Container(NamedTuple):
     env: Tuple[Tuple[str, str], ...]
     mounts: Tuple[VolumeMount, ...]
     limits: Dict[str, int]
-    privileged: bool
-    run_as_user: Optional[int]
+    security: Security
 
 
 class HostPath(NamedTuple):
@@ -77,8 +78,17 @@ _POD_SPEC_USED = {
     "hostNetwork",
     "hostPID",
     "restartPolicy",
+    "securityContext",
     "terminationGracePeriodSeconds",
     "volumes",
+}
+_CONTAINER = {
+    "livenessProbe",
+    "ports",
+    "readinessProbe",
+    "startupProbe",
+    "terminationMessagePath",
+    "terminationMessagePolicy",
 }
 _CONTAINER_USED = {
     "args",
@@ -105,14 +115,22 @@ def parse_pod(manifest: Any, source: str, node_name: str) -> Pod:
         metadata, spec = manifest["metadata"], manifest["spec"]
         _only(spec, _POD_SPEC | _POD_SPEC_USED, "spec")
         volumes = {volume["name"]: _host_path(volume) for volume in spec.get("volumes") or ()}
+        security = spec.get("securityContext") or {}
+        _only(security, POD_FIELDS, "securityContext")
+        # What a variable may take from its pod.
+        fields = {
+            "metadata.name": "%s-%s" % (metadata["name"], node_name.lower()),
+            "metadata.namespace": metadata.get("namespace") or "default",
+            "spec.nodeName": node_name,
+        }
         digest = hashlib.sha256(json.dumps([manifest, source, node_name], sort_keys=True).encode()).hexdigest()
         return Pod(
             uid=metadata.get("uid") or digest[:32],
-            name="%s-%s" % (metadata["name"], node_name.lower()),
-            namespace=metadata.get("namespace") or "default",
+            name=fields["metadata.name"],
+            namespace=fields["metadata.namespace"],
             labels=dict(metadata.get("labels") or {}),
             annotations=dict(metadata.get("annotations") or {}),
-            containers=tuple(_container(container, volumes) for container in spec["containers"]),
+            containers=tuple(_container(each, volumes, security, fields) for each in spec["containers"]),
             volumes=tuple(volumes.values()),
             host_network=bool(spec.get("hostNetwork")),
             host_pid=bool(spec.get("hostPID")),
@@ -123,31 +141,40 @@ def parse_pod(manifest: Any, source: str, node_name: str) -> Pod:
         raise ManifestError("is no pod of the expected form: %r" % error) from error
 
 
-def _container(data: Mapping[str, Any], volumes: Mapping[str, HostPath]) -> Container:
-    _only(data, _CONTAINER_USED, "container")
+def _container(
+    data: Mapping[str, Any], volumes: Mapping[str, HostPath], of_pod: Mapping[str, Any], fields: Mapping[str, str]
+) -> Container:
+    _only(data, _CONTAINER | _CONTAINER_USED, "container")
     if data.get("imagePullPolicy", "IfNotPresent") == "Always":
         raise ManifestError("asks to pull an image: the stand-in never pulls")
     security = data.get("securityContext") or {}
-    _only(security, {"privileged", "runAsUser"}, "securityContext")
-    env: List[Tuple[str, str]] = []
-    for variable in data.get("env") or ():
-        _only(variable, {"name", "value"}, "env")
-        env.append((variable["name"], str(variable.get("value", ""))))
+    _only(security, CONTAINER_FIELDS, "securityContext")
+    env = tuple((variable["name"], _value(variable, fields)) for variable in data.get("env") or ())
     return Container(
         name=data["name"],
         image=data["image"],
         command=tuple(data.get("command") or ()),
         args=tuple(data.get("args") or ()),
         working_dir=data.get("workingDir") or "",
-        env=tuple(env),
+        env=env,
         mounts=tuple(
             VolumeMount(volumes[mount["name"]].path, mount["mountPath"], bool(mount.get("readOnly")))
             for mount in data.get("volumeMounts") or ()
         ),
         limits=_extended_limits(data.get("resources") or {}),
-        privileged=bool(security.get("privileged")),
-        run_as_user=security.get("runAsUser"),
+        security=parse_security(of_pod, security),
     )
+
+
+def _value(variable: Mapping[str, Any], fields: Mapping[str, str]) -> str:
+    _only(variable, {"name", "value", "valueFrom"}, "env")
+    source = variable.get("valueFrom")
+    if source is None:
+        return str(variable.get("value", ""))
+    path = str((source.get("fieldRef") or {}).get("fieldPath") or "")
+    if path not in fields:
+        raise ManifestError("env has valueFrom with %s, which the stand-in does not have" % (path or ", ".join(source)))
+    return fields[path]
 
 
 def _extended_limits(resources: Mapping[str, Any]) -> Dict[str, int]:

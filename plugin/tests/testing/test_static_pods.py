@@ -65,14 +65,58 @@ def test_a_host_network_pod_with_volumes_env_and_privileges():
     assert config.working_dir == "/tmp"
 
 
+def test_a_pod_without_any_of_roots_powers():
+    everything_off = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": ["CHOWN"]},
+        "readOnlyRootFilesystem": True,
+        "runAsGroup": 7,
+    }
+    of_pod = {"runAsUser": 0, "runAsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}}
+    pod = parsed(spec={"securityContext": of_pod}, securityContext=everything_off)
+    context = container_config(pod, pod.containers[0], {}, 0).linux.security_context
+    assert list(context.capabilities.drop_capabilities) == ["ALL"]
+    assert list(context.capabilities.add_capabilities) == ["CHOWN"]
+    assert context.readonly_rootfs
+    assert context.no_new_privs
+    assert not context.privileged
+    assert context.seccomp.profile_type == cri.SecurityProfile.RuntimeDefault
+    # What the container says goes before what its pod says.
+    assert (context.run_as_user.value, context.run_as_group.value) == (0, 7)
+    assert context.HasField("run_as_user")
+
+
+def test_a_pod_that_asks_for_nothing_special():
+    pod = parsed()
+    context = container_config(pod, pod.containers[0], {}, 0).linux.security_context
+    assert not context.no_new_privs
+    assert not context.readonly_rootfs
+    assert context.seccomp.profile_type == cri.SecurityProfile.Unconfined
+    assert not context.HasField("run_as_user")
+    assert not context.HasField("run_as_group")
+
+
+def test_variables_out_of_the_pods_own_fields():
+    fields = ("metadata.name", "metadata.namespace", "spec.nodeName")
+    env = [{"name": f"V{n}", "valueFrom": {"fieldRef": {"fieldPath": each}}} for n, each in enumerate(fields)]
+    pod = parsed(env=env, args=["$(V2)"])
+    config = container_config(pod, pod.containers[0], {}, 0)
+    assert [each.value.decode() for each in config.envs] == ["pod-node1", "default", "Node1"]
+    assert list(config.args) == ["Node1"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         ({"spec": {"initContainers": []}}, "spec has initContainers, which the stand-in does not have"),
-        ({"livenessProbe": {}}, "container has livenessProbe"),
+        ({"spec": {"securityContext": {"fsGroup": 1}}}, "securityContext has fsGroup"),
+        ({"securityContext": {"procMount": "Unmasked"}}, "securityContext has procMount"),
+        ({"securityContext": {"seccompProfile": {"type": "Localhost"}}}, "expected form: KeyError..Localhost"),
+        ({"lifecycle": {}}, "container has lifecycle"),
         ({"imagePullPolicy": "Always"}, "never pulls"),
         ({"spec": {"volumes": [{"name": "a", "emptyDir": {}}]}}, "volume has emptyDir"),
-        ({"env": [{"name": "A", "valueFrom": {}}]}, "env has valueFrom"),
+        ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {}}}]}, "env has valueFrom with secretKeyRef"),
+        ({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]}, "with status.podIP"),
         ({"resources": {"requests": {"example.com/a": 1}}}, "requests of example.com/a must be equal to its limits"),
         ({"volumeMounts": [{"name": "none", "mountPath": "/a"}]}, "expected form"),
     ],

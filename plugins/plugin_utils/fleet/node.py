@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.rollout import Running
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import SPEC_DIRS
 
 from . import resources
@@ -23,6 +24,13 @@ STATES = {
 _WRONG = ("failed", "degraded")
 
 
+class ByApi(NamedTuple):
+    """A node that only the Kubernetes API reaches. ready: by its node object. running: what its pod's metrics say."""
+
+    ready: bool
+    running: Running | None
+
+
 class Read(NamedTuple):
     """What was read of a node; each part is None where it could not be, and then ``problems`` say why.
 
@@ -30,6 +38,8 @@ class Read(NamedTuple):
     facts: of module node_facts. status, runtime: what the plugin's commands of these names say.
     declaration: as module declaration returns it. cluster: rows of the node object's extended resources.
     kubelet_version: of the node object, for kubelets that are no process of their own.
+    pod: of the plugin, in mode daemonset, as rollout.look gives it. wanted_sha256: of what is declared, in that mode.
+    by_api: what the API shows of a node that nothing else reaches, None of any other.
     """
 
     unreachable: str = ""
@@ -39,6 +49,9 @@ class Read(NamedTuple):
     declaration: Mapping[str, Any] | None = None
     cluster: list[Mapping[str, str]] | None = None
     kubelet_version: str | None = None
+    pod: Mapping[str, str | None] | None = None
+    wanted_sha256: str | None = None
+    by_api: ByApi | None = None
     problems: tuple[str, ...] = ()
 
 
@@ -55,6 +68,8 @@ def entry(name: str, read: Read) -> dict[str, Any]:
     known = {row["name"] for row in rows}
     capacities = (read.declaration or {}).get("capacities", {})
     rows += [row for row in resources.of_cluster(read.cluster, capacities) if row["name"] not in known]
+    if read.by_api:
+        rows = [resources.by_node_object(row, read.cluster) for row in rows]
     problems = [
         *read.problems,
         *_of_runtime(read, runtime),
@@ -67,13 +82,8 @@ def entry(name: str, read: Read) -> dict[str, Any]:
         "problems": [read.unreachable, *problems] if read.unreachable else problems,
         "runtime": runtime,
         "kubelet": kubelet,
-        "plugin": plugin
-        and {
-            "version": plugin["version"],
-            "ready": plugin["ready"],
-            "started": plugin["started"],
-            "configuration_sha256": plugin["configuration"]["sha256"],
-        },
+        "plugin": _plugin(read, plugin),
+        "pod": read.pod and dict(read.pod),
         "resources": rows,
     }
 
@@ -103,8 +113,26 @@ def _holders(status: Mapping[str, Any]) -> dict[str, Any] | None:
     return {key: status[key] for key in ("source", "held", "allocatable")} if status else None
 
 
+def _plugin(read: Read, plugin: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Of the running one; through the API it says no more than its configuration, and whether it is ready."""
+    if plugin:
+        return {
+            "version": plugin["version"],
+            "ready": plugin["ready"],
+            "started": plugin["started"],
+            "configuration_sha256": plugin["configuration"]["sha256"],
+        }
+    running = read.by_api and read.by_api.running
+    if not running or not running.sha256:
+        return None
+    ready = not running.not_ready
+    return {"version": None, "ready": ready, "started": None, "configuration_sha256": running.sha256}
+
+
 def _kubelet(read: Read) -> dict[str, Any] | None:
     """None where nothing is known of it. A kubelet that is part of another process shows by what it answers."""
+    if read.by_api:
+        return {"running": read.by_api.ready, "version": read.kubelet_version}
     if read.facts is None:
         return None
     process = read.facts["kubelet"]
@@ -148,11 +176,23 @@ def _of_kubelet(read: Read, kubelet: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _of_plugin(read: Read, plugin: Mapping[str, Any] | None, resource_names: set[str]) -> Iterator[str]:
+    of_pod = (read.pod or {}).get("reason")
+    if of_pod:
+        yield of_pod
+    running = _plugin(read, plugin)
+    if running and read.wanted_sha256 and running["configuration_sha256"] != read.wanted_sha256:
+        yield (
+            f"the plugin runs with configuration {running['configuration_sha256'][:12]}, and what is declared is "
+            f"{read.wanted_sha256[:12]}: run site.yml"
+        )
+    if read.by_api and read.by_api.running:
+        yield from read.by_api.running.not_ready
+        yield from read.by_api.running.problems
     if read.facts is None:
         return
     if not read.facts.get("commands"):
         yield "the plugin is not installed: run site.yml"
-    elif read.status is not None and plugin is None:
+    elif read.status is not None and plugin is None and not of_pod:
         yield read.status["problem"]
     if plugin is None:
         return

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import quantity
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import quantity
 
 #: State to its severity, worst first. A severity is what a table is coloured by, the state says it in words.
 STATES = {
@@ -62,7 +62,7 @@ def of_plugin(declaration: Mapping[str, Any] | None, served: Served) -> Iterator
 def of_cluster(rows: list[Mapping[str, str]] | None, capacities: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     """A row for each fixed capacity.
 
-    rows: what the node object shows (plugin_utils.kubernetes.extended_resources), None where it was not read.
+    rows: what the node object shows (node_device_plugin.kubernetes.extended_resources), None where it was not read.
     capacities: what is declared.
     """
     shown = {row["resource"]: row for row in rows or ()}
@@ -82,6 +82,17 @@ def of_cluster(rows: list[Mapping[str, str]] | None, capacities: Mapping[str, in
             "healthy": _number(row["allocatable"]),
             "reasons": reasons,
         }
+
+
+def by_node_object(row: dict[str, Any], shown: list[Mapping[str, str]] | None) -> dict[str, Any]:
+    """A row of the plugin's resources on a node that only the API reaches: what its node object shows."""
+    found = next((each for each in shown or () if each["resource"] == row["name"]), None)
+    if row["kind"] != "plugin" or found is None:
+        return row
+    capacity, healthy = _number(found["capacity"]), _number(found["allocatable"])
+    if capacity is None or healthy is None:
+        return {**row, "state": "not registered", "reasons": ["its node object does not show it"]}
+    return {**row, "capacity": capacity, "healthy": healthy, "state": _health(capacity, healthy, False)}
 
 
 def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[str, Any]:

@@ -20,7 +20,8 @@ class Column(NamedTuple):
 COLUMNS = (
     Column("Runtime", lambda node: _known((node["runtime"] or {}).get("name"), (node["runtime"] or {}).get("version"))),
     Column("CDI", lambda node: _cdi(node)),
-    Column("Plugin", lambda node: _known((node["plugin"] or {}).get("version"), _unready(node))),
+    Column("Plugin", lambda node: _known((node["plugin"] or {}).get("version"), _unready(node), _pod(node))),
+    Column("Configuration", lambda node: _known(((node["plugin"] or {}).get("configuration_sha256") or "")[:12])),
     Column("Kubelet", lambda node: _kubelet(node)),
 )
 _OF_NODE = ("NODE", "STATE", *(column.title.upper() for column in COLUMNS), "PROBLEMS")
@@ -76,6 +77,14 @@ def _cdi(node: Mapping[str, Any]) -> str:
 
 def _unready(node: Mapping[str, Any]) -> str | None:
     return "(not ready)" if node["plugin"] and not node["plugin"]["ready"] else None
+
+
+def _pod(node: Mapping[str, Any]) -> str | None:
+    """In mode daemonset, such as ``pod ImagePullBackOff``; what runs needs no further word."""
+    pod = node.get("pod")
+    if not pod:
+        return None
+    return "pod" if pod["state"] == "Running" else f"pod {pod['state']}"
 
 
 def _kubelet(node: Mapping[str, Any]) -> str:

@@ -18,8 +18,12 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     Configuration,
     DeclarationError,
 )
-
-from .api import FIELD_MANAGER, Api, Missing, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import (
+    FIELD_MANAGER,
+    Api,
+    Missing,
+    Place,
+)
 
 _MONITORING = "monitoring.coreos.com/v1"
 _ENFORCE = "pod-security.kubernetes.io/enforce"

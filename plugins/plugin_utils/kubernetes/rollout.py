@@ -8,9 +8,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from .api import Api, ApiError, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import (
+    Api,
+    ApiError,
+    Away,
+    Place,
+)
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import (
+    is_ready as is_node_ready,
+)
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import readiness
+
 from .daemonset import DaemonSet, Refused
-from .extended_resources import readiness
 
 # Seconds between two looks, and after which a kubelet is told again to look at a pod's volumes.
 _PAUSE = 0.5
@@ -58,16 +67,23 @@ def await_node(
     deadline, progress = time.monotonic() + patience, None
     look_again, looks = time.monotonic(), 0
     while True:
-        pod, said = newest(cluster, node), Running("", ("it does not run",))
-        if pod is not None and is_started(pod):
-            said = ask(pod)
-            if said.sha256 == sha256 and not said.not_ready and is_ready(pod):
-                return pod
-            if said.sha256 != sha256 and time.monotonic() >= look_again:
-                looks += 1
-                cluster.let_look(pod, f"{sha256[:12]}-{looks}-{int(time.time())}")
-                look_again = time.monotonic() + _LOOK_AGAIN
-        now = (cluster.progress(), pod and pod["metadata"]["name"], said)
+        try:
+            pod, said = newest(cluster, node), Running("", ("it does not run",))
+            if pod is not None and is_started(pod):
+                said = ask(pod)
+                if said.sha256 == sha256 and not said.not_ready and is_ready(pod):
+                    return pod
+                if said.sha256 != sha256 and time.monotonic() >= look_again:
+                    looks += 1
+                    cluster.let_look(pod, f"{sha256[:12]}-{looks}-{int(time.time())}")
+                    look_again = time.monotonic() + _LOOK_AGAIN
+            now = (cluster.progress(), pod and pod["metadata"]["name"], said)
+        except Away:
+            # A control plane that is restarted, or fails over, comes back.
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_PAUSE)
+            continue
         if now != progress:
             # Other nodes may have their turn first.
             deadline, progress = time.monotonic() + patience, now
@@ -140,20 +156,59 @@ def _why(
     if pod is None:
         events = _events(cluster, cluster.deployment.name)
         return f"{head} there is no pod of DaemonSet {cluster.deployment.name} on the node{events}"
-    name = f"pod {cluster.deployment.namespace}/{pod['metadata']['name']}"
-    for each in _containers(pod):
-        waiting = (each.get("state") or {}).get("waiting")
-        if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
-            before = (each.get("lastState") or {}).get("terminated") or {}
-            reason = before.get("message") or waiting.get("message") or ""
-            return f"{head} {name} does not run: {waiting.get('reason')}: {' '.join(reason.split())[-500:]}"
-    if not is_running(pod):
-        return f"{head} {name} has not started{_events(cluster, pod['metadata']['name'])}"
+    name = f"pod {_name(pod)}"
+    _state, trouble = _trouble(cluster, pod)
+    if trouble:
+        return f"{head} {trouble}"
     if said.problems:
         return f"{name} refuses its configuration, an older one stays in force: {'; '.join(said.problems)}"
     if sha256 and said.sha256 and said.sha256 != sha256:
         return f"{head} {name} runs with configuration {said.sha256[:12]}, not {sha256[:12]}"
     return f"{head} {name} is not ready: {'; '.join(said.not_ready) or 'its kubelet says so'}"
+
+
+def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
+    """How a node's pod is: its name, a word for its state, and why it does not run, None where it does."""
+    of_node = cluster.api.node(node)
+    condition = readiness(of_node)
+    pods = [pod for pod in cluster.pods(node) if not pod["metadata"].get("deletionTimestamp")]
+    pod = newest(cluster, node) or next(iter(pods), None)
+    if pod is None:
+        place = f"{cluster.deployment.namespace}/{cluster.deployment.name}"
+        why = f"DaemonSet {place} has no pod on the node{_events(cluster, cluster.deployment.name)}"
+        return {"name": None, "state": "none", "reason": why if is_node_ready(of_node) else condition}
+    state, trouble = _trouble(cluster, pod)
+    if not is_node_ready(of_node):
+        # What is said of its pods is from before.
+        state, trouble = "Unknown", condition
+    elif not trouble and newest(cluster, node) is None:
+        state = "outdated"
+        trouble = (
+            f"pod {_name(pod)} is of an earlier state of its DaemonSet: max_unavailable are replaced at once, and one "
+            f"that does not become ready holds up the others"
+        )
+    elif not trouble and not is_ready(pod):
+        state = "not ready"
+    return {"name": _name(pod), "state": state, "reason": trouble or None}
+
+
+def _name(pod: Mapping[str, Any]) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def _trouble(cluster: DaemonSet, pod: Mapping[str, Any]) -> tuple[str, str]:
+    """A word for a pod's state as Kubernetes has it, and why its process does not run; empty where it does."""
+    for each in _containers(pod):
+        waiting = (each.get("state") or {}).get("waiting")
+        if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
+            before = (each.get("lastState") or {}).get("terminated") or {}
+            reason = before.get("message") or waiting.get("message") or ""
+            word = str(waiting.get("reason"))
+            return word, f"pod {_name(pod)} does not run: {word}: {' '.join(reason.split())[-500:]}"
+    if is_running(pod):
+        return "Running", ""
+    phase = str((pod.get("status") or {}).get("phase") or "Pending")
+    return phase, f"pod {_name(pod)} has not started{_events(cluster, pod['metadata']['name'])}"
 
 
 def _events(cluster: DaemonSet, name: str) -> str:

@@ -157,6 +157,10 @@ def test_a_plugin_that_is_not_ready_or_runs_with_an_older_configuration():
         "/c.yaml is refused, and an older configuration in force: resources[0]: wrong",
     ]
     assert table.COLUMNS[2].value(found) == "0.1.0 (not ready)"
+    pulling = {"name": "a/b", "state": "ImagePullBackOff", "reason": "not found"}
+    assert table.COLUMNS[2].value({**found, "pod": pulling}) == "0.1.0 (not ready) pod ImagePullBackOff"
+    assert table.COLUMNS[2].value({**found, "plugin": None, "pod": pulling}) == "pod ImagePullBackOff"
+    assert table.COLUMNS[2].value({**found, "pod": {**pulling, "state": "Running"}}) == "0.1.0 (not ready) pod"
 
 
 def test_without_the_plugin_the_node_is_not_provisioned_yet():
@@ -287,10 +291,10 @@ def test_the_tables():
         node.not_read("w3", "no\nroute"),
     ]
     assert table.text(whole(*nodes)).splitlines() == [
-        "NODE     STATE        RUNTIME            CDI  PLUGIN  KUBELET  PROBLEMS",
-        "worker1  wrong        containerd 1.7.24  on   0.1.0   1.36.2   -",
-        "w2       pending      containerd 1.7.24  on   0.1.0   none     -",
-        "w3       unreachable  -                  -    -       -        no route",
+        "NODE     STATE        RUNTIME            CDI  PLUGIN  CONFIGURATION  KUBELET  PROBLEMS",
+        "worker1  wrong        containerd 1.7.24  on   0.1.0   5a55b299645f   1.36.2   -",
+        "w2       pending      containerd 1.7.24  on   0.1.0   5a55b299645f   none     -",
+        "w3       unreachable  -                  -    -       -              -        no route",
         "",
         "NODE     RESOURCE            CAPACITY  HEALTHY  ALLOCATED  STATE     REASONS",
         "worker1  example.com/camera  2         1        0          degraded  b: two lines",

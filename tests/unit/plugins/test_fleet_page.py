@@ -128,6 +128,7 @@ def test_each_node_has_a_part_that_the_matrix_leads_to():
         "Runtime": "containerd 1.7.24",
         "CDI": "on",
         "Plugin": "0.1.0",
+        "Configuration": "5a55b299645f",
         "Kubelet": "1.36.2",
     }
     assert cells(part.one("table")) == [[CAMERA, "3", "2", "2", "degraded b: gone", "default/p"]]

@@ -8,10 +8,13 @@ import types
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import ApiError
 from ansible_collections.nodedevices.kubernetes.plugins.action import fleet_report, node_status
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.api import ApiError
-from fleet_nodes import CDI_ON, FACTS, device, serving, status, well
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
+from fleet_nodes import CDI_ON, FACTS, device, serving, silent, status, well
 
 TOOL = "/usr/local/bin/node-device-plugin"
 CAMERA = {"name": "example.com/camera", "devices": [{"id": "a", "nodes": [{"path": "/dev/null"}]}]}
@@ -189,6 +192,134 @@ def test_the_node_object_is_read_without_another_execution(look, monkeypatch):
     found, _executed = look(variables=variables, kubeconfig="/k")
     assert found["problems"] == ["the cluster has no node w1"]
     assert {row["name"]: row["state"] for row in found["resources"]}["example.com/dongle"] == "unknown"
+
+
+WAITS = {"reason": "ImagePullBackOff", "message": "not found"}
+
+
+@pytest.fixture
+def in_cluster(monkeypatch):
+    """in_cluster(the node's pods, what its metrics say): a cluster where the plugin is a DaemonSet's pod."""
+
+    def made(*pods, metrics="", ready="True", refused=""):
+        conditions = [{"type": "Ready", "status": ready, "message": "it hangs"}]
+        shown = {**NODE, "status": {**NODE["status"], "conditions": conditions}}
+
+        class Cluster:
+            def __init__(self, _access):
+                pass
+
+            def node(self, _name):
+                return shown
+
+            def text(self, _place):
+                return metrics
+
+            def get(self, _place):
+                return {"metadata": {"uid": "1", "generation": 1}, "status": {"observedGeneration": 1}}
+
+            def list(self, place, **_selectors):
+                if refused:
+                    raise ApiError(refused)
+                owned = {"labels": {"controller-revision-hash": "1"}, "ownerReferences": [{"uid": "1"}]}
+                return {"pods": list(pods), "controllerrevisions": [{"revision": 1, "metadata": owned}]}.get(
+                    place.kinds, []
+                )
+
+        monkeypatch.setattr(node_status, "Api", Cluster)
+        monkeypatch.setattr(node_status.kubeconfig, "read", lambda path: path)
+
+    return made
+
+
+def pod(**state):
+    labels = {"controller-revision-hash": "1"}
+    return {
+        "metadata": {"name": "plugin-x", "namespace": "node-devices", "labels": labels},
+        "spec": {"containers": [{"ports": [{"containerPort": 9819}]}]},
+        "status": {"phase": "Pending", "containerStatuses": [state]},
+    }
+
+
+RUNS = pod(ready=True, started=True, state={"running": {}})
+DAEMON_SET = {"mode": "daemonset", "kubeconfig": "/k"}
+
+
+def wanted(**settings):
+    """The hash of what CAMERA comes to."""
+    declared = declaration.read({"node_devices_resources": [CAMERA]}, lambda _name: [CAMERA], settings).as_data()
+    return manifests.sha256_of(deployed.configuration_text(declared))
+
+
+def with_configuration(sha256):
+    configuration = {"path": "/x", "sha256": sha256, "problems": []}
+    return status(serving("example.com/camera", device("a")), configuration=configuration)
+
+
+def test_a_pod_that_runs_with_what_is_declared(look, in_cluster):
+    in_cluster(RUNS)
+    found, executed = look(answers={"status": with_configuration(wanted())}, **DAEMON_SET)
+    assert len(executed) == 3
+    assert (found["state"], found["problems"]) == ("ok", [])
+    assert found["pod"] == {"name": "node-devices/plugin-x", "state": "Running", "reason": None}
+    assert found["plugin"]["configuration_sha256"] == wanted()
+
+
+def test_a_pod_that_runs_with_something_else(look, in_cluster):
+    in_cluster(RUNS)
+    found, _executed = look(answers={"status": with_configuration("b" * 64)}, **DAEMON_SET)
+    assert found["state"] == "wrong"
+    assert found["problems"] == [
+        f"the plugin runs with configuration bbbbbbbbbbbb, and what is declared is {wanted()[:12]}: run site.yml"
+    ]
+
+
+def test_why_a_pod_does_not_run(look, in_cluster):
+    in_cluster(pod(ready=False, state={"waiting": WAITS}))
+    found, _executed = look(answers={"status": silent()}, **DAEMON_SET)
+    assert found["pod"]["state"] == "ImagePullBackOff"
+    # Not that no plugin answers, and where: that is no news then.
+    assert found["problems"] == ["pod node-devices/plugin-x does not run: ImagePullBackOff: not found"]
+    assert found["resources"][0]["state"] == "not served"
+
+
+def test_a_service_has_no_pod(look, in_cluster):
+    in_cluster(RUNS)
+    found, _executed = look(kubeconfig="/k")
+    assert (found["pod"], found["problems"]) == (None, [])
+
+
+def test_a_daemonset_without_a_kubeconfig_and_one_that_may_not_be_looked_at(look, in_cluster):
+    found, _executed = look(mode="daemonset")
+    assert found["problems"] == ["the plugin is deployed through the Kubernetes API: set node_devices_kubeconfig"]
+    in_cluster(refused="no list on pods")
+    found, _executed = look(answers={"status": with_configuration(wanted())}, **DAEMON_SET)
+    assert found["problems"] == ["no list on pods"]
+    assert found["plugin"]["version"] == "0.1.0"
+
+
+def test_a_node_that_only_the_api_reaches(look, in_cluster, monkeypatch):
+    sha256 = wanted(cdi_owner="plugin")
+    text = f'node_device_plugin_configuration_info{{sha256="{sha256}"}} 1\n'
+    in_cluster(RUNS, metrics=text)
+    managed = {"manager": "kubelet", "subresource": "status"}
+    managed["fieldsV1"] = {"f:status": {"f:capacity": {"f:example.com/camera": {}}}}
+    shown = {"capacity": {"example.com/camera": "2"}, "allocatable": {"example.com/camera": "1"}}
+    of_node = {"name": "w1", "managedFields": [managed]}
+    monkeypatch.setitem(NODE, "status", {**NODE["status"], **shown})
+    monkeypatch.setitem(NODE, "metadata", of_node)
+    in_cluster(RUNS, metrics=text)
+    found, executed = look(api_only=True, **DAEMON_SET)
+    assert executed == []
+    assert found["kubelet"] == {"running": True, "version": "1.33.1"}
+    assert found["plugin"] == {"version": None, "ready": True, "started": None, "configuration_sha256": sha256}
+    assert found["problems"] == []
+    (row,) = found["resources"]
+    assert (row["capacity"], row["healthy"], row["state"]) == (2, 1, "degraded")
+    in_cluster(RUNS, metrics=text, ready="Unknown")
+    found, _executed = look(api_only=True, **DAEMON_SET)
+    assert found["pod"]["state"] == "Unknown"
+    assert found["problems"][0] == "the node is not Ready (it hangs): run again when it is"
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ import types
 
 import pytest
 from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugins.action import plugin_report
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, kubeconfig, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
 
 DECLARED = {"configuration": {"resources": [{"name": "a.example/b", "devices": []}]}}
 WANTED = plugin_report.manifests.sha256_of(deployed.configuration_text(DECLARED))
@@ -27,13 +28,16 @@ def status(sha256=WANTED, not_ready=(), problems=()):
 
 @pytest.fixture
 def report(monkeypatch):
-    """What is reported: report(what the plugin's command says, pod=, allocatable=, **arguments)."""
+    """What is reported: report(what the plugin's command says, its pod, why that does not run, **arguments)."""
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
     monkeypatch.setattr(kubeconfig, "read", lambda _path: None)
     monkeypatch.setattr(plugin_report, "_PAUSE", 0.001)
 
-    def run(said, pod=None, allocatable=(), **arguments):
+    def run(said, pod=None, trouble=None, allocatable=(), **arguments):
         monkeypatch.setattr(rollout, "newest", lambda _cluster, _node: pod)
+        name = "node-devices/plugin-x" if pod or trouble else None
+        seen = {"name": name, "state": "Running", "reason": trouble}
+        monkeypatch.setattr(rollout, "look", lambda _cluster, _node: seen)
         text = f'node_device_plugin_configuration_info{{sha256="{WANTED}"}} 1\n'
         node = {"status": {"allocatable": dict(allocatable)}}
         api = types.SimpleNamespace(node=lambda _name: node, text=lambda _place: text)
@@ -81,8 +85,13 @@ def test_a_pod_that_only_the_api_reaches(report):
         ),
         (
             status(),
-            {"mode": "daemonset", "kubeconfig": "x"},
-            "the node has no pod of the DaemonSet as it is now",
+            {"mode": "daemonset", "kubeconfig": "x", "trouble": "pod node-devices/plugin-x does not run: ErrImagePull"},
+            "pod node-devices/plugin-x does not run: ErrImagePull",
+        ),
+        (
+            status(),
+            {"mode": "daemonset", "kubeconfig": "x", "trouble": "there is none", "instance": SERVICE},
+            "it runs as a service, and device_plugin_mode is daemonset",
         ),
         (
             status("b" * 64),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import types
 
 import pytest
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Away
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import Refused
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.rollout import Running
 
 WANTED, OLDER = "a" * 64, "b" * 64
+WARNED = {"type": "Warning", "message": "MountVolume.SetUp failed"}
 RUNS = {"ready": True, "started": True, "state": {"running": {}}}
 
 
@@ -25,7 +27,7 @@ def pod(*, revision="1", ends=False, **status):
 
 
 class Cluster:
-    """A cluster whose state goes on by one at each look at its pods."""
+    """A cluster whose state, or the error of a look, goes on by one at each look at its pods."""
 
     def __init__(self, *states, events=(), ready="True"):
         self.states, self.looked, self.events = list(states), 0, list(events)
@@ -35,7 +37,10 @@ class Cluster:
         self.api = types.SimpleNamespace(node=lambda _name: node, list=lambda _place, **_selectors: self.events)
 
     def pods(self, _node):
-        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        if isinstance(state, Exception):
+            raise state
+        return state
 
     def revision(self):
         return "1"
@@ -144,6 +149,57 @@ def test_what_a_pod_serves_through_the_api_server():
     assert rollout.ask_through_api(api, pod()).problems == ("it refuses its configuration: its log says why",)
 
 
+def test_a_control_plane_that_is_away_for_a_moment():
+    gone = Away("the API server x does not answer: Connection refused: run again when it does")
+    new = pod(**RUNS)
+    assert wait(Cluster(gone, [], gone, [new]), Running(WANTED)) == new
+    with pytest.raises(Away, match="run again when it does"):
+        wait(Cluster([], gone), Running(WANTED))
+
+
 def test_a_pod_that_ends_is_none():
     found = why(Cluster([pod(ends=True, **RUNS)]), Running(WANTED))
     assert found == "within 0.05 s there is no pod of DaemonSet plugin on the node"
+
+
+def test_what_status_shows_of_a_pod():
+    assert rollout.look(Cluster([pod(**RUNS)]), "worker") == {
+        "name": "node-devices/plugin-x",
+        "state": "Running",
+        "reason": None,
+    }
+    seen = rollout.look(Cluster([pod(**{**RUNS, "ready": False})]), "worker")
+    assert (seen["state"], seen["reason"]) == ("not ready", None)
+
+
+@pytest.mark.parametrize(
+    ("made", "events", "state", "reason"),
+    [
+        (
+            [pod(state={"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x"'}})],
+            (),
+            "ImagePullBackOff",
+            'pod node-devices/plugin-x does not run: ImagePullBackOff: Back-off pulling image "x"',
+        ),
+        ([pod()], [WARNED], "Pending", "pod node-devices/plugin-x has not started: MountVolume.SetUp failed"),
+        ([], [WARNED], "none", "DaemonSet node-devices/plugin has no pod on the node: MountVolume.SetUp failed"),
+        ([pod(ends=True, **RUNS)], (), "none", "DaemonSet node-devices/plugin has no pod on the node"),
+        (
+            [pod(revision="0", **RUNS)],
+            (),
+            "outdated",
+            "pod node-devices/plugin-x is of an earlier state of its DaemonSet: max_unavailable are replaced at once, "
+            "and one that does not become ready holds up the others",
+        ),
+    ],
+)
+def test_what_status_shows_of_a_pod_that_does_not_run(made, events, state, reason):
+    seen = rollout.look(Cluster(made, events=events), "worker")
+    assert (seen["state"], seen["reason"]) == (state, reason)
+
+
+@pytest.mark.parametrize("made", [[], [pod(**RUNS)]])
+def test_what_is_known_of_pods_on_a_node_that_is_not_ready_is_from_before(made):
+    seen = rollout.look(Cluster(made, ready="Unknown"), "worker")
+    assert seen["state"] in ("none", "Unknown")
+    assert seen["reason"].startswith("the node is not Ready (Kubelet stopped posting node status.)")

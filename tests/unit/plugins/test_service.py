@@ -13,6 +13,7 @@ class Node:
     """A node with one unit, which started ten seconds ago. It plays the module that Ansible gives."""
 
     check_mode = False
+    started_by = "ExecMainStartTimestampMonotonic"
 
     def __init__(self, folder) -> None:
         self.params = {"name": "x.service"}
@@ -31,8 +32,7 @@ class Node:
             started = int((time.clock_gettime(time.CLOCK_MONOTONIC) - 10) * 1e6)
             return (
                 0,
-                "ActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=no\n"
-                "ExecMainStartTimestampMonotonic=%d\n" % started,
+                "ActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=no\n%s=%d\n" % (self.started_by, started),
                 "",
             )
         self.said.append(" ".join(command))
@@ -62,6 +62,12 @@ def test_nothing_is_done_to_a_process_that_is_younger_than_everything(node) -> N
     old = node.file("old", 20)
     assert node.run(files=[old], reload_files=[old]) == []
     assert node.said == []
+
+
+def test_a_timer_is_as_old_as_its_activation(node) -> None:
+    node.started_by = "ActiveEnterTimestampMonotonic"
+    assert node.run(files=[node.file("old", 20)]) == []
+    assert node.run(files=[node.file("young", 5)]) == ["restarted"]
 
 
 def test_it_is_restarted_if_a_file_is_younger_whatever_else_there_is(node) -> None:

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A kubeconfig file's current context: which server, how it proves itself, and how we do.
 
 Form: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/, credentials of programs:
@@ -92,8 +91,9 @@ class _Kubeconfig:
 
     def _named(self, plural: str, kind: str, name: Any) -> Mapping[str, Any]:
         for item in self._data.get(plural) or ():
-            if isinstance(item, dict) and item.get("name") == name and isinstance(item.get(kind), dict):
-                return item[kind]
+            found = item.get(kind) if isinstance(item, dict) and item.get("name") == name else None
+            if isinstance(found, dict):
+                return found
         raise KubeconfigError(f"{self._path}: there is no {kind} {name!r} in {plural}")
 
     def _content(self, item: Mapping[str, Any], key: str) -> bytes:
@@ -137,7 +137,7 @@ class _Kubeconfig:
         command = [str(program.get("command") or ""), *map(str, program.get("args") or ())]
         if "/" in command[0]:
             command[0] = str(pathlib.Path(self._path).parent / command[0])
-        info = {
+        info: dict[str, Any] = {
             "apiVersion": program.get("apiVersion") or "client.authentication.k8s.io/v1",
             "kind": "ExecCredential",
             "spec": {"interactive": False},

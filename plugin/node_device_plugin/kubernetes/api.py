@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Objects of a cluster: read, applied by the server, patched and deleted."""
 
 from __future__ import annotations
@@ -21,6 +20,10 @@ _PATIENCE = 15.0
 
 class ApiError(Exception):
     """What the API server refused, or that it does not answer; the message says what to do."""
+
+
+class Away(ApiError):
+    """No API server answers."""
 
 
 class Changed(ApiError):
@@ -159,11 +162,14 @@ class Api:
         request = urllib.request.Request(address, body, headers, method=method)
         try:
             with self._opener.open(request, timeout=_PATIENCE) as answer:
-                return answer.read()
+                return bytes(answer.read())
         except urllib.error.HTTPError as error:
             raise self._refusal(error, method, place) from error
         except (OSError, http.client.HTTPException) as error:
-            raise ApiError(f"the API server {self._access.server} does not answer: {_reason(error)}") from error
+            text = f"the API server {self._access.server} does not answer: {_reason(error)}"
+            if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
+                raise ApiError(text) from error
+            raise Away(f"{text}: run again when it does") from error
 
     def _refusal(self, error: urllib.error.HTTPError, method: str, place: Place) -> ApiError:
         said = _message(error)

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Which extended resources a node object should show, and the patch that gets it there. Pure: no API.
 
 What we did is remembered in an annotation of the node object itself: a node that is built anew has neither the
@@ -112,6 +111,35 @@ def plan(node: Mapping[str, Any], wanted: Wanted) -> Plan:
     )
 
 
+class Restoration(NamedTuple):
+    """What a node restores of its own accord. restored: resource to capacity, none where nothing was reset.
+
+    operations: of a JSON patch; such as only test where nothing was reset.
+    """
+
+    operations: list[dict[str, Any]]
+    restored: dict[str, str]
+
+
+def restoration(node: Mapping[str, Any], capacities: Mapping[str, int], registered: frozenset[str]) -> Restoration:
+    """What a restart of the kubelet has reset, and nothing else. Raises Refused.
+
+    capacities, registered: as in Wanted. Only what is remembered as ours is restored: a capacity that a run takes away,
+    or has yet to bring, is not, and whoever set another number than 0 has meant it.
+    """
+    capacity, text, memory = capacities_of(node), annotation_of(node), remembered(node)
+    reset = {
+        name: str(value)
+        for name, value in capacities.items()
+        if value and name in memory.patched and name not in registered and quantity.same(capacity.get(name), "0")
+    }
+    operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/name", "value": node["metadata"]["name"]}]
+    if text is not None:
+        # A run that has changed what is ours in the meantime goes before.
+        operations.append({"op": "test", "path": f"/metadata/annotations/{escaped(ANNOTATION)}", "value": text})
+    return Restoration([*operations, *_set(capacity, reset)], reset)
+
+
 def differing(node: Mapping[str, Any], expected: Plan, part: str) -> list[str]:
     """The names whose ``part`` of the status (capacity, allocatable) is not as the plan has it."""
     values = capacities_of(node, part)
@@ -157,14 +185,22 @@ def _state_of_static(
     return "not as declared: the next run patches it"
 
 
+def is_ready(node: Mapping[str, Any]) -> bool:
+    """Whether the node object says so."""
+    return bool(_ready(node).get("status") == "True")
+
+
 def readiness(node: Mapping[str, Any]) -> str:
     """What the node object says of its kubelet."""
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    ready = next((condition for condition in conditions if condition.get("type") == "Ready"), {})
-    if ready.get("status") == "True":
+    if is_ready(node):
         return "the node is Ready, so look into its kubelet's journal"
-    reason = ready.get("message") or "its kubelet has never reported"
+    reason = _ready(node).get("message") or "its kubelet has never reported"
     return f"the node is not Ready ({reason}): run again when it is"
+
+
+def _ready(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return next((condition for condition in conditions if condition.get("type") == "Ready"), {})
 
 
 def capacities_of(node: Mapping[str, Any], part: str = "capacity") -> dict[str, str]:

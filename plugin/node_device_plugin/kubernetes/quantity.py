@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Kubernetes' quantities: the API server writes 1000 as 1k."""
 
 from __future__ import annotations
