@@ -51,7 +51,8 @@ class ActionModule(ActionBase):
         try:
             cluster = Api(kubeconfig.read(arguments["kubeconfig"]))
             name = arguments.get("node_name") or host
-            if boolean(arguments.get("api_only", False)):
+            api_only = boolean(arguments.get("api_only", False))
+            if api_only:
                 registered = resources.registered_by(cluster.node(name))
             else:
                 registered = self._registered(declared["kubelet_device_plugin_dir"])
@@ -60,7 +61,7 @@ class ActionModule(ActionBase):
             if state == "reported":
                 outcome = {"changed": False, "resources": resources.rows(cluster.node(name), wanted), "lingering": []}
             else:
-                outcome = self._converge(cluster, name, wanted, int(arguments.get("patience", 30)))
+                outcome = self._converge(cluster, name, wanted, int(arguments.get("patience", 30)), api_only)
         except (Stopped, ApiError, kubeconfig.KubeconfigError, resources.Refused) as error:
             result.update(failed=True, msg=_lines(host, str(error).splitlines()))
             return result
@@ -85,10 +86,10 @@ class ActionModule(ActionBase):
         except (ValueError, KeyError, TypeError) as error:
             raise Stopped(f"{path} is no device checkpoint of a known form: {error!r}") from error
 
-    def _converge(self, cluster, name, wanted, patience):
+    def _converge(self, cluster, name, wanted, patience, api_only):
         dry_run = self._task.check_mode
         for attempt in range(_ATTEMPTS):
-            node = cluster.node(name)
+            before = node = cluster.node(name)
             plan = resources.plan(node, wanted)
             if not plan.operations:
                 break
@@ -101,13 +102,24 @@ class ActionModule(ActionBase):
                 continue
             _check(node, plan)
             break
+        lingering = plan.lingering
         if not dry_run:
             node = _wait_for_kubelet(cluster, name, node, plan, patience)
+            wrong = resources.differing(node, plan, "allocatable")
+            still = resources.kept_by_the_kubelet(before, node, plan) if api_only else []
+            if wrong and not still:
+                raise Stopped(
+                    f"the capacity of {', '.join(wrong)} is patched, but within {patience} s the kubelet has not made "
+                    f"it allocatable: {resources.readiness(node)}"
+                )
+            if still:
+                cluster.patch_node_status(name, resources.remember_served(node, still), dry_run)
+                lingering = sorted({*lingering, *still})
         return {
             "changed": bool(plan.operations),
             "diff": {"before": plan.before, "after": plan.after},
             "resources": resources.rows(node, wanted),
-            "lingering": list(plan.lingering),
+            "lingering": list(lingering),
         }
 
 
@@ -123,15 +135,9 @@ def _check(node, plan):
 
 
 def _wait_for_kubelet(cluster, name, node, plan, patience):
-    """The node once its kubelet has made the capacities allocatable, which it does at its next look (10 s)."""
+    """The node once its kubelet has made the capacities allocatable, which it does at its next look (10 s), or then."""
     deadline = time.monotonic() + patience
-    while resources.differing(node, plan, "allocatable"):
-        if time.monotonic() >= deadline:
-            names = ", ".join(resources.differing(node, plan, "allocatable"))
-            raise Stopped(
-                f"the capacity of {names} is patched, but within {patience} s the kubelet has not made it allocatable: "
-                f"{resources.readiness(node)}"
-            )
+    while resources.differing(node, plan, "allocatable") and time.monotonic() < deadline:
         time.sleep(_PAUSE)
         # One that is restarted comes back.
         with contextlib.suppress(Away):

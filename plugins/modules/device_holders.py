@@ -34,7 +34,7 @@ options:
   device_plugin_dir:
     description: The kubelet's device plugin directory, if it is not the default.
     type: path
-author: The node-devices authors
+author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

@@ -89,6 +89,8 @@ class Node:
         self.cluster, self.name = cluster, name
         #: What the kubelet's checkpoint has of device plugins.
         self.registered: set[str] = set()
+        #: Of device plugins that have gone: for five minutes it writes them as 0.
+        self.not_forgotten: set[str] = set()
 
     def create(self, capacity: dict[str, str] | None) -> None:
         self.cluster.ask("POST", "/api/v1/nodes", {"metadata": {"name": self.name, "annotations": {"of": "others"}}})
@@ -128,8 +130,9 @@ class Node:
                 # The node object may be away for a moment.
                 with contextlib.suppress(urllib.error.HTTPError):
                     status = self.read()["status"]
-                    if status.get("allocatable") != status.get("capacity"):
-                        follows = {"op": "add", "path": "/status/allocatable", "value": status["capacity"]}
+                    usable = {**status["capacity"], **dict.fromkeys(self.not_forgotten, "0")}
+                    if status.get("allocatable") != usable:
+                        follows = {"op": "add", "path": "/status/allocatable", "value": usable}
                         self.patch("kubelet", [follows])
                 stop.wait(0.02)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import api
@@ -27,6 +28,13 @@ def memory(node):
 
 def states(result):
     return {row["resource"]: row["state"] for row in result["resources"]}
+
+
+def eventually(seen):
+    deadline = time.monotonic() + 5
+    while not seen():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_patched_and_allocatable_and_then_unchanged(run, node):
@@ -272,6 +280,24 @@ def test_a_node_that_only_the_api_reaches(run, node):
     assert run(node, {DONGLE: 5}, api_only=True)["changed"] is True
     result = run(node, {KVM: 3}, api_only=True)
     assert result["msg"].startswith(f"worker1: {KVM}: a device plugin on this node serves it (2 there now)")
+
+
+def test_what_the_kubelet_has_not_forgotten_goes_with_a_later_run(run, node):
+    """Seen with Kubernetes 1.36.2: by the node object alone, what is not forgotten looks like what is."""
+    node.set_capacity("kubelet", KVM, "2")
+    run(node, {}, (KVM,), api_only=True)
+    node.set_capacity("kubelet", DONGLE, "1")
+    node.not_forgotten = {KVM}
+    eventually(lambda: node.read()["status"]["allocatable"][KVM] == "0")
+    result = run(node, {}, state="absent", api_only=True, patience=1)
+    assert "failed" not in result
+    assert result["lingering"] == [KVM]
+    assert memory(node) == {"patched": {}, "served": [KVM]}
+    node.not_forgotten = set()
+    result = run(node, {}, state="absent", api_only=True)
+    assert result["lingering"] == []
+    assert KVM not in node.extended
+    assert node.annotations == {"of": "others"}
 
 
 def test_without_a_cluster_only_a_capacity_is_an_error(run, node):

@@ -140,6 +140,22 @@ def restoration(node: Mapping[str, Any], capacities: Mapping[str, int], register
     return Restoration([*operations, *_set(capacity, reset)], reset)
 
 
+def kept_by_the_kubelet(before: Mapping[str, Any], now: Mapping[str, Any], expected: Plan) -> list[str]:
+    """Of a device plugin's resources that a plan took off the node object, those that the kubelet still writes.
+
+    By the node object alone it cannot be told beforehand: what has gone is 0 allocatable whether or not the kubelet
+    has forgotten it. before: the node object that the plan was made for. Empty where something else differs, too.
+    """
+    wrong, served = differing(now, expected, "allocatable"), remembered(before).served
+    return wrong if all(name in served and expected.allocatable[name] is None for name in wrong) else []
+
+
+def remember_served(node: Mapping[str, Any], names: Iterable[str]) -> list[dict[str, Any]]:
+    """The operations with which a node object says again that these resources are to be taken off it."""
+    memory = remembered(node)
+    return _annotate(node, memory._replace(served=tuple(sorted({*memory.served, *names}))).text())
+
+
 def differing(node: Mapping[str, Any], expected: Plan, part: str) -> list[str]:
     """The names whose ``part`` of the status (capacity, allocatable) is not as the plan has it."""
     values = capacities_of(node, part)
