@@ -21,13 +21,31 @@ NEEDS = {
     "a provisioned node": "a node on which site.yml has run",
     "a kubelet": "Kubernetes' own binaries, in a folder of the reader's",
     "a cluster": "an API server, and kubectl or kind",
+    "a bundle": "what make bundle has written, or a controller that was set up from it",
     "a report": "what status.yml has written",
 }
 #: Programs of others that a block may call; what they are called with is not looked at, but for paths of the checkout.
-OTHERS = {"alias", "cat", "cp", "ctr", "jq", "kind", "kubectl", "ln", "mkdir", "podman", "rm", "sleep"}
+OTHERS = {
+    "alias",
+    "cat",
+    "cp",
+    "ctr",
+    "jq",
+    "kind",
+    "kubectl",
+    "ln",
+    "mkdir",
+    "podman",
+    "rm",
+    "sha256sum",
+    "sleep",
+    "tar",
+}
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
 _OPERATORS = {";", "|", "||", "&&", "&"}
+#: What a bundle is unpacked to; its programs are those of the folder bundle/.
+_BUNDLE = re.compile(r"node-devices-(\d[^/]*)/([^/]+)")
 _ENGINE = ("engine", "roles/lab_node/files/engine")
 
 
@@ -64,15 +82,18 @@ def without_assignments(words: Command) -> tuple[dict[str, str], Command]:
 
 
 def program_of(words: Command) -> tuple[str, Command]:
-    """The program's name and its arguments."""
-    return (words[0].removeprefix(".venv/bin/"), words[1:]) if words else ("", ())
+    """The program's name, without the virtual environment that it is in, and its arguments."""
+    return (re.sub(r"^(\.venv|\$\w+)/bin/", "", words[0]), words[1:]) if words else ("", ())
 
 
 def problems(command: Command) -> Iterator[str]:
     """A sentence for everything that the command names and that is not there."""
     given, words = without_assignments(command)
-    yield from (f"nothing reads the variable {name}" for name in given if not project.is_environment_variable(name))
     program, arguments = program_of(words)
+    # Without a command they are the shell's own, for the lines that follow.
+    for name in given if program else ():
+        if not project.is_environment_variable(name):
+            yield f"nothing reads the variable {name}"
     for word in arguments:
         path = word.removeprefix("$PWD/")
         if "/" in path and path.partition("/")[0] in project.top_level_folders() and not project.is_there(path):
@@ -83,6 +104,11 @@ def problems(command: Command) -> Iterator[str]:
         yield from _ansible(program, arguments)
     elif program == "node-device-plugin":
         yield from _refused(command_line.parser, arguments)
+    elif bundled := _BUNDLE.fullmatch(program):
+        if bundled.group(1) != project.version():
+            yield f"this is version {project.version()}, not {bundled.group(1)}"
+        if not project.is_there(f"bundle/{bundled.group(2)}"):
+            yield f"a bundle has no {bundled.group(2)}"
     elif program in _ENGINE:
         yield from _engine(arguments)
     elif program and program not in OTHERS:
@@ -93,6 +119,8 @@ def is_run_by_ci(command: Command) -> bool:
     """Whether CI runs it: a make target that `make test` makes, or our command, which a test runs."""
     given, words = without_assignments(command)
     program, arguments = program_of(words)
+    if not program:
+        return True
     if program == "make":
         return not given and bool(arguments) and all(word in project.in_ci() for word in arguments)
     return program == "node-device-plugin" and not given

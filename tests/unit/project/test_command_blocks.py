@@ -146,6 +146,9 @@ BAD = {
     ".venv/bin/ansible-repair": "there is no ansible-repair",
     "roles/lab_node/files/engine exec -it lab-node1 node-device-plugin mend": "invalid choice: 'mend'",
     "cp roles/lab_node/files/motor x": "there is no roles/lab_node/files/motor",
+    "node-devices-9.9.9/install /opt/x": "not 9.9.9",
+    "node-devices-0.1.0/installer /opt/x": "a bundle has no installer",
+    "$controller/bin/ansible-playbook -i inventory nodedevices.kubernetes.repair": "there is no playbook",
     "cat x | curl -T - example.com": "curl is no program that a page may call",
 }
 

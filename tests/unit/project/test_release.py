@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import tomllib
 
 import pytest
+import the_project as project
 import yaml
 from documented_blocks import ROOT
 
@@ -16,7 +16,7 @@ HEADING = re.compile(r"^## (\S+) \((not released|\d{4}-\d{2}-\d{2})\)$", re.M)
 
 @pytest.fixture(scope="module")
 def version():
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    return project.version()
 
 
 @pytest.fixture(scope="module")

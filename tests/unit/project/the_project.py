@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import subprocess
+import tomllib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -94,6 +95,13 @@ def sources() -> str:
         if path.startswith(places) and not path.endswith((".md", ".json")) and (ROOT / path).is_file():
             texts.append((ROOT / path).read_text(encoding="utf-8", errors="replace"))
     return "\n".join(texts)
+
+
+@functools.cache
+def version() -> str:
+    found = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert isinstance(found, str)
+    return found
 
 
 def is_environment_variable(name: str) -> bool:
