@@ -227,12 +227,17 @@ class ActionModule(ActionBase):
         """No container may be ended by the restart."""
         if self._adapter.keeps_containers:
             return
-        number = tool.answer(self, self._adapter.question(self._command)).get("ends")
+        try:
+            number, advice = self._adapter.ended(tool.answer(self, self._adapter.question(self._command)))
+        except tool.ToolMissing:
+            # Check mode on a bare node: the tool would have been installed by now.
+            if self._task.check_mode:
+                return
+            raise
         if number:
             raise Refusal(
-                f"a restart of {self._adapter.name} would end its running containers ({number}): stop them first, or "
-                f'set "live-restore": true in {self._runtime["config"]["path"]} and run systemctl reload '
-                f"{self._runtime['unit']}"
+                f"a restart of {self._adapter.name} would end its running containers ({number}): {advice}, or stop "
+                f"them first"
             )
 
     def _require_command(self):

@@ -17,6 +17,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes i
     answer_of,
     arguments_of,
     option,
+    output_of,
     program_of,
     text_of,
     unit_of,
@@ -70,7 +71,8 @@ def runtime_facts(path):
         cwd = os.readlink("/proc/%d/cwd" % pid)
     except OSError as error:
         return dict(facts, problem="its process %d cannot be looked at: %s" % (pid, (error.strerror or "?").lower()))
-    facts.update(pid=pid, unit=unit_of(pid), executable=executable, name=name)
+    unit = unit_of(pid)
+    facts.update(pid=pid, unit=unit, kill_mode=kill_mode(unit), executable=executable, name=name)
     # The link works even where the file was replaced by an upgrade: it is the program that runs.
     program = Program(name, "/proc/%d/exe" % pid)
     facts["version"] = program.version()
@@ -80,6 +82,12 @@ def runtime_facts(path):
     if read:
         facts["config"] = read(program, arguments, cwd)
     return facts
+
+
+def kill_mode(unit):
+    """What else a restart of a unit ends, see systemd.kill(5); None where nobody tells."""
+    said = output_of(["systemctl", "show", unit, "--property=KillMode"]) if unit else None
+    return said.strip().partition("=")[2] or None if said else None
 
 
 def path_of(arguments, cwd, default, *names):

@@ -12,7 +12,7 @@
 
 Adapters work on texts alone, on the controller. An adapter has `claims(runtime)`, `obstacles(cdi)`, `cdi`,
 `plan(check)`, `undo(path, ours, before, check)`, `check_command(path)` and `question(command)`, and says of itself
-`tells_cdi`, `keeps_containers` and `by_hand`; see Containerd for what they mean.
+`tells_cdi`, `by_hand` and `keeps_containers` (else it has `ended(answer)`); see Containerd for what they mean.
 """
 
 from __future__ import annotations

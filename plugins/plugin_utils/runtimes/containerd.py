@@ -27,8 +27,6 @@ class Containerd:
     name = "containerd"
     #: Whether the running daemon says what it makes of CDI.
     tells_cdi = True
-    #: Whether its containers go on while it is restarted.
-    keeps_containers = True
     #: Whether it is not ours to restart.
     by_hand = False
 
@@ -46,6 +44,16 @@ class Containerd:
     def program(self) -> str:
         """What can check a configuration."""
         return self.runtime["executable"]
+
+    @property
+    def keeps_containers(self) -> bool:
+        """Whether they go on while it is restarted: their shims are processes of its unit."""
+        return self.runtime.get("kill_mode") not in ("control-group", "mixed")
+
+    def ended(self, answer: Mapping[str, Any]) -> tuple[int, str]:
+        """How many containers a restart would end, by the daemon's answer, and what to do so that it does not."""
+        unit = self.runtime["unit"]
+        return len(answer.get("containers") or ()), f"set KillMode=process for {unit} (systemctl edit {unit})"
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
         """A sentence for each thing that stands in the way. cdi: whether devices are given by CDI."""

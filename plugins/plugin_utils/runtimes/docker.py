@@ -48,6 +48,11 @@ class Docker:
     def program(self) -> str:
         return self.runtime["executable"]
 
+    def ended(self, answer: Mapping[str, Any]) -> tuple[int, str]:
+        """How many containers a restart would end, by the daemon's answer, and what to do so that it does not."""
+        reload = f"run systemctl reload {self.runtime.get('unit') or 'docker'}"
+        return answer.get("ends") or 0, f'set "live-restore": true in {self.config["path"]} and {reload}'
+
     def obstacles(self, cdi: bool) -> Iterator[str]:
         """Too old a version, or a file that is no JSON."""
         if cdi and (self.version is None or version_tuple(self.version) < _OLDEST):

@@ -87,18 +87,15 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_tried(action, 
 
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_containers_that_a_restart_would_end_are_not_ended(action, monkeypatch, check_mode):
-    """Docker's without live-restore."""
     action._task.check_mode = check_mode
     action._adapter.keeps_containers = False
-    action._runtime["config"]["path"] = "/etc/docker/daemon.json"
-    answer = {"ends": 2}
+    action._adapter.ended = lambda answer: (answer["number"], "let them")
+    answer = {"number": 2}
     monkeypatch.setattr(cdi_runtime.tool, "answer", lambda *_arguments: answer)
-    with pytest.raises(
-        Refusal, match=r'would end its running containers \(2\): .* "live-restore": true in /etc/docker'
-    ):
+    with pytest.raises(Refusal, match=r"would end its running containers \(2\): let them, or stop them first"):
         action._apply([Change(ROOT, "x", "y")], "CDI is off")
     assert action.asked == []
-    answer["ends"] = 0
+    answer["number"] = 0
     assert action._apply([Change(ROOT, "x", "y")], "CDI is off")["restarted"] is True
 
 

@@ -96,6 +96,15 @@ def test_a_service_that_has_its_socket_from_another_process_is_found(tmp_path):
         assert (facts["name"], facts["pid"]) == ("cri-dockerd", pid)
 
 
+@pytest.mark.parametrize(("said", "mode"), [("KillMode=control-group\n", "control-group"), ("", None), (None, None)])
+def test_what_else_a_restart_ends_is_asked(monkeypatch, said, mode):
+    asked = []
+    monkeypatch.setattr(runtime_facts, "output_of", lambda command: asked.append(command) or said)
+    assert runtime_facts.kill_mode("containerd.service") == mode
+    assert runtime_facts.kill_mode(None) is None
+    assert asked == [["systemctl", "show", "containerd.service", "--property=KillMode"]]
+
+
 def test_a_socket_that_no_process_has_is_named_as_that(tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "x.sock"))

@@ -290,6 +290,22 @@ def test_docker_settings_of_the_wrong_kind_are_named(content, words):
         docker(content).plan(None)
 
 
+@pytest.mark.parametrize(
+    ("mode", "kept"), [("process", True), ("none", True), (None, True), ("control-group", False), ("mixed", False)]
+)
+def test_a_restart_ends_containers_whose_shims_systemd_kills(mode, kept):
+    adapter = runtimes.of({**runtime("containerd"), "unit": "containerd.service", "kill_mode": mode})
+    assert adapter.keeps_containers is kept
+    number, advice = adapter.ended({"containers": [{"id": "a"}, {"id": "b"}]})
+    assert (number, advice) == (2, "set KillMode=process for containerd.service (systemctl edit containerd.service)")
+
+
+def test_a_restart_ends_dockers_containers_without_live_restore():
+    number, advice = docker("{}").ended({"ends": 3})
+    assert number == 3
+    assert 'set "live-restore": true in /etc/docker/daemon.json and run systemctl reload' in advice
+
+
 def test_dockers_answer_is_json_and_says_what_a_restart_would_end():
     question = docker("{}").question("node-device-plugin")[-1]
     for live, ends in ((True, 0), (False, 3)):
