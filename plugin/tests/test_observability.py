@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, AsyncIterator, Dict, List, Tuple
+from typing import Any, AsyncIterator, Dict, List, NoReturn, Tuple
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -356,3 +356,12 @@ async def test_a_plugin_that_takes_the_question_and_says_nothing(
     async with await asyncio.start_unix_server(say_nothing, socket):
         with pytest.raises(client.NotAnswering, match=r"status\.sock: no answer in 0\.05 s \("):
             await client.ask(str(short_path), "GET", "/status")
+
+
+async def test_who_may_not_ask_is_told_who_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(path: str) -> NoReturn:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(asyncio, "open_unix_connection", refuse)
+    with pytest.raises(client.NotAnswering, match=r"status\.sock: Permission denied: it is root's; run this as root"):
+        await client.ask("/dp", "GET", "/status")

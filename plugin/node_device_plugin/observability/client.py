@@ -24,6 +24,8 @@ async def ask(directory: str, method: str, path: str) -> Any:
     except (ValueError, asyncio.TimeoutError) as error:
         # Before OSError, of which the latter is a kind since Python 3.11.
         reason = str(error) or "no answer in %g s" % _PATIENCE
+    except PermissionError as error:
+        raise NotAnswering("%s: %s: it is root's; run this as root" % (socket, error.strerror)) from error
     except OSError as error:
         reason = error.strerror or str(error)
     raise NotAnswering("no plugin answers at %s: %s (systemctl status node-device-plugin)" % (socket, reason))
