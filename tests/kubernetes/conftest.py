@@ -75,9 +75,9 @@ class Cluster:
         with self.opener.open(request, timeout=10) as answer:
             return json.load(answer)
 
-    def node(self, capacity: dict[str, str] | None = None) -> Node:
+    def node(self, capacity: dict[str, str] | None = None, name: str = "") -> Node:
         """A new node, whose kubelet has reported ``capacity``, or nothing yet where it is None."""
-        node = Node(self, f"node-{next(self._numbers)}")
+        node = Node(self, name or f"node-{next(self._numbers)}")
         node.create(capacity)
         return node
 
@@ -130,8 +130,8 @@ class Node:
                 # The node object may be away for a moment.
                 with contextlib.suppress(urllib.error.HTTPError):
                     status = self.read()["status"]
-                    usable = {**status["capacity"], **dict.fromkeys(self.not_forgotten, "0")}
-                    if status.get("allocatable") != usable:
+                    usable = {**status.get("capacity", {}), **dict.fromkeys(self.not_forgotten, "0")}
+                    if status.get("allocatable", {}) != usable:
                         follows = {"op": "add", "path": "/status/allocatable", "value": usable}
                         self.patch("kubelet", [follows])
                 stop.wait(0.02)

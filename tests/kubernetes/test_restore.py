@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import conftest
 import pytest
 import stand_in
 
@@ -17,8 +16,7 @@ DONGLE, LICENSE = "example.com/dongle", "example.com/license"
 @pytest.fixture
 def node(cluster):
     """The node whose kubelet's credentials the file ``kubelet`` has."""
-    node = conftest.Node(cluster, stand_in.KUBELETS_NODE)
-    node.create({"cpu": "2"})
+    node = cluster.node({"cpu": "2"}, stand_in.KUBELETS_NODE)
     with node.kubelet():
         yield node
     node.delete()
