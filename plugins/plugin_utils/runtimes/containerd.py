@@ -63,7 +63,8 @@ class Containerd:
     def cdi(self) -> Cdi:
         """What the files make of CDI. Raises Refusal where containerd cannot say."""
         if not self.config["effective"]:
-            raise Refusal(f"{self.program} config dump fails with it ({self.config['problem']}); mend it first")
+            command = f"{self.program} --config {self.config['path']} config dump"
+            raise Refusal(f"{command} fails with it ({self.config['problem']}); mend it first")
         return effective(self.config["effective"])
 
     def plan(self, check: Check) -> Change | None:
