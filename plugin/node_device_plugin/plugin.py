@@ -95,7 +95,7 @@ async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstanc
             tasks.start(watchdog.ping(every, tasks.all_run))
         for concern in (look_for_ever(resources, watch), tidy_for_ever(resources), _report_for_ever(resources)):
             tasks.start(concern)
-        serving = asyncio.create_task(_all_serve(resources))
+        serving = asyncio.create_task(_all_serve(resources, http, own))
         await asyncio.wait([serving, stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
         serving.cancel()
         # What is there now stays: looking through it time and again would hold up Allocate.
@@ -117,7 +117,10 @@ async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstanc
         log.info("stopped")
 
 
-async def _all_serve(resources: ServedResources) -> None:
+async def _all_serve(resources: ServedResources, *endpoints: Union[TcpEndpoint, UnixEndpoint]) -> None:
+    """Return once everything that can be is served; a port that is taken holds up no device."""
+    for endpoint in endpoints:
+        await endpoint.tried.wait()
     for each in resources.registrations:
         await each.serving()
 

@@ -104,6 +104,34 @@ async def test_the_end_does_not_wait_for_a_first_look_that_hangs(
     await asyncio.wait_for(running, 10)
 
 
+async def test_who_hears_that_it_is_ready_can_ask_it(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: List[str] = []
+    start_server = asyncio.start_server
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    async def slow(*given: Any) -> Any:
+        await asyncio.sleep(0.3)
+        return await start_server(*given)
+
+    def notify(message: str) -> bool:
+        said.append(message)
+        return True
+
+    monkeypatch.setattr(asyncio, "start_server", slow)
+    monkeypatch.setattr("node_device_plugin.systemd.notify", notify)
+    config = short_path / "config.yaml"
+    config.write_text("http_address: 127.0.0.1:%d" % port + CONFIG % (short_path / "dp", short_path / "none"))
+    running = asyncio.create_task(plugin.run(str(config), load(str(config))))
+    while "READY=1" not in said:
+        await asyncio.sleep(0.01)
+    _reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.close()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(running, 10)
+
+
 async def test_an_end_before_it_serves_is_no_defect(short_path: Path) -> None:
     (short_path / "plugins_registry").touch()
     more = "registration: plugins_registry\nkubelet_root_dir: %s\n" % short_path

@@ -26,6 +26,8 @@ class TcpEndpoint:
         self._routes = routes
         self._address = ""
         self._tries = Tries(log)
+        #: Set once it listens, or could not the first time.
+        self.tried = asyncio.Event()
         self._moved = asyncio.Event()
 
     def move(self, address: str) -> None:
@@ -41,8 +43,10 @@ class TcpEndpoint:
             address = self._address
             try:
                 async with self._listening(address):
+                    self.tried.set()
                     await self._moved.wait()
             except OSError as error:
+                self.tried.set()
                 self._tries.failed(logging.ERROR, "cannot serve metrics at %s: %s", address, error.strerror or error)
                 await done_within(self._moved.wait(), _AGAIN)
 
@@ -69,6 +73,8 @@ class UnixEndpoint:
         self._routes = routes
         self._moved = asyncio.Event()
         self._tries = Tries(log)
+        #: Set once it listens, or could not the first time.
+        self.tried = asyncio.Event()
 
     def move(self, path: str) -> None:
         """Serve at another path; who is connected already gets its answer."""
@@ -86,9 +92,11 @@ class UnixEndpoint:
                 server = await asyncio.start_unix_server(Pages(self._routes), path)
                 os.chmod(path, 0o600)
             except OSError as error:
+                self.tried.set()
                 self._tries.failed(logging.ERROR, "cannot serve %s: %s", path, error.strerror or error)
                 await done_within(self._moved.wait(), _AGAIN)
                 continue
+            self.tried.set()
             self._tries.went_well()
             mine = _identity(path)
             try:
