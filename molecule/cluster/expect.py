@@ -23,8 +23,10 @@ import yaml
 PATIENCE = 60
 PODS = "/api/v1/namespaces/default/pods"
 PLUGINS = "/api/v1/namespaces/node-devices"
+DAEMON_SETS = "/apis/apps/v1/namespaces/node-devices/daemonsets"
 ANNOTATION = "nodedevices.kubernetes/extended-resources"
 LABEL = "nodedevices.kubernetes/device-plugin"
+WORKERS = ("kind-worker", "kind-worker2")
 IMAGINARY = "myplugin.io/mydevice-"
 
 
@@ -46,7 +48,7 @@ class Cluster:
         request = urllib.request.Request(f"{self._server}{path}", data, headers, method=method)
         with urllib.request.urlopen(request, timeout=10, context=self._tls) as answer:
             text = answer.read().decode()
-        return text if path.endswith("/log") else json.loads(text)
+        return text if path.endswith(("/log", "/metrics")) else json.loads(text)
 
     def create(self, name: str, resources: dict[str, int]) -> None:
         """A pod that prints its device variables; its service account's token is nothing that it needs."""
@@ -185,6 +187,20 @@ def reset(cluster: Cluster) -> None:
         cluster.ask("PATCH", path, [operation], "application/json-patch+json")
 
 
+def restored(cluster: Cluster) -> None:
+    """Nobody ran anything: the node itself has put back what was reset."""
+    begin = time.monotonic()
+    advertises(cluster, "kind-worker", "example.com/", {"example.com/dongle": "4", "example.com/hundreds": "23k"})
+    print(f"restored and allocatable within {time.monotonic() - begin:.1f} s")
+
+
+def lose_plugin(cluster: Cluster) -> None:
+    """The plugin's pod of one node is deleted."""
+    for pod in cluster.ask("GET", f"{PLUGINS}/pods")["items"]:
+        if pod["spec"].get("nodeName") == "kind-worker2":
+            cluster.ask("DELETE", f"{PLUGINS}/pods/{pod['metadata']['name']}")
+
+
 def no_pods(cluster: Cluster) -> None:
     """None is left that holds a device."""
     for pod in cluster.ask("GET", PODS)["items"]:
@@ -194,7 +210,7 @@ def no_pods(cluster: Cluster) -> None:
 
 def nothing_left(cluster: Cluster) -> None:
     """Node objects show nothing of ours, and keep it so for longer than a kubelet's period."""
-    for node in ("kind-worker", "kind-worker2"):
+    for node in WORKERS:
         advertises(cluster, node, "", {})
         metadata = cluster.ask("GET", f"/api/v1/nodes/{node}")["metadata"]
         assert ANNOTATION not in metadata["annotations"]
@@ -206,8 +222,35 @@ def nothing_left(cluster: Cluster) -> None:
     )
     before = heartbeats(cluster)
     until(lambda: heartbeats(cluster), lambda now: all(now[node] > before[node] for node in before))
-    for node in ("kind-worker", "kind-worker2"):
+    for node in WORKERS:
         assert extended(cluster, node, "capacity") == {}, "the kubelet wrote it again"
+
+
+def system_b(cluster: Cluster, name: str, resource: str, ids: set[str], count: int) -> None:
+    """A static pod runs on each worker, and its status says which devices it has and that they are healthy."""
+    for node in WORKERS:
+
+        def look(node: str = node) -> Any:
+            container = cluster.ask("GET", f"{PODS}/{name}-{node}")["status"]["containerStatuses"][0]
+            return {each["name"]: each["resources"] for each in container.get("allocatedResourcesStatus", ())}
+
+        seen = until(look, bool)
+        assert set(seen) == {resource}, seen
+        held = {each["resourceID"] for each in seen[resource]}
+        assert len(held) == len(seen[resource]) == count, seen
+        assert held <= ids, seen
+        assert {each["health"] for each in seen[resource]} == {"Healthy"}, seen
+        print(f"{name}-{node}: allocatedResourcesStatus has {sorted(held)} of {resource}, Healthy")
+
+
+def system_b_crand(cluster: Cluster) -> None:
+    """Two of three devices."""
+    system_b(cluster, "busybox-crand", "github.com.ihcsim/crand", {"crand0", "crand1", "crand2"}, 2)
+
+
+def system_b_kvm(cluster: Cluster) -> None:
+    """One of the eight shares of one device."""
+    system_b(cluster, "busybox-kvm", "github.com.ihcsim/kvm", {f"kvm0::{share}" for share in range(8)}, 1)
 
 
 def no_restarts(cluster: Cluster) -> None:
@@ -218,6 +261,56 @@ def no_restarts(cluster: Cluster) -> None:
     print(f"no container of the plugin was restarted: {restarts}")
 
 
+def pod_template(cluster: Cluster) -> None:
+    """Prints what the DaemonSet's pods must be: JSON, and nothing else."""
+    (daemon_set,) = cluster.ask("GET", DAEMON_SETS)["items"]
+    print(json.dumps(daemon_set["spec"]["template"]))
+
+
+def new_plugins(cluster: Cluster) -> None:
+    """The plugin's pods are deleted, and others are ready in their place."""
+
+    def ready() -> dict[str, str]:
+        return {
+            pod["metadata"]["uid"]: pod["spec"].get("nodeName", "")
+            for pod in cluster.ask("GET", f"{PLUGINS}/pods")["items"]
+            if any(each["ready"] for each in pod["status"].get("containerStatuses", ()))
+        }
+
+    before = ready()
+    for pod in cluster.ask("GET", f"{PLUGINS}/pods")["items"]:
+        cluster.ask("DELETE", f"{PLUGINS}/pods/{pod['metadata']['name']}")
+    until(ready, lambda now: sorted(now.values()) == sorted(before.values()) and not set(now) & set(before))
+
+
+def figures(cluster: Cluster) -> None:
+    """What each kubelet measured; the period after which its node object follows. Prints, and holds nothing to it."""
+    for node in WORKERS:
+        proxy = f"/api/v1/nodes/{node}/proxy"
+        period = cluster.ask("GET", f"{proxy}/configz")["kubeletconfig"]["nodeStatusUpdateFrequency"]
+        below, count, seconds = 0, 0, 0.0
+        for line in cluster.ask("GET", f"{proxy}/metrics", kind="text/plain").splitlines():
+            if line.startswith("kubelet_device_plugin_alloc_duration_seconds_bucket") and 'le="0.005"' in line:
+                below += int(float(line.split()[-1]))
+            if line.startswith("kubelet_device_plugin_alloc_duration_seconds_count"):
+                count += int(float(line.split()[-1]))
+            if line.startswith("kubelet_device_plugin_alloc_duration_seconds_sum"):
+                seconds += float(line.split()[-1])
+        assert count, "no Allocate was counted"
+        print(
+            f"{node}: Allocate took less than 5 ms {below} times of {count}, on average {seconds / count * 1e3:.1f} ms"
+        )
+        print(f"{node}: its node object follows every {period}")
+
+
+def follows(cluster: Cluster) -> None:
+    """Node objects show the other configuration; prints how long that took after PodResources did."""
+    begin = time.monotonic()
+    for node in WORKERS:
+        advertises(cluster, node, IMAGINARY, {f"{IMAGINARY}1": "1", f"{IMAGINARY}2": "0", f"{IMAGINARY}3": "0"})
+    print(f"the node objects followed within {time.monotonic() - begin:.1f} s")
+
+
 def heartbeats(cluster: Cluster) -> dict[str, str]:
     """When each kubelet last renewed its lease, which it does as often as it looks at its node."""
     leases = cluster.ask("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")["items"]
@@ -225,7 +318,23 @@ def heartbeats(cluster: Cluster) -> dict[str, str]:
 
 
 STEPS = {
-    step.__name__.replace("_", "-"): step for step in (system_a, static, reset, no_pods, no_restarts, nothing_left)
+    step.__name__.replace("_", "-"): step
+    for step in (
+        system_a,
+        static,
+        reset,
+        system_b_crand,
+        system_b_kvm,
+        restored,
+        lose_plugin,
+        no_pods,
+        no_restarts,
+        pod_template,
+        new_plugins,
+        figures,
+        follows,
+        nothing_left,
+    )
 }
 
 if __name__ == "__main__":
