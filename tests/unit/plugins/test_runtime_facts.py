@@ -55,7 +55,9 @@ def test_k3s_is_its_own_containerd(tmp_path):
     shutil.copy("/bin/sleep", tmp_path / "k3s")
     (tmp_path / "containerd").symlink_to("k3s")
     with subprocess.Popen(["containerd", "60"], executable=tmp_path / "k3s") as process:
-        arguments = processes.arguments_of(process.pid)
+        # A program that was just started has none for a moment.
+        while not (arguments := processes.arguments_of(process.pid)):
+            time.sleep(0.01)
         found = processes.program_of(process.pid, arguments, ("containerd",))
         unknown = processes.program_of(process.pid, arguments, ("crio",))
         process.kill()
