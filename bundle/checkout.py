@@ -12,4 +12,4 @@ sys.path[:0] = [str(CHECKOUT / ".ansible/collections"), str(CHECKOUT / "../../..
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import locked_wheels as locked_wheels  # noqa: E402
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels as wheels  # noqa: E402
 from engine_calls import MACHINES as MACHINES  # noqa: E402
-from node_image import Progress as Progress  # noqa: E402
+from image_building import Progress as Progress  # noqa: E402

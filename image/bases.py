@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import debian_base
 from engine_calls import MACHINES, ask, inspect, native
-from node_image import BuildError, Progress
+from image_building import BuildError, Progress
 
 #: What is taken where nothing else is asked for, if a registry answers.
 OFFICIAL = "docker.io/library/python:3.13-slim-trixie"

@@ -16,7 +16,7 @@ from typing import IO
 
 import archives
 from engine_calls import CHECKOUT, ask
-from node_image import NAME, BuildError, Progress, digest, exists, mmdebstrap, run_reporting
+from image_building import NAME, BuildError, Progress, digest, exists, mmdebstrap, run_reporting
 
 #: The Python of the official base, too (3.13), so that both carry the same wheels; the newest stable Debian.
 RELEASE = "trixie"

@@ -11,7 +11,7 @@ import sys
 CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(CHECKOUT / "roles/lab_node/files"))
 
-from node_image import ENGINE, BuildError  # noqa: E402
+from image_building import ENGINE, BuildError  # noqa: E402
 
 #: What `uname -m` says, by what images call it.
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}

@@ -61,9 +61,9 @@ async def test_it_registers_and_answers_with_the_kubelets_folder_alone(image, lo
             pod = await kubelet.allocate_pod("pod", {"main": {NAME: 1}})
             assert [device.name for device in pod.containers["main"].CDI_devices] == [f"{NAME}=d0"]
             # One process, which is Python: no shell started it, and none waits for it.
-            processes = engine("top", container, "pid", "args").stdout.splitlines()[1:]
-            assert len(processes) == 1
-            assert processes[0].split()[:2] == ["1", "/opt/node-device-plugin/bin/python"]
+            first = int(engine("inspect", "--format", "{{.State.Pid}}", container).stdout)
+            assert Path(f"/proc/{first}/cmdline").read_bytes().startswith(b"/opt/node-device-plugin/bin/python\0")
+            assert Path(f"/proc/{first}/task/{first}/children").read_text() == ""
             status = engine("exec", container, "node-device-plugin", "status", check=False).stdout
             assert f"{NAME}  d0      healthy" in status
             await asyncio.to_thread(engine, "stop", "--time", "10", container)

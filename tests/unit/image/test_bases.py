@@ -11,10 +11,10 @@ from pathlib import Path
 import bases
 import debian_base
 import engine_calls
-import node_image
+import image_building
 import pytest
 from engine_calls import MACHINES, native
-from node_image import BuildError, Progress
+from image_building import BuildError, Progress
 
 OFFICIAL = "docker.io/library/python:3.13-slim-trixie"
 OTHER = next(each for each in sorted(MACHINES) if each != native())
@@ -43,7 +43,7 @@ class Engine:
 def engine(tmp_path, monkeypatch):
     """The engine of what is called here."""
     engine = Engine(tmp_path)
-    for module in (engine_calls, node_image):
+    for module in (engine_calls, image_building):
         monkeypatch.setattr(module, "ENGINE", str(engine.program))
     return engine
 

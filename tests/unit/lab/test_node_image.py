@@ -54,3 +54,30 @@ def test_an_import_that_fails_says_why_and_leaves_the_caller_alive(run):
     assert result.returncode == 1
     assert "no space left on device" in result.stderr
     assert "E: broken pipe" in result.stderr
+
+
+def test_a_base_that_is_pulled_gets_the_packages_and_a_name_of_its_own(run, tmp_path, monkeypatch):
+    engine = f'echo "$@" >>{tmp_path}/calls; case $1 in image) exit 1 ;; esac'
+    names = {}
+    for base in ("official", "mirror.example/debian:RELEASE-slim"):
+        monkeypatch.setenv("LAB_BASE", base)
+        (tmp_path / "calls").unlink(missing_ok=True)
+        result = run("roles/lab_node/files/node_image.py", "trixie", docker=engine, mmdebstrap="exit 1")
+        assert result.returncode == 0, result.stderr
+        calls = (tmp_path / "calls").read_text().splitlines()
+        made, node = (line for line in calls if line.startswith("build "))
+        pulled = base.replace("official", "docker.io/library/debian:RELEASE-slim").replace("RELEASE", "trixie")
+        assert f"BASE={pulled} " in made
+        assert " containerd " in made
+        assert "path-exclude=/usr/share/man/*" in made
+        names[base] = node.partition("BASE=")[2].split()[0]
+        assert f"--tag {names[base]} " in made
+    assert len(set(names.values())) == 2
+
+
+def test_a_base_without_a_place_for_the_release_is_refused(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("LAB_BASE", "debian:trixie")
+    result = run("roles/lab_node/files/node_image.py", "trixie", docker=f"echo $1 >>{tmp_path}/calls")
+    assert result.returncode == 1
+    assert "LAB_BASE=debian:trixie: it is official, or an image's name with RELEASE" in result.stderr
+    assert (tmp_path / "calls").read_text().split() == ["ps"]
