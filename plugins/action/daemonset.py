@@ -12,8 +12,12 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import tool
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, groups, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, Refused
+
+_ERRORS = (DeclarationError, Refused, ApiError, kubeconfig.KubeconfigError, tool.ToolError)
+# Steps that are done once for all hosts of the play.
+_SHARED = ("deploy", "dismantle")
 
 
 class ActionModule(ActionBase):
@@ -32,33 +36,63 @@ class ActionModule(ActionBase):
                     "a DaemonSet is deployed through the Kubernetes API: set node_devices_kubeconfig to a kubeconfig "
                     "file on the controller"
                 )
-            self._node = arguments.get("node_name") or host
+            self._host, self._node = host, arguments.get("node_name") or host
             self._text = deployed.configuration_text(arguments["declaration"]) if "declaration" in arguments else ""
             self._patience = float(arguments.get("patience", 120))
-            deployment = deployed.parse(arguments.get("deployment", {}))
-            api = Api(kubeconfig.read(arguments["kubeconfig"]))
-            self._cluster = DaemonSet(api, deployment, dry_run=self._task.check_mode)
             step = getattr(self, "_" + arguments["step"])
-            result.update(step(arguments))
-        except (DeclarationError, Refused, ApiError, kubeconfig.KubeconfigError, tool.ToolError) as error:
-            # These are done once for all hosts of the play, which then all go without.
-            shared = arguments.get("step") in ("deploy", "dismantle")
-            hosts = ", ".join((task_vars or {}).get("ansible_play_hosts", [host]) if shared else [host])
-            result.update(failed=True, msg="\n".join(f"{hosts}: {line}" for line in str(error).splitlines()))
+            if arguments["step"] in _SHARED:
+                everybody = (task_vars or {}).get("ansible_play_hosts", [host])
+                result.update(self._for_each_daemon_set(step, arguments, everybody))
+            else:
+                deployment = deployed.parse(arguments.get("deployment", {}))
+                self._cluster = self._daemon_set(arguments["kubeconfig"], deployment)
+                result.update(step(arguments))
+        except _ERRORS as error:
+            result.update(failed=True, msg=_lines([host], error))
         return result
 
-    def _configure(self, _arguments):
+    def _daemon_set(self, path, deployment):
+        return DaemonSet(Api(kubeconfig.read(path)), deployment, dry_run=self._task.check_mode)
+
+    def _for_each_daemon_set(self, step, arguments, everybody):
+        """A step that is done once for all hosts of the play, for each DaemonSet that they have, in each cluster.
+
+        Where one of them fails all hosts go without, after the others are done.
+        """
+        changes, lines = [], []
+        for group in groups.of(arguments.get("pending", ()), arguments):
+            try:
+                if group.problems:
+                    raise Refused("\n".join(group.problems))
+                self._cluster = self._daemon_set(group.kubeconfig, group.deployment)
+                changes += step(arguments, group.results)
+            except _ERRORS as error:
+                lines.append(_lines(group.hosts or everybody, error))
+        if lines:
+            return {"failed": True, "msg": "\n".join(lines)}
+        return _outcome(changes)
+
+    def _configure(self, arguments):
         """The node's configuration into the ConfigMap."""
         # What a pod cannot do is said before anything is written.
         configuration = manifests.read_configuration_text(self._text)
         manifests.common_ground({self._node: configuration})
         changes = self._cluster.configure(self._node, self._text)
-        return {**_outcome(changes), "node": self._node, "text": self._text}
+        return {**_outcome(changes), **self._whose(arguments), "text": self._text}
 
-    def _deploy(self, arguments):
+    def _whose(self, arguments):
+        """What the steps that are done once for all hosts have to know of this one."""
+        return {
+            "host": self._host,
+            "node": self._node,
+            "kubeconfig": arguments["kubeconfig"],
+            "deployment": arguments.get("deployment", {}),
+        }
+
+    def _deploy(self, arguments, results):
         """The DaemonSet that the configurations in the cluster need, and no node that the inventory has not."""
-        pending = {each["node"]: each["text"] for each in arguments.get("pending", ()) if "text" in each}
-        return _outcome(self._cluster.deploy(pending, arguments.get("nodes", ())))
+        pending = {each["node"]: each["text"] for each in results if "text" in each}
+        return self._cluster.deploy(pending, arguments.get("nodes", ()))
 
     def _select(self, arguments):
         """Let the pod run on the node; wait until its process runs where that is asked for."""
@@ -80,16 +114,20 @@ class ActionModule(ActionBase):
         pod = rollout.await_node(self._cluster, self._node, sha256, ask, self._patience)
         return {"changed": False, "sha256": sha256, "pod": pod["metadata"]["name"]}
 
-    def _remove(self, _arguments):
+    def _remove(self, arguments):
         """The node's part; waits until its pod has ended."""
         changes = self._cluster.forget(self._node)
         if not self._task.check_mode:
             rollout.await_end(self._cluster, self._node, self._patience)
-        return {**_outcome(changes), "node": self._node}
+        return {**_outcome(changes), **self._whose(arguments)}
 
-    def _dismantle(self, arguments):
+    def _dismantle(self, arguments, results):
         """Everything, once no node needs it."""
-        return _outcome(self._cluster.dismantle(arguments.get("nodes", ())))
+        return self._cluster.dismantle([*arguments.get("nodes", ()), *(each["node"] for each in results)])
+
+
+def _lines(hosts, error):
+    return "\n".join(f"{', '.join(hosts)}: {line}" for line in str(error).splitlines())
 
 
 def _outcome(changes):

@@ -33,7 +33,9 @@ options:
     description: The result of M(nodedevices.kubernetes.declaration), for V(configure) and V(wait).
     type: dict
   pending:
-    description: The results of V(configure) of the play's hosts, for V(deploy).
+    description:
+      - The results of V(configure) of the play's hosts for V(deploy), of V(remove) for V(dismantle). The step is done
+        for each DaemonSet that these hosts have, in each cluster; what its hosts differ in is refused.
     type: list
     elements: dict
     default: []
@@ -76,9 +78,21 @@ what:
   type: list
   elements: str
   returned: for steps that change something
+host:
+  description: The host's name in the inventory.
+  type: str
+  returned: for V(configure) and V(remove)
 node:
   description: The node's name.
   type: str
+  returned: for V(configure) and V(remove)
+kubeconfig:
+  description: As it was given.
+  type: str
+  returned: for V(configure) and V(remove)
+deployment:
+  description: As it was given.
+  type: dict
   returned: for V(configure) and V(remove)
 text:
   description: The node's configuration file.

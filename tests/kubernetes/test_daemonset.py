@@ -222,6 +222,51 @@ def test_a_cluster_without_the_prometheus_operator(cluster, run):
     )
 
 
+def test_hosts_that_have_daemonsets_of_their_own(cluster, run, read):
+    one, other = cluster.node({}), cluster.node({})
+    second = {"name": "second"}
+    # What one DaemonSet could not have both of.
+    settings = [{"resources": [IMAGINARY]}, {"resources": [IMAGINARY], "kubelet_root_dir": "/srv/kubelet"}]
+    pending = [
+        run("configure", one, declaration={"configuration": settings[0]}),
+        run("configure", other, declaration={"configuration": settings[1]}, deployment=second),
+    ]
+    result = run("deploy", pending=pending, nodes=[one.name, other.name])
+    assert [each.split()[:2] for each in result["what"]] == [
+        ["daemonset", "node-device-plugin"],
+        ["daemonset", "second"],
+    ]
+    assert "/srv/kubelet/pod-resources" in host_paths(read("/apis/apps/v1", "daemonsets", "second"))
+    removed = [run("remove", one), run("remove", other, deployment=second)]
+    run("dismantle", pending=removed)
+    assert read("/apis/apps/v1", "daemonsets") is None
+    assert read("/apis/apps/v1", "daemonsets", "second") is None
+
+
+def test_a_cluster_that_is_away_keeps_no_other_from_being_deployed(cluster, run, read, unused_server):
+    node = cluster.node({})
+    pending = [run("configure", node, IMAGINARY)]
+    away = {"host": "worker2", "node": "b", "text": "", "kubeconfig": cluster.kubeconfig(server=unused_server)}
+    result = run("deploy", pending=[away, *pending], nodes=[node.name])
+    assert result["msg"].startswith(f"worker2: the API server {unused_server} does not answer")
+    assert read("/apis/apps/v1", "daemonsets") is not None
+
+
+def test_hosts_that_differ_in_what_a_daemonset_has_once(cluster, run, read):
+    one, other, kubeconfig = cluster.node({}), cluster.node({}), cluster.kubeconfig()
+    pending = [
+        run("configure", one, IMAGINARY, kubeconfig=kubeconfig),
+        run("configure", other, IMAGINARY, kubeconfig=kubeconfig, deployment={"priority_class": ""}),
+    ]
+    pending[1]["host"] = "worker2"
+    result = run("deploy", pending=pending, nodes=[one.name, other.name])
+    assert result["msg"] == (
+        "worker1, worker2: device_plugin_deployment.priority_class: is '' for worker2, and 'system-node-critical' for "
+        "worker1: a DaemonSet has it once, so give the hosts that differ another one (name)"
+    )
+    assert read("/apis/apps/v1", "daemonsets") is None
+
+
 def test_what_a_pod_cannot_do_is_said_before_anything_is_written(cluster, run, read):
     result = run("configure", cluster.node({}), {**SERIAL, "health": {"open": True}})
     assert "an unprivileged pod may open no device of its host" in result["msg"]

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hosts of a play by the DaemonSet that they share: an inventory may have several clusters, and several of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
+
+from . import deployed
+
+
+class Group(NamedTuple):
+    """hosts: that share a DaemonSet; none where it is not known whose it is. results: what was done of each.
+
+    problems: in what its hosts differ, although one DaemonSet can have it once only; a sentence each.
+    """
+
+    hosts: tuple[str, ...]
+    results: tuple[Mapping[str, Any], ...]
+    kubeconfig: str
+    deployment: manifests.Deployment
+    problems: tuple[str, ...]
+
+
+def of(results: Iterable[Mapping[str, Any]], own: Mapping[str, Any]) -> list[Group]:
+    """One for each DaemonSet, in the order of the hosts; without any result one of nobody's.
+
+    results: of the module's steps for single nodes, each with ``host``, ``kubeconfig`` and ``deployment``.
+    own: the arguments of the step, which stand for what a result lacks. Raises DeclarationError.
+    """
+    found: dict[tuple[str, str, str], Group] = {}
+    for result in list(results) or [{}]:
+        place = {**own, **result}
+        deployment = deployed.parse(place.get("deployment", {}))
+        host, key = place.get("host"), (place["kubeconfig"], deployment.namespace, deployment.name)
+        group = found.get(key, Group((), (), place["kubeconfig"], deployment, ()))
+        found[key] = group._replace(
+            hosts=(*group.hosts, *([host] if host else [])),
+            results=(*group.results, *([result] if result else [])),
+            problems=(*group.problems, *_differences(host, deployment, group)),
+        )
+    return list(found.values())
+
+
+def _differences(host: str | None, deployment: manifests.Deployment, group: Group) -> Iterable[str]:
+    for field in deployment._fields:
+        one, other = getattr(group.deployment, field), getattr(deployment, field)
+        if one != other:
+            yield (
+                f"device_plugin_deployment.{field}: is {other!r} for {host}, and {one!r} for {group.hosts[0]}: a "
+                f"DaemonSet has it once, so give the hosts that differ another one (name)"
+            )
