@@ -193,6 +193,46 @@ def test_what_others_have_in_our_namespace_keeps_it(cluster, run, read, namespac
     assert read("/api/v1")["status"]["phase"] == "Active"
 
 
+def _of(name):
+    container = {"name": "a", "image": "a"}
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": {"a": name}},
+            "template": {"metadata": {"labels": {"a": name}}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        # One of theirs need not have a pod anywhere.
+        ("apis/apps/v1/{}/daemonsets", _of("theirs")),
+        ("apis/apps/v1/{}/deployments", _of("theirs")),
+        # A pod of a DaemonSet that is not ours, whose own object this user cannot see.
+        (
+            "api/v1/{}/pods",
+            {
+                "metadata": {
+                    "name": "theirs-1",
+                    "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "theirs", "uid": "1"}],
+                },
+                "spec": {"containers": [{"name": "a", "image": "a"}], "automountServiceAccountToken": False},
+            },
+        ),
+    ],
+)
+def test_what_makes_pods_of_others_keeps_it(cluster, run, read, namespace, path, content):
+    node = cluster.node({})
+    deployed(run, node)
+    cluster.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
+    cluster.ask("POST", "/" + path.format(f"namespaces/{namespace}"), content)
+    run("remove", node)
+    run("dismantle", nodes=[node.name])
+    assert read("/api/v1")["status"]["phase"] == "Active"
+
+
 def test_a_namespace_that_was_there_before_stays_as_it_is(cluster, run, read, namespace):
     node = cluster.node({})
     made = {"metadata": {"name": namespace, "labels": {"of": "others"}}}

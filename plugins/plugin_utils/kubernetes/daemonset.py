@@ -38,7 +38,12 @@ _OF_EVERY_NAMESPACE = {
     ("configmaps", "istio-ca-root-cert"),
 }
 _OF_SERVICE_ACCOUNTS = {"kubernetes.io/service-account-token", "kubernetes.io/dockercfg"}
-_KINDS = ("pods", "configmaps", "secrets", "services", "persistentvolumeclaims")
+#: Kind to its group. What makes pods counts by itself: it may have none just now.
+_KINDS = {
+    **dict.fromkeys(("pods", "configmaps", "secrets", "services", "persistentvolumeclaims"), ""),
+    **dict.fromkeys(("daemonsets", "deployments", "statefulsets"), "apps/v1"),
+    **dict.fromkeys(("cronjobs", "jobs"), "batch/v1"),
+}
 
 
 class Refused(Exception):
@@ -161,11 +166,14 @@ class DaemonSet:
     def _others(self) -> bool:
         """Whether somebody else has put anything into our namespace."""
         ours = {(place.kinds, place.name) for place in (self._config_map, self.place)}
-        for kind in _KINDS:
-            for each in self.api.list(Place(kind, namespace=self.deployment.namespace)):
+        our_pods = ("DaemonSet", self.deployment.name)
+        for kind, group in _KINDS.items():
+            for each in self.api.list(Place(kind, namespace=self.deployment.namespace, group=group)):
                 name = each["metadata"]["name"]
-                owners = {owner.get("kind") for owner in each["metadata"].get("ownerReferences") or ()}
-                if (kind, name) in ours | _OF_EVERY_NAMESPACE or "DaemonSet" in owners:
+                owners = each["metadata"].get("ownerReferences") or ()
+                if (kind, name) in ours | _OF_EVERY_NAMESPACE or our_pods in [
+                    (owner.get("kind"), owner.get("name")) for owner in owners
+                ]:
                     continue
                 if each.get("type") not in _OF_SERVICE_ACCOUNTS:
                     return True
