@@ -11,6 +11,7 @@ import pytest
 import yaml
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError
+from cryptography.hazmat.primitives import serialization
 
 
 @pytest.fixture
@@ -86,10 +87,52 @@ def test_a_program_that_gives_a_certificate(cluster, node):
         ("echo 'please log in' >&2; exit 3", "which gives credentials, failed: please log in"),
         ("exit 3", "which gives credentials, failed: exit code 3"),
         ("echo nothing", "gives no credentials: "),
+        ("echo '{\"status\": null}'", "gives no credentials: "),
+        ("echo '{\"status\": {}}'", "gives neither a token nor a certificate"),
+        ('echo \'{"status": {"clientCertificateData": "x"}}\'', "gives no credentials: 'clientKeyData'"),
     ],
 )
 def test_a_program_that_fails(cluster, text, message):
     assert message in problem(cluster.kubeconfig({"exec": program(cluster, text)}))
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (["get"], "exec must be a mapping with the key 'command'"),
+        ({"args": []}, "exec must be a mapping with the key 'command'"),
+        ({"command": "/bin/true", "env": ["A=b"]}, "env of exec must be a list of mappings of name and value"),
+    ],
+)
+def test_a_program_that_is_none(cluster, program, message):
+    assert problem(cluster.kubeconfig({"exec": program})) == message
+
+
+@pytest.mark.parametrize(
+    "user", [{"token": "secret\ntoken"}, {"token": "secret\n"}, {"token": 17}, {"token": "secrét"}]
+)
+def test_a_token_that_no_request_can_hold_is_not_shown(cluster, user):
+    said = problem(cluster.kubeconfig(user))
+    assert said == "the token of the user test is no line of printable ASCII characters"
+
+
+def test_a_key_that_is_encrypted_asks_nobody(cluster, tmp_path):
+    path = cluster.authority.sign("carl")
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    encrypted = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"pass")
+    )
+    (tmp_path / "key").write_bytes(encrypted)
+    certificate = path.read_bytes().partition(b"-----BEGIN PRIVATE")[0]
+    (tmp_path / "certificate").write_bytes(certificate)
+    user = {"client-certificate": str(tmp_path / "certificate"), "client-key": str(tmp_path / "key")}
+    assert problem(cluster.kubeconfig(user)) == "its certificates cannot be used: the client's key is encrypted"
+
+
+def test_an_authority_that_another_has_signed(cluster, node):
+    # The server's own certificate, which is no authority: as kubectl does, it is taken because the file says so.
+    signed = next(cluster.folder.glob("api-server.pem"))
+    assert name_of(cluster.kubeconfig(**{"certificate-authority": str(signed)}), node) == node.name
 
 
 def test_an_authority_in_the_file(cluster, node):
@@ -114,6 +157,20 @@ def test_a_server_that_is_reached_by_another_name(cluster, node):
     assert name_of(cluster.kubeconfig(server=server, **{"tls-server-name": "localhost"}), node) == node.name
 
 
+def test_insecure_is_no_text_and_stands_alone(cluster):
+    alone = {"certificate-authority": None, "insecure-skip-tls-verify": "false"}
+    assert problem(cluster.kubeconfig(**alone)) == "insecure-skip-tls-verify must be true or false, not 'false'"
+    both = cluster.kubeconfig(**{"insecure-skip-tls-verify": True})
+    assert problem(both) == "insecure-skip-tls-verify stands beside a certificate-authority: remove one of them"
+
+
+@pytest.mark.parametrize("address", ["https://localhost:port", "https://[::1", "https://local host:6443"])
+def test_a_server_that_is_no_address(cluster, node, address):
+    assert refusal(cluster.kubeconfig(server=address), node).startswith(
+        f"the kubeconfig's server {address!r} is no usable address: "
+    )
+
+
 def test_a_proxy_is_asked(cluster, node):
     path = cluster.kubeconfig(**{"proxy-url": "http://127.0.0.1:9"})
     assert (
@@ -128,7 +185,12 @@ def test_a_proxy_is_asked(cluster, node):
         ({"current-context": ""}, "current-context is not set, so it is not known which cluster is meant"),
         ({"contexts": []}, "there is no context 'test' in contexts"),
         ({"clusters": None}, "there is no cluster 'test' in clusters"),
+        ({"contexts": 1}, "there is no context 'test' in contexts"),
         ({"users": []}, "there is no user 'test' in users"),
+        (
+            {"users": [{"name": "test", "user": {"token": "a", "as": "b", "as-groups": ["c"]}}]},
+            "the user test has as-groups, which is not known here: use as alone",
+        ),
         ({"clusters": [{"name": "test", "cluster": {}}]}, "the cluster test has no usable server: ''"),
         (
             {"users": [{"name": "test", "user": {"auth-provider": {}}}]},

@@ -11,11 +11,14 @@ import urllib.request
 from typing import Any, NamedTuple
 
 from .kubeconfig import Access
+from .proxy import ProxyError, Through, proxy_for
 
 #: Who changed a field, in managedFields.
 FIELD_MANAGER = "nodedevices"
 # Seconds that the API server may take to connect, and then for each piece of its answer.
 _PATIENCE = 15.0
+# What it answers, or a load balancer before it, while it starts, ends, or has too much to do.
+_BUSY = (429, 502, 503, 504)
 
 
 class ApiError(Exception):
@@ -75,14 +78,31 @@ class Place(NamedTuple):
         return " ".join(each for each in (kind, self.name, self.namespace and f"in namespace {self.namespace}") if each)
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """An API server redirects nobody: whoever does is something in front of it, such as a login, and gets no token."""
+
+    def redirect_request(self, *_arguments: Any) -> None:
+        return None
+
+
 class Api:
-    """A cluster's API server."""
+    """A cluster's API server. Raises ApiError where no way leads to it."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        proxies = {"http": access.proxy, "https": access.proxy} if access.proxy else None
+        try:
+            proxy = access.proxy or proxy_for(access.server, urllib.request.getproxies_environment())
+            through = [Through(proxy)] if proxy else []
+        except ProxyError as error:
+            raise ApiError(f"the API server {access.server} is reached by a proxy: {error}") from error
+        except ValueError as error:
+            raise self._no_address(error) from error
         self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=access.tls)
+            # Without it Python would ask the environment by its own rules.
+            urllib.request.ProxyHandler({}),
+            *through,
+            _NoRedirect(),
+            urllib.request.HTTPSHandler(context=access.tls),
         )
 
     def node(self, name: str) -> dict[str, Any]:
@@ -159,17 +179,22 @@ class Api:
         if content is not None:
             body = json.dumps(content).encode()
             headers["Content-Type"] = kind
-        request = urllib.request.Request(address, body, headers, method=method)
         try:
+            request = urllib.request.Request(address, body, headers, method=method)
             with self._opener.open(request, timeout=_PATIENCE) as answer:
                 return bytes(answer.read())
         except urllib.error.HTTPError as error:
             raise self._refusal(error, method, place) from error
+        except http.client.InvalidURL as error:
+            raise self._no_address(error) from error
         except (OSError, http.client.HTTPException) as error:
             text = f"the API server {self._access.server} does not answer: {_reason(error)}"
             if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
                 raise ApiError(text) from error
             raise Away(f"{text}: run again when it does") from error
+
+    def _no_address(self, error: Exception) -> ApiError:
+        return ApiError(f"the kubeconfig's server {self._access.server!r} is no usable address: {error}")
 
     def _refusal(self, error: urllib.error.HTTPError, method: str, place: Place) -> ApiError:
         said = _message(error)
@@ -184,7 +209,11 @@ class Api:
             return Missing(f"the cluster has no {place}: {said}")
         if error.code in (409, 422):
             return Changed(f"the API server refused the patch of {place}: {said}")
-        return ApiError(f"the API server {self._access.server} answered {error.code} to {method} of {place}: {said}")
+        text = f"the API server {self._access.server} answered {error.code} to {method} of {place}: {said}"
+        if error.code in _BUSY:
+            return Away(f"{text}: run again when it does its work")
+        elsewhere = error.headers.get("Location")
+        return ApiError(f"{text}: it is no API server that sends to {elsewhere}" if elsewhere else text)
 
 
 def _changing(dry_run: bool) -> dict[str, str]:
@@ -200,7 +229,9 @@ def _message(error: urllib.error.HTTPError) -> str:
     try:
         return str(json.loads(content)["message"])
     except (ValueError, KeyError, TypeError):
-        return content.decode(errors="replace").strip()[:200] or str(error.reason)
+        text = " ".join(content.decode(errors="replace").split())
+        # A page for people says less than the reason.
+        return str(error.reason) if not text or text.startswith("<") else text[:200]
 
 
 def _reason(error: Exception) -> str:

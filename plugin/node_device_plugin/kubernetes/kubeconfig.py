@@ -19,6 +19,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
+# Keys of a user, and why we do not go on with them: as somebody else than is meant we would.
+_UNKNOWN = {
+    frozenset(
+        {"auth-provider", "username", "password"}
+    ): "which Kubernetes no longer knows: use a certificate, a token or exec",
+    frozenset({"as-uid", "as-groups", "as-user-extra"}): "which is not known here: use as alone",
+}
 # How long a credential program may take, in seconds; it asks nobody.
 _PATIENCE = 60
 
@@ -73,24 +80,32 @@ class _Kubeconfig:
         server = str(cluster.get("server") or "")
         if not server.startswith(("https://", "http://")):
             raise KubeconfigError(f"{self._path}: the cluster {context['cluster']} has no usable server: {server!r}")
-        unknown = sorted({"auth-provider", "username", "password"} & set(user))
-        if unknown:
-            raise KubeconfigError(
-                f"{self._path}: the user {context['user']} has {unknown[0]}, which Kubernetes no longer knows: use a "
-                f"certificate, a token or exec"
-            )
+        for keys, why in _UNKNOWN.items():
+            unknown = sorted(keys & {key for key, value in user.items() if value not in (None, "", [])})
+            if unknown:
+                raise KubeconfigError(f"{self._path}: the user {context['user']} has {unknown[0]}, {why}")
         headers = {}
         if user.get("as"):
-            headers["Impersonate-User"] = str(user["as"])
-        if "exec" in user:
+            headers["Impersonate-User"] = self._header(user["as"], f"as of the user {context['user']}")
+        if user.get("exec"):
             user = {**user, **self._of_program(user["exec"], cluster)}
-        token = user.get("token") or self._content(user, "tokenFile").decode().strip()
+        token = user.get("token") or self._content(user, "tokenFile").decode(errors="replace").strip()
         if token:
+            # Whatever is wrong with it, a message does not show it.
+            token = self._header(token, f"the token of the user {context['user']}")
             headers["Authorization"] = f"Bearer {token}"
         return Access(server.rstrip("/"), self._tls(cluster, user), headers, str(cluster.get("proxy-url") or ""))
 
+    def _header(self, value: Any, what: str) -> str:
+        """What goes into a line of a request."""
+        text = value if isinstance(value, str) else ""
+        if not text or not text.isascii() or not text.isprintable():
+            raise KubeconfigError(f"{self._path}: {what} is no line of printable ASCII characters")
+        return text
+
     def _named(self, plural: str, kind: str, name: Any) -> Mapping[str, Any]:
-        for item in self._data.get(plural) or ():
+        items = self._data.get(plural) or ()
+        for item in items if isinstance(items, (list, tuple)) else ():
             found = item.get(kind) if isinstance(item, dict) and item.get("name") == name else None
             if isinstance(found, dict):
                 return found
@@ -117,12 +132,14 @@ class _Kubeconfig:
         tls.expected_name = str(cluster.get("tls-server-name") or "")
         authority = self._content(cluster, "certificate-authority")
         try:
-            if cluster.get("insecure-skip-tls-verify"):
+            if self._is_insecure(cluster):
                 tls.check_hostname = False
                 tls.verify_mode = ssl.CERT_NONE
             elif authority:
                 # This one alone: another that the system trusts does not speak for the cluster.
                 tls.load_verify_locations(cadata=authority.decode())
+                # As Go does: one that another authority has signed will do (before Python 3.10 by number).
+                tls.verify_flags |= getattr(ssl, "VERIFY_X509_PARTIAL_CHAIN", 0x80000)
             else:
                 tls.load_default_certs()
             certificate = self._content(user, "client-certificate")
@@ -132,8 +149,21 @@ class _Kubeconfig:
             raise KubeconfigError(f"{self._path}: its certificates cannot be used: {error}") from error
         return tls
 
-    def _of_program(self, program: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, Any]:
+    def _is_insecure(self, cluster: Mapping[str, Any]) -> bool:
+        insecure = cluster.get("insecure-skip-tls-verify") or False
+        if not isinstance(insecure, bool):
+            # Of the text "false" as well.
+            raise KubeconfigError(f"{self._path}: insecure-skip-tls-verify must be true or false, not {insecure!r}")
+        if insecure and (cluster.get("certificate-authority") or cluster.get("certificate-authority-data")):
+            raise KubeconfigError(
+                f"{self._path}: insecure-skip-tls-verify stands beside a certificate-authority: remove one of them"
+            )
+        return insecure
+
+    def _of_program(self, program: Any, cluster: Mapping[str, Any]) -> dict[str, Any]:
         """What a credential program gives, in the keys that a user has."""
+        if not isinstance(program, dict) or not program.get("command"):
+            raise KubeconfigError(f"{self._path}: exec must be a mapping with the key 'command'")
         command = [str(program.get("command") or ""), *map(str, program.get("args") or ())]
         if "/" in command[0]:
             command[0] = str(pathlib.Path(self._path).parent / command[0])
@@ -145,7 +175,10 @@ class _Kubeconfig:
         if program.get("provideClusterInfo"):
             known = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url")
             info["spec"]["cluster"] = {key: cluster[key] for key in known if key in cluster}
-        environment = {item["name"]: item["value"] for item in program.get("env") or ()}
+        try:
+            environment = {str(item["name"]): str(item["value"]) for item in program.get("env") or ()}
+        except (TypeError, KeyError) as error:
+            raise KubeconfigError(f"{self._path}: env of exec must be a list of mappings of name and value") from error
         try:
             said = subprocess.run(
                 command,
@@ -156,17 +189,19 @@ class _Kubeconfig:
                 check=True,
             )
             status = json.loads(said.stdout)["status"]
+            result = {"token": status["token"]} if status.get("token") else {}
+            if status.get("clientCertificateData"):
+                for key, name in (("client-certificate", "clientCertificateData"), ("client-key", "clientKeyData")):
+                    result[f"{key}-data"] = base64.b64encode(status[name].encode()).decode()
         except subprocess.CalledProcessError as error:
             lines = error.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {error.returncode}"]
             raise KubeconfigError(
                 f"{self._path}: {command[0]}, which gives credentials, failed: {lines[-1]}"
             ) from error
-        except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError) as error:
+        except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError, AttributeError) as error:
             raise KubeconfigError(f"{self._path}: {command[0]} gives no credentials: {error}") from error
-        result = {"token": status["token"]} if status.get("token") else {}
-        if status.get("clientCertificateData"):
-            for key, name in (("client-certificate", "clientCertificateData"), ("client-key", "clientKeyData")):
-                result[f"{key}-data"] = base64.b64encode(status[name].encode()).decode()
+        if not result:
+            raise KubeconfigError(f"{self._path}: {command[0]} gives neither a token nor a certificate")
         return result
 
 
@@ -175,4 +210,9 @@ def _load_certificate(tls: ssl.SSLContext, content: bytes) -> None:
     with tempfile.NamedTemporaryFile(prefix="node-devices-") as file:
         file.write(content)
         file.flush()
-        tls.load_cert_chain(file.name)
+        tls.load_cert_chain(file.name, password=_no_password)
+
+
+def _no_password() -> str:
+    """Instead of asking whoever sits before the terminal."""
+    raise ValueError("the client's key is encrypted")

@@ -1,0 +1,99 @@
+"""Which proxy leads to an API server: the kubeconfig's, or the environment's, as kubectl understands it.
+
+By golang.org/x/net/http/httpproxy, which client-go uses: without a word in NO_PROXY this machine itself is reached
+directly, and NO_PROXY knows networks (10.0.0.0/8) and ports. Python's own rules do neither.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import urllib.parse
+import urllib.request
+from typing import Mapping, Union
+
+#: Ports that an address without one means.
+_PORTS = {"http": 80, "https": 443}
+_Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address, None]
+
+
+class ProxyError(ValueError):
+    """A proxy that cannot be asked."""
+
+
+def proxy_for(server: str, environment: Mapping[str, str]) -> str:
+    """The environment's proxy for a server's URL; empty for none.
+
+    environment: as urllib.request.getproxies_environment gives it.
+    """
+    parts = urllib.parse.urlsplit(server)
+    proxy = environment.get(parts.scheme, "")
+    host, port = (parts.hostname or "").rstrip("."), parts.port or _PORTS.get(parts.scheme, 0)
+    return "" if not proxy or _is_direct(host, port, environment.get("no", "")) else proxy
+
+
+def _is_direct(host: str, port: int, exceptions: str) -> bool:
+    address = _address(host)
+    if host == "localhost" or (address is not None and address.is_loopback):
+        return True
+    return any(_fits(each.strip().lower(), host, port, address) for each in exceptions.split(","))
+
+
+def _fits(exception: str, host: str, port: int, address: _Address) -> bool:
+    """Whether one word of NO_PROXY is about the host: ``*``, a network, an address or a domain, with a port or not."""
+    if not exception:
+        return False
+    if exception == "*":
+        return True
+    if "/" in exception:
+        try:
+            return address is not None and address in ipaddress.ip_network(exception, strict=False)
+        except ValueError:
+            return False
+    name, separator, number = exception.rpartition(":")
+    if separator and number.isdecimal() and _address(exception) is None:
+        if int(number) != port:
+            return False
+        exception = name
+    meant = _address(exception.strip("[]"))
+    if meant is not None or address is not None:
+        return meant == address
+    domain = exception[1:] if exception.startswith("*.") else exception
+    # ".example.com" is all below it, "example.com" itself as well.
+    return host.endswith("." + domain.lstrip(".")) or (host == domain and not exception.startswith("*."))
+
+
+def _address(text: str) -> _Address:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+class Through(urllib.request.BaseHandler):
+    """Asks a proxy for every connection. Raises ProxyError for one that speaks something else than HTTP."""
+
+    # Before those that open connections.
+    handler_order = 100
+
+    def __init__(self, proxy: str) -> None:
+        try:
+            parts = urllib.parse.urlsplit(proxy if "://" in proxy else "http://" + proxy)
+            port = parts.port or _PORTS["http"]
+        except ValueError as error:
+            raise ProxyError("its address is not usable: %s" % error) from error
+        if parts.scheme != "http" or not parts.hostname:
+            raise ProxyError("one at %s:// cannot be asked: use http://HOST:PORT" % parts.scheme)
+        self._at = ("[%s]:%d" if ":" in parts.hostname else "%s:%d") % (parts.hostname, port)
+        self._credentials = ""
+        if parts.username is not None:
+            pair = "%s:%s" % tuple(urllib.parse.unquote(each or "") for each in (parts.username, parts.password))
+            self._credentials = "Basic %s" % base64.b64encode(pair.encode()).decode("ascii")
+
+    def http_open(self, request: urllib.request.Request) -> None:
+        """Lets the next handler open it, at the proxy."""
+        if self._credentials:
+            request.add_header("Proxy-authorization", self._credentials)
+        request.set_proxy(self._at, "http")
+
+    https_open = http_open
