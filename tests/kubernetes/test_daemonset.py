@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import types
 import urllib.error
 
@@ -311,6 +312,31 @@ def test_what_a_pod_cannot_do_is_said_before_anything_is_written(cluster, run, r
     result = run("configure", cluster.node({}), {**SERIAL, "health": {"open": True}})
     assert "an unprivileged pod may open no device of its host" in result["msg"]
     assert read("/api/v1") is None
+
+
+def test_a_node_that_the_cluster_does_not_know(cluster, run, read):
+    result = run("configure", types.SimpleNamespace(name="Worker-1"), IMAGINARY)
+    assert result["msg"] == (
+        "worker1: the cluster has no node Worker-1: set node_devices_node_name to its name there, or let it join first"
+    )
+    assert read("/api/v1") is None
+
+
+def test_more_than_a_config_map_takes(cluster, run, read):
+    one, other = cluster.node({}), cluster.node({})
+    # The second alone would fit.
+    devices = [{"id": f"dev-{number}", "properties": {"value": "x" * 6000}} for number in range(100)]
+    for node in (one, other):
+        result = run("configure", node, {"name": "example.com/large", "devices": devices})
+    assert re.fullmatch(
+        r"worker1: nodes: have configurations of 12\d{5} bytes together, and a ConfigMap takes 1048576: spread them "
+        r"over several DaemonSets \(name\)",
+        result["msg"],
+    )
+    assert set(read("/api/v1", "configmaps")["data"]) == {one.name}
+    # It is the sum that counts: one that gets smaller makes room.
+    run("configure", one, IMAGINARY)
+    assert run("configure", other, {"name": "example.com/large", "devices": devices})["changed"] is True
 
 
 def test_a_user_who_may_only_read(cluster, run, read, namespace):

@@ -6,7 +6,7 @@ alone, because Ansible's side imports it from the collection's own path on the c
 
 from .deployment import DEPLOYMENT, Deployment, parse_deployment
 from .nodes import CommonGround, common_ground, configuration_text, for_pod, read_configuration_text
-from .objects import MANAGED_BY, Manifest, config_map, daemon_set, monitors, namespace, node_label, render
+from .objects import MANAGED_BY, Manifest, config_map, daemon_set, monitors, namespace, node_label, render, require_room
 from .rollout import sha256_of
 
 __all__ = [
@@ -26,5 +26,6 @@ __all__ = [
     "parse_deployment",
     "read_configuration_text",
     "render",
+    "require_room",
     "sha256_of",
 ]

@@ -32,23 +32,23 @@ def render(deployment: Deployment, configurations: Mapping[str, Configuration]) 
     """
     ground = common_ground(configurations)
     texts = {node: configuration_text(configurations[node]) for node in sorted(configurations)}
-    size = sum(len(node) + len(text.encode("utf-8")) for node, text in texts.items())
-    if size > _LARGEST_CONFIG_MAP:
-        raise DeclarationError(
-            [
-                Problem(
-                    "nodes",
-                    "have configurations of %d bytes together, and a ConfigMap takes %d: spread them over several "
-                    "DaemonSets (name)" % (size, _LARGEST_CONFIG_MAP),
-                )
-            ]
-        )
+    require_room(texts)
     return [
         namespace(deployment),
         config_map(deployment, texts),
         daemon_set(deployment, ground, sorted(configurations)),
         *monitors(deployment),
     ]
+
+
+def require_room(texts: Mapping[str, str]) -> None:
+    """Raises DeclarationError where a ConfigMap does not take the nodes' configurations. texts: node to its file."""
+    size = sum(len(node) + len(text.encode("utf-8")) for node, text in texts.items())
+    if size > _LARGEST_CONFIG_MAP:
+        message = (
+            "have configurations of %d bytes together, and a ConfigMap takes %d: spread them over several DaemonSets"
+        )
+        raise DeclarationError([Problem("nodes", (message + " (name)") % (size, _LARGEST_CONFIG_MAP))])
 
 
 def namespace(deployment: Deployment) -> Manifest:

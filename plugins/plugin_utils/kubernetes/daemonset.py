@@ -79,7 +79,13 @@ class DaemonSet:
         }
 
     def configure(self, node: str, text: str) -> list[Change]:
-        """Put a node's configuration into the cluster, and the namespace around it."""
+        """Put a node's configuration into the cluster, and the namespace around it.
+
+        Raises DeclarationError where the ConfigMap does not take it.
+        """
+        # What cannot work is said before anything is written.
+        self.api.node(node)
+        manifests.require_room({**self.texts(), node: text})
         changes = self._make_namespace()
         content = manifests.config_map(self.deployment, {node: text}).content
         return [*changes, self._apply(self._config_map, content, _manager(node), part=node)]
