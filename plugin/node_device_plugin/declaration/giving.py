@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Iterator, List, Tuple
 
 from .model import ContainerEdits, DeviceNode, HealthChecks, PreStart, Resource
-from .patterns import placeholders
 from .problems import Problem
 
 #: Seconds: the kubelet gives PreStartContainer 30, and the answer has to get there.
@@ -41,26 +40,8 @@ def problems(resource: Resource, where: str) -> Iterator[Problem]:
         if device.numa_node is not None and device.numa_node > _LARGEST_NUMA_NODE:
             place = "%s.devices[%d] (%s)" % (where, position, device.id)
             yield Problem(place + ".numa_node", "must be at most %d" % _LARGEST_NUMA_NODE)
-    yield from _paths_of_all(resource, where + ".discover")
     if resource.injection == "device_nodes":
         yield from _only_by_cdi(resource, where)
-
-
-def _paths_of_all(resource: Resource, where: str) -> Iterator[Problem]:
-    """Paths in a container that every discovered device would have: a container can be given one of them only."""
-    templates = [(where, resource.discover.container_path)]
-    templates += [
-        ("%s.nodes[%d]" % (where, position), node.container_path)
-        for position, node in enumerate(resource.discover.nodes)
-        if not node.is_common
-    ]
-    for place, template in templates:
-        if template is not None and not placeholders(template) and resource.container_limit != 1:
-            yield Problem(
-                place + ".container_path",
-                "would be that of every device: put a placeholder into it, such as {name}, or let a container have one "
-                "device only (container_limit: 1)",
-            )
 
 
 def command_problems(command: Tuple[str, ...], where: str) -> Iterator[Problem]:

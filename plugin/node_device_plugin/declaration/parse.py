@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
-from . import addresses, env, fields, giving, list_size, names, schema
+from . import addresses, container_paths, env, fields, giving, list_size, names, schema
 from .discover import parse_discovery
 from .model import Configuration, ContainerEdits, Device, DeviceNode, HealthChecks, Hook, Mount, PreStart, Resource
 from .problems import DeclarationError, Problem
@@ -95,6 +95,7 @@ def _resource(item: Mapping[str, Any], where: str, problems: List[Problem]) -> R
     problems.extend(_cdi_problems(resource, where, declared_kind=item["cdi_kind"] is not None, name_ok=not message))
     problems.extend(env.template_problems(resource, where))
     problems.extend(giving.problems(resource, where))
+    problems.extend(container_paths.problems(resource, where))
     too_long = list(list_size.size_problems(resource, where))
     problems.extend(too_long)
     # Nobody goes through more shares than can be listed.

@@ -62,6 +62,59 @@ def test_refusals(keys: str, says: str) -> None:
     assert found.startswith(says)
 
 
+def test_two_devices_at_one_path_of_a_container() -> None:
+    found = problems(
+        """
+        - name: example.com/dev
+          container_edits: {mounts: [{host_path: /srv/all, container_path: /all}]}
+          devices:
+            - {id: d0, nodes: [{path: /dev/d, host_path: /dev/d0}, {path: /dev/control}]}
+            - {id: d1, nodes: [{path: /dev/d, host_path: /dev/d1}, {path: /dev/control}]}
+            - {id: d2, container_edits: {mounts: [{host_path: /srv/2, container_path: /data}]}}
+            - {id: d3, container_edits: {mounts: [{host_path: /srv/3, container_path: /data}]}}
+            - {id: d4, nodes: [{path: /all, host_path: /dev/d4}]}
+            - {id: d5, nodes: [{path: /dev/e, permissions: r}]}
+            - {id: d6, nodes: [{path: /dev/e}]}
+        """
+    )
+    both = (
+        ": a container that gets both devices would have only one of the two: choose another path, or let a container "
+        "have one device only (container_limit: 1)"
+    )
+    assert found == [
+        "resources[0].devices[1] (d1).nodes[0].path: is that of resources[0].devices[0] (d0).nodes[0].path" + both,
+        "resources[0].devices[3] (d3).container_edits.mounts[0].container_path: is that of "
+        "resources[0].devices[2] (d2).container_edits.mounts[0].container_path" + both,
+        "resources[0].devices[4] (d4).nodes[0].path: is that of "
+        "resources[0].container_edits.mounts[0].container_path: a container would have only one of the two",
+        "resources[0].devices[6] (d6).nodes[0].path: is that of resources[0].devices[5] (d5).nodes[0].path" + both,
+    ]
+
+
+@pytest.mark.parametrize("keys", ["container_limit: 1", "replicas: 2, container_limit: 1"])
+def test_one_device_at_a_time_may_have_the_path_of_another(keys: str) -> None:
+    devices = "{id: d0, nodes: [{path: /dev/d, host_path: /dev/d0}]}, {id: d1, nodes: [{path: /dev/d}]}"
+    (resource,) = parse_resources(yaml.safe_load("[{name: example.com/dev, %s, devices: [%s]}]" % (keys, devices)))
+    assert [device.nodes[0].host_path for device in resource.devices] == ["/dev/d0", "/dev/d"]
+
+
+def test_a_device_collides_with_itself_whatever_the_limit() -> None:
+    (found,) = problems(
+        """
+        - name: example.com/dev
+          container_limit: 1
+          devices:
+            - id: d0
+              nodes: [{path: /dev/d}]
+              container_edits: {mounts: [{host_path: /srv, container_path: /dev/d}]}
+        """
+    )
+    assert found == (
+        "resources[0].devices[0] (d0).container_edits.mounts[0].container_path: is that of "
+        "resources[0].devices[0] (d0).nodes[0].path: a container would have only one of the two"
+    )
+
+
 def test_two_resources_may_not_give_one_container_the_same_name() -> None:
     found = problems(
         """

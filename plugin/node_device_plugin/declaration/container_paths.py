@@ -1,0 +1,79 @@
+"""Paths inside a container: of two things at one path a container gets one, without a word of the other.
+
+CDI takes away what an earlier edit has put at a path (pkg/cdi, ContainerEdits.Apply), and device nodes without CDI
+reach the container in an order that nobody promises.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Iterator, List, Sequence, Tuple, Union
+
+from .model import ContainerEdits, Device, DeviceNode, Mount, Resource
+from .patterns import placeholders
+from .problems import Problem
+
+_Thing = Union[DeviceNode, Mount]
+#: Path in the container to what is there, and the field that says so.
+_Taken = Dict[str, Tuple[_Thing, str]]
+
+
+def problems(resource: Resource, where: str) -> Iterator[Problem]:
+    """Of one resource; what two resources give to a container that asks for both is not looked at."""
+    yield from _of_all_found(resource, where + ".discover")
+    common: _Taken = {}
+    yield from _claim(_mounts(resource.container_edits, where + ".container_edits"), common)
+    taken = dict(common)
+    for position, device in enumerate(resource.devices):
+        things = _things(device, "%s.devices[%d]%s" % (where, position, " (%s)" % device.id if device.id else ""))
+        alone = list(_claim(things, dict(common)))
+        yield from alone
+        if not alone and resource.container_limit != 1:
+            yield from _claim(
+                things,
+                taken,
+                " that gets both devices",
+                ": choose another path, or let a container have one device only (container_limit: 1)",
+            )
+
+
+def _of_all_found(resource: Resource, where: str) -> Iterator[Problem]:
+    """Paths that every discovered device would have."""
+    templates = [(where, resource.discover.container_path)]
+    templates += [
+        ("%s.nodes[%d]" % (where, position), node.container_path)
+        for position, node in enumerate(resource.discover.nodes)
+        if not node.is_common
+    ]
+    for place, template in templates:
+        if template is not None and not placeholders(template) and resource.container_limit != 1:
+            yield Problem(
+                place + ".container_path",
+                "would be that of every device: put a placeholder into it, such as {name}, or let a container have one "
+                "device only (container_limit: 1)",
+            )
+
+
+def _things(device: Device, where: str) -> List[Tuple[str, str, _Thing]]:
+    """Place of the field, path in the container, and what is there."""
+    nodes: Dict[str, Tuple[str, str, _Thing]] = {}
+    for number, node in enumerate(device.nodes):
+        # A path that stands twice among them is refused by itself.
+        nodes.setdefault(node.path, ("%s.nodes[%d].path" % (where, number), node.path, node))
+    return [*nodes.values(), *_mounts(device.container_edits, where + ".container_edits")]
+
+
+def _mounts(edits: ContainerEdits, where: str) -> List[Tuple[str, str, _Thing]]:
+    return [
+        ("%s.mounts[%d].container_path" % (where, number), mount.container_path, mount)
+        for number, mount in enumerate(edits.mounts)
+    ]
+
+
+def _claim(
+    things: Sequence[Tuple[str, str, _Thing]], taken: _Taken, whose: str = "", mend: str = ""
+) -> Iterator[Problem]:
+    for place, path, thing in things:
+        other, field = taken.setdefault(path, (thing, place))
+        # What was refused is no path.
+        if path and other != thing:
+            yield Problem(place, "is that of %s: a container%s would have only one of the two%s" % (field, whose, mend))
