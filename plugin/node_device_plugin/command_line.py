@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import json
+import math
+import os
 import signal
 import sys
 from typing import Any, Callable, Coroutine, NoReturn, Optional, Protocol, Sequence, TypeVar
@@ -27,6 +30,26 @@ class Failure(Exception):
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run one command and return its exit code."""
+    try:
+        try:
+            return _main(arguments)
+        finally:
+            # What would be written only as the process ends could fail only then, where nobody says so in a sentence.
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has seen enough.
+        pass
+    except OSError as error:
+        where = "%s: " % error.filename if error.filename else "cannot go on: "
+        print("node-device-plugin: %s%s" % (where, error.strerror or error), file=sys.stderr)
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        # Python would try once more to write it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
+
+
+def _main(arguments: Optional[Sequence[str]]) -> int:
     options = parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
@@ -36,8 +59,6 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             print("node-device-plugin: %s" % str(problem), file=sys.stderr)
     except Failure as error:
         print("node-device-plugin: %s" % error, file=sys.stderr)
-    except BrokenPipeError:
-        sys.stderr.close()
     except KeyboardInterrupt:
         return 130
     return 1
@@ -273,6 +294,13 @@ def _print_json(data: Any) -> None:
     print(json.dumps(data, indent=2, sort_keys=False))
 
 
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError("must be a number of seconds above 0, not %r" % text)
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -397,6 +425,8 @@ def parser() -> argparse.ArgumentParser:
     verify.add_argument("--devices", choices=("one", "all"), default="one", help="free devices that a proof asks for")
     verify.add_argument("--record", metavar="FILE", help='what was proven before ("proven" of an earlier -o json)')
     verify.add_argument("--unproven", action="store_true", help="prove only what --record does not hold")
-    verify.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="for the kubelet and each proof")
+    verify.add_argument(
+        "--timeout", type=_seconds, default=60.0, metavar="SECONDS", help="for the kubelet and each proof"
+    )
     add(commands, "version", _version, "Print the version.")
     return parsed

@@ -1,12 +1,17 @@
 """The command: output, errors and exit codes as a user meets them."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from node_device_plugin.command_line import main
+
+PLUGIN = Path(__file__).parent.parent
 
 CONFIG = """
 resources:
@@ -56,6 +61,40 @@ def test_usage_is_exit_code_2(arguments: "list[str]", capsys: pytest.CaptureFixt
         main(arguments)
     assert caught.value.code == 2
     assert capsys.readouterr().err.startswith("usage: node-device-plugin")
+
+
+@pytest.mark.parametrize("seconds", ["0", "-3", "nan", "inf", "soon"])
+def test_a_time_that_is_none(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["verify", "--timeout=%s" % seconds])
+    assert caught.value.code == 2
+    assert "--timeout: must be a number of seconds above 0, not %r" % seconds in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unbuffered"), [("version", ""), ("version", "1"), ("--help", ""), ("cdi render", "")]
+)
+def test_what_cannot_be_written(config: str, arguments: str, unbuffered: str) -> None:
+    given = [*arguments.split(), *(["--config", config] if arguments == "cdi render" else [])]
+    environment = {**os.environ, "PYTHONPATH": str(PLUGIN), "PYTHONUNBUFFERED": unbuffered}
+
+    def exits(stdout: IO[bytes]) -> "tuple[int, bytes]":
+        command = [sys.executable, "-m", "node_device_plugin", *given]
+        ended = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, env=environment, check=False)
+        return ended.returncode, ended.stderr
+
+    with open("/dev/full", "wb") as full:
+        assert exits(full) == (1, b"node-device-plugin: cannot go on: No space left on device\n")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as nobody_reads:
+        assert exits(nobody_reads) == (1, b"")
+
+
+def test_a_folder_that_is_a_file(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["holders", "--kubelet-root", config, "--device-plugin-dir", config]) == 1
+    expected = "node-device-plugin: %s/kubelet_internal_checkpoint: Not a directory\n" % config
+    assert capsys.readouterr().err == expected
 
 
 def test_a_runtime_that_does_not_answer_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
