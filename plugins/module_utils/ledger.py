@@ -58,11 +58,17 @@ class Ledger:
             self._saved = {}
             return
         except ValueError as error:
-            raise Refused("%s is damaged (%s); put it back from a backup, or remove it" % (self.path, error)) from error
-        if data.get("format") != _FORMAT:
-            raise Refused("%s was written by a later release: its format is %s" % (self.path, data.get("format")))
+            raise self._damaged(error) from error
+        written = data.get("format") if isinstance(data, dict) else None
+        if isinstance(written, int) and written > _FORMAT:
+            raise Refused("%s was written by a later release: its format is %d" % (self.path, written))
+        if written != _FORMAT or not _are_entries(data.get("entries")):
+            raise self._damaged("it has not the form of a ledger")
         self.entries = data["entries"]
         self._saved = json.loads(json.dumps(self.entries))
+
+    def _damaged(self, why):
+        return Refused("%s is damaged (%s); put it back from a backup, or remove it" % (self.path, why))
 
     def __enter__(self):
         os.makedirs(self.folder, mode=0o755, exist_ok=True)
@@ -100,6 +106,16 @@ class Ledger:
         """The directories that ``owner`` needs and we made, innermost first."""
         paths = [path for path, entry in self.entries.items() if owner in entry.get("owners", ())]
         return sorted(paths, key=lambda path: path.count("/"), reverse=True)
+
+
+def _are_entries(data):
+    """Whether what somebody may have edited still is what the code goes by."""
+    return isinstance(data, dict) and all(
+        os.path.isabs(path)
+        and isinstance(entry, dict)
+        and (isinstance(entry.get("owners"), list) if entry.get("kind") == "directory" else "owner" in entry)
+        for path, entry in data.items()
+    )
 
 
 def state_of(path):

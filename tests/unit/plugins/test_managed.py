@@ -241,9 +241,24 @@ def test_the_ledger_is_private_and_says_who_and_what(node):
     assert json.loads(path.read_text())["entries"][node.path("a")]["owner"] == "cdi_specs"
 
 
-def test_a_damaged_ledger_is_refused(node):
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "",
+        "\0" * 100,
+        "[]",
+        '{"format": 1}',
+        '{"format": 1, "entries": []}',
+        '{"format": 1, "entries": {"/a": "b"}}',
+        '{"format": 1, "entries": {"/a": {"kind": "file"}}}',
+        '{"format": 1, "entries": {"/a": {"kind": "directory", "owners": "b"}}}',
+        '{"entries": {}}',
+    ],
+)
+def test_a_damaged_ledger_is_refused(node, content):
     os.mkdir(node.ledger)
-    (pathlib.Path(node.ledger) / "ledger.json").write_text("{")
+    (pathlib.Path(node.ledger) / "ledger.json").write_text(content)
     with pytest.raises(Refused, match="is damaged"):
         node.converge(node.file("a", "1"))
     assert node.snapshot() == {}
