@@ -367,13 +367,17 @@ CONFIGURATION: Dict[str, Field] = {
 }
 
 
+#: Text that looks like a number, often one that begins with 0.
+_NUMERALS = frozenset({"mode", "vendor", "product", "device", "class_code"})
+
+
 def normalise(value: Any, field: Field, where: str, problems: List[Problem]) -> Any:
     """``value`` as plain data with every default filled in; what does not fit is appended to ``problems``.
 
     A value that does not fit comes back as the field's default, so that one reading reports every problem.
     """
     if not isinstance(value, _TYPES[field.type]) or (field.type == "int" and isinstance(value, bool)):
-        message = "must be %s, not %s%s" % (_named(field.type), _shown(value), _hint(field.type, value))
+        message = "must be %s, not %s%s" % (_named(field.type), _shown(value), _hint(field.type, value, where))
         problems.append(Problem(where, message))
         return _default(field)
     if field.type == "dict" and field.fields is not None:
@@ -461,8 +465,10 @@ def _named(kind: str) -> str:
     ]
 
 
-def _hint(kind: str, value: Any) -> str:
+def _hint(kind: str, value: Any, where: str) -> str:
     """What YAML made of it is often not what was written: 0403 is 259, and on is true."""
+    if type(value) is int and 0o100 <= value <= 0o777 and where.rpartition(".")[2] in _NUMERALS:
+        return " (in quotes it is text: YAML takes 0%o for %d)" % (value, value)
     if kind == "str" and not isinstance(value, (str, dict, list, tuple)) and value is not None:
         return " (in quotes it is text)"
     if kind == "int" and isinstance(value, str) and value.isdecimal():
