@@ -18,8 +18,12 @@ from .looking import Outcome, look
 
 
 async def prove(resource: Resource, cri: CriClient, image: str) -> Outcome:
-    """Start a container with every device of ``resource`` that is there, look into it, and remove it."""
-    devices = [d for d in resource.devices if resource.cdi_name(d) and unhealthy_reason(d) is None]
+    """Start a container with every device of ``resource`` that is there, look into it, and remove it.
+
+    With as many as one may have, where that is limited: they may have one path in a container.
+    """
+    there = [d for d in resource.devices if resource.cdi_name(d) and unhealthy_reason(d) is None]
+    devices = there[: resource.container_limit]
     names = [resource.cdi_name(device) for device in devices]
     name = static_pod.new_name()
     namespaces = api.NamespaceOption(network=api.NODE, pid=api.CONTAINER, ipc=api.POD)

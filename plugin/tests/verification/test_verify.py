@@ -1,12 +1,14 @@
 """What a proof asks for."""
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, cast
 
 import pytest
 
 from node_device_plugin import node_state
+from node_device_plugin.cri import CriClient
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.node_state import Listing
+from node_device_plugin.verification import proof_by_runtime
 from node_device_plugin.verification.verify import Node, Scope, _judge, _runtime
 
 IDS = ("d0::0", "d0::1", "d0::2", "d0::3")
@@ -23,6 +25,30 @@ def test_a_proof_asks_for_no_more_than_a_container_may_have(limit: Optional[int]
     row, wanted = _judge(resource, list(IDS), listing, Scope(devices, False, None, 1.0))
     assert wanted == shares
     assert row.capacity == 4
+
+
+@pytest.mark.parametrize(("limit", "given"), [(None, ["a", "b"]), (1, ["a"]), (3, ["a", "b"])])
+async def test_without_a_kubelet_neither(limit: Optional[int], given: List[str]) -> None:
+    class Runtime:
+        """Remembers what a container asks for; it ends at once."""
+
+        asked: List[str]
+
+        def __getattr__(self, name: str) -> Any:
+            async def answer(*arguments: Any) -> Any:
+                if name == "create_container":
+                    self.asked = [device.name for device in arguments[1].CDI_devices]
+                return None if name == "container_pid" else "id"
+
+            return answer
+
+    # With a limit of 1 they may well be the same path in a container.
+    devices = [{"id": name, "nodes": [{"path": "/dev/%s" % name, "host_path": "/dev/null"}]} for name in "ab"]
+    (resource,) = parse_resources([{"name": "example.com/dev", "devices": devices, "container_limit": limit}])
+    runtime = Runtime()
+    outcome = await proof_by_runtime.prove(resource, cast(CriClient, runtime), "pause")
+    assert outcome.shortcomings == ("expected a running container, found that it had ended",)
+    assert runtime.asked == ["example.com/dev=%s" % name for name in given]
 
 
 @pytest.mark.parametrize(
