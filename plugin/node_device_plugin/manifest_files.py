@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Sequence
 
 from .configuration import load
 from .declaration import Configuration, DeclarationError, Problem
+from .declaration.names import node_name_problem
 from .documents import read_yaml
 from .manifests import Manifest, parse_deployment
 from .manifests import render as render_objects
@@ -35,6 +36,10 @@ def render(folder: str, deployment: str) -> List[Manifest]:
         problems.append(Problem(folder, "holds no NODE%s: a configuration is needed for each node" % _ENDING))
     for name in names:
         path = os.path.join(folder, name)
+        message = node_name_problem(name[: -len(_ENDING)])
+        if message:
+            problems.append(Problem(path, message))
+            continue
         try:
             configurations[name[: -len(_ENDING)]] = load(path).configuration
         except DeclarationError as error:

@@ -263,6 +263,25 @@ def test_the_command_says_which_file_is_wrong(folder, capsys):
     assert said.count("No such file or directory") == 1
 
 
+@pytest.mark.parametrize("name", ["", ".hidden", "Worker", "worker 2", "worker-2~"])
+def test_a_file_that_is_named_after_no_node(folder, capsys, name):
+    (folder / "nodes" / ("%s.yaml" % name)).write_text("resources: []\n")
+    assert main(["manifests", "--deployment", str(folder / "deployment.yaml"), str(folder / "nodes")]) == 1
+    expected = "%s/nodes/%s.yaml: %r is no name of a node: a lower-case DNS name of at most 253 characters\n"
+    assert capsys.readouterr().err == "node-device-plugin: " + expected % (folder, name, name)
+
+
+@pytest.mark.parametrize("image", ["", " ", " a", "a b", "a\n"])
+def test_an_image_is_one_word(image):
+    (problem,) = problems(lambda: manifests.parse_deployment({"image": image}))
+    assert problem == "image: must be an image's name without spaces, not %r" % image
+
+
+def test_an_image_is_text_and_is_there():
+    assert problems(lambda: manifests.parse_deployment({})) == ["image: is missing"]
+    assert problems(lambda: manifests.parse_deployment({"image": ["a"]})) == ["image: must be text, not a list"]
+
+
 def test_a_file_that_would_be_passed_over_is_said(folder, capsys):
     (folder / "nodes" / "worker-2.yml").write_text("resources: []\n")
     assert main(["manifests", "--deployment", str(folder / "deployment.yaml"), str(folder / "nodes")]) == 1

@@ -12,8 +12,9 @@ _CDI_DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 # What the API server has always taken as the name of an environment variable (IsEnvVarName).
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
-# A DNS-1123 name has 253 characters; the kubelet checks "requests." + name as a label key.
-_MAX_DOMAIN = 253 - len("requests.")
+_MAX_DNS = 253
+# The kubelet checks "requests." + name as a label key.
+_MAX_DOMAIN = _MAX_DNS - len("requests.")
 _MAX_LABEL_NAME = 63
 #: A comment in the v1beta1 proto; nothing enforces it, but longer ones meet less tested code.
 MAX_DEVICE_ID = 63
@@ -40,6 +41,13 @@ def resource_name_problem(name: str) -> Optional[str]:
             "with a letter or digit at both ends" % (label, _MAX_LABEL_NAME)
         )
     return None
+
+
+def node_name_problem(name: str) -> Optional[str]:
+    """Why Kubernetes has no node of that name, or None."""
+    if len(name) <= _MAX_DNS and _DNS1123_SUBDOMAIN.fullmatch(name):
+        return None
+    return "%r is no name of a node: a lower-case DNS name of at most %d characters" % (name, _MAX_DNS)
 
 
 def cdi_kind_problem(kind: str) -> Optional[str]:

@@ -112,8 +112,9 @@ def parse_deployment(raw: Mapping[str, Any], where: str = "") -> Deployment:
     if isinstance(number, int) and not isinstance(number, bool):
         raw = {**raw, "max_unavailable": str(number)}
     data = normalise(raw, Field("dict", "", fields=DEPLOYMENT), "", problems)
-    if not data["image"]:
-        problems.append(Problem("image", "is empty"))
+    # One that is missing, or no text, is said already.
+    if data["image"] is not None and not re.fullmatch(r"\S+", data["image"]):
+        problems.append(Problem("image", "must be an image's name without spaces, not %r" % data["image"]))
     for key in ("namespace", "name"):
         if not _LABEL.fullmatch(data[key]):
             problems.append(
