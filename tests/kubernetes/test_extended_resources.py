@@ -271,9 +271,10 @@ def test_a_damaged_memory_is_not_guessed(run, node):
     assert node.extended == {}
 
 
-def test_a_node_that_only_the_api_reaches(run, node):
+@pytest.mark.parametrize("kubelet", ["kubelet", "k3s", "kubelite"])
+def test_a_node_that_only_the_api_reaches(run, node, kubelet):
     """What a device plugin serves is told by the node object."""
-    node.set_capacity("kubelet", KVM, "2")
+    node.set_capacity(kubelet, KVM, "2")
     assert run(node, {DONGLE: 4}, api_only=True)["changed"] is True
     assert node.extended == {KVM: "2", DONGLE: "4"}
     # Its allocatable is the kubelet's, and what we patched is ours nevertheless.

@@ -16,6 +16,9 @@ from . import quantity
 #: The memory: JSON with the keys of Memory.
 ANNOTATION = "nodedevices.kubernetes/extended-resources"
 
+#: Who a kubelet is in managedFields: its program's name, which in k3s and MicroK8s is that of all of Kubernetes.
+_KUBELETS = frozenset({"kubelet", "k3s", "kubelite"})
+
 
 class Memory(NamedTuple):
     """What we have to take away again.
@@ -253,7 +256,7 @@ def _before(capacity: Mapping[str, str], name: str) -> str | None:
 def _is_the_kubelets(node: Mapping[str, Any], name: str) -> bool:
     """Whether the kubelet wrote the capacity last, as it does for a device plugin's resource."""
     for entry in node["metadata"].get("managedFields") or ():
-        if entry.get("manager") == "kubelet" and entry.get("subresource") == "status":
+        if entry.get("manager") in _KUBELETS and entry.get("subresource") == "status":
             status = (entry.get("fieldsV1") or {}).get("f:status") or {}
             if f"f:{name}" in (status.get("f:capacity") or {}):
                 return True
