@@ -24,7 +24,7 @@ class ActionModule(ActionBase):
             arguments["commands"] = [command]
         lock = declaration.plain(arguments.pop("lock", None))
         if lock is not None:
-            arguments["lock"] = _wanted_lock(lock)
+            arguments["lock"] = _wanted_lock(lock, task_vars.get("inventory_hostname", ""))
         cdi = boolean(arguments.pop("cdi", True))
         declared = declaration.plain(arguments.pop("declaration", None))
         mode, takeover = arguments.pop("mode", None), boolean(arguments.pop("takeover", False))
@@ -113,7 +113,7 @@ class ActionModule(ActionBase):
         return tool.is_there(self, command)
 
 
-def _wanted_lock(lock):
+def _wanted_lock(lock, host):
     """The option ``lock`` as the module takes it."""
     try:
         minutes = float(lock.get("minutes", 60))
@@ -121,7 +121,7 @@ def _wanted_lock(lock):
         minutes = 0
     if not minutes > 0:
         raise AnsibleError(f"lock: minutes must be a number above 0, not {lock.get('minutes')}")
-    return play.wanted_lock(minutes, "*" if boolean(lock.get("break", False)) else "")
+    return play.wanted_lock(minutes, "*" if boolean(lock.get("break", False)) else "", host)
 
 
 def _became(outcome, check_mode):

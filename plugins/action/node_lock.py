@@ -16,6 +16,6 @@ class ActionModule(ActionBase):
             return {**result, "changed": False}
         return self._execute_module(
             module_name="nodedevices.kubernetes.node_lock",
-            module_args={"owner": play.wanted_lock(0)["owner"]},
+            module_args={"owner": play.wanted_lock(0, host=(task_vars or {}).get("inventory_hostname", ""))["owner"]},
             task_vars=task_vars,
         )

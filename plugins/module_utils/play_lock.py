@@ -21,8 +21,8 @@ def take(wanted, check=False, path=PATH):
     """Take the lock, or renew it; returns who has it instead, None where nobody else does.
 
     wanted: ``owner`` (tells one play from another), ``who`` and ``play`` (for people), ``controller`` and ``pid``
-        (where it runs), ``seconds`` after which it lapses, ``over`` (owner whose lock may be taken; ``*`` for
-        anybody's).
+        (where it runs), ``host`` (the node's name there), ``seconds`` after which it lapses, ``over`` (owner whose
+        lock may be taken; ``*`` for anybody's).
     check: only look.
     """
     with _opened(path, create=not check) as file:
@@ -35,7 +35,7 @@ def take(wanted, check=False, path=PATH):
             is_ours = holder and holder["owner"] == wanted["owner"]
             now = time.time()
             since = holder["since"] if is_ours else now
-            record = {key: wanted[key] for key in ("owner", "who", "play", "controller", "pid")}
+            record = {key: wanted[key] for key in ("owner", "who", "play", "controller", "pid", "host")}
             record.update(since=since, until=now + wanted["seconds"])
             file.seek(0)
             file.truncate()

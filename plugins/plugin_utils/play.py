@@ -15,21 +15,23 @@ from typing import Any
 from ansible import context
 
 
-def wanted_lock(minutes: float, over: str = "") -> dict[str, Any]:
+def wanted_lock(minutes: float, over: str = "", host: str = "") -> dict[str, Any]:
     """This play as module_utils.play_lock takes it.
 
     minutes: after which the lock lapses. over: owner of a lock that may be taken, ``*`` for anybody's.
+    host: the node's name in the inventory; by another one the same play takes it for another node.
     """
     # A task runs in a process that ansible-playbook forked.
     pid = os.getppid()
     controller = _controller()
     books = ", ".join(os.path.basename(path) for path in context.CLIARGS.get("args", ()))
     return {
-        "owner": f"{controller} {pid} {_started(pid)}",
+        "owner": _owner(controller, pid, host),
         "who": f"{_user()}@{platform.node()}",
         "play": books or "ansible",
         "controller": controller,
         "pid": pid,
+        "host": host,
         "seconds": minutes * 60,
         "over": over,
     }
@@ -38,11 +40,20 @@ def wanted_lock(minutes: float, over: str = "") -> dict[str, Any]:
 def is_over(holder: Mapping[str, Any]) -> bool:
     """Whether a play is known to have ended; of one from another controller nothing is known."""
     controller, pid = holder["controller"], holder["pid"]
-    return controller == _controller() and holder["owner"] != f"{controller} {pid} {_started(pid)}"
+    return controller == _controller() and holder["owner"] != _owner(controller, pid, holder.get("host", ""))
+
+
+def _owner(controller: str, pid: int, host: str) -> str:
+    return f"{controller} {pid} {_started(pid)} {host}".rstrip()
 
 
 def sentence(holder: Mapping[str, Any]) -> str:
     """Who has a node, since when, and what to do."""
+    if (holder["controller"], holder["pid"]) == (_controller(), os.getppid()):
+        return (
+            f"it is the node that {holder.get('host')} of this play is, too: take one of them out of the inventory, or "
+            f"give it its own address"
+        )
     return (
         f"another play works on this node: {holder['play']} of {holder['who']} (process {holder['pid']}), since "
         f"{_moment(holder['since'])}. Wait for its end. If it has died, its lock lapses at {_moment(holder['until'])}; "

@@ -25,6 +25,7 @@ def wanted(owner="one", **changes):
         "play": "site.yml",
         "controller": "c",
         "pid": 7,
+        "host": "node1",
         "seconds": 60,
         **changes,
     }
@@ -193,11 +194,27 @@ def test_a_lock_of_a_play_that_is_over_is_taken(look, here):
     assert "failed" not in result
 
 
+def test_two_hosts_of_a_play_that_are_one_node(look, here, path):
+    twin = play.wanted_lock(30, host="node2")
+    assert play_lock.take(twin, path=path) is None
+    holder = play_lock.take(play.wanted_lock(30, host="node1"), path=path)
+    result, executed = look([holder])
+    assert result["msg"] == (
+        "Nothing was written.\nnode1: it is the node that node2 of this play is, too: take one of them out of the "
+        "inventory, or give it its own address"
+    )
+    # The other one's lock stays.
+    assert [name for name, _arguments in executed] == ["node_facts"]
+    play_lock.release(play.wanted_lock(0, host="node1")["owner"], path=path)
+    assert os.path.exists(path)
+    assert not play.is_over(holder)
+
+
 def test_a_node_that_is_not_ready_is_let_go_of_at_once(look, here):
     result, executed = look([None], facts={**FACTS, "uid": 1000})
     assert result["failed"] is True
     assert [name for name, _arguments in executed] == ["node_facts", "node_lock"]
-    assert executed[1][1] == {"owner": here["owner"]}
+    assert executed[1][1] == {"owner": play.wanted_lock(0, host="node1")["owner"]}
 
 
 def test_minutes_that_are_no_number_are_said_to_be_so(monkeypatch, here):
