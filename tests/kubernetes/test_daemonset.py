@@ -308,6 +308,16 @@ def test_hosts_that_differ_in_what_a_daemonset_has_once(cluster, run, read):
     assert read("/apis/apps/v1", "daemonsets") is None
 
 
+def test_hosts_that_are_one_node(cluster, run):
+    node, kubeconfig = cluster.node({}), cluster.kubeconfig()
+    pending = [run("configure", node, IMAGINARY, kubeconfig=kubeconfig) for _ in range(2)]
+    pending[1]["host"] = "worker2"
+    assert run("deploy", pending=pending, nodes=[node.name])["msg"] == (
+        f"worker1, worker2: worker1 and worker2 are both the node {node.name} of this cluster: set "
+        f"node_devices_node_name to the name of each"
+    )
+
+
 def test_what_a_pod_cannot_do_is_said_before_anything_is_written(cluster, run, read):
     result = run("configure", cluster.node({}), {**SERIAL, "health": {"open": True}})
     assert "an unprivileged pod may open no device of its host" in result["msg"]

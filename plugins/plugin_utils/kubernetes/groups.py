@@ -14,7 +14,8 @@ from . import deployed
 class Group(NamedTuple):
     """hosts: that share a DaemonSet; none where it is not known whose it is. results: what was done of each.
 
-    problems: in what its hosts differ, although one DaemonSet can have it once only; a sentence each.
+    problems: in what its hosts differ, although one DaemonSet can have it once only, and hosts that are one node; a
+    sentence each.
     """
 
     hosts: tuple[str, ...]
@@ -39,7 +40,7 @@ def of(results: Iterable[Mapping[str, Any]], own: Mapping[str, Any]) -> list[Gro
         found[key] = group._replace(
             hosts=(*group.hosts, *([host] if host else [])),
             results=(*group.results, *([result] if result else [])),
-            problems=(*group.problems, *_differences(host, deployment, group)),
+            problems=(*group.problems, *_differences(host, deployment, group), *_twins(result, group)),
         )
     return list(found.values())
 
@@ -51,4 +52,13 @@ def _differences(host: str | None, deployment: manifests.Deployment, group: Grou
             yield (
                 f"device_plugin_deployment.{field}: is {other!r} for {host}, and {one!r} for {group.hosts[0]}: a "
                 f"DaemonSet has it once, so give the hosts that differ another one (name)"
+            )
+
+
+def _twins(result: Mapping[str, Any], group: Group) -> Iterable[str]:
+    for other in group.results:
+        if other.get("node") == result.get("node"):
+            yield (
+                f"{other.get('host')} and {result.get('host')} are both the node {result.get('node')} of this cluster: "
+                f"set node_devices_node_name to the name of each"
             )
