@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 
 import pytest
 import yaml
@@ -13,7 +14,9 @@ PLAYBOOKS = pathlib.Path(__file__).resolve().parents[3] / "playbooks"
 
 def value(text, variables):
     """A templated value as Ansible has it."""
-    return NativeEnvironment().from_string(text).render(variables)
+    environment = NativeEnvironment()
+    environment.filters["bool"] = bool
+    return environment.from_string(text).render(variables)
 
 
 def plays(name):
@@ -52,3 +55,16 @@ def test_a_play_that_changes_nodes_takes_their_lock_first_and_lets_go_of_it_last
     assert (value(lock["minutes"], said), value(lock["break"], said)) == (5, True)
     after = play["post_tasks"] if "post_tasks" in play else play["tasks"][0]["always"]
     assert "nodedevices.kubernetes.node_lock" in after[-1]
+
+
+@pytest.mark.parametrize("name", ["site.yml", "rollback.yml", "uninstall.yml"])
+@pytest.mark.parametrize("api_only", [True, False])
+def test_what_only_the_api_reaches_is_not_connected_to(name, api_only):
+    """Before the roles, which are told by themselves: whoever looks at the node."""
+    play = next(each for each in plays(name) if "nodedevices.kubernetes.node_lock" in str(each))
+    tasks = [*play.get("pre_tasks", ()), *play.get("tasks", ()), *play.get("post_tasks", ())]
+    connecting = [task for task in tasks if re.search(r"kubernetes\.(node_facts|node_lock)\b", str(task))]
+    assert connecting
+    for task in connecting:
+        condition = task["when"][-1] if isinstance(task["when"], list) else task["when"]
+        assert value("{{ %s }}" % condition, {"node_devices_api_only": api_only}) is not api_only
