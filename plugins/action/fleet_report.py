@@ -35,7 +35,8 @@ class ActionModule(ActionBase):
                     "html": _written(directory / "status.html", page.html(data)),
                 }
             except OSError as error:
-                result.update(failed=True, msg=f"{error.filename or directory}: {error.strerror}")
+                # The tables are printed by a later task, which is not reached.
+                result.update(failed=True, msg=f"{error.filename or directory}: {error.strerror}\n\n{result['table']}")
                 return result
             result["files"] = files
         return result

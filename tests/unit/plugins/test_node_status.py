@@ -364,4 +364,5 @@ def test_a_folder_that_cannot_be_written_is_named(report, tmp_path):
     (tmp_path / "file").write_text("")
     result = report(tmp_path / "file" / "below", status=ENTRY)
     assert result["failed"] is True
-    assert result["msg"] == f"{tmp_path}/file/below: Not a directory"
+    # What was found is shown all the same.
+    assert result["msg"] == f"{tmp_path}/file/below: Not a directory\n\n{result['table']}"
