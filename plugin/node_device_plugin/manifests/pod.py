@@ -13,6 +13,8 @@ CONFIGURATIONS = "/etc/node-device-plugin"
 #: The folder of its sockets; see node_device_plugin.sockets.
 _SOCKET_FOLDER = "node-device-plugin"
 _PORT = "http"
+#: The container's name.
+CONTAINER = "plugin"
 
 
 class _Volume(NamedTuple):
@@ -58,7 +60,7 @@ def pod_spec(deployment: Deployment, ground: CommonGround, affinity: Mapping[str
 
 def _container(deployment: Deployment, ground: CommonGround, volumes: List[_Volume]) -> Dict[str, Any]:
     return {
-        "name": "plugin",
+        "name": CONTAINER,
         "image": deployment.image,
         "imagePullPolicy": deployment.image_pull_policy,
         "args": ["run", "--config", CONFIGURATIONS + "/$(NODE_NAME)"],

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import (
     Api,
     ApiError,
@@ -43,7 +44,9 @@ class Running(NamedTuple):
 def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:
     """What a pod serves, through the API server: for nodes that only the API reaches."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-    port = pod["spec"]["containers"][0]["ports"][0]["containerPort"]
+    # A service mesh may have put containers of its own beside ours, or before it.
+    ours = next(each for each in pod["spec"]["containers"] if each["name"] == manifests.CONTAINER)
+    port = ours["ports"][0]["containerPort"]
     try:
         text = api.text(Place("pods", f"{name}:{port}", namespace, part="proxy/metrics"))
     except ApiError as error:
@@ -96,11 +99,16 @@ def await_start(cluster: DaemonSet, node: str, patience: float) -> None:
     """Until the process of a node's pod runs, be it that it waits for another instance to end. Raises Refused."""
     deadline = time.monotonic() + patience
     while True:
-        pod = newest(cluster, node)
-        if pod is not None and is_running(pod):
-            return
-        if time.monotonic() >= deadline:
-            raise Refused(_why(cluster, node, pod, Running(""), "", patience))
+        try:
+            pod = newest(cluster, node)
+            if pod is not None and is_running(pod):
+                return
+            if time.monotonic() >= deadline:
+                raise Refused(_why(cluster, node, pod, Running(""), "", patience))
+        except Away:
+            # As in await_node.
+            if time.monotonic() >= deadline:
+                raise
         time.sleep(_PAUSE)
 
 
@@ -108,11 +116,16 @@ def await_end(cluster: DaemonSet, node: str, patience: float) -> None:
     """Until no pod is left on a node. Raises Refused."""
     deadline = time.monotonic() + patience
     while True:
-        pods = [pod["metadata"]["name"] for pod in cluster.pods(node)]
-        if not pods:
-            return
-        if time.monotonic() >= deadline:
-            raise Refused(f"the pod {pods[0]} has not ended within {patience:g} s: {readiness(cluster.api.node(node))}")
+        try:
+            pods = [pod["metadata"]["name"] for pod in cluster.pods(node)]
+            if not pods:
+                return
+            if time.monotonic() >= deadline:
+                condition = readiness(cluster.api.node(node))
+                raise Refused(f"the pod {pods[0]} has not ended within {patience:g} s: {condition}")
+        except Away:
+            if time.monotonic() >= deadline:
+                raise
         time.sleep(_PAUSE)
 
 

@@ -236,7 +236,7 @@ def pod(**state):
     labels = {"controller-revision-hash": "1"}
     return {
         "metadata": {"name": "plugin-x", "namespace": "node-devices", "labels": labels},
-        "spec": {"containers": [{"ports": [{"containerPort": 9819}]}]},
+        "spec": {"containers": [{"name": "plugin", "ports": [{"containerPort": 9819}]}]},
         "status": {"phase": "Pending", "containerStatuses": [state]},
     }
 

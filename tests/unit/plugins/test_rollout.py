@@ -21,7 +21,12 @@ def pod(*, revision="1", ends=False, **status):
         metadata["deletionTimestamp"] = "now"
     return {
         "metadata": metadata,
-        "spec": {"containers": [{"ports": [{"containerPort": 9819}]}]},
+        "spec": {
+            "containers": [
+                {"name": "mesh", "ports": [{"containerPort": 15090}]},
+                {"name": "plugin", "ports": [{"containerPort": 9819}]},
+            ]
+        },
         "status": {"containerStatuses": [status] if status else []},
     }
 
@@ -155,6 +160,17 @@ def test_a_control_plane_that_is_away_for_a_moment():
     assert wait(Cluster(gone, [], gone, [new]), Running(WANTED)) == new
     with pytest.raises(Away, match="run again when it does"):
         wait(Cluster([], gone), Running(WANTED))
+
+
+def test_neither_does_the_wait_for_a_start_or_an_end_give_up_then():
+    gone = Away("the API server x does not answer: Connection refused: run again when it does")
+    rollout.await_start(Cluster(gone, [], gone, [pod(**RUNS)]), "worker", patience=0.05)
+    rollout.await_end(Cluster(gone, [pod(**RUNS)], gone, []), "worker", patience=0.05)
+    for wait_for in (rollout.await_start, rollout.await_end):
+        with pytest.raises(Away):
+            wait_for(Cluster(gone), "worker", patience=0.05)
+        with pytest.raises(Refused):
+            wait_for(Cluster([pod()]), "worker", patience=0.05)
 
 
 def test_a_pod_that_ends_is_none():
