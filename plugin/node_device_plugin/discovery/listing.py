@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+import os
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from ..declaration import Device, Resource
+from ..declaration.patterns import wildcards
 from ..health import unhealthy_reason
 from ..tables import table
 from . import Discovered
@@ -24,12 +26,23 @@ def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered]) -> D
                     *(_device(device, "discovered") for device in found.get(resource.name, nothing).devices),
                 ],
                 "left_out": [
-                    {"id": device.id, "reason": reason} for device, reason in found.get(resource.name, nothing).left_out
+                    *(
+                        {"id": device.id, "reason": reason}
+                        for device, reason in found.get(resource.name, nothing).left_out
+                    ),
+                    *_folders(resource),
                 ],
             }
             for resource in resources
         ]
     }
+
+
+def _folders(resource: Resource) -> Iterator[Dict[str, str]]:
+    """Paths that other plugins would take with all that is in them."""
+    for path in resource.discover.paths:
+        if not wildcards(path) and os.path.isdir(path):
+            yield {"id": path, "reason": "is a directory, no device: say which of %s/*" % path}
 
 
 def _device(device: Device, origin: str) -> Dict[str, Any]:

@@ -44,3 +44,14 @@ def test_what_this_configuration_would_find(tmp_path: Path, capsys: pytest.Captu
     assert "%s/link0 -> %s/node0" % (tmp_path, tmp_path) in lines[3]
     assert "left out: %s/node0 is a node of" % tmp_path in lines[4]
     assert lines[5].split() == ["example.com/none", "none", "-", "-", "-"]
+
+
+def test_a_folder_is_no_device_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("resources: [{name: example.com/sound, discover: {paths: [%s, /dev/none]}}]" % tmp_path)
+    assert main(["discover", "--config", str(config)]) == 0
+    (line,) = capsys.readouterr().out.splitlines()[1:]
+    assert line.split(None, 4) == [
+        *("example.com/sound", str(tmp_path), "-", "-"),
+        "left out: is a directory, no device: say which of %s/*" % tmp_path,
+    ]
