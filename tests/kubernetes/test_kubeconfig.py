@@ -101,6 +101,8 @@ def test_a_program_that_fails(cluster, text, message):
     [
         (["get"], "exec must be a mapping with the key 'command'"),
         ({"args": []}, "exec must be a mapping with the key 'command'"),
+        ({"command": "/bin/true", "args": "get token"}, "args of exec must be a list"),
+        ({"command": "/bin/true", "args": 7}, "args of exec must be a list"),
         ({"command": "/bin/true", "env": ["A=b"]}, "env of exec must be a list of mappings of name and value"),
     ],
 )

@@ -164,7 +164,10 @@ class _Kubeconfig:
         """What a credential program gives, in the keys that a user has."""
         if not isinstance(program, dict) or not program.get("command"):
             raise KubeconfigError(f"{self._path}: exec must be a mapping with the key 'command'")
-        command = [str(program.get("command") or ""), *map(str, program.get("args") or ())]
+        arguments = program.get("args") or []
+        if not isinstance(arguments, list):
+            raise KubeconfigError(f"{self._path}: args of exec must be a list")
+        command = [str(program["command"]), *map(str, arguments)]
         if "/" in command[0]:
             command[0] = str(pathlib.Path(self._path).parent / command[0])
         info: dict[str, Any] = {
