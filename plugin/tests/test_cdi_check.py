@@ -45,7 +45,7 @@ FULL: Dict[str, Any] = {
                 "netDevices": [{"hostInterfaceName": "eth1", "name": "net0"}],
                 "hooks": [{"hookName": "prestart", "path": "/x", "args": ["x"], "env": ["A=b"], "timeout": 1}],
                 "mounts": [{"hostPath": "/x", "containerPath": "/y", "options": ["ro"], "type": "bind"}],
-                "intelRdt": {"closID": "x", "l3CacheSchema": "y", "enableCMT": True},
+                "intelRdt": {"closID": "x", "l3CacheSchema": "y", "memBwSchema": "z"},
                 "additionalGids": [44],
             },
         }
@@ -177,6 +177,25 @@ def test_intel_rdt_s_versions() -> None:
     assert needs({"enableMonitoring": True})[1:] == [
         "cdiVersion: Intel RDT's enableMonitoring (device d0) needs at least 1.1.0, not 0.6.0"
     ]
+    assert needs({"schemata": []})[1:] == needs({"schemata": ["L3:0=f"]})[1:]
+    assert needs({"enableMonitoring": False}) == needs({})
+
+
+def test_fields_that_newer_readers_know_no_more() -> None:
+    """The verdict of the library's releases: v0.7.0 to v1.0.1 take the field, v1.1.0 does not."""
+    rdt = changed("devices.0.containerEdits", {"intelRdt": {"enableCMT": True}}, {**SMALL, "cdiVersion": "0.7.0"})
+    refused = [
+        "devices[0] (d0).containerEdits.intelRdt.enableCMT: is no field any more for readers of CDI 1.1.0: they refuse "
+        "the whole file"
+    ]
+    assert said(rdt) == said(rdt, "1.0.0") == []
+    assert said(rdt, "1.1.0") == said({**rdt, "cdiVersion": "1.1.0"}) == refused
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "0.2.0", "1.2.0", "0.3"])
+def test_versions_that_nobody_takes(version: str) -> None:
+    (problem,) = said({**SMALL, "cdiVersion": version})
+    assert problem.startswith("cdiVersion: '%s' is no version of CDI; known are 0.3.0, " % version)
 
 
 def test_files_are_read_as_runtimes_read_them(tmp_path: Path) -> None:
@@ -187,10 +206,24 @@ def test_files_are_read_as_runtimes_read_them(tmp_path: Path) -> None:
     write(tmp_path / "c.json", changed("devices.0.name", 2, {**SMALL, "cdiVersion": "0.5.0"}))
     files = check_directories([str(tmp_path)], None)
     assert [(file.devices, file.problems) for file in files] == [(("0",), ()), (("1",), ()), (("2",), ())]
+    spelt = (yaml % "2026-01-01").replace("kind", "Kind").replace("env", "ENV")
+    nodes = "containerEdits: {deviceNodes: [{path: /dev/a, fileMode: 432.0}]}\n"
+    write(tmp_path / "e.yaml", spelt + nodes)
+    (_, _, _, read) = check_directories([str(tmp_path)], None)
+    assert (read.kind, read.devices, read.problems) == ("vendor.com/class", ("2026-01-01",), ())
+    write(tmp_path / "f.yaml", spelt + "kind: vendor.com/other\n")
+    assert findings(tmp_path)["f.yaml"][0].startswith("Kind: is not a field of CDI")
     write(tmp_path / "d.yaml", (yaml % "d").replace("A=b", "5"))
     assert findings(tmp_path)["d.yaml"] == [
         "devices[0] (d).containerEdits.env[0]: must have the form NAME=value, not '5'"
     ]
+
+
+def test_edits_that_are_none() -> None:
+    for edits in ({}, {"env": []}, {"intelRdt": None}, {"netDevices": [], "additionalGids": []}):
+        (problem,) = said(changed("devices.0.containerEdits", edits, {**SMALL, "cdiVersion": "1.1.0"}))
+        assert problem == "devices[0] (d0).containerEdits: is empty; a device without edits is refused"
+    assert said(changed("devices.0.containerEdits", {"intelRdt": {}}, {**SMALL, "cdiVersion": "0.7.0"})) == []
 
 
 def test_the_same_device_twice_in_a_file() -> None:

@@ -5,6 +5,7 @@ After the specification's SPEC.md (1.1.0) and the checks of its Go library (pkg/
 
 from __future__ import annotations
 
+import datetime
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from ..declaration import Problem
@@ -89,11 +90,17 @@ SPEC: Dict[str, Field] = {
 def as_read(data: Any, fields: Mapping[str, Field]) -> Any:
     """``data`` with text where a number or a truth value stands in for it, as the library takes them (``name: 0``).
 
-    Its reader (sigs.k8s.io/yaml, for JSON too) makes them text where its type is a string.
+    Its reader (sigs.k8s.io/yaml, for JSON too) makes them text where its type is a string, a whole number of 1.0, and
+    knows fields in upper and lower case.
     """
     if not isinstance(data, dict):
         return data
-    return {key: _as_read(value, fields[key]) if key in fields else value for key, value in data.items()}
+    known = {key.lower(): key for key in fields}
+    named = {key: known.get(key.lower(), key) if isinstance(key, str) and key not in fields else key for key in data}
+    if len(set(named.values())) < len(named):
+        # Which of two that are the same goes before the other hangs on the reader.
+        named = {key: key for key in data}
+    return {name: _as_read(data[key], fields[name]) if name in fields else data[key] for key, name in named.items()}
 
 
 def _as_read(value: Any, field: Field) -> Any:
@@ -104,12 +111,16 @@ def _as_read(value: Any, field: Field) -> Any:
         return {key: _text(item) for key, item in value.items()}
     if field.fields is not None:
         return as_read(value, field.fields)
+    if field.type == "int" and isinstance(value, float) and value.is_integer():
+        return int(value)
     return _text(value) if field.type == "str" else value
 
 
 def _text(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if type(value) is datetime.date:
+        return value.isoformat()
     return "%s" % value if isinstance(value, (int, float)) else value
 
 

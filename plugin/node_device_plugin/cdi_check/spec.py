@@ -7,8 +7,10 @@ from typing import Any, Dict, Iterator, Mapping, Optional
 from ..declaration import Problem, cdi, names
 from .fields import SPEC, shape_problems
 
-#: Every version that was released; others fail the load.
-VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
+#: Every version that readers take; others fail the load, 0.1.0 and 0.2.0 among them.
+VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
+#: Readers of this version know two fields of Intel RDT no more (specs-go/config.go of v1.0.1 and v1.1.0).
+_WITHOUT_CMT = (1, 1, 0)
 
 
 def spec_problems(spec: Any, accepted: Optional[str] = None) -> Iterator[Problem]:
@@ -33,6 +35,7 @@ def spec_problems(spec: Any, accepted: Optional[str] = None) -> Iterator[Problem
         yield Problem("devices", "is empty; at least one is asked for")
     seen: Dict[str, int] = {}
     for position, device in enumerate(spec["devices"]):
+        edits = device["containerEdits"]
         where = "devices[%d] (%s)" % (position, device["name"])
         message = names.cdi_device_problem(device["name"])
         if message:
@@ -40,9 +43,9 @@ def spec_problems(spec: Any, accepted: Optional[str] = None) -> Iterator[Problem
         first = seen.setdefault(device["name"], position)
         if first != position:
             yield Problem(where + ".name", "is the name of devices[%d] already" % first)
-        if not any(value or key == "intelRdt" for key, value in device["containerEdits"].items()):
+        if not any(value or (key == "intelRdt" and value is not None) for key, value in edits.items()):
             yield Problem(where + ".containerEdits", "is empty; a device without edits is refused")
-        yield from _edit_problems(device["containerEdits"], where + ".containerEdits")
+        yield from _edit_problems(edits, where + ".containerEdits")
     yield from _edit_problems(spec.get("containerEdits") or {}, "containerEdits")
 
 
@@ -60,6 +63,19 @@ def _version_problems(spec: Mapping[str, Any], accepted: Optional[str], content:
                     "cdiVersion",
                     "%s (%s) needs at least %s, not %s" % (feature.name, feature.where, feature.since, version),
                 )
+        reader = max(cdi.version_tuple(version), cdi.version_tuple(accepted or version))
+        if reader >= _WITHOUT_CMT:
+            yield from _taken_away(spec)
+
+
+def _taken_away(spec: Mapping[str, Any]) -> Iterator[Problem]:
+    every = [("containerEdits", spec.get("containerEdits") or {})]
+    for position, device in enumerate(spec["devices"]):
+        every.append(("devices[%d] (%s).containerEdits" % (position, device["name"]), device["containerEdits"]))
+    for where, edits in every:
+        for key in sorted({"enableCMT", "enableMBM"} & set(edits.get("intelRdt") or {})):
+            place = "%s.intelRdt.%s" % (where, key)
+            yield Problem(place, "is no field any more for readers of CDI 1.1.0: they refuse the whole file")
 
 
 def _edit_problems(edits: Mapping[str, Any], where: str) -> Iterator[Problem]:

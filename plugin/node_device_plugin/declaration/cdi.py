@@ -205,9 +205,11 @@ def _edit_features(edits: Mapping[str, Any], where: str) -> Iterator[Feature]:
         yield Feature("0.7.0", "additional gids", where)
     if edits.get("intelRdt") is not None:
         yield Feature("0.7.0", "Intel RDT", where)
-        for key in ("schemata", "enableMonitoring"):
-            if edits["intelRdt"].get(key):
-                yield Feature("1.1.0", "Intel RDT's %s" % key, where)
+        # An empty list asks for it as well (requiresV110 of the library).
+        if edits["intelRdt"].get("schemata") is not None:
+            yield Feature("1.1.0", "Intel RDT's schemata", where)
+        if edits["intelRdt"].get("enableMonitoring"):
+            yield Feature("1.1.0", "Intel RDT's enableMonitoring", where)
     if edits.get("netDevices"):
         yield Feature("1.1.0", "network devices", where)
 
