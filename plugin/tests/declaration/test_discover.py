@@ -171,6 +171,8 @@ def test_what_wildcards_match(pattern: str, text: str, groups: Optional[Tuple[st
 
 def test_a_selector_that_is_refused_is_not_called_empty() -> None:
     assert problems("- {name: a.bb/cc, discover: {usb: [{vendor: 0403}], pci: [{class_code: 0302}]}}") == [
-        "resources[0] (a.bb/cc).discover.usb[0].vendor: must be text, not 259 (in quotes it is text)",
-        "resources[0] (a.bb/cc).discover.pci[0].class_code: must be text, not 194 (in quotes it is text)",
+        "resources[0] (a.bb/cc).discover.usb[0].vendor: must be text, not 259 (in quotes it is text: YAML takes 0403 "
+        "for 259)",
+        "resources[0] (a.bb/cc).discover.pci[0].class_code: must be text, not 194 (in quotes it is text: YAML takes "
+        "0302 for 194)",
     ]

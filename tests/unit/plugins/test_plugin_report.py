@@ -15,7 +15,7 @@ DECLARED = {"configuration": {"resources": [{"name": "a.example/b", "devices": [
 WANTED = plugin_report.manifests.sha256_of(deployed.configuration_text(DECLARED))
 POD = {
     "metadata": {"name": "plugin-x", "namespace": "node-devices"},
-    "spec": {"containers": [{"ports": [{"containerPort": 9819}]}]},
+    "spec": {"containers": [{"name": "plugin", "ports": [{"containerPort": 9819}]}]},
     "status": {"containerStatuses": [{"ready": True}]},
 }
 SERVICE, IN_POD = ({"mode": mode, "resources": []} for mode in ("service", "pod"))
