@@ -40,7 +40,9 @@ def listening(script, path, name="containerd", *arguments):
     program = path.parent / "listen.py"
     program.write_text(script)
     command = [name, str(program), str(path), *arguments]
-    with subprocess.Popen(command, executable=sys.executable, stdout=subprocess.PIPE, text=True) as process:
+    # By its name Python would take itself for a containerd that is installed here, and look for its modules there.
+    home = {**os.environ, "PYTHONHOME": sys.base_prefix}
+    with subprocess.Popen(command, executable=sys.executable, stdout=subprocess.PIPE, text=True, env=home) as process:
         assert process.stdout.readline() == "listens\n"
         pid, problem = sockets.listener(str(path))
         assert problem is None
