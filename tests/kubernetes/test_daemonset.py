@@ -354,8 +354,8 @@ def test_a_user_who_may_only_read(cluster, run, read, namespace):
     reader = cluster.kubeconfig({"token": "reader-token"})
     result = run("configure", node, IMAGINARY, kubeconfig=reader)
     assert result["msg"] == (
-        f'worker1: namespaces "{namespace}" is forbidden: User "reader" cannot get resource "namespaces" in API group '
-        f'"" in the namespace "{namespace}": give this user get on namespaces in a ClusterRole'
+        f'worker1: configmaps "node-device-plugin" is forbidden: User "reader" cannot get resource "configmaps" in API '
+        f'group "" in the namespace "{namespace}": give this user get on configmaps in a Role of namespace {namespace}'
     )
 
 
