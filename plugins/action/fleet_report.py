@@ -36,7 +36,8 @@ class ActionModule(ActionBase):
                 }
             except OSError as error:
                 # The tables are printed by a later task, which is not reached.
-                result.update(failed=True, msg=f"{error.filename or directory}: {error.strerror}\n\n{result['table']}")
+                shown = result.pop("table")
+                result.update(failed=True, msg=f"{error.filename or directory}: {error.strerror}\n\n{shown}")
                 return result
             result["files"] = files
         return result

@@ -365,4 +365,7 @@ def test_a_folder_that_cannot_be_written_is_named(report, tmp_path):
     result = report(tmp_path / "file" / "below", status=ENTRY)
     assert result["failed"] is True
     # What was found is shown all the same.
-    assert result["msg"] == f"{tmp_path}/file/below: Not a directory\n\n{result['table']}"
+    assert (
+        result["msg"]
+        == f"{tmp_path}/file/below: Not a directory\n\n{report(tmp_path, check=True, status=ENTRY)['table']}"
+    )
