@@ -135,6 +135,20 @@ def test_a_play_that_knows_one_node_leaves_the_others_alone(cluster, run, read):
     assert "/dev" in host_paths(read("/apis/apps/v1", "daemonsets"))
 
 
+def test_an_unchanged_configuration_is_not_written_again(cluster, run, monkeypatch):
+    node = cluster.node({})
+    deployed(run, node)
+
+    def refuse(self, method, *_rest, **_options):
+        assert method == "GET"
+
+    ask = daemonset.Api._ask
+    monkeypatch.setattr(daemonset.Api, "_ask", lambda *given: refuse(*given) or ask(*given))
+    # The namespace is ours, and held to what it should be.
+    monkeypatch.setattr(daemonset.DaemonSet, "_make_namespace", lambda self: [])
+    assert run("configure", node, IMAGINARY)["changed"] is False
+
+
 def test_another_configuration_is_no_other_pod(cluster, run, read):
     node = cluster.node({})
     deployed(run, node)

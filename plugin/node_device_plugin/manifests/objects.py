@@ -71,7 +71,12 @@ def config_map(deployment: Deployment, texts: Mapping[str, str]) -> Manifest:
     """The nodes' configurations. texts: node to its file."""
     return Manifest(
         "Every node's configuration, in a key of the node's name. A change is taken in while the pods run.",
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(deployment), "data": dict(texts)},
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata(deployment),
+            **({"data": dict(texts)} if texts else {}),
+        },
     )
 
 

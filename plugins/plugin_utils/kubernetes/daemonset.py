@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plugin's DaemonSet in a cluster: applied, changed and taken away, a node at a time where it is a node's own.
 
-A node's configuration is a key of the ConfigMap that belongs to the node alone (a field manager of its own), so a play
-that knows some nodes only leaves the others' alone. What the pods have in common is worked out of all configurations
-that are in the cluster.
+A node's configuration is a key of the ConfigMap, and a play changes the keys of its own nodes alone, so one that knows
+some nodes only leaves the others'. What the pods have in common is worked out of all configurations that are in the
+cluster.
 """
 
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -85,10 +84,16 @@ class DaemonSet:
         """
         # What cannot work is said before anything is written.
         self.api.node(node)
-        manifests.require_room({**self.texts(), node: text})
+        config_map = self.api.get(self._config_map)
+        texts = dict((config_map or {}).get("data") or {})
+        manifests.require_room({**texts, node: text})
         changes = self._make_namespace()
-        content = manifests.config_map(self.deployment, {node: text}).content
-        return [*changes, self._apply(self._config_map, content, _manager(node), part=node)]
+        if config_map is None:
+            self._apply(self._config_map, manifests.config_map(self.deployment, {}).content)
+        # Not applied with the whole object: for hundreds of nodes that takes the server seconds each time.
+        if texts.get(node) != text and not (self._dry_run and config_map is None):
+            self.api.merge(self._config_map, {"data": {node: text}}, self._dry_run)
+        return [*changes, Change(f"{self._config_map}, {node}", texts.get(node), text)]
 
     def deploy(self, pending: Mapping[str, str], known: Iterable[str]) -> list[Change]:
         """Make the DaemonSet what the configurations in the cluster need.
@@ -198,8 +203,7 @@ class DaemonSet:
             return []
         return [self._apply(self._namespace, manifests.namespace(self.deployment).content)]
 
-    def _apply(self, place: Place, content: dict[str, Any], manager: str = FIELD_MANAGER, part: str = "") -> Change:
-        """part: the only key of its data that the change is about."""
+    def _apply(self, place: Place, content: dict[str, Any]) -> Change:
         before = self.api.get(place)
         if self._dry_run and place.namespace and self.api.get(self._namespace) is None:
             # A namespace that is yet to be made refuses what would be in it: the server goes through it elsewhere.
@@ -207,12 +211,9 @@ class DaemonSet:
             place_now = place._replace(namespace="default")
         else:
             place_now = place
-        after = self.api.apply(place_now, content, manager, self._dry_run)
+        after = self.api.apply(place_now, content, FIELD_MANAGER, self._dry_run)
         if place_now != place:
             after["metadata"]["namespace"] = place.namespace
-        if part:
-            one, other = ((each or {}).get("data", {}).get(part) for each in (before, after))
-            return Change(f"{place}, {part}", one, other)
         return Change(str(place), _stable(before), _stable(after))
 
     def _delete(self, place: Place) -> Change:
@@ -260,11 +261,6 @@ class DaemonSet:
 def _is_ours(namespace: Mapping[str, Any]) -> bool:
     labels = namespace["metadata"].get("labels") or {}
     return all(labels.get(key) == value for key, value in manifests.MANAGED_BY.items())
-
-
-def _manager(node: str) -> str:
-    """Who owns a node's key. A manager's name has at most 128 characters, a node's 253."""
-    return f"{FIELD_MANAGER}-{node if len(node) <= 100 else hashlib.sha256(node.encode()).hexdigest()}"
 
 
 def _stable(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
