@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.server
 import threading
 import types
@@ -57,13 +56,15 @@ def test_a_user_who_may_do_nothing(run, cluster, step, concerned):
     assert "Role" in said.rpartition(" in a ")[2]
 
 
-@contextlib.contextmanager
-def answering(do):
-    """A server at which every GET is what ``do`` makes of it; gives its address."""
-
+@pytest.mark.parametrize("does", ["hang up", "answer half"])
+def test_a_server_that_breaks_off_is_away_too(monkeypatch, does):
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            do(self)
+            if does == "answer half":
+                self.send_response(200)
+                self.send_header("Content-Length", "100")
+                self.end_headers()
+                self.wfile.write(b"{")
             self.close_connection = True
 
         def log_message(self, *_arguments):
@@ -73,48 +74,10 @@ def answering(do):
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        yield f"http://localhost:{server.server_address[1]}"
+        access = api.Access(f"http://localhost:{server.server_address[1]}", None, {}, "")
+        with pytest.raises(api.Away, match=r"does not answer: .*: run again when it does"):
+            api.Api(access).node("worker1")
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-def hang_up(_request):
-    pass
-
-
-def answer_half(request):
-    request.send_response(200)
-    request.send_header("Content-Length", "100")
-    request.end_headers()
-    request.wfile.write(b"{")
-
-
-@pytest.mark.parametrize("does", [hang_up, answer_half])
-def test_a_server_that_breaks_off_is_away_too(does):
-    with answering(does) as address, pytest.raises(api.Away, match=r"does not answer: .*: run again when it does"):
-        api.Api(api.Access(address, None, {}, "")).node("worker1")
-
-
-@pytest.mark.parametrize("code", [429, 502, 503, 504])
-def test_a_load_balancer_without_an_api_server_is_away_too(code):
-    with answering(lambda request: request.send_error(code)) as address:
-        expected = rf"answered {code} to GET of node worker1: [A-Z][A-Za-z ]*: run again when it does its work$"
-        with pytest.raises(api.Away, match=expected):
-            api.Api(api.Access(address, None, {}, "")).node("worker1")
-
-
-def test_a_login_in_front_gets_no_token():
-    seen = []
-
-    def redirect(request):
-        seen.append((request.path, request.headers["Authorization"]))
-        request.send_response(302)
-        request.send_header("Location", "/login")
-        request.end_headers()
-
-    says = r"answered 302 to GET of node worker1: Found: it is no API server that sends to /login$"
-    with answering(redirect) as address, pytest.raises(api.ApiError, match=says):
-        api.Api(api.Access(address, None, {"Authorization": "Bearer secret"}, "")).node("worker1")
-    assert seen == [("/api/v1/nodes/worker1", "Bearer secret")]

@@ -17,8 +17,8 @@ from .proxy import ProxyError, Through, proxy_for
 FIELD_MANAGER = "nodedevices"
 # Seconds that the API server may take to connect, and then for each piece of its answer.
 _PATIENCE = 15.0
-# What it answers, or a load balancer before it, while it starts, ends, or has too much to do.
-_BUSY = (429, 502, 503, 504)
+# What it answers while it starts, stops or has too much to do; and a proxy in front of one that is away.
+_NOT_READY = (429, 502, 503, 504)
 
 
 class ApiError(Exception):
@@ -26,7 +26,7 @@ class ApiError(Exception):
 
 
 class Away(ApiError):
-    """No API server answers."""
+    """No API server answers, or none that is ready."""
 
 
 class Changed(ApiError):
@@ -198,6 +198,9 @@ class Api:
 
     def _refusal(self, error: urllib.error.HTTPError, method: str, place: Place) -> ApiError:
         said = _message(error)
+        if 300 <= error.code < 400:
+            elsewhere = error.headers.get("Location")
+            return ApiError(f"{self._access.server} is no API server: it sends elsewhere, to {elsewhere}")
         if error.code == 401:
             return ApiError(
                 f"the API server {self._access.server} does not accept the kubeconfig's credentials: {said}"
@@ -210,10 +213,7 @@ class Api:
         if error.code in (409, 422):
             return Changed(f"the API server refused the patch of {place}: {said}")
         text = f"the API server {self._access.server} answered {error.code} to {method} of {place}: {said}"
-        if error.code in _BUSY:
-            return Away(f"{text}: run again when it does its work")
-        elsewhere = error.headers.get("Location")
-        return ApiError(f"{text}: it is no API server that sends to {elsewhere}" if elsewhere else text)
+        return Away(f"{text}: run again when it is ready") if error.code in _NOT_READY else ApiError(text)
 
 
 def _changing(dry_run: bool) -> dict[str, str]:
