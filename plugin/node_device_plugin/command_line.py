@@ -296,9 +296,9 @@ def _print_json(data: Any) -> None:
 
 def _seconds(text: str) -> float:
     with contextlib.suppress(ValueError):
-        if 0 < float(text) < math.inf:
+        if 0 <= float(text) < math.inf:
             return float(text)
-    raise argparse.ArgumentTypeError("must be a number of seconds above 0, not %r" % text)
+    raise argparse.ArgumentTypeError("must be a number of seconds from 0 on, not %r" % text)
 
 
 class _Parser(argparse.ArgumentParser):
