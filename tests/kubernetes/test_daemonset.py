@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 import types
 import urllib.error
 
@@ -12,6 +13,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
 from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import daemonset as daemonset_objects
 
 pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)
 
@@ -198,6 +200,34 @@ def test_removed_with_the_last_node_and_nothing_is_left(cluster, run, read, name
     assert read("/api/v1")["status"]["phase"] == "Terminating"
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_namespace_that_is_being_deleted(cluster, run, read, namespace, monkeypatch, ends):
+    node = cluster.node({})
+    deployed(run, node)
+    run("remove", node)
+    run("dismantle", nodes=[node.name])
+    monkeypatch.setattr(daemonset_objects, "_PAUSE", 0.02)
+    monkeypatch.setattr(daemonset_objects, "_ENDING", 10 if ends else 0.1)
+
+    def end():
+        # What the namespace's controller does once it is empty.
+        path = f"/api/v1/namespaces/{namespace}"
+        cluster.ask("PUT", f"{path}/finalize", {**cluster.ask("GET", path), "spec": {"finalizers": []}})
+
+    ending = threading.Timer(0.3, end)
+    if ends:
+        ending.start()
+    result = run("configure", node, IMAGINARY)
+    if ends:
+        ending.join()
+        assert result["changed"] is True
+        assert set(read("/api/v1", "configmaps")["data"]) == {node.name}
+    else:
+        assert result["msg"].startswith(
+            f"worker1: the namespace {namespace} is being deleted: run again when it is gone"
+        )
+
+
 def test_what_others_have_in_our_namespace_keeps_it(cluster, run, read, namespace):
     node = cluster.node({})
     deployed(run, node)
@@ -368,8 +398,8 @@ def test_a_user_who_may_only_read(cluster, run, read, namespace):
     reader = cluster.kubeconfig({"token": "reader-token"})
     result = run("configure", node, IMAGINARY, kubeconfig=reader)
     assert result["msg"] == (
-        f'worker1: configmaps "node-device-plugin" is forbidden: User "reader" cannot get resource "configmaps" in API '
-        f'group "" in the namespace "{namespace}": give this user get on configmaps in a Role of namespace {namespace}'
+        f'worker1: namespaces "{namespace}" is forbidden: User "reader" cannot get resource "namespaces" in API group '
+        f'"" in the namespace "{namespace}": give this user get on namespaces in a ClusterRole'
     )
 
 

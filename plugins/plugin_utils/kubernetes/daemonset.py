@@ -9,6 +9,7 @@ cluster.
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -28,6 +29,9 @@ _MONITORING = "monitoring.coreos.com/v1"
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 #: Told to a kubelet, it looks at a pod's volumes now: else a changed ConfigMap takes it a minute or more.
 _LOOK = "nodedevices.kubernetes/configuration"
+# Seconds that a namespace that is being deleted may take, and between two looks at it.
+_ENDING = 60.0
+_PAUSE = 0.5
 # Of an object, what the API server writes by itself.
 _SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "annotations")
 # What a cluster puts into every namespace by itself: Kubernetes (also as OpenShift has it), Istio; and who is in it.
@@ -84,6 +88,7 @@ class DaemonSet:
         """
         # What cannot work is said before anything is written.
         self.api.node(node)
+        self._await_namespace()
         config_map = self.api.get(self._config_map)
         texts = dict((config_map or {}).get("data") or {})
         manifests.require_room({**texts, node: text})
@@ -189,6 +194,18 @@ class DaemonSet:
                 if each.get("type") not in _OF_SERVICE_ACCOUNTS:
                     return True
         return False
+
+    def _await_namespace(self) -> None:
+        """Until it is gone where it is on its way, such as right after an uninstall. Raises Refused."""
+        deadline = time.monotonic() + (0 if self._dry_run else _ENDING)
+        while ((self.api.get(self._namespace) or {}).get("metadata") or {}).get("deletionTimestamp"):
+            if time.monotonic() >= deadline:
+                name = self.deployment.namespace
+                raise Refused(
+                    f"the namespace {name} is being deleted: run again when it is gone (kubectl get namespace {name} "
+                    f"--output yaml says what holds it up)"
+                )
+            time.sleep(_PAUSE)
 
     def _make_namespace(self) -> list[Change]:
         now = self.api.get(self._namespace)
