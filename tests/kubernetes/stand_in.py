@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import http.server
+import itertools
 import json
 import pathlib
 import ssl
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jsonpatch
+from stand_in_pods import Pods, Refusal
 
 #: The node that has a kubelet's credentials.
 KUBELETS_NODE = "kubelet-node"
@@ -31,26 +33,19 @@ TOKENS = {
 }
 
 
-class Refusal(Exception):
-    """An answer other than 200."""
-
-    def __init__(self, code: int, message: str) -> None:
-        self.code, self.message = code, message
-        super().__init__(message)
-
-
 class Nodes:
     """The node objects."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._nodes: dict[str, dict[str, Any]] = {}
+        self._versions = itertools.count(1)
 
     def create(self, node: dict[str, Any], _manager: str) -> dict[str, Any]:
         with self._lock:
-            node = {"kind": "Node", "apiVersion": "v1", "status": {}, **node}
+            node = {"kind": "Node", "apiVersion": "v1", "spec": {}, "status": {}, **node}
             self._nodes[node["metadata"]["name"]] = node
-            return node
+            return self._changed(node)
 
     def read(self, name: str) -> dict[str, Any]:
         with self._lock:
@@ -59,6 +54,26 @@ class Nodes:
     def delete(self, name: str) -> dict[str, Any]:
         with self._lock:
             return self._nodes.pop(name)
+
+    def merge(self, name: str, patch: dict[str, Any], dry_run: bool) -> dict[str, Any]:
+        """A merge patch (RFC 7386) of metadata and spec."""
+        with self._lock:
+            now = self._of(name)
+            expected = patch.get("metadata", {}).pop("resourceVersion", None)
+            if expected not in (None, now["metadata"]["resourceVersion"]):
+                raise Refusal(
+                    409,
+                    f'Operation cannot be fulfilled on nodes "{name}": the object has been modified; please apply your '
+                    f"changes to the latest version and try again",
+                )
+            node = _merged(now, patch)
+            if not dry_run:
+                self._nodes[name] = self._changed(node)
+            return copy.deepcopy(node)
+
+    def _changed(self, node: dict[str, Any]) -> dict[str, Any]:
+        node["metadata"]["resourceVersion"] = str(next(self._versions))
+        return node
 
     def patch_status(self, name: str, operations: Any, manager: str, dry_run: bool) -> dict[str, Any]:
         with self._lock:
@@ -74,13 +89,24 @@ class Nodes:
                     node["status"][part][resource] = _canonical(name, part, resource, quantity)
             node["metadata"]["managedFields"] = _owned(now, node, manager)
             if not dry_run:
-                self._nodes[name] = node
+                self._nodes[name] = node if node == now else self._changed(node)
             return copy.deepcopy(node)
 
     def _of(self, name: str) -> dict[str, Any]:
         if name not in self._nodes:
             raise Refusal(404, f'nodes "{name}" not found')
         return self._nodes[name]
+
+
+def _merged(content: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(content) if isinstance(content, dict) else {}
+    for key, value in patch.items():
+        result[key] = _merged(result.get(key), value)
+        if value is None:
+            del result[key]
+    return result
 
 
 def _canonical(node: str, part: str, resource: str, quantity: str) -> str:
@@ -118,7 +144,7 @@ def _owned(before: dict[str, Any], after: dict[str, Any], manager: str) -> list[
 @contextlib.contextmanager
 def serving(certificate: pathlib.Path, authority: pathlib.Path) -> Iterator[int]:
     """Serves; gives the port on localhost."""
-    nodes = Nodes()
+    nodes, pods = Nodes(), Pods()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -130,6 +156,7 @@ def serving(certificate: pathlib.Path, authority: pathlib.Path) -> Iterator[int]
             except Refusal as refusal:
                 code = refusal.code
                 answer = {"kind": "Status", "status": "Failure", "message": refusal.message, "code": code}
+                answer["details"] = {"causes": list(refusal.causes)}
             text = json.dumps(answer).encode()
             self.send_response(code)
             self.send_header("Content-Type", "application/json")
@@ -144,6 +171,12 @@ def serving(certificate: pathlib.Path, authority: pathlib.Path) -> Iterator[int]
             address = urllib.parse.urlsplit(self.path)
             query = dict(urllib.parse.parse_qsl(address.query))
             parts = address.path.split("/")[1:]
+            if parts[2] != "nodes" or parts[0] == "apis":
+                parts = parts[3 if parts[0] == "apis" else 2 :]
+                if user != "admin":
+                    whom = f'pods is forbidden: User "{user}"'
+                    raise Refusal(403, f'{whom} cannot list resource "pods" in API group "" at the cluster scope')
+                return pods.answer(self.command, parts, query, content)
             name = urllib.parse.unquote(parts[3]) if len(parts) > 3 else ""
             if user == f"system:node:{KUBELETS_NODE}" and name != KUBELETS_NODE:
                 raise Refusal(
@@ -160,6 +193,8 @@ def serving(certificate: pathlib.Path, authority: pathlib.Path) -> Iterator[int]
                 return nodes.delete(name)
             if self.command == "GET":
                 return nodes.read(name)
+            if self.headers["Content-Type"] == "application/merge-patch+json":
+                return nodes.merge(name, content, query.get("dryRun") == "All")
             if self.headers["Content-Type"] != "application/json-patch+json":
                 raise Refusal(415, "the body of the request was in an unknown format")
             return nodes.patch_status(name, content, query.get("fieldManager", ""), query.get("dryRun") == "All")

@@ -15,6 +15,8 @@ from .proxy import ProxyError, Through, proxy_for
 
 #: Who changed a field, in managedFields.
 FIELD_MANAGER = "nodedevices"
+# Why an eviction is refused that may be allowed later: by a PodDisruptionBudget, or while the namespace goes anyway.
+_MAY_PASS = ("DisruptionBudget", "NamespaceTerminating")
 # Seconds that the API server may take to connect, and then for each piece of its answer.
 _PATIENCE = 15.0
 # What it answers while it starts, stops or has too much to do; and a proxy in front of one that is away.
@@ -35,6 +37,10 @@ class Changed(ApiError):
 
 class Missing(ApiError):
     """There is no such object, namespace or kind."""
+
+
+class Blocked(ApiError):
+    """An eviction that is not allowed now, and may be later."""
 
 
 class Place(NamedTuple):
@@ -156,6 +162,22 @@ class Api:
             return False
         return True
 
+    def evict(self, pod: dict[str, Any], dry_run: bool = False) -> None:
+        """Ask a pod to go, where the budgets of its application allow that.
+
+        pod: as the API has it; another one that has its name by now is left alone.
+        Raises ApiError; Blocked where a PodDisruptionBudget stands against it now; Missing where it has gone.
+        """
+        metadata = pod["metadata"]
+        content = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+            "deleteOptions": {"preconditions": {"uid": metadata["uid"]}},
+        }
+        place = Place("pods", metadata["name"], metadata["namespace"], part="eviction")
+        self._object("POST", place, _changing(dry_run), content, "application/json")
+
     def text(self, place: Place) -> str:
         """What a pod answers through the API server (``part``: proxy and its path). Raises ApiError."""
         return self._ask("GET", place, {}, None, "").decode(errors="replace")
@@ -197,7 +219,10 @@ class Api:
         return ApiError(f"the kubeconfig's server {self._access.server!r} is no usable address: {error}")
 
     def _refusal(self, error: urllib.error.HTTPError, method: str, place: Place) -> ApiError:
-        said = _message(error)
+        said, causes = _status(error)
+        budgets = [each["message"] for each in causes if each.get("reason") in _MAY_PASS and each.get("message")]
+        if place.part == "eviction" and budgets:
+            return Blocked(", ".join(budgets))
         if 300 <= error.code < 400:
             elsewhere = error.headers.get("Location")
             return ApiError(f"{self._access.server} is no API server: it sends elsewhere, to {elsewhere}")
@@ -206,7 +231,7 @@ class Api:
                 f"the API server {self._access.server} does not accept the kubeconfig's credentials: {said}"
             )
         if error.code == 403:
-            verb = {"GET": "get" if place.name else "list"}.get(method, method.lower())
+            verb = {"GET": "get" if place.name else "list", "POST": "create"}.get(method, method.lower())
             return ApiError(f"{said}: give this user {verb} on {place.resource} in a {place.role}")
         if error.code == 404:
             return Missing(f"the cluster has no {place}: {said}")
@@ -220,18 +245,19 @@ def _changing(dry_run: bool) -> dict[str, str]:
     return {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
 
 
-def _message(error: urllib.error.HTTPError) -> str:
-    """What a refusal says for people."""
+def _status(error: urllib.error.HTTPError) -> tuple[str, list[dict[str, Any]]]:
+    """What a refusal says for people, and its causes for programs."""
     try:
         content = error.read(65536)
     except (OSError, http.client.HTTPException):
         content = b""
     try:
-        return str(json.loads(content)["message"])
-    except (ValueError, KeyError, TypeError):
+        status = json.loads(content)
+        return str(status["message"]), list((status.get("details") or {}).get("causes") or ())
+    except (ValueError, KeyError, TypeError, AttributeError):
         text = " ".join(content.decode(errors="replace").split())
         # A page for people says less than the reason.
-        return str(error.reason) if not text or text.startswith("<") else text[:200]
+        return str(error.reason) if not text or text.startswith("<") else text[:200], []
 
 
 def _reason(error: Exception) -> str:

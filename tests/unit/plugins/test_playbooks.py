@@ -7,6 +7,7 @@ import re
 
 import pytest
 import yaml
+from ansible.module_utils.parsing.convert_bool import boolean
 from jinja2.nativetypes import NativeEnvironment
 
 PLAYBOOKS = pathlib.Path(__file__).resolve().parents[3] / "playbooks"
@@ -15,7 +16,11 @@ PLAYBOOKS = pathlib.Path(__file__).resolve().parents[3] / "playbooks"
 def value(text, variables):
     """A templated value as Ansible has it."""
     environment = NativeEnvironment()
+<<<<<<< HEAD
     environment.filters["bool"] = bool
+=======
+    environment.filters["bool"] = boolean
+>>>>>>> 3404e61 (Drain a node whose container runtime has to restart, where that is asked for)
     return environment.from_string(text).render(variables)
 
 
@@ -42,6 +47,14 @@ def test_batches(name):
     assert found == DEFAULTS[name]
     said = {**given, "node_devices_serial": [5], "node_devices_max_fail_percentage": 7}
     assert tuple(value(play[keyword], said) for keyword in ("serial", "max_fail_percentage")) == ([5], 7)
+
+
+@pytest.mark.parametrize("name", ["site.yml", "upgrade.yml", "uninstall.yml"])
+def test_drained_nodes_come_one_after_the_other(name):
+    play, given = rolling(name)
+    assert value(play["serial"], {**given, "node_devices_drain": "true"}) == 1
+    assert value(play["serial"], {**given, "node_devices_drain": False}) == DEFAULTS.get(name, ("100%",))[0]
+    assert value(play["serial"], {**given, "node_devices_drain": True, "node_devices_serial": [3]}) == [3]
 
 
 @pytest.mark.parametrize("name", ["site.yml", "rollback.yml", "uninstall.yml"])

@@ -137,12 +137,9 @@ def role_variables() -> set[str]:
 @functools.cache
 def playbook_variables() -> set[str]:
     """What the playbooks take from an inventory or from -e, beside the roles' variables."""
-    names: set[str] = set()
-    for path in (ROOT / "playbooks").glob("*.yml"):
-        text = path.read_text(encoding="utf-8")
-        names |= set(re.findall(r"\b(node_devices_\w+) \| default\(", text)) - set(
-            re.findall(r"^ +(?:register: )?(node_devices_\w+)\b:?", text, re.M)
-        )
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "playbooks").rglob("*.yml")))
+    made = set(re.findall(r"^ +(?:register: )?(node_devices_\w+)\b:?", text, re.M))
+    names = set(re.findall(r"\b(node_devices_\w+) \| default\(", text)) - made
     return {name for name in names if not name.startswith("node_devices_default_")} - role_variables()
 
 
@@ -159,7 +156,7 @@ def is_variable(name: str) -> bool:
 @functools.cache
 def tags() -> set[str]:
     found: set[str] = set()
-    for path in [*ROOT.glob("playbooks/*.yml"), *ROOT.glob("roles/*/tasks/*.yml")]:
+    for path in [*ROOT.glob("playbooks/**/*.yml"), *ROOT.glob("roles/*/tasks/*.yml")]:
         for listed in re.findall(r"tags: \[([^\]]*)\]", path.read_text(encoding="utf-8")):
             found |= {tag.strip() for tag in listed.split(",")}
     return found - {"always"}

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cordons and drains a node, and lets it go again; see plugins/modules/node_drain.py for its documentation."""
+
+from __future__ import annotations
+
+import datetime
+import time
+
+from ansible.errors import AnsibleError
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Away
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import drain
+
+# For how long the API server may be away when the node is to be let go, in seconds, and between two tries.
+_PATIENCE = 60.0
+_PAUSE = 2.0
+
+
+class ActionModule(ActionBase):
+    """The API is spoken from the controller; nothing is done on the node."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        host = (task_vars or {}).get("inventory_hostname", "")
+        arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
+        result["changed"] = False
+        self._node = arguments.get("node_name") or host
+        try:
+            if not arguments.get("kubeconfig"):
+                raise drain.NotDrained(
+                    "a node is drained through the Kubernetes API: set node_devices_kubeconfig to a kubeconfig file "
+                    "on the controller"
+                )
+            self._rules = _rules(arguments)
+            self._api = Api(kubeconfig.read(arguments["kubeconfig"]))
+            self._drain = drain.Drain(self._api, self._node, dry_run=self._task.check_mode)
+            getattr(self, "_" + arguments["state"])(arguments, result)
+        except (drain.NotDrained, ApiError, kubeconfig.KubeconfigError) as error:
+            result.update(failed=True, msg="\n".join(f"{host}: {line}" for line in str(error).splitlines()))
+        return result
+
+    def _possible(self, arguments, _result):
+        """What can be said before anything is touched."""
+        together = arguments.get("together", [])
+        if len(together) > 1:
+            raise drain.NotDrained(
+                f"{len(together)} nodes would be drained together, because node_devices_drain is not known where the "
+                f"batches are made: give it with -e, or as vars of import_playbook; or say with node_devices_serial "
+                f"how many nodes may be drained together"
+            )
+        self._api.node(self._node)
+
+    def _drained(self, _arguments, result):
+        self._drain.pods(self._rules)
+        ours, result["changed"] = self._drain.cordon(_by())
+        # It is known to the tasks that follow, too, where the pods do not go.
+        result["cordoned"] = ours
+        pods = self._drain.pods(self._rules)
+        names = [drain.name_of(pod) for pod in pods]
+        if pods and not self._task.check_mode:
+            Display().display(
+                f"{self._node}: waiting up to {self._rules.minutes:g} minutes for {', '.join(names)} to go"
+            )
+        blocked = self._drain.evict(pods, self._rules)
+        if blocked:
+            result["warnings"] = [
+                f"{self._node}: would wait up to {self._rules.minutes:g} minutes for {'; '.join(blocked)}"
+            ]
+        result.update(changed=result["changed"] or bool(pods), evicted=names)
+
+    def _uncordoned(self, arguments, result):
+        if self._task.check_mode:
+            # Nothing was cordoned.
+            result["changed"] = boolean(arguments.get("pending", False))
+            return
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                result["changed"] = self._drain.uncordon()
+                return
+            except Away as error:
+                if time.monotonic() >= deadline:
+                    raise drain.NotDrained(
+                        f"the node {self._node} may still be cordoned, because {error}; "
+                        f"or kubectl uncordon {self._node}"
+                    ) from error
+                time.sleep(_PAUSE)
+
+
+def _rules(arguments):
+    try:
+        minutes = float(arguments.get("minutes", 10))
+    except (TypeError, ValueError):
+        minutes = -1
+    if not minutes >= 0:
+        raise AnsibleError(
+            f"node_devices_drain_minutes must be a number that is not below 0, not {arguments['minutes']}"
+        )
+    return drain.Rules(
+        minutes, boolean(arguments.get("force", False)), boolean(arguments.get("delete_emptydir_data", False))
+    )
+
+
+def _by():
+    """When, and whose play: for people who find the node cordoned."""
+    lock = play.wanted_lock(0)
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{now} by {lock['play']} of {lock['who']}"

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node without pods: cordoned, its pods evicted, and let go again, as `kubectl drain` and `uncordon` do.
+
+What kubectl refuses by default is refused here, before the node is cordoned: pods that nobody makes again, and data in
+an emptyDir. Pods of DaemonSets and static pods stay. A node that we cordoned says so in an annotation, so that nobody
+else's cordon is lifted, and a later run lifts ours where this one was killed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import (
+    Api,
+    Away,
+    Blocked,
+    Changed,
+    Missing,
+    Place,
+)
+
+#: On a node that we cordoned: since when, and by which play.
+ANNOTATION = "nodedevices.kubernetes/cordoned"
+# Seconds between two looks at the pods, and between two tries to evict one that a budget keeps (kubectl's, too).
+_PAUSE = 1.0
+_TRY_AGAIN = 5.0
+# A node object changes while it is read: tries to change it, and seconds between them.
+_ATTEMPTS = 10
+_MIRROR = "kubernetes.io/config.mirror"
+_ENDED = ("Succeeded", "Failed")
+
+
+class NotDrained(Exception):
+    """Why a node is not drained, in one sentence."""
+
+
+class Rules(NamedTuple):
+    """What may be lost, by the names of kubectl's options. minutes: how long the pods may take to go."""
+
+    minutes: float = 10
+    force: bool = False
+    delete_emptydir_data: bool = False
+
+
+class Drain:
+    """One node. dry_run: the API server goes through it, and keeps nothing; nothing is waited for."""
+
+    def __init__(self, api: Api, node: str, dry_run: bool = False) -> None:
+        self._api, self._node, self._dry_run = api, node, dry_run
+
+    def cordon(self, by: str) -> tuple[bool, bool]:
+        """Let no further pod onto the node. by: what the annotation says.
+
+        Returns whether the cordon is ours, and whether anything changed. Raises ApiError.
+        """
+
+        def wanted(node: Mapping[str, Any]) -> dict[str, Any] | None:
+            if is_cordoned(node):
+                return None
+            return {"metadata": {"annotations": {ANNOTATION: by}}, "spec": {"unschedulable": True}}
+
+        node, changed = self._change(wanted)
+        return changed or is_ours(node), changed
+
+    def uncordon(self) -> bool:
+        """Let pods onto the node again, if it was us who let none; whether anything changed. Raises ApiError."""
+
+        def wanted(node: Mapping[str, Any]) -> dict[str, Any] | None:
+            if not is_ours(node):
+                return None
+            return {"metadata": {"annotations": {ANNOTATION: None}}, "spec": {"unschedulable": None}}
+
+        return self._change(wanted)[1]
+
+    def _change(self, wanted: Callable[[Mapping[str, Any]], dict[str, Any] | None]) -> tuple[Mapping[str, Any], bool]:
+        """wanted: a merge patch for the node as it is; None where it is right."""
+        for attempt in range(_ATTEMPTS):
+            node = self._api.node(self._node)
+            patch = wanted(node)
+            if patch is None:
+                return node, False
+            # Somebody else may cordon it at this moment: then the patch is for another node object.
+            patch["metadata"]["resourceVersion"] = node["metadata"]["resourceVersion"]
+            try:
+                return self._api.merge(Place("nodes", self._node), patch, self._dry_run), True
+            except Changed:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+                time.sleep(_PAUSE / 5)
+        raise AssertionError
+
+    def pods(self, rules: Rules) -> list[dict[str, Any]]:
+        """The pods that have to go. Raises NotDrained where something would be lost, ApiError."""
+        pods = [pod for pod in self._api.list(Place("pods"), fieldSelector=f"spec.nodeName={self._node}") if _goes(pod)]
+        lost = [
+            *([] if rules.force else _sentences(pods, _is_alone, "node_devices_drain_force", "nobody makes {} again")),
+            *(
+                []
+                if rules.delete_emptydir_data
+                else _sentences(
+                    pods,
+                    _has_data,
+                    "node_devices_drain_delete_emptydir_data",
+                    "data of {} in an emptyDir would be lost",
+                )
+            ),
+        ]
+        if lost:
+            raise NotDrained(f"the node {self._node} cannot be drained: {'; '.join(lost)}")
+        return pods
+
+    def evict(self, pods: Iterable[dict[str, Any]], rules: Rules) -> list[str]:
+        """Ask pods to go, and wait until they have. Raises NotDrained: which ones have not, and why; ApiError.
+
+        Returns, of a dry run, what is said of those that may not go now.
+        """
+        staying = {pod["metadata"]["uid"]: _Going(pod) for pod in pods}
+        deadline = time.monotonic() + rules.minutes * 60
+        while staying:
+            try:
+                for going in staying.values():
+                    going.ask(self._api, self._dry_run)
+                if self._dry_run:
+                    return [str(going) for going in staying.values() if not going.asked]
+                there = self._api.list(Place("pods"), fieldSelector=f"spec.nodeName={self._node}")
+                uids = {pod["metadata"]["uid"] for pod in there}
+                staying = {uid: going for uid, going in staying.items() if uid in uids}
+            except Away:
+                # A control plane that is restarted, or fails over, comes back.
+                if time.monotonic() >= deadline:
+                    raise
+            if staying and time.monotonic() >= deadline:
+                raise NotDrained(
+                    f"after {rules.minutes:g} minutes there is still on node {self._node}: "
+                    f"{'; '.join(str(going) for going in staying.values())}. Mend that, or give it longer "
+                    f"(node_devices_drain_minutes)"
+                )
+            if staying:
+                time.sleep(min(_PAUSE, max(0.0, deadline - time.monotonic())))
+        return []
+
+
+class _Going:
+    """A pod on its way."""
+
+    def __init__(self, pod: dict[str, Any]) -> None:
+        self._pod = pod
+        self.asked = "deletionTimestamp" in pod["metadata"]
+        self._why = "the API server was not reached"
+        self._next = 0.0
+
+    def ask(self, api: Api, dry_run: bool) -> None:
+        """Evict it, unless that was done or it is too early to try again."""
+        if self.asked or time.monotonic() < self._next:
+            return
+        try:
+            api.evict(self._pod, dry_run)
+        except (Blocked, Changed) as error:
+            # Changed: another one has its name by now, and it is on no list; or somebody changed it at this moment.
+            self._why, self._next = str(error).strip(), time.monotonic() + _TRY_AGAIN
+            return
+        except Missing:
+            pass
+        self.asked = True
+
+    def __str__(self) -> str:
+        if not self.asked:
+            return f"{name_of(self._pod)}, which may not be evicted: {self._why}"
+        seconds = (self._pod.get("spec") or {}).get("terminationGracePeriodSeconds", 30)
+        return f"{name_of(self._pod)}, which was asked to end and has {seconds} s for it"
+
+
+def is_cordoned(node: Mapping[str, Any]) -> bool:
+    """Whether no pod is placed on a node."""
+    return bool((node.get("spec") or {}).get("unschedulable"))
+
+
+def is_ours(node: Mapping[str, Any]) -> bool:
+    """Whether it was us who cordoned a node."""
+    return ANNOTATION in (node["metadata"].get("annotations") or {})
+
+
+def name_of(pod: Mapping[str, Any]) -> str:
+    """``default/web``."""
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def _controller(pod: Mapping[str, Any]) -> str | None:
+    owners = [owner for owner in pod["metadata"].get("ownerReferences") or () if owner.get("controller")]
+    return owners[0]["kind"] if owners else None
+
+
+def _goes(pod: Mapping[str, Any]) -> bool:
+    """Neither a DaemonSet's, which would come back at once, nor the kubelet's own, nor one that has ended."""
+    is_static = _MIRROR in (pod["metadata"].get("annotations") or {})
+    return not is_static and _controller(pod) != "DaemonSet" and (pod.get("status") or {}).get("phase") not in _ENDED
+
+
+def _is_alone(pod: Mapping[str, Any]) -> bool:
+    return _controller(pod) is None
+
+
+def _has_data(pod: Mapping[str, Any]) -> bool:
+    return any("emptyDir" in volume for volume in (pod.get("spec") or {}).get("volumes") or ())
+
+
+def _sentences(
+    pods: Iterable[Mapping[str, Any]], is_lost: Callable[[Mapping[str, Any]], bool], variable: str, sentence: str
+) -> list[str]:
+    names = [name_of(pod) for pod in pods if is_lost(pod)]
+    return [f"{sentence.format(', '.join(names))} ({variable}=true evicts all the same)"] if names else []
