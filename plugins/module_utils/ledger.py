@@ -11,8 +11,9 @@ An entry, by absolute path:
     {"kind": "directory", "owners": ["cdi_specs", "device_plugin"]}
     {"kind": "tree", "owner": "node_tools /opt/node-devices"}
 
-``before`` is what was replaced: {"kind": "file", "content": base64, "mode", "uid", "gid"}, {"kind": "link", "target"}
-or null for nothing. A directory has an entry only if we made it, a tree is all ours.
+``before`` is what was replaced: {"kind": "file", "content": base64, "mode", "uid", "gid"}, where it has any with its
+extended ``attributes`` (name to base64), {"kind": "link", "target"} or null for nothing. A directory has an entry only
+if we made it, a tree is all ours.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ import tempfile
 
 FOLDER = "/var/lib/node-devices"
 _NAME = "ledger.json"
+# The extended attributes that people and their tools set, xattr(7); the kernel's own, such as hashes, are none of them.
+_ATTRIBUTES = ("user.", "system.posix_acl_access", "security.selinux")
 _FORMAT = 1
 
 
@@ -133,7 +136,20 @@ def state_of(path):
         return {"kind": "special file"}
     with open(path, "rb") as file:
         content = file.read()
-    return {"kind": "file", "content": content, "mode": mode, "uid": status.st_uid, "gid": status.st_gid}
+    state = {"kind": "file", "content": content, "mode": mode, "uid": status.st_uid, "gid": status.st_gid}
+    attributes = _attributes_of(path)
+    return dict(state, attributes=attributes) if attributes else state
+
+
+def _attributes_of(path):
+    """A file's extended attributes, as an entry has them."""
+    try:
+        names = os.listxattr(path)
+    except OSError:
+        # A file system without.
+        return {}
+    names = sorted(name for name in names if name.startswith(_ATTRIBUTES))
+    return {name: base64.b64encode(os.getxattr(path, name)).decode("ascii") for name in names}
 
 
 def storable(state):
@@ -155,7 +171,7 @@ def sha256(content):
     return hashlib.sha256(content).hexdigest()
 
 
-def stage_file(path, content, mode, uid=None, gid=None):
+def stage_file(path, content, mode, uid=None, gid=None, attributes=None):
     """Write a file beside ``path`` under a name that nobody reads, durably; returns that name."""
     folder, name = os.path.split(path)
     descriptor, staged = tempfile.mkstemp(prefix="." + name + ".", suffix=".tmp", dir=folder)
@@ -166,6 +182,8 @@ def stage_file(path, content, mode, uid=None, gid=None):
             os.fchmod(file.fileno(), mode)
             if uid is not None:
                 os.fchown(file.fileno(), uid, gid)
+            for name, value in (attributes or {}).items():
+                os.setxattr(file.fileno(), name, base64.b64decode(value))
             os.fsync(file.fileno())
     except BaseException:
         os.unlink(staged)
@@ -190,9 +208,9 @@ def put_in_place(staged, path):
     sync_directory(os.path.dirname(path))
 
 
-def write_file(path, content, mode, uid=None, gid=None):
+def write_file(path, content, mode, uid=None, gid=None, attributes=None):
     """Write a file so that at any moment it is either the old one or the new one."""
-    put_in_place(stage_file(path, content, mode, uid, gid), path)
+    put_in_place(stage_file(path, content, mode, uid, gid, attributes), path)
 
 
 def write_link(path, target):
@@ -238,7 +256,7 @@ def put_back(path, before):
     elif before["kind"] == "link":
         write_link(path, before["target"])
     else:
-        write_file(path, before["content"], before["mode"], before["uid"], before["gid"])
+        write_file(path, before["content"], before["mode"], before["uid"], before["gid"], before.get("attributes"))
 
 
 def sync_directory(path):

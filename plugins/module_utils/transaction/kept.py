@@ -35,6 +35,8 @@ def look(path):
     state = ledgers.state_of(path)
     if state is not None and state["kind"] == "file":
         state["sha256"] = ledgers.sha256(state.pop("content"))
+        # They come with the copy.
+        state.pop("attributes", None)
     return state
 
 

@@ -48,7 +48,7 @@ class Planning:
         wanted = self._undone(known, content, state) if self._undo else self._wanted(content, state)
         if self._undo:
             self.entries[path] = None
-        elif wanted != state:
+        elif _differ(wanted, state):
             self.entries[path] = {
                 "kind": "file",
                 "owner": self._owner,
@@ -57,7 +57,7 @@ class Planning:
                 "mode": wanted["mode"],
             }
             self._claim_folders(path)
-        if wanted != state:
+        if _differ(wanted, state):
             like = wanted or state
             self.files.append(
                 File(
@@ -102,3 +102,11 @@ class Planning:
             if folder not in self.entries:
                 self.entries[folder] = {"kind": "directory", "owners": [self._owner]}
                 self.folders.append(Folder(folder, self._context_of(folder)))
+
+
+def _differ(one, other):
+    """Whether two states are two; extended attributes go from a file to the one that takes its place."""
+    one, other = (
+        state and {key: value for key, value in state.items() if key != "attributes"} for state in (one, other)
+    )
+    return one != other

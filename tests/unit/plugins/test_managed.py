@@ -122,6 +122,18 @@ def test_puts_back_what_it_replaced(node, link):
     assert node.snapshot() == before
 
 
+def test_puts_back_extended_attributes(node):
+    path = node.root / "a"
+    path.write_text("before")
+    os.setxattr(path, "user.note", b"\x00 keep")
+    node.converge(node.file("a", "ours"))
+    assert os.listxattr(path) == []
+    os.setxattr(path, "user.note", b"of somebody, and gone with our file")
+    assert node.converge().changed
+    assert path.read_text() == "before"
+    assert {name: os.getxattr(path, name) for name in os.listxattr(path)} == {"user.note": b"\x00 keep"}
+
+
 def test_what_was_right_already_is_not_ours(node):
     (node.root / "a").write_text("same")
     (node.root / "a").chmod(0o644)
