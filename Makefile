@@ -78,7 +78,7 @@ unit:
 	  $(addprefix --ignore=,$(FAULTS))
 
 # Hundreds of restarts, kills at every step, inputs by chance, whole plays: what takes longer than one waits for.
-FAULTS := plugin/tests/faults $(addprefix tests/unit/,lab/test_kind.py \
+FAULTS := plugin/tests/faults $(addprefix tests/unit/,lab/test_kind.py bench/test_plays.py \
   $(addprefix plugins/,test_transaction.py test_toml_edit.py test_locked_wheels.py test_fleet_page.py))
 .PHONY: faults
 faults: dev

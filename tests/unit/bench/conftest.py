@@ -1,0 +1,6 @@
+"""bench is a package of the checkout."""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[3]))

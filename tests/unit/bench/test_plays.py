@@ -1,0 +1,76 @@
+"""A measured play: its tasks' times, executions and memory; and one that changes, fails, or reaches nobody."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from bench import plays
+
+PING, CHANGE = {"ansible.builtin.ping": {}}, {"ansible.builtin.command": "true"}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs tasks on two hosts, which are this machine."""
+
+    def run_tasks(*tasks, **more):
+        inventory = tmp_path / "inventory"
+        inventory.mkdir()
+        host = {"ansible_connection": "local", "ansible_pipelining": True, **more}
+        host["ansible_python_interpreter"] = sys.executable
+        hosts = {name: {**host, "ansible_host": name} for name in ("one", "other")}
+        (inventory / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
+        playbook = tmp_path / "book.yml"
+        named = [{"name": f"Task {number}", **task} for number, task in enumerate(tasks)]
+        playbook.write_text(json.dumps([{"name": "Play", "hosts": "all", "gather_facts": False, "tasks": named}]))
+        return plays.play(playbook, inventory)
+
+    return run_tasks
+
+
+def test_tasks_executions_and_memory(run):
+    result = run(PING, PING)
+    assert [task["task"] for task in result.tasks] == ["Task 0", "Task 1"]
+    assert result.seconds == pytest.approx(sum(task["seconds"] for task in result.tasks))
+    assert sorted(result.executions) == [f"Task {number}: ansible.builtin.ping" for number in (0, 0, 1, 1)]
+    # ansible-playbook alone has more.
+    assert result.pss > 20e6
+
+
+def test_a_play_that_changes_something_is_no_measurement(run):
+    with pytest.raises(RuntimeError, match=r"book\.yml changed something, or failed:(.|\n)*changed=1"):
+        run(CHANGE)
+
+
+def test_a_play_that_fails_is_none_either(run):
+    with pytest.raises(RuntimeError, match=r"book\.yml changed something, or failed:(.|\n)*failed=1"):
+        run({"ansible.builtin.fail": {"msg": "so"}})
+
+
+def test_nobody_is_reached(run, tmp_path):
+    ssh = tmp_path / "ssh"
+    ssh.write_text("#!/bin/sh\nexit 255\n")
+    ssh.chmod(0o755)
+    with pytest.raises(plays.Unreachable):
+        run(PING, ansible_connection="ssh", ansible_ssh_executable=str(ssh))
+
+
+def test_the_memory_of_all_descendants_is_counted():
+    code = "import subprocess, sys; b = bytearray(60_000_000); print('there', flush=True); "
+    inner = code + "sys.stdin.read()"
+    outer = code + f"subprocess.run([sys.executable, '-c', {inner!r}])"
+    process = subprocess.Popen([sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with plays.watched(process.pid) as most:
+        process.stdout.readline()
+        process.stdout.readline()
+        deadline = time.monotonic() + 20
+        while most[0] < 120e6 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
+    assert 120e6 < most[0] < 400e6
