@@ -1,5 +1,6 @@
 #!/bin/sh
-# A node's state, a line for each thing: every file, link and folder, and when the services started.
+# A node's state, a line for each thing: every file, link and folder, the runtime's effective configuration, units, users,
+# and when the services started.
 # Left out is what services write by themselves while they run, and what the lab put there for a stand-in kubelet.
 #   state.sh remember [NAME]         keeps it on the node, as NAME or `state`, and as `first_state` where there is none yet
 #   state.sh compare NAME WITHOUT    prints what came (>) and went (<) since, lines that begin so apart, and fails if any
@@ -12,6 +13,13 @@ outside() {
       -o -path /var/lib/dbus -o -path /root/.ansible -o -path /opt/lab-kubelet -o -name __pycache__ \
     \) -prune -o "$@"
 }
+attributes() {
+  python3 -c '
+import os, sys
+for path in filter(None, sys.stdin.buffer.read().split(b"\0")):
+    for name in os.listxattr(path):
+        print("%s has %s %s" % (os.fsdecode(path), name, os.getxattr(path, name).hex()))'
+}
 state() {
   {
     outside -type l -printf '%p -> %l\n'
@@ -20,7 +28,13 @@ state() {
     # Hashes where something of ours can be; the distribution's files are told by their sizes.
     outside -type f \( -path '/etc/*' -o -path '/opt/*' -o -path '/usr/local/*' -o -path '/var/lib/node-devices/*' \) \
       -exec sha256sum {} +
+    outside \( -type f -o -type d \) -print0 | attributes
   } | LC_ALL=C sort
+  containerd config dump 2>/dev/null | sed 's/^/containerd: /'
+  systemctl list-unit-files --full --no-legend --no-pager | awk '$2 != "transient" { print "unit file: " $1, $2 }'
+  systemctl list-units --all --full --plain --no-legend --no-pager 'node-device*' | awk '{ print "unit: " $1, $2, $3 }'
+  getent passwd | sed 's/^/user: /'
+  getent group | sed 's/^/group: /'
   for unit in containerd kubelet node-device-plugin; do
     echo "started: $unit $(systemctl show -P ExecMainStartTimestampMonotonic $unit)"
   done
