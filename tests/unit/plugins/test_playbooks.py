@@ -16,11 +16,9 @@ PLAYBOOKS = pathlib.Path(__file__).resolve().parents[3] / "playbooks"
 def value(text, variables):
     """A templated value as Ansible has it."""
     environment = NativeEnvironment()
-<<<<<<< HEAD
     environment.filters["bool"] = bool
-=======
+
     environment.filters["bool"] = boolean
->>>>>>> 3404e61 (Drain a node whose container runtime has to restart, where that is asked for)
     return environment.from_string(text).render(variables)
 
 
@@ -81,3 +79,22 @@ def test_what_only_the_api_reaches_is_not_connected_to(name, api_only):
     for task in connecting:
         condition = task["when"][-1] if isinstance(task["when"], list) else task["when"]
         assert value("{{ %s }}" % condition, {"node_devices_api_only": api_only}) is not api_only
+
+
+@pytest.mark.parametrize("name", ["site.yml", "uninstall.yml"])
+def test_a_node_is_drained_before_its_runtime_changes_and_let_go_however_that_ends(name):
+    play = next(each for each in plays(name) if "serial" in each)
+    (block,) = [task for task in play["tasks"] if "always" in task]
+    steps = [str(task) for task in block["block"]]
+    drained, changed = (
+        next(number for number, step in enumerate(steps) if words in step)
+        for words in ("tasks/drain.yml", "nodedevices.kubernetes.cdi_runtime")
+    )
+    # An uninstall asks who holds devices once the pods have gone.
+    others = [number for number, step in enumerate(steps) if "device_holders" in step]
+    assert drained < min([changed, *others])
+    assert [("tasks/uncordon.yml" in str(task), "drain" in str(task["when"])) for task in block["always"]] == [
+        (True, True)
+    ]
+    before = [task["nodedevices.kubernetes.node_drain"] for task in play["pre_tasks"] if "node_drain" in str(task)]
+    assert [task["state"] for task in before] == ["possible"]
