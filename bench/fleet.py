@@ -54,18 +54,23 @@ def nodes_of(inventory: pathlib.Path) -> Nodes:
     return Nodes(inventory, list(hosts["lab_nodes"]["hosts"]))
 
 
-def measured(nodes: Nodes, counts: Sequence[int], pings: int = PINGS) -> List[Figure]:
-    """Raises RuntimeError where a host failed or changed, Unreachable where none answers."""
+def measured(nodes: Nodes, counts: Sequence[int], ping_once: bool = False) -> List[Figure]:
+    """Raises RuntimeError where a host failed or changed, Unreachable where none answers.
+
+    ping_once: only the first number of hosts is pinged; for the others it is taken as linear.
+    """
     figures: List[Figure] = []
+    ping = 0.0  # of a host
     a_host: List[float] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         for count in counts:
             inventory = inventory_of(nodes, pathlib.Path(scratch), count)
-            ping = _ping(inventory, pings)
+            if not (ping_once and a_host):
+                ping = _ping(inventory, 1 if ping_once else PINGS) / count
             print("bench: fleet: %d hosts ..." % count, file=sys.stderr, flush=True)
             run = play(CHECKOUT / "playbooks" / "site.yml", inventory)
             _write(run, count)
-            figures += figures_of(run, count, ping)
+            figures += figures_of(run, count, ping * count)
             a_host.append(run.seconds / count)
     if len(counts) > 1:
         name = "no change: time a host, %d hosts against %d" % (counts[-1], counts[0])
@@ -147,7 +152,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     problems: List[str]
     try:
-        figures = measured(nodes, counts, pings=1)
+        figures = measured(nodes, counts, ping_once=True)
         print(table(figures))
         problems = missed(figures)
     except RuntimeError as error:
