@@ -1,9 +1,9 @@
 """A run of site.yml that changes nothing, over more and more hosts: time, executions, and the controller's memory.
 
 The hosts are nodes that run, each of them many times under other names: in `make bench` the lab's (`make lab`), in a
-molecule scenario its own, by ``python -m bench.fleet INVENTORY HOSTS ...``. The names of one node share its lock, which
-belongs to a play, and the play is one. Where no node answers, nothing is measured, and that is said. How long each task
-took is written to .bench/, a file for each number of hosts.
+molecule scenario its own, by ``python -m bench.fleet INVENTORY HOSTS ...``. The names of one node take its lock from
+each other. Where no node answers, nothing is measured, and that is said. How long each task took is written to .bench/,
+a file for each number of hosts.
 """
 
 from __future__ import annotations
@@ -117,7 +117,12 @@ def inventory_of(nodes: Nodes, scratch: pathlib.Path, count: int) -> pathlib.Pat
             (variables / group).symlink_to(of_node)
         names = ["bench-%d" % each for each in range(number, count, len(nodes.names))]
         # A connection each, as other machines have.
-        host = {"ansible_host": node, "ansible_control_path": str(scratch / "{{ inventory_hostname }}")}
+        host = {
+            "ansible_host": node,
+            "ansible_control_path": str(scratch / "{{ inventory_hostname }}"),
+            # Its other names have the node, too, and are no other play.
+            "node_devices_lock_break": True,
+        }
         groups[group] = {"hosts": dict.fromkeys(names, host)}
     (folder / "hosts.json").write_text(json.dumps({"lab_nodes": {"children": groups}}))
     return folder

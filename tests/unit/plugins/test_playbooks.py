@@ -74,11 +74,23 @@ def test_what_only_the_api_reaches_is_not_connected_to(name, api_only):
     """Before the roles, which are told by themselves: whoever looks at the node."""
     play = next(each for each in plays(name) if "nodedevices.kubernetes.node_lock" in str(each))
     tasks = [*play.get("pre_tasks", ()), *play.get("tasks", ()), *play.get("post_tasks", ())]
-    connecting = [task for task in tasks if re.search(r"kubernetes\.(node_facts|node_lock)\b", str(task))]
+    connecting = [each for each in leaves(tasks) if re.search(r"kubernetes\.(node_facts|node_lock)\b", str(each[0]))]
     assert connecting
-    for task in connecting:
-        condition = task["when"][-1] if isinstance(task["when"], list) else task["when"]
+    for _task, conditions in connecting:
+        (condition,) = {each for each in conditions if "node_devices_api_only" in each}
         assert value("{{ %s }}" % condition, {"node_devices_api_only": api_only}) is not api_only
+
+
+def leaves(tasks, conditions=()):
+    """Tasks that are no blocks, each with its conditions and those of the blocks around it."""
+    for task in tasks:
+        when = task.get("when", [])
+        inherited = (*conditions, *(when if isinstance(when, list) else [when]))
+        parts = [part for name in ("block", "rescue", "always") for part in task.get(name, ())]
+        if parts:
+            yield from leaves(parts, inherited)
+        else:
+            yield task, inherited
 
 
 @pytest.mark.parametrize("name", ["site.yml", "uninstall.yml"])
