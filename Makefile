@@ -3,6 +3,8 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
+# Where Python may not keep what it compiled, each play begins by compiling Ansible: most of a second, a hundred times.
+unexport PYTHONDONTWRITEBYTECODE
 
 ENGINE := roles/lab_node/files/engine
 
