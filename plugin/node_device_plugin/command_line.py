@@ -182,7 +182,10 @@ def _runtime(options: argparse.Namespace) -> int:
 
     state = _ask(node_state.runtime(options.socket))
     if options.output == "json":
-        _print_json({**state, "containers": _ask(node_state.running_containers(options.socket))})
+        state["containers"] = _ask(node_state.running_containers(options.socket))
+        if options.ended:
+            state["ended"] = _ask(node_state.ended_containers(options.socket, options.ended))
+        _print_json(state)
         return 0
     print("%(name)s %(version)s" % state)
     enabled = {True: "on", False: "off", None: "unknown to this runtime"}[state["cdi"]["enabled"]]
@@ -379,7 +382,17 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument(
         "--dir", metavar="DIR", action="append", help="a spec directory, once or more (default: the running runtime's)"
     )
-    add(commands, "runtime", _runtime, "Ask the running container runtime what it believes about CDI.", runtime, output)
+    asked = add(
+        commands,
+        "runtime",
+        _runtime,
+        "Ask the running container runtime what it believes about CDI.",
+        runtime,
+        output,
+    )
+    asked.add_argument(
+        "--ended", metavar="ID", nargs="+", default=(), help="with -o json: say of these containers how they ended"
+    )
     prune = add(
         cdi_commands,
         "prune",

@@ -46,7 +46,8 @@ class Condition(NamedTuple):
 class RuntimeStatus(NamedTuple):
     """What the running daemon believes, whatever its file says.
 
-    cdi_enabled, cdi_spec_dirs: the effective settings; None where the runtime does not say (containerd 1.6, CRI-O).
+    cdi_enabled, cdi_spec_dirs: the effective settings; None where the runtime does not say (containerd 1.6, CRI-O
+    before 1.33).
     sandbox_image: the sandbox image of its configuration; None where that does not name it (containerd 2.0 and later).
     """
 
@@ -96,6 +97,10 @@ class CriClient:
         answer = await self._call("tell its status", self._runtime.Status, request, _ASK)
         config = _json_object(answer.info.get("config"))
         enabled, folders, sandbox_image = (config.get(key) for key in ("enableCDI", "cdiSpecDirs", "sandboxImage"))
+        crio = config.get("crio")
+        if isinstance(crio, dict) and "CDISpecDirs" in crio:
+            # From 1.33 on it tells its whole configuration, as Go names the fields; nothing in there turns CDI off.
+            enabled, folders = True, crio["CDISpecDirs"] or []
         return RuntimeStatus(
             conditions=tuple(Condition(c.type, c.status, c.reason, c.message) for c in answer.status.conditions),
             cdi_enabled=enabled if isinstance(enabled, bool) else None,

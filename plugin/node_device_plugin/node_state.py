@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .channels import grpc
 from .cri import CriClient
@@ -55,11 +55,48 @@ async def runtime(socket: str) -> Dict[str, Any]:
 
 
 async def running_containers(socket: str) -> List[Dict[str, Any]]:
-    """The containers that run, each with its id and the process id of its first process. Raises CriError."""
+    """The containers that run. Raises CriError.
+
+    pid: of its first process. unit: the systemd unit of the process that watches that one (a shim, conmon), which a
+    restart of that unit may end; None where it is in none.
+    """
     async with CriClient(socket) as cri:
         listed = [each.id for each in await cri.containers() if each.state == api.CONTAINER_RUNNING]
         pids = await asyncio.gather(*(_pid(cri, identity) for identity in listed))
-    return [{"id": identity, "pid": pid} for identity, pid in zip(listed, pids) if pid is not None]
+    return [
+        {"id": identity, "pid": pid, "unit": _unit_of_parent(pid)}
+        for identity, pid in zip(listed, pids)
+        if pid is not None
+    ]
+
+
+async def ended_containers(socket: str, identities: Sequence[str]) -> List[Dict[str, Any]]:
+    """How those of the named containers ended that the runtime knows, and knows to have ended. Raises CriError.
+
+    exit_code: 255 where nobody saw the end, and 128 and the signal's number for one that a signal ended, as a rule.
+    reason: the runtime's, e.g. ``Completed``, ``Error`` or ``OOMKilled``.
+    """
+    async with CriClient(socket) as cri:
+        known = {each.id for each in await cri.containers()}
+        states = [await cri.container_status(identity) for identity in identities if identity in known]
+    return [
+        {"id": state.id, "exit_code": state.exit_code, "reason": state.reason}
+        for state in states
+        if state.state == api.CONTAINER_EXITED
+    ]
+
+
+def _unit_of_parent(pid: int, proc: str = "/proc") -> Optional[str]:
+    """The systemd unit that has the parent of a process, by its cgroup; None where there is no saying. See proc(5)."""
+    try:
+        with open("%s/%d/stat" % (proc, pid), encoding="utf-8", errors="replace") as file:
+            # The name, in parentheses, may hold anything.
+            parent = int(file.read().rpartition(")")[2].split()[1])
+        with open("%s/%d/cgroup" % (proc, parent), encoding="utf-8") as file:
+            folders = [folder for line in file for folder in line.rstrip("\n").split("/")]
+    except OSError:
+        return None
+    return next((folder for folder in reversed(folders) if folder.endswith((".service", ".scope"))), None)
 
 
 async def _pid(cri: CriClient, container: str) -> Optional[int]:

@@ -4,19 +4,13 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import difflib
-import fcntl
 import functools
-import itertools
-import os
-import time
 
-from ansible import constants
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import at_once, runtimes, tool
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import (
     SPEC_DIRS,
@@ -171,16 +165,16 @@ class ActionModule(ActionBase):
             module_name="nodedevices.kubernetes.managed_files", module_args={"owner": _OWNER}, task_vars=self._vars
         )
 
-    def _check(self, text, beside, drop_in=None):
+    def _check(self, text, beside, drop_in=None, as_drop_in=None):
         """What the node's own runtime makes of the text; it only reads, so it is asked in check mode too."""
-        answer = self._on_node(
-            do="check",
-            path=self._runtime["config"]["path"],
-            content=text,
-            program=self._adapter.program,
-            beside=beside,
-            drop_in=drop_in,
-        )
+        given = {"beside": beside, "drop_in": drop_in}
+        if as_drop_in is not None:
+            given = {
+                "drop_in_folder": self._runtime["config"]["drop_in_folder"],
+                "check_command": self._adapter.staged_command(),
+            }
+        path = as_drop_in or self._runtime["config"]["path"]
+        answer = self._on_node(do="check", path=path, content=text, program=self._adapter.program, **given)
         if answer.get("failed"):
             raise Refusal(answer["msg"])
         return Checked(answer["effective"], answer["staged"])
@@ -203,10 +197,11 @@ class ActionModule(ActionBase):
             )
         self._require_harmless()
         message = f"{reason}: {unit} is restarted"
+        told = {"restarted": True, "diff": diff, "warnings": self._warnings(changes)}
         if self._task.check_mode:
-            return {"changed": True, "msg": message, "restarted": True, "diff": diff}
+            return {"changed": True, "msg": message, **told}
         first, *others = [_file(change) for change in changes]
-        with one_of(self._at_once):
+        with at_once.one_of(self._at_once):
             answer = self._on_node(
                 do="apply",
                 **first,
@@ -220,8 +215,15 @@ class ActionModule(ActionBase):
             )
         if answer.get("failed"):
             raise Refusal(answer["msg"])
-        answer.update(msg=f"{message}; it was away for {answer['seconds']} s", restarted=True, diff=diff)
-        return answer
+        return {**answer, **told, "msg": f"{message}; it was away for {answer['seconds']} s"}
+
+    def _warnings(self, changes):
+        """Of a file that is replaced, every other name keeps what it had."""
+        config = self._runtime["config"]
+        replaced = [each.path for each in changes if each.before != each.after and each.path == config["real_path"]]
+        if not replaced or not config.get("other_names"):
+            return []
+        return [f"{replaced[0]} has other names (hard links, {config['other_names']}): they keep the former text"]
 
     def _require_harmless(self):
         """No container may be ended by the restart."""
@@ -248,28 +250,6 @@ class ActionModule(ActionBase):
 
     def _on_node(self, **arguments):
         return self._execute_module(module_name=_MODULE, module_args=arguments, task_vars=self._vars)
-
-
-@contextlib.contextmanager
-def one_of(number):
-    """Wait until fewer than ``number`` nodes of this run are in it: forks share the run's temporary folder.
-
-    Only who restarts something waits, unlike with a task's ``throttle``.
-    """
-    for slot in itertools.cycle(range(max(number, 1))):
-        path = os.path.join(constants.DEFAULT_LOCAL_TMP, f"cdi_runtime.{slot}.lock")
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            time.sleep(0.1)
-            continue
-        try:
-            yield
-        finally:
-            os.close(descriptor)
-        return
 
 
 def _file(change):

@@ -16,19 +16,34 @@ def arguments_of(pid):
         return []
 
 
+def environment_of(pid):
+    """A process's environment as it was started with; empty where it is hidden."""
+    try:
+        with open("/proc/%s/environ" % pid, "rb") as file:
+            words = [word.decode("utf-8", "replace") for word in file.read().split(b"\0")]
+    except OSError:
+        return {}
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
 def option(arguments, *names):
     """The value of an option, as ``--name value`` or ``--name=value``; None where it is not given.
 
     The last one where it is given several times (a unit's own line, and what a drop-in's variable adds to it).
     """
-    found = None
+    return next(reversed(options(arguments, *names)), None)
+
+
+def options(arguments, *names):
+    """Every value of an option."""
+    found = []
     for position, argument in enumerate(arguments):
         name, separator, value = argument.partition("=")
         if name in names:
             if separator:
-                found = value
+                found.append(value)
             elif position + 1 < len(arguments):
-                found = arguments[position + 1]
+                found.append(arguments[position + 1])
     return found
 
 

@@ -16,7 +16,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledg
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import (
     answer_of,
     arguments_of,
+    environment_of,
     option,
+    options,
     output_of,
     program_of,
     text_of,
@@ -78,8 +80,10 @@ def runtime_facts(path):
     facts["version"] = program.version()
     # What the next start runs, where that is another: an upgrade that restarted nothing.
     facts["installed_version"] = Program(name, executable).version() if replaced else facts["version"]
-    read = {"containerd": containerd_config, "crio": crio_config, "dockerd": docker_config}.get(name)
-    if read:
+    if name == "crio":
+        facts["config"] = crio_config(program, arguments, cwd, environment_of(pid))
+    elif name in ("containerd", "dockerd"):
+        read = containerd_config if name == "containerd" else docker_config
         facts["config"] = read(program, arguments, cwd)
     return facts
 
@@ -105,6 +109,7 @@ def file_facts(path):
         "real_path": real_path,
         "unwritable": obstacle(real_path),
         "exists": os.path.exists(path),
+        "other_names": os.stat(path).st_nlink - 1 if os.path.exists(path) else 0,
         "content": content,
         "sha256": ledgers.sha256(content.encode()) if content is not None else None,
     }
@@ -174,18 +179,41 @@ def texts_of_list(toml, key):
     return [one or other for one, other in items if one or other]
 
 
-def crio_config(program, arguments, cwd="/"):
-    """CRI-O's configuration: a file, and a folder of drop-ins."""
-    path = path_of(arguments, cwd, "/etc/crio/crio.conf", "--config", "-config", "-c")
-    folder = path_of(arguments, cwd, "/etc/crio/crio.conf.d", "--config-dir", "-config-dir", "-d")
-    effective, problem = program.answer("--config", path, "--config-dir", folder, "config")
+def crio_config(program, arguments, cwd="/", environment=None):
+    """CRI-O's configuration: a file, and a folder of drop-ins, of which it reads every file of every folder in it.
+
+    environment: of its process, which may say what no option does. ``given_dirs``: what sets its CDI folders otherwise
+    than a file, and so overrides all files, as name and value; None for nothing.
+    """
+    environment = environment or {}
+    default = "/etc/crio/crio.conf"
+    path = path_of(arguments, cwd, environment.get("CONTAINER_CONFIG") or default, "--config", "-config", "-c")
+    default_folder = environment.get("CONTAINER_CONFIG_DIR") or "/etc/crio/crio.conf.d"
+    folder = path_of(arguments, cwd, default_folder, "--config-dir", "-config-dir", "-d")
+    facts = file_facts(path)
+    # Named and not there it is an error; packages since 1.30 have drop-ins alone.
+    named = ["--config", path] if path != default or facts["exists"] else []
+    effective, problem = program.answer(*named, "--config-dir", folder, "config")
+    given = ",".join(options(arguments, "--cdi-spec-dirs", "-cdi-spec-dirs"))
+    by_environment = environment.get("CONTAINER_CDI_SPEC_DIRS")
+    if given:
+        given = "--cdi-spec-dirs=" + given
+    elif by_environment:
+        given = "CONTAINER_CDI_SPEC_DIRS=" + by_environment
     return dict(
-        file_facts(path),
+        facts,
         drop_in_folder=folder,
-        files=texts([os.path.join(folder, "*")]),
+        files=walked(folder),
         effective=effective,
         problem=problem,
+        given_dirs=given or None,
     )
+
+
+def walked(folder):
+    """The text of every file below a folder, by path."""
+    paths = [os.path.join(top, name) for top, _folders, names in os.walk(folder) for name in names]
+    return {path: text for path, text in ((path, text_of(path)) for path in sorted(paths)) if text is not None}
 
 
 def docker_config(_program, arguments, cwd="/"):

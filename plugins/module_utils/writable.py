@@ -28,7 +28,7 @@ def obstacle(path, mounts="/proc/self/mountinfo"):
             return "its file system is mounted read-only"
     except OSError:
         return None
-    if os.path.lexists(path) and path in _mount_points(mounts):
+    if os.path.lexists(path) and path in mount_points(mounts):
         return "it is a mount point: change it where it is mounted from"
     for each in (path, folder):
         if _flags(each) & (_IMMUTABLE | _APPEND_ONLY):
@@ -36,7 +36,8 @@ def obstacle(path, mounts="/proc/self/mountinfo"):
     return None
 
 
-def _mount_points(mounts):
+def mount_points(mounts="/proc/self/mountinfo"):
+    """Where something is mounted; empty where that cannot be read. mounts: see proc(5)."""
     try:
         with open(mounts, encoding="utf-8", errors="replace") as file:
             # Blanks in it are written as \040.

@@ -67,6 +67,11 @@ options:
     description:
       - When checking, the text of a file that O(content) imports; V(/{drop_in}) stands for its path in there.
     type: str
+  drop_in_folder:
+    description:
+      - When checking, a folder that the runtime reads whole, and O(path) a file below it. What O(check_command) prints
+        is what the runtime makes of it; V({staged}) stands for the folder's copy, in which O(path) has O(content).
+    type: path
   unit:
     description: The runtime's systemd service.
     type: str
@@ -127,6 +132,7 @@ error:
 
 import contextlib
 import os
+import shutil
 import tempfile
 import uuid
 
@@ -143,6 +149,8 @@ _OWNER = "cdi_runtime"
 
 def check(params):
     """What the runtime makes of the text."""
+    if params["drop_in_folder"]:
+        return check_drop_in(params)
     folder = os.path.dirname(params["path"]) if params["beside"] else None
     content = params["content"] or ""
     with contextlib.ExitStack() as stack:
@@ -153,6 +161,23 @@ def check(params):
     if code:
         raise Failed("%s refuses it: %s" % (params["program"], error.strip().replace(staged, params["path"])))
     return output, staged
+
+
+def check_drop_in(params):
+    """What the runtime makes of a folder of drop-ins in which one has the text."""
+    folder, path = params["drop_in_folder"], params["path"]
+    with tempfile.TemporaryDirectory(prefix="node-devices.") as top:
+        staged = os.path.join(top, "drop-ins")
+        if os.path.isdir(folder):
+            shutil.copytree(folder, staged)
+        file_path = os.path.join(staged, os.path.relpath(path, folder))
+        os.makedirs(os.path.dirname(file_path), exist_ok=True)
+        with naming(file_path), open(file_path, "w", encoding="utf-8", newline="") as file:
+            file.write(params["content"] or "")
+        code, output, error = run([word.replace("{staged}", staged) for word in params["check_command"]])
+    if code:
+        raise Failed("%s refuses it: %s" % (params["program"], error.strip().replace(file_path, path)))
+    return output, file_path
 
 
 @contextlib.contextmanager
@@ -234,6 +259,7 @@ def main():
             "beside": {"type": "bool", "default": False},
             "check_command": {"type": "list", "elements": "str", "default": []},
             "drop_in": {"type": "str"},
+            "drop_in_folder": {"type": "path"},
             "unit": {"type": "str"},
             "question": {"type": "list", "elements": "str"},
             "spec_dirs": {"type": "list", "elements": "str"},

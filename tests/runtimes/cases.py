@@ -35,6 +35,13 @@ class Case(NamedTuple):
             for path, name in self.files.items()
         }
 
+    def real(self, path: str) -> str:
+        """A path without the case's links to folders."""
+        for link, target in self.links.items():
+            if path.startswith(f"{link}/"):
+                return target + path.removeprefix(link)
+        return path
+
     def expected(self, version: str) -> Any:
         """What is expected of a containerd."""
         fitting = [first for first in self.expect if version_tuple(f"{first}.0") <= version_tuple(version)]

@@ -32,6 +32,7 @@ def place(files, links):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     for path, target in links.items():
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         if os.path.isdir(path):
             os.rmdir(path)
         os.symlink(target, path)

@@ -62,7 +62,7 @@ def diff(change: Change) -> list[str]:
 def written(node: Containerd, case: Case, path: str, text: str | None) -> dict[str, bytes]:
     """The node's files with that one; a generated root file with what is generated from it."""
     files = case.contents(node)
-    for name in (path, *([case.config] if path == case.generator else [])):
+    for name in (case.real(path), *([case.config] if path == case.generator else [])):
         if text is None:
             del files[name]
         else:
@@ -116,7 +116,7 @@ def test_plan_effect_and_undo(containerd, case):
     # Undo, byte for byte.
     undo = adapter.undo(change.path, True, change.before, containerd.check(adapter))
     assert undo == Change(change.path, change.after, change.before)
-    original = originals.get(change.path)
+    original = originals.get(case.real(change.path))
     assert (None if undo.after is None else undo.after.encode()) == original
 
     # Undo where somebody has changed the file since: their change stays, and containerd has what it had.

@@ -1,6 +1,7 @@
 """Ask the runtime for a container with CDI devices, whatever it says of CDI, and say as JSON what the proof found.
 
-Run by the plugin's Python on a node without a kubelet; standard input has the declaration's configuration.
+Run by the plugin's Python on a node without a kubelet, with the runtime's CRI socket; standard input has the
+declaration's configuration.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from node_device_plugin.verification import proof_by_runtime
 
 async def main():
     resource = next(r for r in parse_configuration(json.load(sys.stdin)).resources if r.uses_cdi)
-    async with CriClient("/run/containerd/containerd.sock") as cri:
+    async with CriClient(sys.argv[1]) as cri:
         outcome = await proof_by_runtime.prove(resource, cri, await cri.sandbox_image())
     print(json.dumps(outcome._asdict()))
 

@@ -134,7 +134,7 @@ async def _runtime(node: Node, resources: Sequence[Resource], problems: List[str
         return _Runtime("unknown", None, False)
     name = "%(name)s %(version)s" % state
     by_cdi = [resource.name for resource in resources if resource.uses_cdi]
-    # CRI-O says nothing of CDI, because it cannot be turned off there.
+    # CRI-O before 1.33 says nothing of CDI, because it cannot be turned off there.
     gives_cdi = bool(state["cdi"]["enabled"]) or state["name"] == "cri-o"
     if by_cdi and not gives_cdi:
         problems.append(_without_cdi(state, by_cdi))

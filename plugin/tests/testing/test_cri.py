@@ -15,6 +15,9 @@ CONTAINERD_1_7 = {
     "sandboxImage": "registry.k8s.io/pause:3.8",
 }
 CONTAINERD_2_1 = {"enableCDI": True, "cdiSpecDirs": ["/etc/cdi"]}
+# As 1.36.3 gave it, shortened.
+CRIO_1_36 = {"crio": {"CDISpecDirs": ["/opt/cdi"], "LogLevel": "info"}, "sandboxImage": "registry.k8s.io/pause:3.10.1"}
+CRIO_1_32 = {"sandboxImage": "registry.k8s.io/pause:3.10"}
 CONTAINERD_1_6 = {"sandboxImage": "registry.k8s.io/pause:3.6"}
 
 
@@ -34,6 +37,10 @@ async def test_version_over_the_kubelets_form_of_the_endpoint(socket):
         (CONTAINERD_1_7, False, ("/etc/cdi", "/var/run/cdi"), "registry.k8s.io/pause:3.8"),
         (CONTAINERD_2_1, True, ("/etc/cdi",), None),
         (CONTAINERD_1_6, None, None, "registry.k8s.io/pause:3.6"),
+        (CRIO_1_36, True, ("/opt/cdi",), "registry.k8s.io/pause:3.10.1"),
+        ({"crio": {"CDISpecDirs": None}}, True, (), None),
+        (CRIO_1_32, None, None, "registry.k8s.io/pause:3.10"),
+        ({"crio": "x"}, None, None, None),
         ("no json", None, None, None),
         ("[]", None, None, None),
         (None, None, None, None),
@@ -88,7 +95,44 @@ async def test_a_pod_from_its_beginning_to_its_end(socket):
         assert await client.pod_sandboxes() == []
 
 
-async def test_running_containers_are_told_by_process(socket):
+async def test_how_containers_ended_is_told(socket):
+    config = cri.PodSandboxConfig(metadata=cri.PodSandboxMetadata(name="pod", namespace="default"))
+    async with CriServer(socket) as server:
+        sandbox = await server.runtime.run_pod_sandbox(config)
+        names = {}
+        for name in ("runs", "ends", "another"):
+            container = cri.ContainerConfig(metadata=cri.ContainerMetadata(name=name))
+            names[name] = await server.runtime.create_container(sandbox, container, config)
+            await server.runtime.start_container(names[name])
+        for name in ("ends", "another"):
+            await server.runtime.stop_container(names[name], 0)
+        asked = [names["ends"], names["runs"], "unknown"]
+        (ended,) = await node_state.ended_containers(socket, asked)
+        assert (ended["id"], ended["exit_code"]) == (names["ends"], 137)
+        assert set(ended) == {"id", "exit_code", "reason"}
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "unit"),
+    [
+        ("0::/system.slice/crio.service\n", "crio.service"),
+        ("0::/kubepods.slice/kubepods-pod1.slice/crio-conmon-0123.scope\n", "crio-conmon-0123.scope"),
+        # A node in a container, on a machine that has services, too.
+        ("9:name=systemd:/a.service/b.slice/c.service\n0::/\n", "c.service"),
+        ("0::/\n", None),
+    ],
+)
+def test_what_watches_a_process_is_told_by_its_unit(tmp_path, cgroup, unit):
+    for pid in ("5", "7"):
+        (tmp_path / pid).mkdir()
+    (tmp_path / "7" / "stat").write_text("7 (of) 1 all) S 5 7 7 0")
+    (tmp_path / "5" / "cgroup").write_text(cgroup)
+    assert node_state._unit_of_parent(7, str(tmp_path)) == unit
+    assert node_state._unit_of_parent(8, str(tmp_path)) is None
+
+
+async def test_running_containers_are_told_by_process(socket, monkeypatch):
+    monkeypatch.setattr(node_state, "_unit_of_parent", "unit of {}".format)
     config = cri.PodSandboxConfig(metadata=cri.PodSandboxMetadata(name="pod", namespace="default"))
     async with EndingContainers(socket) as server:
         sandbox = await server.runtime.run_pod_sandbox(config)
@@ -99,7 +143,9 @@ async def test_running_containers_are_told_by_process(socket):
         await server.runtime.start_container(names["runs"])
         await server.runtime.start_container(names["ends"])
         server.ends = names["ends"]
-        assert await node_state.running_containers(socket) == [{"id": names["runs"], "pid": 4711}]
+        assert await node_state.running_containers(socket) == [
+            {"id": names["runs"], "pid": 4711, "unit": "unit of 4711"}
+        ]
 
 
 class EndingContainers(CriServer):

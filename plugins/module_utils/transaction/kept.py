@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The old and the new of a file, both whole and durable beside it, so that neither way needs space any more.
 
-Runs on nodes: Python 3.9, standard library only. Both have names that no runtime reads as configuration.
+Runs on nodes: Python 3.9, standard library only. Both have names that no runtime reads as configuration, and are
+outside of a folder of drop-ins, of which CRI-O reads every file.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import shutil
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import mount_points
 
 _CONTEXT = "security.selinux"
 
@@ -27,7 +29,17 @@ def new(path):
 
 def _beside(path, which):
     folder, name = os.path.split(path)
+    above, inner = os.path.split(folder)
+    if folder.endswith(".d") and _one_file_system(folder, above, path):
+        folder, name = above, "%s.%s" % (inner, name)
     return os.path.join(folder, ".%s.node-devices-%s" % (name, which))
+
+
+def _one_file_system(folder, above, path):
+    """Whether a file can be renamed from one folder into the one in it, which may not be there yet."""
+    if os.path.islink(folder) or mount_points().intersection((folder, path)):
+        return False
+    return not os.path.isdir(folder) or os.stat(folder).st_dev == os.stat(above).st_dev
 
 
 def look(path):

@@ -79,9 +79,9 @@ class Runtime:
         if code:
             raise Failed("%s did not start: %s" % (self.plan.unit, (error.strip().splitlines() or ["?"])[0]))
 
-    def ask(self):
-        """Its own answer. Raises Failed where there is none."""
-        code, output, error = run(self.plan.question, seconds=20)
+    def ask(self, *more):
+        """Its own answer. more: arguments of the question. Raises Failed where there is none."""
+        code, output, error = run([*self.plan.question, *more], seconds=20)
         if code == 0:
             try:
                 return json.loads(output)
@@ -122,6 +122,20 @@ class Runtime:
                 )
         return answer
 
+    def torn_down(self, before, answer):
+        """The containers that its restart took along, of those that ran before it, each with how it ended.
+
+        One whose shim runs on has come to its own end in the meantime, as jobs do. A CRI-O container's conmon ends with
+        it: what tells is that the runtime knows how it ended. before: see ``processes``. answer: what it said after it.
+        """
+        now = processes(answer)
+        gone = [each for each in before if before[each][:2] != now.get(each, [])[:2]]
+        gone = [each for each in gone if before[each][3] is None or started(before[each][2]) != before[each][3]]
+        ends = {}
+        if gone:
+            ends = {each["id"]: each for each in self.ask("--ended", *gone).get("ended", ())}
+        return {each: _ending(ends.get(each)) for each in sorted(gone) if not _own_end(ends.get(each))}
+
     def journal(self):
         """The last lines of its journal."""
         command = ["journalctl", "--unit", self.plan.unit, "--lines", _JOURNAL_LINES]
@@ -140,10 +154,14 @@ def processes(answer):
     return found
 
 
-def torn_down(before, now):
-    """The containers that a restart took along, of those that ran before it.
+# Where nobody saw the end, as both runtimes say it, and what SIGKILL and SIGTERM leave, which may be the restart's.
+_TAKEN_ALONG = (255, 128 + 9, 128 + 15)
 
-    One whose shim runs on has come to its own end in the meantime, as jobs do. before, now: see ``processes``.
-    """
-    gone = [each for each in before if before[each][:2] != now.get(each, [])[:2]]
-    return sorted(each for each in gone if before[each][3] is None or started(before[each][2]) != before[each][3])
+
+def _own_end(end):
+    """Whether a container came to its own end, by what the runtime knows of it; None for nothing."""
+    return end is not None and (end["exit_code"] not in _TAKEN_ALONG or end["reason"] == "OOMKilled")
+
+
+def _ending(end):
+    return "exit code %d" % end["exit_code"] if end else "no end of it is known"

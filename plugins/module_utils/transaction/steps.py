@@ -23,7 +23,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
     Runtime,
     processes,
     run,
-    torn_down,
 )
 
 DONE = "done"
@@ -111,9 +110,12 @@ class Transaction:
         """The running daemon answers as it should, and what ran before runs on."""
         answer = self.runtime.wait(cdi=True)
         self._seconds = round(time.monotonic() - self._away_since, 2)
-        ended = torn_down(self.journal.find("restart")["containers"], processes(answer))
+        ended = self.runtime.torn_down(self.journal.find("restart")["containers"], answer)
         if ended:
-            raise Failed("container %s ran before the restart, and does not run after it" % ", ".join(ended))
+            raise Failed(
+                "container %s ran before the restart, and does not run after it (%s)"
+                % (", ".join(ended), ", ".join(ended.values()))
+            )
 
     def enter(self):
         """The ledger's entries: with them, the transaction is done."""

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
 
@@ -63,9 +62,18 @@ class Checked(NamedTuple):
     staged: str
 
 
-#: check(text, beside, drop_in): ask the node's runtime. beside: whether imports are relative to the file's own folder.
-#: drop_in: text of a file imported under the name STAGED_DROP_IN; None for none. Raises Refusal where the runtime
-#: refuses the text.
-Check = Callable[[str, bool, str | None], Checked]
+class Check(Protocol):
+    """Asks the node's runtime what it makes of a text. Raises Refusal where it refuses it.
+
+    beside: whether imports are relative to the file's own folder. drop_in: text of a file imported under the name
+    STAGED_DROP_IN; None for none. as_drop_in: path of a drop-in that the text itself is to be, in a folder that the
+    runtime reads whole, with the adapter's ``staged_command``; None for a root file.
+    """
+
+    def __call__(
+        self, text: str, beside: bool, drop_in: str | None = None, as_drop_in: str | None = None
+    ) -> Checked: ...
+
+
 #: Stands for the path of a drop-in's copy, which only the node knows.
 STAGED_DROP_IN = "/{drop_in}"

@@ -14,7 +14,7 @@ def unexpected_changes(before: str, after: str, *paths: str) -> list[str]:
 
     A root file is among its own imports, hence the paths of both.
     """
-    return [path for path in _differences(_normal(before, paths), _normal(after, paths)) if path]
+    return [path for path in differences(_normal(before, paths), _normal(after, paths)) if path]
 
 
 def _normal(dump: str, paths: tuple[str, ...]) -> dict[str, Any]:
@@ -26,11 +26,12 @@ def _normal(dump: str, paths: tuple[str, ...]) -> dict[str, Any]:
     return data
 
 
-def _differences(before: Any, after: Any, path: str = "") -> list[str]:
+def differences(before: Any, after: Any, path: str = "") -> list[str]:
+    """What differs between two documents, as paths of keys."""
     if isinstance(before, dict) and isinstance(after, dict):
         return [
             difference
             for key in sorted({*before, *after})
-            for difference in _differences(before.get(key), after.get(key), f"{path}.{key}" if path else key)
+            for difference in differences(before.get(key), after.get(key), f"{path}.{key}" if path else key)
         ]
     return [] if before == after else [path]

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from .comparison import unexpected_changes
 from .containerd_config import DIRS, ENABLE, KEYS, TABLES, effective, table_of, wanted_keys
 from .containerd_imports import BOM, lenient
 from .containerd_obstacles import obstacles
-from .toml_edit import UnixLines, edited, key_lines, parsed, with_version
+from .toml_edit import UnixLines, edited, parsed, with_version
 
 # Keys that mean different things in a version 1 file (which a file without a version is) and in later ones.
 _VERSIONED_KEYS = ("plugins", "disabled_plugins", "required_plugins")
@@ -195,7 +194,9 @@ class Containerd:
         CRI table replaces the others whole: nothing takes effect but a line in that one. So it is with containerd 2
         where no drop-in of ours would be read last.
         """
-        for path, after in self._drop_ins():
+        root = (self.config["content"] or "").removeprefix(BOM)
+        wanted = wanted_keys(self.cdi) if self._merges else None
+        for path, after in containerd_imports.candidates(root, self.config, self._imported, wanted, self._turned_on):
             try:
                 checked = self._checked(self.config["content"] or "", check, (path, after))
             except Refusal:
@@ -203,24 +204,6 @@ class Containerd:
             if effective(checked.effective).suffices:
                 return Change(path, self._imported.get(path), after)
         return None
-
-    def _drop_ins(self) -> Iterator[tuple[str, str]]:
-        """Path and new text of those that may take effect, the one to be preferred first."""
-        root, texts = (self.config["content"] or "").removeprefix(BOM), self._imported
-        file_version = parsed(root).get("version")
-        if self._merges and file_version in TABLES:
-            path = containerd_imports.place_of_drop_in(root, self.config["path"], texts)
-            if path is not None:
-                lines = key_lines(wanted_keys(self.cdi))
-                header = f"[plugins.'{TABLES[file_version]}']"
-                yield path, "\n".join([f"version = {file_version}", "", header, *lines, ""])
-        for path in containerd_imports.deciding(root, self.config["path"], texts):
-            # A link leads to a file that is somebody's, and may be taken in from elsewhere too.
-            if path not in self.config.get("linked_imports", ()):
-                with contextlib.suppress(Refusal):
-                    yield path, self._turned_on(texts[path])
-            if not self._merges:
-                return
 
     def _undo_drop_in(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
         now = self._imported.get(path)

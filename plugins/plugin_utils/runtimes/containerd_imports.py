@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import json
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 
 from . import containerd_config
 from .cdi import SPEC_DIRS, STAGED_DROP_IN, Cdi, Refusal
-from .containerd_config import texts_in
+from .containerd_config import TABLES, texts_in
 from .toml_edit import key_lines, parsed, tomlkit
 from .toml_text import statements
 
@@ -152,6 +153,34 @@ def deciding(content: str, path: str, texts: Mapping[str, str]) -> list[str]:
         return []
     order = reversed(_in_order(content, path, texts))
     return [file for file in order if containerd_config.cri_table(data_of(file, texts[file]))]
+
+
+def candidates(
+    content: str,
+    config: Mapping[str, Any],
+    texts: Mapping[str, str],
+    wanted: Mapping[str, Any] | None,
+    turned_on: Callable[[str], str],
+) -> Iterator[tuple[str, str]]:
+    """Path and new text of the drop-ins that may make CDI effective, the one to be preferred first.
+
+    content: the root file's. config: as module node_facts returned it. texts: of what it imports, by path.
+    wanted: the keys that a drop-in of ours would have; None where containerd would take no other file's CRI table
+    beside it. turned_on: gives a file's text with CDI on.
+    """
+    file_version = parsed(content).get("version")
+    if wanted is not None and file_version in TABLES:
+        path = place_of_drop_in(content, config["path"], texts)
+        if path is not None:
+            header = f"[plugins.'{TABLES[file_version]}']"
+            yield path, "\n".join([f"version = {file_version}", "", header, *key_lines(wanted), ""])
+    for path in deciding(content, config["path"], texts):
+        # A link leads to a file that is somebody's, and may be taken in from elsewhere too.
+        if path not in config.get("linked_imports", ()):
+            with contextlib.suppress(Refusal):
+                yield path, turned_on(texts[path])
+        if wanted is None:
+            return
 
 
 def with_drop_in(content: str, path: str, texts: Mapping[str, str], drop_in: str) -> str:

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """CRI-O, which always gives CDI devices: only its folders can be others. A drop-in of ours names them.
 
-Sources: crio.conf(5); pkg/config/reload.go, by which SIGHUP makes it read them anew.
+Sources: crio.conf(5); its internal/criocli, by which options and variables override all files, and a root file that is
+named must be there; pkg/config, by which each file of the folder of drop-ins is read, whatever its name, and those of
+folders in it; pkg/config/reload.go, by which SIGHUP makes it read other folders, and go on telling the former ones, so
+that it is restarted; server/runtime_status.go, which since 1.33 tells the configuration of the running daemon.
 """
 
 from __future__ import annotations
@@ -11,28 +14,33 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
+
 from .cdi import SPEC_DIRS, Cdi, Change, Check, Refusal
+from .comparison import differences
 from .containerd_config import DIRS
-from .toml_edit import key_lines
+from .toml_edit import key_lines, parsed
+from .toml_text import statements
 
 #: Drop-ins are read in the order of their names, and a later one wins.
 DROP_IN = "99-node-devices.conf"
+# The first that knows CRI's field for CDI devices, which is how kubelets from 1.29 on pass them.
+_OLDEST = (1, 28, 0)
+_TELLS_CDI = (1, 33, 0)
+_KEY = ("crio", "runtime", DIRS)
 
 
 class Crio:
     """One node's CRI-O. runtime: as module node_facts returned it."""
 
     name = "CRI-O"
-    #: Whether the running daemon says what it makes of CDI.
-    tells_cdi = False
-    #: Whether its containers go on while it is restarted.
-    keeps_containers = True
     #: Whether it is not ours to restart.
     by_hand = False
 
     def __init__(self, runtime: Mapping[str, Any]) -> None:
         self.runtime = runtime
         self.config = runtime["config"]
+        self.version = runtime["version"]
 
     @classmethod
     def claims(cls, runtime: Mapping[str, Any]) -> bool:
@@ -42,41 +50,143 @@ class Crio:
     def program(self) -> str:
         return self.runtime["executable"]
 
+    @property
+    def tells_cdi(self) -> bool:
+        """Whether the running daemon says what it makes of CDI."""
+        return self.version is not None and version_tuple(self.version) >= _TELLS_CDI
+
+    @property
+    def keeps_containers(self) -> bool:
+        """Whether they go on while it is restarted, whatever unit their conmon is in."""
+        return self.runtime.get("kill_mode") not in ("control-group", "mixed")
+
+    def ended(self, answer: Mapping[str, Any]) -> tuple[int, str]:
+        """How many containers a restart would end, by the daemon's answer, and what to do so that it does not.
+
+        With systemd's cgroups each conmon has a scope of its own; with cgroupfs it stays in CRI-O's service, whose
+        KillMode the packages do not set.
+        """
+        unit = self.runtime["unit"]
+        inside = [each for each in answer.get("containers") or () if each.get("unit") == unit]
+        return len(inside), f"set KillMode=process for {unit} (systemctl edit {unit})"
+
     def obstacles(self, cdi: bool) -> Iterator[str]:
-        """Nothing: every CRI-O since 1.23 takes the kubelet's CDI names."""
-        yield from ()
+        """Too old a version."""
+        if cdi and self.version is not None and version_tuple(self.version) < _OLDEST:
+            yield (
+                f"CRI-O {self.version} does not know the field in which the kubelet passes CDI names on: upgrade it to "
+                f"1.28 or later, or give devices with injection: device_nodes"
+            )
 
     @property
     def cdi(self) -> Cdi:
         """What its files make of CDI, by ``crio config``."""
+        return _cdi(self._effective)
+
+    @property
+    def _effective(self) -> dict[str, Any]:
         if not self.config["effective"]:
             raise Refusal(f"{self.program} config fails with its files ({self.config['problem']}); mend them first")
-        table = tomllib.loads(self.config["effective"]).get("crio", {}).get("runtime", {})
-        # What is not set is printed as a comment.
-        return Cdi(True, tuple(table.get(DIRS, SPEC_DIRS)))
+        return tomllib.loads(self.config["effective"])
 
     def plan(self, check: Check) -> Change | None:
-        """A drop-in with the folders; None where they are read already."""
+        """A drop-in with the folders, checked; None where they are read already."""
+        given = self.config.get("given_dirs")
+        if given:
+            return self._by_command_line(given)
         cdi = self.cdi
         if cdi.suffices:
             return None
         path = posixpath.join(self.config["drop_in_folder"], DROP_IN)
-        later = [file for file, text in sorted(self.config["files"].items()) if file > path and DIRS in text]
+        (line,) = key_lines({DIRS: cdi.wanted_dirs})
+        later = [file for file, text in self.config["files"].items() if _after(path, file) and _sets_dirs(text)]
         if later:
-            (line,) = key_lines({DIRS: cdi.wanted_dirs})
-            raise Refusal(f"{later[-1]} is read after any drop-in of ours: set {line} there, and restart CRI-O")
-        lines = ["[crio.runtime]", *key_lines({DIRS: cdi.wanted_dirs}), ""]
-        return Change(path, self.config["files"].get(path), "\n".join(lines))
+            raise Refusal(f"{max(later)} is read after any drop-in of ours: set {line} there, and restart CRI-O")
+        before = self.config["files"].get(path)
+        if before is not None and _data(before) != {"crio": {"runtime": {DIRS: _dirs_in(before)}}}:
+            raise Refusal(f"{path} has more in it than ours: set {line} there, and restart CRI-O")
+        after = "\n".join(["[crio.runtime]", line, ""])
+        self._require_effective(path, after, check)
+        return Change(path, before, after)
+
+    def _by_command_line(self, given: str) -> None:
+        """What is given when it is started overrides its files. Raises Refusal where that does not suffice."""
+        name, _equals, value = given.partition("=")
+        cdi = Cdi(True, tuple(value.split(",")))
+        if not cdi.suffices:
+            raise Refusal(
+                f"{given} in {self.runtime.get('unit') or 'its command line'} overrides its files: have "
+                f"{name}={','.join(cdi.wanted_dirs)} there, or take it out, and restart CRI-O"
+            )
+
+    def _require_effective(self, path: str, text: str, check: Check) -> None:
+        """What CRI-O makes of the new drop-in differs from now in its folders alone. Raises Refusal."""
+        after = tomllib.loads(check(text, False, None, path).effective)
+        changed = [key for key in differences(self._effective, after) if key != ".".join(_KEY)]
+        if changed:
+            raise Refusal(
+                f"a drop-in would change more than CDI: {', '.join(changed)} would differ in what CRI-O makes of it; "
+                f"nothing was written"
+            )
+        if not _cdi(after).suffices:
+            raise Refusal(f"a drop-in at {path} has no effect: set {text.splitlines()[1]} by hand")
+
+    def staged_command(self) -> list[str]:
+        """What prints the effective configuration with another folder of drop-ins, ``{staged}``."""
+        named = ["--config", self.config["path"]] if self.config["exists"] else []
+        return [self.program, *named, "--config-dir", "{staged}", "config"]
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """The drop-in is ours alone, and goes."""
+        """The drop-in goes; where others have written into it, our key alone."""
         now = self.config["files"].get(path)
-        return None if now is None else Change(path, now, before)
+        if now is None:
+            return None
+        without = None if ours else _without_dirs(now)
+        return Change(path, now, without if without is not None and _data(without) else before)
 
     def check_command(self, path: str) -> list[str]:
-        """Nothing: CRI-O reads no drop-in by itself."""
+        """Nothing: CRI-O reads no drop-in by itself, and the folder with it was read when it was planned."""
         return []
 
     def question(self, command: str) -> list[str]:
         """What asks the running daemon."""
         return [command, "runtime", "--socket", self.runtime["socket"], "-o", "json"]
+
+
+def _cdi(effective: Mapping[str, Any]) -> Cdi:
+    # What is not set is printed as a comment.
+    table = effective.get("crio", {}).get("runtime", {})
+    return Cdi(True, tuple(table.get(DIRS, SPEC_DIRS)))
+
+
+def _after(one: str, other: str) -> bool:
+    """Whether CRI-O reads the other one later: by name, folder for folder."""
+    return other.split("/") > one.split("/")
+
+
+def _data(text: str) -> dict[str, Any]:
+    """A drop-in as data; nothing of one that is not valid, with which ``crio config`` has failed."""
+    try:
+        return parsed(text)
+    except Refusal:
+        return {}
+
+
+def _dirs_in(text: str) -> Any:
+    crio = _data(text).get("crio")
+    runtime = crio.get("runtime") if isinstance(crio, dict) else None
+    return runtime.get(DIRS) if isinstance(runtime, dict) else None
+
+
+def _sets_dirs(text: str) -> bool:
+    return _dirs_in(text) is not None
+
+
+def _without_dirs(text: str) -> str:
+    """Without the key; as it is where that stands in an inline table."""
+    for statement in statements(text) if _sets_dirs(text) else ():
+        if statement.path == _KEY:
+            rest = text[: statement.start] + text[statement.end :]
+            # A header alone says nothing.
+            return "" if _data(rest) in ({}, {"crio": {"runtime": {}}}) else rest
+    return text

@@ -144,3 +144,31 @@ def test_runtimes_are_restarted_one_after_the_other(action, tmp_path, monkeypatc
         children.append(child)
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
     assert max(int(path.name) for path in together.iterdir()) == most
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_other_names_of_a_file_that_is_replaced_are_named(action, check_mode):
+    action._task.check_mode = check_mode
+    action._runtime["config"]["other_names"] = 2
+    words = f"{ROOT} has other names (hard links, 2): they keep the former text"
+    assert action._apply([Change(ROOT, "x", "y")], "CDI is off")["warnings"] == [words]
+    for harmless in (Change(ROOT, "x", "x"), Change(DROP_IN, "x", "y")):
+        assert action._apply([harmless], "CDI is off")["warnings"] == []
+
+
+def test_a_drop_in_is_tried_in_its_folder(action):
+    action._runtime["config"]["drop_in_folder"] = "/etc/crio/crio.conf.d"
+    action._adapter.program = "/usr/bin/crio"
+    action._adapter.staged_command = lambda: ["crio", "{staged}"]
+    action._on_node = lambda **given: action.asked.append(given) or {"effective": "", "staged": ""}
+    action._check("text", False, None, "/etc/crio/crio.conf.d/99-x.conf")
+    assert action.asked == [
+        {
+            "do": "check",
+            "path": "/etc/crio/crio.conf.d/99-x.conf",
+            "content": "text",
+            "program": "/usr/bin/crio",
+            "drop_in_folder": "/etc/crio/crio.conf.d",
+            "check_command": ["crio", "{staged}"],
+        }
+    ]

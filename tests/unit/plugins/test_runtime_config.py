@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import types
 
 import pytest
@@ -50,3 +51,26 @@ def test_what_was_undone_is_a_failure_with_its_reason(module, tmp_path, monkeypa
     monkeypatch.setattr(launch, "carry_out", lambda places, plan: launch.Outcome("x", "it did not start", None))
     with pytest.raises(runtime_config.Failed, match="it did not start"):
         runtime_config.apply(module, Places(str(tmp_path)))
+
+
+def test_a_folder_of_drop_ins_is_read_with_the_new_one(tmp_path):
+    folder = tmp_path / "crio.conf.d"
+    (folder / "more").mkdir(parents=True)
+    (folder / "more" / "a").write_text("theirs\n")
+    params = {
+        "drop_in_folder": str(folder),
+        "path": str(folder / "99-ours"),
+        "content": "ours\n",
+        "program": "crio",
+        "check_command": ["sh", "-c", 'cat "$0"/more/a "$0"/99-ours', "{staged}"],
+    }
+    output, staged = runtime_config.check(params)
+    assert output == "theirs\nours\n"
+    assert not (folder / "99-ours").exists()
+    assert not pathlib.Path(staged).exists()
+    params["check_command"] = ["sh", "-c", 'echo "$0/99-ours is wrong" >&2; exit 1', "{staged}"]
+    with pytest.raises(runtime_config.Failed, match=f"^crio refuses it: {folder}/99-ours is wrong$"):
+        runtime_config.check(params)
+    params.update(drop_in_folder=str(tmp_path / "none"), path=str(tmp_path / "none" / "99-ours"))
+    params["check_command"] = ["cat", "{staged}/99-ours"]
+    assert runtime_config.check(params)[0] == "ours\n"

@@ -292,3 +292,52 @@ def test_the_kubelet_of_a_node_in_a_container_is_not_this_nodes(monkeypatch):
     namespaces = {"/proc/7/ns/pid": "pid:[2]", "/proc/8/ns/pid": "pid:[1]", "/proc/self/ns/pid": "pid:[1]"}
     monkeypatch.setattr(processes.os, "readlink", namespaces.__getitem__)
     assert kubelet_facts.kubelet_facts() == 8
+
+
+CRIO = """\
+#!/bin/sh
+# Says what it was asked.
+echo "$@"
+"""
+
+
+@pytest.fixture
+def crio(tmp_path):
+    """Reads CRI-O's configuration, of a process with these arguments and variables."""
+    program = tmp_path / "crio"
+    program.write_text(CRIO)
+    program.chmod(0o755)
+    return lambda arguments, **environment: runtime_facts.crio_config(
+        runtime_facts.Program("crio", str(program)), ["crio", *arguments], str(tmp_path), environment
+    )
+
+
+def test_crio_is_asked_as_it_was_started(tmp_path, crio):
+    """A root file that is named and not there it refuses, and packages since 1.30 bring none."""
+    (tmp_path / "crio.conf.d" / "more").mkdir(parents=True)
+    for name in (".first", "99-x.conf", "more/y"):
+        (tmp_path / "crio.conf.d" / name).write_text(name)
+    config = crio(["-d", "crio.conf.d"])
+    folder = tmp_path / "crio.conf.d"
+    assert config["effective"] == f"--config-dir {folder} config\n"
+    assert config["files"] == {str(folder / name): name for name in (".first", "99-x.conf", "more/y")}
+    assert config["given_dirs"] is None
+    config = crio([], CONTAINER_CONFIG="/srv/c", CONTAINER_CONFIG_DIR="/srv/d")
+    assert config["effective"] == "--config /srv/c --config-dir /srv/d config\n"
+    assert crio(["--config=/srv/b"], CONTAINER_CONFIG="/srv/c")["path"] == "/srv/b"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "given"),
+    [
+        (["--cdi-spec-dirs", "/a", "--cdi-spec-dirs=/b"], {"CONTAINER_CDI_SPEC_DIRS": "/c"}, "--cdi-spec-dirs=/a,/b"),
+        ([], {"CONTAINER_CDI_SPEC_DIRS": "/c,/d"}, "CONTAINER_CDI_SPEC_DIRS=/c,/d"),
+    ],
+)
+def test_what_overrides_crios_files_is_seen(crio, arguments, environment, given):
+    assert crio(arguments, **environment)["given_dirs"] == given
+
+
+def test_a_processs_environment_is_read(tmp_path):
+    assert processes.environment_of(os.getpid())["PATH"] == os.environ["PATH"]
+    assert processes.environment_of(2**22 + 1) == {}

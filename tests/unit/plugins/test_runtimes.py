@@ -221,28 +221,130 @@ def test_k3s_with_containerd_1_that_cannot_be_edited_says_what_to_do(files, word
         k3s("1.7.26-k3s1", GENERATED_2, OFF_2, files).plan(merged(OFF_2))
 
 
-def crio(effective, **files):
-    return runtimes.of(runtime("crio", drop_in_folder="/etc/crio/crio.conf.d", files=files, effective=effective))
+CRIO_D = "/etc/crio/crio.conf.d"
+OTHER_DIRS = '[crio.runtime]\ncdi_spec_dirs = ["/opt/cdi"]\n'
+OURS = f"[crio.runtime]\ncdi_spec_dirs = {json.dumps(['/opt/cdi', *DIRS])}\n"
 
 
-def test_crio_gives_cdi_devices_and_only_its_folders_can_be_others():
-    assert crio("[crio]\n[crio.runtime]\n").plan(None) is None
-    assert crio(f"[crio.runtime]\ncdi_spec_dirs = {json.dumps(DIRS)}\n").plan(None) is None
-    change = crio('[crio.runtime]\ncdi_spec_dirs = ["/opt/cdi"]\n').plan(None)
-    assert change.path == "/etc/crio/crio.conf.d/99-node-devices.conf"
-    assert tomllib.loads(change.after) == {"crio": {"runtime": {"cdi_spec_dirs": ["/opt/cdi", *DIRS]}}}
-    assert crio("x", **{change.path: change.after}).undo(change.path, True, None, None) == Change(
-        change.path, change.after, None
-    )
+def crio(effective=OTHER_DIRS, files=None, version="1.36.3", kill_mode="control-group", **config):
+    config = {"drop_in_folder": CRIO_D, "files": files or {}, "effective": effective, "given_dirs": None, **config}
+    facts = runtime("crio", version=version, **config)
+    return runtimes.of({**facts, "unit": "crio.service", "kill_mode": kill_mode})
 
 
-def test_crios_later_drop_in_is_named():
-    later = "/etc/crio/crio.conf.d/zz-site.conf"
-    effective = '[crio.runtime]\ncdi_spec_dirs = ["/opt/cdi"]\n'
-    adapter = crio(effective, **{later: effective})
+def crios_answer(effective=None):
+    """A check: CRI-O makes that of a drop-in, or what is in it."""
+    return lambda text, beside, drop_in, as_drop_in: Checked(text if effective is None else effective, as_drop_in)
+
+
+@pytest.mark.parametrize(
+    "effective", ["[crio]\n[crio.runtime]\n", f"[crio.runtime]\ncdi_spec_dirs = {json.dumps(DIRS)}\n"]
+)
+def test_crio_gives_cdi_devices_anyway(effective):
+    assert crio(effective).plan(None) is None
+
+
+@pytest.mark.parametrize("dirs", [["/opt/cdi"], []])
+def test_crios_folders_can_be_others(dirs):
+    effective = f"[crio.runtime]\ncdi_spec_dirs = {json.dumps(dirs)}\n"
+    change = crio(effective).plan(crios_answer())
+    assert (change.path, change.before) == (f"{CRIO_D}/99-node-devices.conf", None)
+    assert tomllib.loads(change.after) == {"crio": {"runtime": {"cdi_spec_dirs": [*dirs, *DIRS]}}}
+    edited = crio("x", {change.path: change.after})
+    assert edited.undo(change.path, True, None, None) == Change(change.path, change.after, None)
+
+
+def test_crios_drop_in_is_tried_before_it_is_written():
+    """Without its root file where that is not there: packages since 1.30 have drop-ins alone."""
+    asked = []
+
+    def check(text, beside, drop_in, as_drop_in):
+        asked.append((text, as_drop_in))
+        return Checked(text, as_drop_in)
+
+    crio().plan(check)
+    assert asked == [(OURS, f"{CRIO_D}/99-node-devices.conf")]
+    command = ["/usr/bin/crio", "--config-dir", "{staged}", "config"]
+    assert crio(exists=False).staged_command() == command
+    assert crio(path="/srv/c").staged_command() == [command[0], "--config", "/srv/c", *command[1:]]
+
+
+@pytest.mark.parametrize(
+    ("made_of_it", "words"),
+    [
+        (OTHER_DIRS, f"a drop-in at {CRIO_D}/99-node-devices.conf has no effect: set cdi_spec_dirs ="),
+        (
+            OURS + "[crio.image]\npause_image = 'x'\n",
+            "more than CDI: crio.image would differ in what CRI-O makes of it",
+        ),
+    ],
+)
+def test_crios_drop_in_that_does_not_do_what_it_should_is_not_written(made_of_it, words):
+    with pytest.raises(Refusal, match=re.escape(words)):
+        crio().plan(crios_answer(made_of_it))
+
+
+@pytest.mark.parametrize(
+    ("later", "text"),
+    [
+        ("zz-site.conf", OTHER_DIRS),
+        ("zz/site", "crio.runtime.cdi_spec_dirs = []\n"),
+        ("99-node-devices.conf-", OTHER_DIRS),
+    ],
+)
+def test_crios_later_drop_in_is_named(later, text):
     with pytest.raises(Refusal, match=rf'{later} is read after .*set cdi_spec_dirs = \["/opt/cdi", "/etc/cdi"'):
-        adapter.plan(None)
-    assert crio(effective, **{later: "[crio.image]\n"}).plan(None).path.endswith("/99-node-devices.conf")
+        crio(files={f"{CRIO_D}/{later}": text}).plan(None)
+
+
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        ("zz-site.conf", "# cdi_spec_dirs = []\n[crio.image]\n"),
+        ("10-crio.conf", OTHER_DIRS),
+        # Of a folder's files the folder's name counts.
+        ("99-node-devices/zz", OTHER_DIRS),
+    ],
+)
+def test_crios_other_drop_ins_are_no_obstacle(other, text):
+    assert crio(files={f"{CRIO_D}/{other}": text}).plan(crios_answer()).after == OURS
+
+
+def test_what_others_wrote_into_our_drop_in_of_crios_stays():
+    path = f"{CRIO_D}/99-node-devices.conf"
+    theirs = OURS.replace("cdi", "# Theirs.\nlog_level = 'debug'\ncdi", 1)
+    undone = crio("x", {path: theirs}).undo(path, False, None, None).after
+    assert undone == "[crio.runtime]\n# Theirs.\nlog_level = 'debug'\n"
+    with pytest.raises(Refusal, match="has more in it than ours: set cdi_spec_dirs"):
+        crio(files={path: theirs}).plan(crios_answer())
+    # A comment is nothing that CRI-O reads.
+    assert crio("x", {path: OURS + "# later\n"}).undo(path, False, None, None).after is None
+    assert crio("x").undo(path, True, None, None) is None
+
+
+@pytest.mark.parametrize("given", ["--cdi-spec-dirs=/opt/cdi,/etc/cdi", "CONTAINER_CDI_SPEC_DIRS=/opt/cdi"])
+def test_crios_folders_that_no_file_sets_are_named(given):
+    name, _equals, dirs = given.partition("=")
+    wanted = f"{name}={dirs},{'/var/run/cdi' if '/etc' in dirs else ','.join(DIRS)}"
+    with pytest.raises(Refusal, match=f"{given} in crio.service overrides its files: have {wanted} there, or take it"):
+        crio(given_dirs=given).plan(None)
+    assert crio(given_dirs=wanted).plan(None) is None
+
+
+def test_crio_that_drops_cdi_names_is_refused():
+    (sentence,) = crio(version="1.27.4").obstacles(True)
+    assert "1.27.4 does not know the field in which the kubelet passes CDI names on: upgrade it to 1.28" in sentence
+    assert list(crio(version="1.27.4").obstacles(False)) == list(crio(version="1.28.0").obstacles(True)) == []
+    assert (crio(version="1.32.9").tells_cdi, crio(version="1.33.0").tells_cdi) == (False, True)
+
+
+def test_a_restart_ends_crios_containers_whose_conmon_is_in_its_service():
+    """As with cgroupfs; with systemd's cgroups each has a scope."""
+    units = ["crio.service", "crio-conmon-0123.scope", None]
+    number, advice = crio().ended({"containers": [{"id": "a", "pid": 1, "unit": unit} for unit in units]})
+    assert (number, advice) == (1, "set KillMode=process for crio.service (systemctl edit crio.service)")
+    assert crio().keeps_containers is False
+    assert crio(kill_mode="process").keeps_containers is True
 
 
 def docker(content, version="26.1.5+dfsg1"):

@@ -14,7 +14,7 @@ import time
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch, program, runtime
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import kept, launch, program, runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Plan
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
@@ -79,7 +79,9 @@ def test_taking_it_back_leaves_nothing(node):
         ("broken", "containerd.service did not start: Job for containerd.service failed.", 2),
         ("no-cri", "could not tell its version: UNIMPLEMENTED: unknown service", 2),
         ("no-cdi, still", "the running daemon says that CDI is False, folders ['/etc/cdi/']", 2),
-        ("cdi, hurts", "container c1 ran before the restart, and does not run after it", 2),
+        ("cdi, hurts", "container c1 ran before the restart, and does not run after it (no end of it is known)", 2),
+        ("cdi, ended 137 Error", "container c1 ran before the restart, and does not run after it (exit code 137)", 2),
+        ("cdi, ended 255 Error", "container c1 ran before the restart, and does not run after it (exit code 255)", 2),
         ("crashes", "containerd.service ended right after its start: connection refused", 3),
     ],
 )
@@ -109,6 +111,14 @@ def test_a_container_that_comes_to_its_own_end_meanwhile_is_no_reason(node):
     with node.run_container() as shim:
         assert node.carry_out(node.plan("cdi, outlives")).error is None
         os.killpg(shim.pid, signal.SIGKILL)
+    assert node.daemon["start"] == 2
+
+
+@pytest.mark.parametrize("how", ["0 Completed", "3 Error", "137 OOMKilled"])
+def test_a_container_that_ends_with_what_watches_it_is_no_reason_either(node, how):
+    """A job's of CRI-O: its conmon ends with it, and the runtime knows how it ended."""
+    with node.run_container():
+        assert node.carry_out(node.plan(f"cdi, ended {how}")).error is None
     assert node.daemon["start"] == 2
 
 
@@ -453,3 +463,24 @@ def test_the_program_is_an_archive_that_python_runs(tmp_path):
     path.write_bytes(program.archive())
     done = subprocess.run([sys.executable, "-I", str(path), "nonsense"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "usage: program.zip run PREPARED | recover [--boot]\n")
+
+
+def test_copies_are_outside_of_a_folder_that_is_read_whole(node, monkeypatch):
+    """CRI-O reads every file of its folder of drop-ins, whatever its name, and would go on with the old one."""
+    folder = node.root / "crio.conf.d"
+    copies = [f"{node.root}/.crio.conf.d.99-ours.conf.node-devices-{which}" for which in ("old", "new")]
+    path = str(folder / "99-ours.conf")
+    assert [kept.old(path), kept.new(path)] == copies
+    folder.mkdir()
+    (folder / "99-ours.conf").write_text("old")
+    kept.keep(path)
+    assert [each.name for each in folder.iterdir()] == ["99-ours.conf"]
+    before = kept.look(path)
+    (folder / "99-ours.conf").write_text("new")
+    assert kept.restore(path, before)
+    assert (folder / "99-ours.conf").read_text() == "old"
+    # Nothing is renamed from one file system to another.
+    (node.root / "linked.d").symlink_to(folder)
+    assert kept.old(str(node.root / "linked.d" / "x")) == f"{node.root}/linked.d/.x.node-devices-old"
+    monkeypatch.setattr(kept, "mount_points", lambda: {str(folder)})
+    assert kept.old(path) == f"{folder}/.99-ours.conf.node-devices-old"

@@ -2,8 +2,8 @@
 
 Its container runtime is a file: which text it was started with. ``broken`` in a configuration keeps it from starting,
 ``no-cri`` and ``no-cdi`` from being what it should, ``crashes`` makes it end after its start, ``hurts`` takes a
-container along; with ``outlives`` the container ends meanwhile, and its shim does not. ``invalid`` is refused by
-the check.
+container along; with ``outlives`` the container ends meanwhile, and its shim does not; with ``ended``, an
+exit code and a reason both do, and the runtime knows these. ``invalid`` is refused by the check.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class Node:
         daemon["active"] = "broken" not in text
         self._daemon.write_text(json.dumps(daemon))
         with contextlib.suppress(ProcessLookupError):
-            for pid in {"hurts": self._container, "outlives": self._container[1:]}.get(text.split()[-1], ()):
+            ends = {"hurts": self._container, "outlives": self._container[1:], "ended": self._container}
+            for pid in next((ends[word] for word in text.split() if word in ends), ()):
                 os.kill(pid, signal.SIGKILL)
                 while runtime.started(pid) is not None:
                     time.sleep(0.01)
@@ -209,7 +210,11 @@ class Node:
                 cdi = {"enabled": "no-cdi" not in text, "spec_dirs": ["/etc/cdi/"]}
                 there = runtime.started(self._container[1]) is not None
                 containers = [{"id": "c1", "pid": self._container[1]}] if there else []
-                output = json.dumps({"cdi": cdi, "conditions": {"RuntimeReady": True}, "containers": containers})
+                answer = {"cdi": cdi, "conditions": {"RuntimeReady": True}, "containers": containers}
+                if "--ended" in command and "ended" in text:
+                    number, reason = text.split()[-2:]
+                    answer["ended"] = [{"id": "c1", "exit_code": int(number), "reason": reason}]
+                output = json.dumps(answer)
         return subprocess.CompletedProcess(command, code, output, error)
 
     def tree(self) -> dict[str, Any]:

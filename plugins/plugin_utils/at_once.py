@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many nodes of a run are in a step at the same time."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import time
+from collections.abc import Iterator
+
+from ansible import constants
+
+
+@contextlib.contextmanager
+def one_of(number: int) -> Iterator[None]:
+    """Wait until fewer than ``number`` nodes of this run are in it: forks share the run's temporary folder.
+
+    Only who restarts something waits, unlike with a task's ``throttle``.
+    """
+    for slot in itertools.cycle(range(max(number, 1))):
+        path = os.path.join(constants.DEFAULT_LOCAL_TMP, f"cdi_runtime.{slot}.lock")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            time.sleep(0.1)
+            continue
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+        return
