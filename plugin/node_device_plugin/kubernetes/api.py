@@ -148,6 +148,10 @@ class Api:
         """Change fields by a merge patch (RFC 7386); null takes one away. Raises ApiError, Missing."""
         return self._object("PATCH", place, _changing(dry_run), content, "application/merge-patch+json")
 
+    def create(self, place: Place, content: dict[str, Any]) -> dict[str, Any]:
+        """Make a new object. place: of its kind and namespace. Raises ApiError."""
+        return self._object("POST", place, _changing(False), content, "application/json")
+
     def delete(self, place: Place, dry_run: bool = False) -> bool:
         """Delete an object, and what belongs to it; False where there is none. Raises ApiError."""
         try:
@@ -206,7 +210,7 @@ class Api:
                 f"the API server {self._access.server} does not accept the kubeconfig's credentials: {said}"
             )
         if error.code == 403:
-            verb = {"GET": "get" if place.name else "list"}.get(method, method.lower())
+            verb = {"GET": "get" if place.name else "list", "POST": "create"}.get(method, method.lower())
             return ApiError(f"{said}: give this user {verb} on {place.resource} in a {place.role}")
         if error.code == 404:
             return Missing(f"the cluster has no {place}: {said}")
