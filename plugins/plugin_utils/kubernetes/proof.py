@@ -24,7 +24,7 @@ _CONTAINER = "proof"
 _LABELS = {"app.kubernetes.io/name": _NAME, **manifests.MANAGED_BY}
 #: Which node a proof is of; it stands there before any scheduler has looked.
 _NODE = "nodedevices.kubernetes/proof-of"
-# What the program needs, which is what the plugin is sure of and may have at most.
+# What its program needs.
 _REQUESTS = {"cpu": "10m", "memory": "32Mi"}
 _LIMITS = {"memory": "96Mi"}
 # Seconds between two looks; and that a pod of a play that died may go on.
