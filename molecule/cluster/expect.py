@@ -6,86 +6,16 @@ sentence where something is not so within a minute. Python and PyYAML are all it
 
 from __future__ import annotations
 
-import base64
-import json
-import pathlib
-import ssl
 import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable
 from typing import Any
 
-import yaml
+import plugin_steps
+from cluster_api import PODS, WORKERS, Cluster, until
 
-# Seconds that anything may take here: a kubelet looks at its node every 10 s.
-PATIENCE = 60
-PODS = "/api/v1/namespaces/default/pods"
-PLUGINS = "/api/v1/namespaces/node-devices"
-DAEMON_SETS = "/apis/apps/v1/namespaces/node-devices/daemonsets"
 ANNOTATION = "nodedevices.kubernetes/extended-resources"
 LABEL = "nodedevices.kubernetes/device-plugin"
-WORKERS = ("kind-worker", "kind-worker2")
 IMAGINARY = "myplugin.io/mydevice-"
-
-
-class Cluster:
-    """The API of the administrator's kubeconfig."""
-
-    def __init__(self, path: str) -> None:
-        config = yaml.safe_load(pathlib.Path(path).read_text())
-        cluster = config["clusters"][0]["cluster"]
-        self._server = cluster["server"]
-        self._token = config["users"][0]["user"]["token"]
-        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
-        self._tls = ssl.create_default_context(cadata=authority)
-
-    def ask(self, method: str, path: str, content: Any = None, kind: str = "application/json") -> Any:
-        """The answer: JSON, or text of a log."""
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
-        data = None if content is None else json.dumps(content).encode()
-        request = urllib.request.Request(f"{self._server}{path}", data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=10, context=self._tls) as answer:
-            text = answer.read().decode()
-        return text if path.endswith(("/log", "/metrics")) else json.loads(text)
-
-    def create(self, name: str, resources: dict[str, int]) -> None:
-        """A pod that prints its device variables; its service account's token is nothing that it needs."""
-        wanted = {resource: str(count) for resource, count in resources.items()}
-        container = {
-            "name": "main",
-            "image": "localhost/node-devices/busybox:lab",
-            "imagePullPolicy": "Never",
-            "command": ["sh", "-c", "echo Device vars:; set | grep ^DEV_; exec sleep 3600"],
-            "resources": {"limits": wanted},
-        }
-        spec = {"containers": [container], "hostNetwork": True, "automountServiceAccountToken": False}
-        self.ask("POST", PODS, {"metadata": {"name": name}, "spec": spec})
-
-    def delete(self, name: str) -> None:
-        """A pod, and wait until it is gone."""
-        self.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=1")
-        names = [name]
-        until(
-            lambda: [pod["metadata"]["name"] for pod in self.ask("GET", PODS)["items"]],
-            lambda there: not set(names) & set(there),
-        )
-
-
-def until(look: Callable[[], Any], fine: Callable[[Any], bool]) -> Any:
-    """What is seen once it is fine. Raises AssertionError with what was seen last."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            seen = look()
-        except urllib.error.HTTPError as error:
-            seen = f"{error.code} {error.read().decode()}"
-        else:
-            if fine(seen):
-                return seen
-        assert time.monotonic() < deadline, f"after {PATIENCE} s there is still: {seen}"
-        time.sleep(0.2)
 
 
 def extended(cluster: Cluster, node: str, part: str) -> dict[str, str]:
@@ -194,18 +124,10 @@ def restored(cluster: Cluster) -> None:
     print(f"restored and allocatable within {time.monotonic() - begin:.1f} s")
 
 
-def lose_plugin(cluster: Cluster) -> None:
-    """The plugin's pod of one node is deleted."""
-    for pod in cluster.ask("GET", f"{PLUGINS}/pods")["items"]:
-        if pod["spec"].get("nodeName") == "kind-worker2":
-            cluster.ask("DELETE", f"{PLUGINS}/pods/{pod['metadata']['name']}")
-
-
 def no_pods(cluster: Cluster) -> None:
     """None is left that holds a device."""
-    for pod in cluster.ask("GET", PODS)["items"]:
-        if pod["metadata"].get("ownerReferences") is None:
-            cluster.delete(pod["metadata"]["name"])
+    pods = (pod["metadata"] for pod in cluster.ask("GET", PODS)["items"])
+    cluster.delete(*(pod["name"] for pod in pods if pod.get("ownerReferences") is None))
 
 
 def nothing_left(cluster: Cluster) -> None:
@@ -253,56 +175,6 @@ def system_b_kvm(cluster: Cluster) -> None:
     system_b(cluster, "busybox-kvm", "github.com.ihcsim/kvm", {f"kvm0::{share}" for share in range(8)}, 1)
 
 
-def no_restarts(cluster: Cluster) -> None:
-    """The plugin's containers are the ones that were started first."""
-    pods = cluster.ask("GET", f"{PLUGINS}/pods")["items"]
-    restarts = {pod["spec"]["nodeName"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in pods}
-    assert restarts == {"kind-worker": 0, "kind-worker2": 0}, restarts
-    print(f"no container of the plugin was restarted: {restarts}")
-
-
-def pod_template(cluster: Cluster) -> None:
-    """Prints what the DaemonSet's pods must be: JSON, and nothing else."""
-    (daemon_set,) = cluster.ask("GET", DAEMON_SETS)["items"]
-    print(json.dumps(daemon_set["spec"]["template"]))
-
-
-def new_plugins(cluster: Cluster) -> None:
-    """The plugin's pods are deleted, and others are ready in their place."""
-
-    def ready() -> dict[str, str]:
-        return {
-            pod["metadata"]["uid"]: pod["spec"].get("nodeName", "")
-            for pod in cluster.ask("GET", f"{PLUGINS}/pods")["items"]
-            if any(each["ready"] for each in pod["status"].get("containerStatuses", ()))
-        }
-
-    before = ready()
-    for pod in cluster.ask("GET", f"{PLUGINS}/pods")["items"]:
-        cluster.ask("DELETE", f"{PLUGINS}/pods/{pod['metadata']['name']}")
-    until(ready, lambda now: sorted(now.values()) == sorted(before.values()) and not set(now) & set(before))
-
-
-def figures(cluster: Cluster) -> None:
-    """What each kubelet measured; the period after which its node object follows. Prints, and holds nothing to it."""
-    for node in WORKERS:
-        proxy = f"/api/v1/nodes/{node}/proxy"
-        period = cluster.ask("GET", f"{proxy}/configz")["kubeletconfig"]["nodeStatusUpdateFrequency"]
-        below, count, seconds = 0, 0, 0.0
-        for line in cluster.ask("GET", f"{proxy}/metrics", kind="text/plain").splitlines():
-            if line.startswith("kubelet_device_plugin_alloc_duration_seconds_bucket") and 'le="0.005"' in line:
-                below += int(float(line.split()[-1]))
-            if line.startswith("kubelet_device_plugin_alloc_duration_seconds_count"):
-                count += int(float(line.split()[-1]))
-            if line.startswith("kubelet_device_plugin_alloc_duration_seconds_sum"):
-                seconds += float(line.split()[-1])
-        assert count, "no Allocate was counted"
-        print(
-            f"{node}: Allocate took less than 5 ms {below} times of {count}, on average {seconds / count * 1e3:.1f} ms"
-        )
-        print(f"{node}: its node object follows every {period}")
-
-
 def follows(cluster: Cluster) -> None:
     """Node objects show the other configuration; prints how long that took after PodResources did."""
     begin = time.monotonic()
@@ -326,14 +198,10 @@ STEPS = {
         system_b_crand,
         system_b_kvm,
         restored,
-        lose_plugin,
         no_pods,
-        no_restarts,
-        pod_template,
-        new_plugins,
-        figures,
         follows,
         nothing_left,
+        *plugin_steps.STEPS,
     )
 }
 

@@ -267,6 +267,14 @@ def _verify(options: argparse.Namespace) -> int:
     return 1 if report.problems else 0
 
 
+def _seen(options: argparse.Namespace) -> int:
+    from . import container_view
+
+    # One line, which a log keeps together.
+    print(json.dumps(container_view.own(options.paths), sort_keys=True))
+    return 0
+
+
 def _ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:
     """Run a command's questions to the node; what goes wrong there is a failure in one sentence."""
     from .cri_errors import CriError
@@ -441,5 +449,7 @@ def parser() -> argparse.ArgumentParser:
     verify.add_argument(
         "--timeout", type=_seconds, default=60.0, metavar="SECONDS", help="for the kubelet and each proof"
     )
+    seen = add(commands, "seen", _seen, "Print, as JSON, what the container has that this runs in: a proof's pod.")
+    seen.add_argument("paths", metavar="PATH", nargs="*", help="a device node to look at, beside variables and mounts")
     add(commands, "version", _version, "Print the version.")
     return parsed

@@ -74,6 +74,13 @@ def test_a_pod_has_none_of_roots_powers():
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
 
 
+def test_the_cpu_is_asked_for_and_not_limited():
+    # Admission of the node's pods waits while the plugin waits for its turn.
+    (container,) = pod(IMAGINARY)["containers"]
+    assert container["resources"]["requests"]["cpu"] == "100m"
+    assert "cpu" not in container["resources"]["limits"]
+
+
 def test_a_pod_sees_of_the_host_what_it_needs_and_writes_where_it_must():
     always = {
         "/var/lib/kubelet/device-plugins": False,

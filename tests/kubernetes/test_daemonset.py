@@ -12,8 +12,13 @@ import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import daemonset as daemonset_objects
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.deployed import parse
 
 pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)
 
@@ -401,6 +406,43 @@ def test_a_user_who_may_only_read(cluster, run, read, namespace):
         f'worker1: namespaces "{namespace}" is forbidden: User "reader" cannot get resource "namespaces" in API group '
         f'"" in the namespace "{namespace}": give this user get on namespaces in a ClusterRole'
     )
+
+
+def test_a_proofs_pod_comes_and_goes(cluster, namespace, run, read):
+    node = cluster.node({})
+    deployed(run, node)
+    # Where controllers run, one of them makes it.
+    cluster.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
+    api = Api(kubeconfig.read(cluster.kubeconfig()))
+    given = {"image": "example.com/plugin:1", "namespace": namespace, "image_pull_secrets": ["a"]}
+    daemon_set = DaemonSet(api, parse(given))
+    wanted = [proof.Wanted(IMAGINARY["name"], 1, ("/dev/x",))]
+    seen = []
+
+    def look(place):
+        pod = Api.get(api, place)
+        seen.append(pod)
+        return pod
+
+    api.get = look
+    outcomes = proof.prove(daemon_set, node.name, read("/apis/apps/v1", "daemonsets"), wanted, 0.01)
+    assert outcomes == {
+        IMAGINARY["name"]: proof.Outcome(None, "expected a container, found none after 0.01 s: nobody says why")
+    }
+    (container,) = seen[0]["spec"]["containers"]
+    assert container["resources"]["requests"][IMAGINARY["name"]] == "1"
+    assert cluster.ask("GET", f"/api/v1/namespaces/{namespace}/pods")["items"] == []
+    assert proof.in_use(daemon_set, node.name) == {}
+
+
+def test_a_user_who_may_make_no_pod(cluster, namespace, run, read):
+    node = cluster.node({})
+    deployed(run, node)
+    reader = DaemonSet(
+        Api(kubeconfig.read(cluster.kubeconfig({"token": "reader-token"}))), parse({"namespace": namespace})
+    )
+    with pytest.raises(ApiError, match=f": give this user create on pods in a Role of namespace {namespace}$"):
+        reader.api.create(Place("pods", namespace=namespace), {"metadata": {"name": "x"}, "spec": {"containers": []}})
 
 
 def test_no_kubeconfig(run):

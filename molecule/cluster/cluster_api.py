@@ -1,0 +1,80 @@
+"""The API of a throwaway cluster, as expect.py asks it. Python and PyYAML are all it needs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pathlib
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+# Seconds that anything may take here.
+PATIENCE = 60
+WORKERS = ("kind-worker", "kind-worker2")
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class Cluster:
+    """The API of the administrator's kubeconfig."""
+
+    def __init__(self, path: str) -> None:
+        config = yaml.safe_load(pathlib.Path(path).read_text())
+        cluster = config["clusters"][0]["cluster"]
+        self._server = cluster["server"]
+        self._token = config["users"][0]["user"]["token"]
+        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        self._tls = ssl.create_default_context(cadata=authority)
+
+    def ask(self, method: str, path: str, content: Any = None, kind: str = "application/json") -> Any:
+        """The answer: JSON, or text of a log."""
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
+        data = None if content is None else json.dumps(content).encode()
+        request = urllib.request.Request(f"{self._server}{path}", data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=10, context=self._tls) as answer:
+            text = answer.read().decode()
+        return text if path.endswith(("/log", "/metrics")) else json.loads(text)
+
+    def create(self, name: str, resources: dict[str, int]) -> None:
+        """A pod that prints its device variables; its service account's token is nothing that it needs."""
+        wanted = {resource: str(count) for resource, count in resources.items()}
+        container = {
+            "name": "main",
+            "image": "localhost/node-devices/busybox:lab",
+            "imagePullPolicy": "Never",
+            "command": ["sh", "-c", "echo Device vars:; set | grep ^DEV_; exec sleep 3600"],
+            "resources": {"limits": wanted},
+        }
+        spec = {"containers": [container], "hostNetwork": True, "automountServiceAccountToken": False}
+        self.ask("POST", PODS, {"metadata": {"name": name}, "spec": spec})
+
+    def delete(self, *names: str) -> None:
+        """Pods, and wait until they are gone."""
+        for name in names:
+            self.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=1")
+        until(
+            lambda: [pod["metadata"]["name"] for pod in self.ask("GET", PODS)["items"]],
+            lambda there: not set(names) & set(there),
+        )
+
+
+def until(look: Callable[[], Any], fine: Callable[[Any], bool]) -> Any:
+    """What is seen once it is fine. Raises AssertionError with what was seen last."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            seen = look()
+        except urllib.error.HTTPError as error:
+            seen = f"{error.code} {error.read().decode()}"
+        except OSError as error:
+            seen = str(error)
+        else:
+            if fine(seen):
+                return seen
+        assert time.monotonic() < deadline, f"after {PATIENCE} s there is still: {seen}"
+        time.sleep(0.2)

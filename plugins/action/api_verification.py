@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Proves through the Kubernetes API what a node has; see plugins/modules/api_verification.py."""
+
+from __future__ import annotations
+
+import time
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import container_view
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
+    DeclarationError,
+    parse_configuration,
+)
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.expectations import (
+    expected_in_container,
+)
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig, quantity
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import (
+    capacities_of,
+)
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, Refused
+
+# Seconds between two looks at a node object.
+_PAUSE = 1.0
+
+
+class ActionModule(ActionBase):
+    """Speaks to the API server from the controller, and to nothing else."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        host = (task_vars or {}).get("inventory_hostname", "")
+        arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
+        if self._task.check_mode:
+            return {**result, "skipped": True, "msg": "a proof needs a pod, which check mode does not make"}
+        try:
+            if not arguments.get("kubeconfig"):
+                raise Refused("what only the Kubernetes API reaches is proven through it: set node_devices_kubeconfig")
+            cluster = DaemonSet(
+                Api(kubeconfig.read(arguments["kubeconfig"])), deployed.parse(arguments.get("deployment", {}))
+            )
+            report = _verify(cluster, arguments.get("node_name") or host, arguments)
+        except (ApiError, DeclarationError, Refused, kubeconfig.KubeconfigError) as error:
+            return {**result, "failed": True, "msg": f"{host}: {error}"}
+        return {**result, "changed": False, "report": report}
+
+
+def _verify(cluster, node, arguments):
+    """As role verification's command reports a node that it runs on."""
+    resources = parse_configuration(arguments["declaration"]["configuration"]).resources
+    timeout = float(arguments.get("timeout", 60))
+    shown = _once_followed(cluster, node, resources, timeout)
+    info = (shown.get("status") or {}).get("nodeInfo") or {}
+    rows, wanted, uses = {}, [], proof.in_use(cluster, node)
+    for resource in resources:
+        row, shares = _judged(resource, shown, uses.get(resource.name, proof.Use(0, ())), arguments.get("devices"))
+        rows[resource.name] = row
+        if shares:
+            paths = {each.path for device in resource.devices for each in device.nodes}
+            wanted.append(proof.Wanted(resource.name, shares, tuple(sorted(paths))))
+    outcomes = {}
+    if wanted:
+        owner = cluster.api.get(cluster.place)
+        if owner is None:
+            raise Refused(f"the cluster has no {cluster.place}: run site.yml")
+        outcomes = proof.prove(cluster, node, owner, wanted, timeout)
+    for resource in resources:
+        if resource.name in outcomes:
+            shares = next(each.shares for each in wanted if each.resource == resource.name)
+            rows[resource.name].update(_compared(resource, shares, outcomes[resource.name]))
+    return {
+        "runtime": info.get("containerRuntimeVersion", "").replace("://", " "),
+        "kubelet": info.get("kubeletVersion", ""),
+        "resources": list(rows.values()),
+        "problems": [f"{row['resource']}: {row['detail']}" for row in rows.values() if row["state"] == "failed"],
+    }
+
+
+def _once_followed(cluster, node, resources, timeout):
+    """The node object, once it shows what is declared, or does not within ``timeout`` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        shown = cluster.api.node(node)
+        if all(_lacks(each, shown) is None for each in resources) or time.monotonic() >= deadline:
+            return shown
+        time.sleep(_PAUSE)
+
+
+def _shares(resource):
+    """Least and most that may be healthy: devices that are not required may be missing."""
+    required = sum(resource.replicas for device in resource.devices if device.required)
+    return required, sum(resource.replicas for _device in resource.devices)
+
+
+def _healthy(resource, shown):
+    """What the node object has of a resource to give; None where it does not know it."""
+    value = quantity.number(capacities_of(shown, "allocatable").get(resource.name))
+    return None if value is None else int(value)
+
+
+def _lacks(resource, shown):
+    """In what the node object falls short of the declaration; None where it does not."""
+    found = _healthy(resource, shown)
+    if found is None:
+        return "the node object does not show it: the kubelet has no registration of it"
+    least, most = _shares(resource)
+    if resource.discover.methods or least <= found <= most:
+        return None
+    expected = str(least) if least == most else f"{least} to {most}"
+    return f"expected {expected} healthy devices in the node object's allocatable, found {found}"
+
+
+def _judged(resource, shown, use, devices):
+    """Its row, and how many shares a proof asks for; 0 for none."""
+    lacks, healthy = _lacks(resource, shown), _healthy(resource, shown) or 0
+    row = {
+        "resource": resource.name,
+        "capacity": healthy if resource.discover.methods else _shares(resource)[1],
+        "healthy": healthy,
+        "seen": [],
+        "state": "failed",
+        "detail": lacks or "",
+    }
+    if lacks:
+        return row, 0
+    if not healthy:
+        return {**row, "state": "empty"}, 0
+    if resource.discover.methods:
+        why = "its devices are discovered on the node, and the API does not say which they are"
+        return {**row, "state": "not proven", "detail": why}, 0
+    free = healthy - use.shares
+    if free <= 0:
+        return {**row, "state": "in use", "detail": "by " + ", ".join(use.pods)}, 0
+    everything = devices == "all" and free == _shares(resource)[1] <= (resource.container_limit or free)
+    return row, free if everything else 1
+
+
+def _compared(resource, shares, outcome):
+    """The rest of a row: what the container had, held to what it would have of the devices that it may have been given.
+
+    The API does not say which these were, so with one share every device is tried.
+    """
+    if outcome.view is None:
+        return {"state": "failed", "detail": outcome.reason}
+    sets = [[device] for device in resource.devices] if shares == 1 else [list(resource.devices)]
+    expectations = [expected_in_container(resource, devices) for devices in sets]
+    found = [(container_view.shortcomings(outcome.view, each), each.devices) for each in expectations]
+    fitting = [devices for lacking, devices in found if not lacking]
+    if not fitting:
+        lacking, _devices = min(found, key=lambda each: len(each[0]))
+        return {"state": "failed", "detail": "in a container: " + "; ".join(lacking)}
+    if len(fitting) > 1:
+        alike = ", ".join(device for devices in fitting for device in devices)
+        return {"state": "proven", "detail": f"one of {alike}, which look alike in a container"}
+    return {"state": "proven", "detail": "", "seen": list(fitting[0])}

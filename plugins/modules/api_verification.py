@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# Documentation of the action of the same name; the API is spoken from the controller.
+
+DOCUMENTATION = r"""
+module: api_verification
+short_description: Prove a node's devices through the Kubernetes API alone
+description:
+  - Holds the node object to the declaration, then makes a pod for each resource that has something free on the node,
+    which comes by the scheduler, prints what its container has, and ends. Its log is held to the declaration.
+  - Where pods hold every device, the answer is who they are. What is discovered on the node is not proven, because the
+    API does not say which devices these are.
+  - In check mode it does nothing.
+options:
+  kubeconfig:
+    description: A kubeconfig file on the controller; its current context is used.
+    type: path
+    required: true
+  node_name:
+    description: The node's name in the cluster, where it is not the inventory's.
+    type: str
+  deployment:
+    description: Image, namespace and so on, as role device_plugin describes C(device_plugin_deployment).
+    type: dict
+    default: {}
+  declaration:
+    description: The result of M(nodedevices.kubernetes.declaration).
+    type: dict
+    required: true
+  devices:
+    description: What a proof asks for; with V(all) every device of a resource, where all are free.
+    type: str
+    choices: [one, all]
+    default: one
+  timeout:
+    description: Seconds that the node object may take to show what is declared, and again the pods to end.
+    type: int
+    default: 60
+author: The node-devices authors (!UNKNOWN)
+"""
+
+EXAMPLES = r"""
+- name: Prove the devices
+  nodedevices.kubernetes.api_verification:
+    kubeconfig: ~/.kube/config
+    declaration: "{{ declaration }}"
+"""
+
+RETURN = r"""
+report:
+  description: The container runtime, the kubelet's version, a row for each resource, and what is wrong.
+  type: dict
+  returned: where it is not skipped
+"""
