@@ -16,8 +16,6 @@ PLAYBOOKS = pathlib.Path(__file__).resolve().parents[3] / "playbooks"
 def value(text, variables):
     """A templated value as Ansible has it."""
     environment = NativeEnvironment()
-    environment.filters["bool"] = bool
-
     environment.filters["bool"] = boolean
     return environment.from_string(text).render(variables)
 
@@ -110,3 +108,34 @@ def test_a_node_is_drained_before_its_runtime_changes_and_let_go_however_that_en
     ]
     before = [task["nodedevices.kubernetes.node_drain"] for task in play["pre_tasks"] if "node_drain" in str(task)]
     assert [task["state"] for task in before] == ["possible"]
+
+
+def kept_names(tasks):
+    """What tasks keep for those after them, of this play and of the next ones."""
+    for task in tasks:
+        yield task.get("register")
+        yield from task.get("ansible.builtin.set_fact", {})
+        for part in ("block", "rescue", "always"):
+            yield from kept_names(task.get(part, ()))
+
+
+def given_names(tasks):
+    """What a task gives a role that it imports."""
+    for task in tasks:
+        if "ansible.builtin.import_role" in task or "ansible.builtin.import_tasks" in task:
+            yield from task.get("vars", {})
+        for part in ("block", "rescue", "always"):
+            yield from given_names(task.get(part, ()))
+
+
+def test_what_a_role_is_given_is_never_what_an_earlier_play_kept():
+    """What was registered goes before a task's own variables, also in another play of the same run."""
+    roles = PLAYBOOKS.parent / "roles"
+    files = [*roles.glob("*/tasks/*.yml"), *(PLAYBOOKS / "tasks").glob("*.yml")]
+    tasks = [task for path in files for task in yaml.safe_load(path.read_text())]
+    for path in PLAYBOOKS.glob("*.yml"):
+        for play in plays(path.name):
+            tasks += [*play.get("pre_tasks", ()), *play.get("tasks", ()), *play.get("post_tasks", ())]
+    given = set(given_names(tasks))
+    assert {"cdi_specs_given_node", "verification_given_declaration"} <= given
+    assert given & set(kept_names(tasks)) == set()
