@@ -467,7 +467,7 @@ def _named(kind: str) -> str:
 
 def _hint(kind: str, value: Any, where: str) -> str:
     """What YAML made of it is often not what was written: 0403 is 259, and on is true."""
-    if type(value) is int and 0o100 <= value <= 0o777 and where.rpartition(".")[2] in _NUMERALS:
+    if isinstance(value, int) and 0o100 <= value <= 0o777 and where.rpartition(".")[2] in _NUMERALS:
         return " (in quotes it is text: YAML takes 0%o for %d)" % (value, value)
     if kind == "str" and not isinstance(value, (str, dict, list, tuple)) and value is not None:
         return " (in quotes it is text)"
