@@ -27,6 +27,11 @@ options:
   nodes:
     description: Device nodes; for the module the lines of C(tmpfiles.d).
     type: raw
+  node:
+    description:
+      - Result of M(nodedevices.kubernetes.node_facts). With it nothing is executed where nothing is wanted and its
+        ledger has nothing of this; read by the action.
+    type: dict
   earlier_nodes:
     description: Those lines as they were before.
     type: str
@@ -99,6 +104,7 @@ def main():
             "modules": {"type": "list", "elements": "raw", "default": []},
             "udev_rules": {"type": "list", "elements": "str", "default": []},
             "nodes": {"type": "raw"},
+            "node": {"type": "dict"},
             "earlier_nodes": {"type": "str", "default": ""},
             "rules_changed": {"type": "bool", "default": False},
         },

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import types
 
 import pytest
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugins.action import host_devices as action
 from ansible_collections.nodedevices.kubernetes.plugins.modules import host_devices as module
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices
 
@@ -67,3 +70,36 @@ def test_which_node_is_there(tmp_path):
     assert module.is_the_kernels("/dev/null", "c", null)
     assert not module.is_the_kernels("/dev/other", "c", null)
     assert not module.is_the_kernels("/dev/other", "c", os.makedev(4095, 77))
+
+
+OURS = {"/etc/modules-load.d/node-devices.conf": {"kind": "file", "owner": "host_devices", "before": None}}
+FOLDER = {"/etc/modules-load.d": {"kind": "directory", "owners": ["host_devices"]}}
+OTHERS = {"/etc/cdi/a.json": {"kind": "file", "owner": "cdi_specs"}, "/etc/cdi": {"kind": "directory", "owners": ["b"]}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "executed"),
+    [
+        ({"node": {"ledger": {}}}, 0),
+        ({"node": {"ledger": OTHERS}}, 0),
+        ({"node": {"ledger": {**OTHERS, **OURS}}}, 2),
+        ({"node": {"ledger": FOLDER}}, 2),
+        ({"node": {"ledger": {}}, "nodes": [NODE]}, 2),
+        ({"node": {"ledger": {}, "ledger_problem": "it is damaged"}}, 2),
+        ({"node": {}}, 2),
+        ({}, 2),
+    ],
+)
+def test_nothing_is_executed_where_nothing_is_wanted_and_nothing_is_there(monkeypatch, arguments, executed):
+    done = []
+
+    def execute(module_name, module_args, task_vars):
+        done.append(module_name)
+        return {"changed": False, "written": [], "removed": [], "kept": [], "diff": [], "actions": []}
+
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    run = object.__new__(action.ActionModule)
+    run._task = types.SimpleNamespace(args=arguments)
+    run._execute_module = execute
+    answer = run.run()
+    assert (len(done), answer["changed"], answer["actions"], answer["diff"]) == (executed, False, [], [])
