@@ -139,8 +139,9 @@ def containerd_config(program, arguments, cwd="/"):
         linked_imports=[name for name in others if os.path.islink(name)],
         unreadable_imports=[name for name in found(patterns) if os.path.isfile(name) and text_of(name) is None],
         # `config dump` of 2.x passes over them, and its daemon does not start. Those that an import imports have other
-        # folders, which it does not tell.
+        # folders, which it does not tell: some of these paths nobody means.
         missing_imports=[name for name in patterns if "*" not in name and not os.path.isfile(name)],
+        dangling_imports=[name for name in found(patterns) if not os.path.exists(name)],
     )
 
 

@@ -32,9 +32,18 @@ def imports(dump: str, path: str, *other_names: str) -> list[str]:
     return sorted(name for name in names if name not in (path, *other_names))
 
 
-def named(data: Mapping[str, Any], path: str) -> list[str]:
-    """What a root file itself imports by name, which must be there."""
-    return [name for name in _absolute(data, path) if "*" not in name]
+def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """What a file itself takes in and is not there, without which no containerd starts: each with what and a way out.
+
+    config: as module node_facts returned it.
+    """
+    names = _absolute(data, path)
+    for file in config.get("missing_imports", ()):
+        if file in names:
+            yield file, "no file", "take it out of imports"
+    for file in config.get("dangling_imports", ()):
+        if any(_matches(file, name) for name in names):
+            yield file, "a link to nothing", "remove it"
 
 
 def has_relative(text: str) -> bool:

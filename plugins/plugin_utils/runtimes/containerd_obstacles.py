@@ -54,16 +54,16 @@ def obstacles(
         but = "this containerd reads it all the same" if config.get("effective") else "it will not start again"
         yield f"{path} is not valid TOML ({error}): {but}; mend it first"
         return
-    for name in containerd_imports.named(data, path):
-        if name not in config.get("missing_imports", ()):
-            continue
-        yield (
-            f"{path} imports {name}, which is no file: containerd will not start again; take it out of imports, or "
-            f"put the file there"
-        )
+    files = {path: data, **{name: lenient(text) for name, text in imported.items()}}
+    for name, text in files.items():
+        for file, what, way_out in containerd_imports.not_there(text, name, config):
+            yield (
+                f"{name} imports {file}, which is {what}: containerd will not start again; {way_out}, or put the file "
+                f"there"
+            )
     if not config.get("effective"):
         yield from _invalid_imports(path, config.get("unreadable_imports", ()), imported)
-    for name, text in {path: data, **{name: lenient(text) for name, text in imported.items()}}.items():
+    for name, text in files.items():
         disabled = sorted(set(texts_in(text, "disabled_plugins")) & _CRI_PLUGINS)
         if disabled:
             yield (

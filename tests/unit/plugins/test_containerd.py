@@ -476,9 +476,14 @@ def test_the_drop_in_that_1_7_takes_is_edited_and_given_back():
 
 def test_an_import_that_is_not_there_and_one_that_turns_cri_off_are_named():
     adapter = of('version = 3\nimports = ["gone.toml", "conf.d/*.toml"]\n', OFF_2, "2.1.9")
-    # The other is an import's import, whose folder the dump does not tell.
-    adapter.config["missing_imports"] = ["/gone.toml", "/nested.toml"]
-    adapter.config["imported"] = {"/conf.d/x.toml": 'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n'}
-    missing, disabled = adapter.obstacles(True)
-    assert missing.startswith("/c.toml imports /gone.toml, which is no file: containerd will not start again")
+    # An import's import has a folder that the dump does not tell, and a folder that it tells may be nobody's.
+    adapter.config["missing_imports"] = ["/gone.toml", "/nested.toml", "/conf.d/nested.toml"]
+    adapter.config["dangling_imports"] = ["/conf.d/link.toml", "/nobody/link.toml"]
+    adapter.config["imported"] = {
+        "/conf.d/x.toml": 'imports = ["nested.toml"]\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n'
+    }
+    missing, link, nested, disabled = adapter.obstacles(True)
+    assert missing.startswith("/c.toml imports /gone.toml, which is no file: containerd will not start again; take it")
+    assert "/c.toml imports /conf.d/link.toml, which is a link to nothing: containerd will not start again" in link
+    assert nested.startswith("/conf.d/x.toml imports /conf.d/nested.toml, which is no file")
     assert disabled.startswith("/conf.d/x.toml turns CRI off (disabled_plugins has io.containerd.grpc.v1.cri)")

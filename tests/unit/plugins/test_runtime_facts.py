@@ -197,6 +197,18 @@ def test_what_an_import_imports_is_read_from_its_own_folder(tmp_path):
     assert str(tmp_path / "more" / "gone.toml") in patterns
 
 
+def test_imports_that_are_not_there_are_seen(tmp_path):
+    """A link to nothing matches a pattern, and no daemon starts with it."""
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "a.toml").write_text('imports = ["gone.toml"]\n')
+    (tmp_path / "conf.d" / "link.toml").symlink_to(tmp_path / "nothing")
+    (tmp_path / "config.toml").write_text('imports = ["conf.d/*.toml", "gone.toml", "conf.d/a.toml"]\n')
+    program = runtime_facts.Program("containerd", "/bin/false")
+    config = runtime_facts.containerd_config(program, ["containerd", "--config", str(tmp_path / "config.toml")])
+    assert config["missing_imports"] == [str(tmp_path / "gone.toml"), str(tmp_path / "conf.d" / "gone.toml")]
+    assert config["dangling_imports"] == [str(tmp_path / "conf.d" / "link.toml")]
+
+
 @pytest.fixture
 def writable_file(tmp_path):
     """A configuration file."""
