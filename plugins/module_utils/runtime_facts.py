@@ -29,14 +29,16 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable im
 
 _NAMES = ("containerd", "crio", "dockerd", "cri-dockerd")
 DEFAULT_SOCKET = "/run/containerd/containerd.sock"
-#: Of distributions whose kubelet is no process of its own, or stands aside: theirs is used, whoever else runs one.
+#: Of distributions whose kubelet is no process of its own, or stands aside: theirs is used, whoever else runs one. The
+#: default's comes last: only Kubernetes uses the others, and it may be the containerd that Docker brought.
 SOCKETS = (
     "/run/k3s/containerd/containerd.sock",
+    "/run/k3s/cri-dockerd/cri-dockerd.sock",
     "/run/k0s/containerd.sock",
     "/var/snap/microk8s/common/run/containerd.sock",
-    DEFAULT_SOCKET,
     "/run/crio/crio.sock",
     "/run/cri-dockerd.sock",
+    DEFAULT_SOCKET,
 )
 
 

@@ -295,6 +295,25 @@ def test_an_endpoint_as_a_path(endpoint, path):
     assert kubelet_facts.socket_path(endpoint) == path
 
 
+@pytest.mark.parametrize(
+    ("config", "path"),
+    [
+        (None, "/run/containerd/containerd.sock"),
+        ('staticPodPath: /pods\ncontainerRuntimeEndpoint: ""\n', "/run/containerd/containerd.sock"),
+        ("containerRuntimeEndpoint: unix:///run/crio/crio.sock\n", "/run/crio/crio.sock"),
+    ],
+)
+def test_a_kubelet_that_names_no_endpoint_has_its_default(tmp_path, config, path):
+    """Whoever else runs a container runtime there."""
+    arguments = [sys.executable]
+    if config:
+        (tmp_path / "config.yaml").write_text(config)
+        arguments += ["--config", str(tmp_path / "config.yaml")]
+    assert kubelet_facts.kubelet_of(os.getpid(), arguments)["cri_socket"] == path
+    gone = [sys.executable, "--config", str(tmp_path / "gone.yaml")]
+    assert kubelet_facts.kubelet_of(os.getpid(), gone)["cri_socket"] is None
+
+
 def test_the_kubelet_of_a_node_in_a_container_is_not_this_nodes(monkeypatch):
     """Of kind's nodes, which their host sees too."""
     monkeypatch.setattr(kubelet_facts.os, "listdir", lambda path: ["7", "8", "self"])
