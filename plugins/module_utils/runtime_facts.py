@@ -113,6 +113,8 @@ def file_facts(path):
         "exists": os.path.exists(path),
         "other_names": os.stat(path).st_nlink - 1 if os.path.exists(path) else 0,
         "content": content,
+        # As Docker makes one of a path that it is to mount and that is not there.
+        "why_no_text": "it is a folder" if os.path.isdir(path) else "it is not UTF-8",
         "sha256": ledgers.sha256(content.encode()) if content is not None else None,
     }
 
@@ -235,7 +237,7 @@ def found(patterns):
         if "*" not in pattern:
             paths.update([pattern] if os.path.exists(pattern) else [])
             continue
-        for each in glob.glob(folder) if "*" in folder else [folder]:
+        for each in glob.glob(folder) if set(folder) & set("*?[") else [folder]:
             names = os.listdir(each) if os.path.isdir(each) else []
             paths.update(os.path.join(each, one) for one in names if fnmatch.fnmatchcase(one, name))
     return sorted(paths)

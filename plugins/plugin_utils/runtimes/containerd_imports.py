@@ -21,6 +21,8 @@ from .toml_text import statements
 #: A drop-in of ours; read after every other file of its folder, so that nothing there overrides it.
 DROP_IN = "zz-node-devices.toml"
 BOM = "\ufeff"
+#: What stands for other characters in a pattern; a name without a star is none.
+_WILD = set("*?[\\")
 
 
 def imports(dump: str, path: str, *other_names: str) -> list[str]:
@@ -145,9 +147,9 @@ def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str |
     if not names or _nested(texts):
         return None
     folder, pattern = posixpath.split(names[-1])
-    if "*" in folder:
+    if set(folder) & _WILD:
         return None
-    alike = DROP_IN if set(pattern) & set("?[") else pattern.replace("*", DROP_IN.removesuffix(".toml"))
+    alike = DROP_IN if set(pattern) & _WILD - {"*"} else pattern.replace("*", DROP_IN.removesuffix(".toml"))
     for name in (DROP_IN, alike, f"99-{DROP_IN}"):
         place = posixpath.join(folder, name)
         later = [file for file in texts if posixpath.dirname(file) == folder and file > place]

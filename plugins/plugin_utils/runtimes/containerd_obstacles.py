@@ -45,7 +45,7 @@ def obstacles(
         )
     path = config["path"]
     if config["exists"] and config["content"] is None:
-        yield f"{path} cannot be read as text: it is not UTF-8; mend it first"
+        yield f"{path} cannot be read as text: {config['why_no_text']}; mend it first"
         return
     try:
         data = tomllib.loads((config["content"] or "").removeprefix(BOM))

@@ -48,6 +48,8 @@ EDITS = {
     "no file": (None, MINIMAL),
     "empty": ("", MINIMAL),
     "comments only": ("# docker.com\n# nothing here", "# docker.com\n# nothing here\n" + MINIMAL),
+    # Some of Unicode's line ends, none of TOML's.
+    "a comment with line separators": ("# one\u2028two\x85three", "# one\u2028two\x85three\n" + MINIMAL),
     "top-level keys without a version": (
         '# moved\nroot = "/data"\n\n[grpc]\naddress = "/run/x.sock"\n',
         '# moved\nversion = 2\nroot = "/data"\n\n[grpc]\naddress = "/run/x.sock"\n\n' + MINIMAL.partition("\n\n")[2],
@@ -412,6 +414,8 @@ CONF_D = "/c/conf.d"
         (["conf.d/[0-9]*.toml"], {f"{CONF_D}/9x.toml": ""}, None),
         (["conf.d/[^z]*.toml"], {}, f"{CONF_D}/99-zz-node-devices.toml"),
         (["*/*.toml"], {}, None),
+        (["conf.?/*.toml"], {f"{CONF_D}/a.toml": ""}, None),
+        (["conf.[d]/*.toml"], {f"{CONF_D}/a.toml": ""}, None),
         ([], {}, None),
     ],
 )

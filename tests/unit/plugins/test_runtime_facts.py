@@ -209,6 +209,23 @@ def test_imports_that_are_not_there_are_seen(tmp_path):
     assert config["dangling_imports"] == [str(tmp_path / "conf.d" / "link.toml")]
 
 
+def test_a_pattern_may_stand_for_folders_too(tmp_path):
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "a.toml").touch()
+    for folder in ("conf.?", "conf.[d]", "con*"):
+        assert runtime_facts.found([str(tmp_path / folder / "*.toml")]) == [str(tmp_path / "conf.d" / "a.toml")]
+
+
+def test_why_a_file_is_no_text(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "latin").write_bytes(b"\xe9")
+    facts = [runtime_facts.file_facts(str(tmp_path / name)) for name in ("folder", "latin")]
+    assert [(each["content"], each["why_no_text"]) for each in facts] == [
+        (None, "it is a folder"),
+        (None, "it is not UTF-8"),
+    ]
+
+
 @pytest.fixture
 def writable_file(tmp_path):
     """A configuration file."""
