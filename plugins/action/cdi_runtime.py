@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import difflib
 import functools
 
@@ -198,10 +199,9 @@ class ActionModule(ActionBase):
         self._require_harmless()
         message = f"{reason}: {unit} is restarted"
         told = {"restarted": True, "diff": diff, "warnings": self._warnings(changes)}
-        if self._task.check_mode:
-            return {"changed": True, "msg": message, **told}
         first, *others = [_file(change) for change in changes]
-        with at_once.one_of(self._at_once):
+        # In check mode the module says what stands in the way, and does no more.
+        with contextlib.nullcontext() if self._task.check_mode else at_once.one_of(self._at_once):
             answer = self._on_node(
                 do="apply",
                 **first,
@@ -215,6 +215,8 @@ class ActionModule(ActionBase):
             )
         if answer.get("failed"):
             raise Refusal(answer["msg"])
+        if self._task.check_mode:
+            return {"changed": True, "msg": message, **told}
         return {**answer, **told, "msg": f"{message}; it was away for {answer['seconds']} s"}
 
     def _warnings(self, changes):

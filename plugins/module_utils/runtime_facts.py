@@ -179,7 +179,7 @@ def listed(toml, folder):
 def texts_of_list(toml, key):
     """A list of texts in what containerd prints, without a TOML parser, which nodes lack."""
     inside = r"(?:\"[^\"\n]*\"|'[^'\n]*'|#[^\n]*|[^\]\"'#])*"
-    listed = re.search(r"(?m)^\s*%s\s*=\s*\[(%s)\]" % (key, inside), toml or "")
+    listed = re.search(r"(?m)^[ \t]*%s\s*=\s*\[(%s)\]" % (key, inside), toml or "")
     items = re.findall(r"\"([^\"\n]*)\"|'([^'\n]*)'|#[^\n]*", listed.group(1)) if listed else []
     return [one or other for one, other in items if one or other]
 

@@ -85,6 +85,16 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_tried(action, 
     assert action.asked == []
 
 
+def test_check_mode_asks_the_node_whether_it_could_be_done(action):
+    action._task.check_mode = True
+    result = action._apply([Change(DROP_IN, "x", "y")], "CDI is off")
+    assert (result["changed"], result["msg"]) == (True, "CDI is off: containerd.service is restarted")
+    assert [asked["do"] for asked in action.asked] == ["apply"]
+    action._on_node = lambda **arguments: {"failed": True, "msg": "its file system is mounted read-only"}
+    with pytest.raises(Refusal, match="mounted read-only"):
+        action._apply([Change(DROP_IN, "x", "y")], "CDI is off")
+
+
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_containers_that_a_restart_would_end_are_not_ended(action, monkeypatch, check_mode):
     action._task.check_mode = check_mode
