@@ -11,7 +11,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 
 from . import containerd_imports
 from .cdi import Refusal
-from .containerd_config import texts_in
+from .containerd_config import cri_table, printed, texts_in
 from .containerd_imports import BOM, lenient
 from .toml_edit import parsed
 
@@ -70,6 +70,30 @@ def obstacles(
                 f"{name} turns CRI off (disabled_plugins has {', '.join(disabled)}), so no kubelet can use this "
                 f"containerd: take it out of disabled_plugins and restart containerd"
             )
+    if config.get("effective"):
+        yield from _no_default_runtime(path, config["effective"], version, imported)
+
+
+def _no_default_runtime(path: str, effective: str, version: str | None, imported: Mapping[str, str]) -> Iterator[str]:
+    """A sentence where CRI has no default runtime: `config dump` takes that, and CRI does not come up with it.
+
+    effective: the output of ``config dump``. Source: ValidatePluginConfig of containerd's pkg/cri/config.
+    """
+    try:
+        settings = cri_table(printed(effective)).get("containerd", {})
+    except Refusal:
+        # Which is said where CDI is looked for in it.
+        return
+    name, names = settings.get("default_runtime_name"), settings.get("runtimes")
+    # 1.x has a former way to give one.
+    if name is None or names is None or name in names or settings.get("default_runtime", {}).get("runtime_type"):
+        return
+    replaced = imported and version is not None and version_tuple(version) < (2, 0, 0)
+    where = " to what it imports (before containerd 2 the last CRI table replaces the others whole)" if replaced else ""
+    yield (
+        f"{path} has CRI's default_runtime_name {name}, and its runtimes are {', '.join(sorted(names)) or 'none'}: CRI "
+        f"will not come up again, and no kubelet can use this containerd; add that one{where}, or name another"
+    )
 
 
 def _invalid_imports(path: str, unreadable: list[str], imported: Mapping[str, str]) -> Iterator[str]:

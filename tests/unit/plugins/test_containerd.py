@@ -491,3 +491,28 @@ def test_an_import_that_is_not_there_and_one_that_turns_cri_off_are_named():
     assert "/c.toml imports /conf.d/link.toml, which is a link to nothing: containerd will not start again" in link
     assert nested.startswith("/conf.d/x.toml imports /conf.d/nested.toml, which is no file")
     assert disabled.startswith("/conf.d/x.toml turns CRI off (disabled_plugins has io.containerd.grpc.v1.cri)")
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ({"default_runtime_name": "runc", "runtimes": {"nvidia": {}, "runc": {}}}, False),
+        ({"default_runtime_name": "runc", "runtimes": {"nvidia": {}, "kata": {}}}, True),
+        ({"default_runtime_name": "", "runtimes": {}}, True),
+        ({"default_runtime_name": "x", "runtimes": {}, "default_runtime": {"runtime_type": "io.y"}}, False),
+        ({"default_runtime_name": "x", "runtimes": {}, "default_runtime": {"runtime_type": ""}}, True),
+        ({}, False),
+    ],
+)
+@pytest.mark.parametrize("version", ["1.7.24", "2.1.9"])
+def test_a_cri_that_would_not_come_up_again_is_refused(settings, refused, version):
+    """The daemon may run with what was there before: a restart, and one with the former file, would end it."""
+    table = "io.containerd.grpc.v1.cri" if version < "2" else "io.containerd.cri.v1.runtime"
+    dump = tomlkit.dumps({"plugins": {table: {"containerd": settings}}})
+    adapter = of('imports = ["/conf.d/*.toml"]\n', dump, version)
+    sentences = list(adapter.obstacles(True))
+    assert ["CRI will not come up again" in sentence for sentence in sentences] == [True] * refused
+    adapter.config["imported"] = {"/conf.d/a.toml": ""}
+    by_import = "before containerd 2 the last CRI table replaces the others" in "".join(adapter.obstacles(True))
+    assert by_import is (refused and version < "2")
+    assert list(of("", "no = TOML = at all", version).obstacles(True)) == []
