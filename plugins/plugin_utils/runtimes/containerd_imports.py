@@ -153,7 +153,9 @@ def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str |
     for name in (DROP_IN, alike, f"99-{DROP_IN}"):
         place = posixpath.join(folder, name)
         later = [file for file in texts if posixpath.dirname(file) == folder and file > place]
-        if _matches(place, names[-1]) and not later:
+        # What an earlier one takes in has been read by then.
+        taking = [name for name in names if _matches(place, name)]
+        if taking == names[-1:] and not later:
             return place
     return None
 

@@ -409,6 +409,7 @@ CONF_D = "/c/conf.d"
         (["conf.d/*.toml"], {f"{CONF_D}/zzz.toml": "version = 3\n"}, None),
         (["conf.d/*.toml"], {f"{CONF_D}/a.toml": 'imports = ["b.toml"]\n'}, None),
         (["conf.d/*.toml", "last.toml"], {}, None),
+        (["conf.d/*.toml", "more.d/*.toml", "conf.d/*.toml"], {}, None),
         (["conf.d/*.conf"], {}, f"{CONF_D}/zz-node-devices.conf"),
         (["conf.d/[0-9]*.toml"], {f"{CONF_D}/50-x.toml": ""}, f"{CONF_D}/99-zz-node-devices.toml"),
         (["conf.d/[0-9]*.toml"], {f"{CONF_D}/9x.toml": ""}, None),
