@@ -23,6 +23,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes i
     program_of,
     text_of,
     unit_of,
+    written_since,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.sockets import listener
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
@@ -87,6 +88,11 @@ def runtime_facts(path):
     elif name in ("containerd", "dockerd"):
         read = containerd_config if name == "containerd" else docker_config
         facts["config"] = read(program, arguments, cwd)
+    if "config" in facts:
+        config = facts["config"]
+        # What its files say themselves: `config dump` of 2.2 and later names a folder that nobody reads.
+        _patterns, imported = imports_of(config["path"], config["content"], None)
+        config["later"] = written_since(pid, [config["path"], *imported])
     return facts
 
 

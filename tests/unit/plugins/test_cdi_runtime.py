@@ -182,3 +182,15 @@ def test_a_drop_in_is_tried_in_its_folder(action):
             "check_command": ["crio", "{staged}"],
         }
     ]
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_what_somebody_wrote_since_the_runtime_started_is_named(action, check_mode):
+    """No way back leads to what runs: the former file is theirs."""
+    action._task.check_mode = check_mode
+    action._runtime["config"]["later"] = [ROOT]
+    words = f"{ROOT} was written after containerd started: a restart brings whatever was changed in it into force, too"
+    assert action._apply([Change(ROOT, "x", "y")], "CDI is off")["warnings"] == [words]
+    action._on_node = lambda **arguments: {"failed": True, "msg": "CRI did not come up"}
+    with pytest.raises(Refusal, match=f"^CRI did not come up\n{words}$"):
+        action._apply([Change(ROOT, "x", "y")], "CDI is off")

@@ -90,6 +90,25 @@ def test_a_runtime_is_found_behind_its_socket(tmp_path):
         assert facts["config"]["path"] == os.path.join(os.getcwd(), "relative.toml")
 
 
+def test_files_that_a_runtime_may_not_have_read_are_told(tmp_path):
+    """They were written after it started."""
+    config, imported = tmp_path / "config.toml", tmp_path / "conf.toml"
+    config.write_text('imports = ["conf.toml"]\n')
+    os.utime(config, (time.time() - 10,) * 2)
+    with listening(LISTEN, tmp_path / "cri.sock", "containerd", "--config", str(config)):
+        started = processes.started_at(os.getpid())
+        assert time.time() - 86400 < started < time.time()
+        for path, later, told in (
+            (imported, -10, []),
+            (imported, +10, [str(imported)]),
+            (config, +10, [str(config), str(imported)]),
+        ):
+            path.touch()
+            os.utime(path, (time.time() + later,) * 2)
+            assert runtime_facts.runtime_facts(str(tmp_path / "cri.sock"))["config"]["later"] == told
+    assert processes.started_at(2**22 + 1) is None
+
+
 def test_a_service_that_has_its_socket_from_another_process_is_found(tmp_path):
     """As cri-dockerd and Docker have theirs from systemd."""
     path = tmp_path / "cri.sock"
