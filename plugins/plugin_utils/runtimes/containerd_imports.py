@@ -152,10 +152,9 @@ def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str |
     alike = DROP_IN if set(pattern) & _WILD - {"*"} else pattern.replace("*", DROP_IN.removesuffix(".toml"))
     for name in (DROP_IN, alike, f"99-{DROP_IN}"):
         place = posixpath.join(folder, name)
-        later = [file for file in texts if posixpath.dirname(file) == folder and file > place]
-        # What an earlier one takes in has been read by then.
-        taking = [name for name in names if _matches(place, name)]
-        if taking == names[-1:] and not later:
+        # An earlier import may take it in, too.
+        order = _in_order(content, path, {**texts, place: ""})
+        if _matches(place, names[-1]) and order[-1] == place:
             return place
     return None
 

@@ -31,7 +31,15 @@ print("listens", flush=True)
 time.sleep(60)
 """
 # It has the socket from somebody who called listen() and ended, as a service has its own from systemd.
-LISTEN_AND_HAND_OVER = LISTEN.replace('print("listens"', 'import os\nif os.fork(): os._exit(0)\nprint("listens"')
+HAND_OVER = """\
+import os
+first = os.getpid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == first:
+    time.sleep(0.01)
+"""
+LISTEN_AND_HAND_OVER = LISTEN.replace("print(", f"{HAND_OVER}print(")
 
 
 @contextlib.contextmanager
