@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import difflib
 import functools
 
@@ -198,10 +199,9 @@ class ActionModule(ActionBase):
         self._require_harmless()
         message = f"{reason}: {unit} is restarted"
         told = {"restarted": True, "diff": diff, "warnings": self._warnings(changes)}
-        if self._task.check_mode:
-            return {"changed": True, "msg": message, **told}
         first, *others = [_file(change) for change in changes]
-        with at_once.one_of(self._at_once):
+        # In check mode the module says what stands in the way, and does no more.
+        with contextlib.nullcontext() if self._task.check_mode else at_once.one_of(self._at_once):
             answer = self._on_node(
                 do="apply",
                 **first,
@@ -214,16 +214,31 @@ class ActionModule(ActionBase):
                 original=original,
             )
         if answer.get("failed"):
-            raise Refusal(answer["msg"])
+            raise Refusal("\n".join([answer["msg"], *self._pending()]))
+        if self._task.check_mode:
+            return {"changed": True, "msg": message, **told}
         return {**answer, **told, "msg": f"{message}; it was away for {answer['seconds']} s"}
 
     def _warnings(self, changes):
         """Of a file that is replaced, every other name keeps what it had."""
         config = self._runtime["config"]
         replaced = [each.path for each in changes if each.before != each.after and each.path == config["real_path"]]
+        pending = self._pending()
         if not replaced or not config.get("other_names"):
-            return []
-        return [f"{replaced[0]} has other names (hard links, {config['other_names']}): they keep the former text"]
+            return pending
+        other_names = f"{replaced[0]} has other names (hard links, {config['other_names']}): they keep the former text"
+        return [other_names, *pending]
+
+    def _pending(self):
+        """A sentence for each file that somebody wrote since the runtime started, and that a restart brings into force.
+
+        Nothing can bring back what it runs with.
+        """
+        return [
+            f"{path} was written after {self._adapter.name} started: a restart brings whatever was changed in it into "
+            f"force, too"
+            for path in self._runtime["config"].get("later", ())
+        ]
 
     def _require_harmless(self):
         """No container may be ended by the restart."""

@@ -19,6 +19,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes i
     unit_of,
 )
 
+#: The default of --container-runtime-endpoint, from 1.24 on.
+_ENDPOINT = "unix:///run/containerd/containerd.sock"
+
 
 def kubelet_facts():
     """The running kubelet; None if there is none. One that runs in a container of its own (kind) is not the node's."""
@@ -40,6 +43,8 @@ def kubelet_of(pid, arguments):
     version = re.search(r"v(\d+\.\d+\.\d+\S*)", output_of([*command, "--version"]) or "")
     config_path = option(arguments, "--config")
     texts = configurations(config_path, option(arguments, "--config-dir"))
+    # In a file that cannot be read here (the kubelet's own mounts), it may be another.
+    default = _ENDPOINT if texts or not config_path else None
     return {
         "pid": pid,
         "unit": unit_of(pid),
@@ -48,7 +53,7 @@ def kubelet_of(pid, arguments):
         "config_path": config_path,
         "static_pod_path": option(arguments, "--pod-manifest-path") or setting(texts, "staticPodPath"),
         "cri_socket": socket_path(
-            option(arguments, "--container-runtime-endpoint") or setting(texts, "containerRuntimeEndpoint")
+            option(arguments, "--container-runtime-endpoint") or setting(texts, "containerRuntimeEndpoint") or default
         ),
     }
 

@@ -23,20 +23,23 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes i
     program_of,
     text_of,
     unit_of,
+    written_since,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.sockets import listener
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
 
 _NAMES = ("containerd", "crio", "dockerd", "cri-dockerd")
 DEFAULT_SOCKET = "/run/containerd/containerd.sock"
-#: Of distributions whose kubelet is no process of its own, or stands aside: theirs is used, whoever else runs one.
+#: Of distributions whose kubelet is no process of its own, or stands aside: theirs is used, whoever else runs one. The
+#: default's comes last: only Kubernetes uses the others, and it may be the containerd that Docker brought.
 SOCKETS = (
     "/run/k3s/containerd/containerd.sock",
+    "/run/k3s/cri-dockerd/cri-dockerd.sock",
     "/run/k0s/containerd.sock",
     "/var/snap/microk8s/common/run/containerd.sock",
-    DEFAULT_SOCKET,
     "/run/crio/crio.sock",
     "/run/cri-dockerd.sock",
+    DEFAULT_SOCKET,
 )
 
 
@@ -85,6 +88,11 @@ def runtime_facts(path):
     elif name in ("containerd", "dockerd"):
         read = containerd_config if name == "containerd" else docker_config
         facts["config"] = read(program, arguments, cwd)
+    if "config" in facts:
+        config = facts["config"]
+        # What its files say themselves: `config dump` of 2.2 and later names a folder that nobody reads.
+        _patterns, imported = imports_of(config["path"], config["content"], None)
+        config["later"] = written_since(pid, [config["path"], *imported])
     return facts
 
 
@@ -111,6 +119,8 @@ def file_facts(path):
         "exists": os.path.exists(path),
         "other_names": os.stat(path).st_nlink - 1 if os.path.exists(path) else 0,
         "content": content,
+        # As Docker makes one of a path that it is to mount and that is not there.
+        "why_no_text": "it is a folder" if os.path.isdir(path) else "it is not UTF-8",
         "sha256": ledgers.sha256(content.encode()) if content is not None else None,
     }
 
@@ -139,8 +149,9 @@ def containerd_config(program, arguments, cwd="/"):
         linked_imports=[name for name in others if os.path.islink(name)],
         unreadable_imports=[name for name in found(patterns) if os.path.isfile(name) and text_of(name) is None],
         # `config dump` of 2.x passes over them, and its daemon does not start. Those that an import imports have other
-        # folders, which it does not tell.
+        # folders, which it does not tell: some of these paths nobody means.
         missing_imports=[name for name in patterns if "*" not in name and not os.path.isfile(name)],
+        dangling_imports=[name for name in found(patterns) if not os.path.exists(name)],
     )
 
 
@@ -174,7 +185,7 @@ def listed(toml, folder):
 def texts_of_list(toml, key):
     """A list of texts in what containerd prints, without a TOML parser, which nodes lack."""
     inside = r"(?:\"[^\"\n]*\"|'[^'\n]*'|#[^\n]*|[^\]\"'#])*"
-    listed = re.search(r"(?m)^\s*%s\s*=\s*\[(%s)\]" % (key, inside), toml or "")
+    listed = re.search(r"(?m)^[ \t]*%s\s*=\s*\[(%s)\]" % (key, inside), toml or "")
     items = re.findall(r"\"([^\"\n]*)\"|'([^'\n]*)'|#[^\n]*", listed.group(1)) if listed else []
     return [one or other for one, other in items if one or other]
 
@@ -232,7 +243,7 @@ def found(patterns):
         if "*" not in pattern:
             paths.update([pattern] if os.path.exists(pattern) else [])
             continue
-        for each in glob.glob(folder) if "*" in folder else [folder]:
+        for each in glob.glob(folder) if set(folder) & set("*?[") else [folder]:
             names = os.listdir(each) if os.path.isdir(each) else []
             paths.update(os.path.join(each, one) for one in names if fnmatch.fnmatchcase(one, name))
     return sorted(paths)

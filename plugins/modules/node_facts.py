@@ -42,8 +42,8 @@ options:
   cri_socket:
     description:
       - The container runtime's socket, as a path or as C(unix:///path). If left out, the one that the running kubelet
-        uses; where no kubelet names one (k3s has it in a process of another name), the one on which a distribution's
-        own runtime listens, else containerd's or CRI-O's.
+        uses; where no kubelet runs (k3s has it in a process of another name), the one on which a distribution's own
+        runtime listens, else CRI-O's, cri-dockerd's or containerd's.
     type: path
   lock:
     description:

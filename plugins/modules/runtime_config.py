@@ -12,7 +12,8 @@ description:
     it should, the old configuration is put back and the runtime is restarted with it.
   - V(apply) is a transaction with a journal in C(/var/lib/node-devices), carried out by systemd beside this module, so
     that a lost connection does not stop it. One whose process was killed is undone at once, one that a power cut
-    interrupted at the next boot, before the runtime starts, or by V(recover).
+    interrupted at the next boot, before the runtime starts, or by V(recover). In check mode it says what stands in
+    the way, and does no more.
 options:
   do:
     description: What to do.
@@ -143,6 +144,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import Failed, run
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.steps import sentence
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
 
 _OWNER = "cdi_runtime"
 
@@ -193,12 +195,21 @@ def copy_of(content, folder=None):
 
 
 def apply(module, places):
-    """Carry it out; returns its outcome, and the paths that it wrote and removed."""
+    """Carry it out; returns its outcome, and the paths that it wrote and removed. In check mode it only looks.
+
+    Raises Failed or Refused where it cannot be done.
+    """
     params = module.params
     planning = Planning(Ledger(places.folder).entries, _OWNER, params["undo"], lambda path: context_of(module, path))
     for given in (params, *params["others"]):
         original = given.get("original")
         planning.add(given["path"], given["content"], given["expected_sha256"], original)
+    for file in planning.files:
+        reason = obstacle(file.path)
+        if reason:
+            raise Failed("%s: %s; nothing was changed" % (file.path, reason))
+    if module.check_mode:
+        return {}
     plan = Plan(
         identity=uuid.uuid4().hex,
         owner=_OWNER,

@@ -151,13 +151,14 @@ class CriDockerd(ByHand):
     # Read up to 0.4.3. A change of March 2026 (Mirantis/cri-dockerd#522) passes them on, and is in no release yet.
     advice = (
         "it does not pass the kubelet's CDI names on to Docker: run the kubelet with containerd "
-        "(--container-runtime-endpoint=unix:///run/containerd/containerd.sock), or give devices with injection: "
-        "device_nodes"
+        "(--container-runtime-endpoint=unix:///run/containerd/containerd.sock; k3s without --docker), or give devices "
+        "with injection: device_nodes"
     )
 
     @classmethod
     def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        return runtime["name"] == "cri-dockerd"
+        # k3s has it in its own process.
+        return runtime["name"] == "cri-dockerd" or runtime["socket"].endswith("/cri-dockerd.sock")
 
 
 class Unknown(ByHand):

@@ -21,6 +21,8 @@ from .toml_text import statements
 #: A drop-in of ours; read after every other file of its folder, so that nothing there overrides it.
 DROP_IN = "zz-node-devices.toml"
 BOM = "\ufeff"
+#: What stands for other characters in a pattern; a name without a star is none.
+_WILD = set("*?[\\")
 
 
 def imports(dump: str, path: str, *other_names: str) -> list[str]:
@@ -32,9 +34,18 @@ def imports(dump: str, path: str, *other_names: str) -> list[str]:
     return sorted(name for name in names if name not in (path, *other_names))
 
 
-def named(data: Mapping[str, Any], path: str) -> list[str]:
-    """What a root file itself imports by name, which must be there."""
-    return [name for name in _absolute(data, path) if "*" not in name]
+def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """What a file itself takes in and is not there, without which no containerd starts: each with what and a way out.
+
+    config: as module node_facts returned it.
+    """
+    names = _absolute(data, path)
+    for file in config.get("missing_imports", ()):
+        if file in names:
+            yield file, "no file", "take it out of imports"
+    for file in config.get("dangling_imports", ()):
+        if any(_matches(file, name) for name in names):
+            yield file, "a link to nothing", "remove it"
 
 
 def has_relative(text: str) -> bool:
@@ -136,13 +147,14 @@ def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str |
     if not names or _nested(texts):
         return None
     folder, pattern = posixpath.split(names[-1])
-    if "*" in folder:
+    if set(folder) & _WILD:
         return None
-    alike = DROP_IN if set(pattern) & set("?[") else pattern.replace("*", DROP_IN.removesuffix(".toml"))
+    alike = DROP_IN if set(pattern) & _WILD - {"*"} else pattern.replace("*", DROP_IN.removesuffix(".toml"))
     for name in (DROP_IN, alike, f"99-{DROP_IN}"):
         place = posixpath.join(folder, name)
-        later = [file for file in texts if posixpath.dirname(file) == folder and file > place]
-        if _matches(place, names[-1]) and not later:
+        # An earlier import may take it in, too.
+        order = _in_order(content, path, {**texts, place: ""})
+        if _matches(place, names[-1]) and order[-1] == place:
             return place
     return None
 

@@ -11,7 +11,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 
 from . import containerd_imports
 from .cdi import Refusal
-from .containerd_config import texts_in
+from .containerd_config import cri_table, printed, texts_in
 from .containerd_imports import BOM, lenient
 from .toml_edit import parsed
 
@@ -45,7 +45,7 @@ def obstacles(
         )
     path = config["path"]
     if config["exists"] and config["content"] is None:
-        yield f"{path} cannot be read as text: it is not UTF-8; mend it first"
+        yield f"{path} cannot be read as text: {config['why_no_text']}; mend it first"
         return
     try:
         data = tomllib.loads((config["content"] or "").removeprefix(BOM))
@@ -54,22 +54,46 @@ def obstacles(
         but = "this containerd reads it all the same" if config.get("effective") else "it will not start again"
         yield f"{path} is not valid TOML ({error}): {but}; mend it first"
         return
-    for name in containerd_imports.named(data, path):
-        if name not in config.get("missing_imports", ()):
-            continue
-        yield (
-            f"{path} imports {name}, which is no file: containerd will not start again; take it out of imports, or "
-            f"put the file there"
-        )
+    files = {path: data, **{name: lenient(text) for name, text in imported.items()}}
+    for name, text in files.items():
+        for file, what, way_out in containerd_imports.not_there(text, name, config):
+            yield (
+                f"{name} imports {file}, which is {what}: containerd will not start again; {way_out}, or put the file "
+                f"there"
+            )
     if not config.get("effective"):
         yield from _invalid_imports(path, config.get("unreadable_imports", ()), imported)
-    for name, text in {path: data, **{name: lenient(text) for name, text in imported.items()}}.items():
+    for name, text in files.items():
         disabled = sorted(set(texts_in(text, "disabled_plugins")) & _CRI_PLUGINS)
         if disabled:
             yield (
                 f"{name} turns CRI off (disabled_plugins has {', '.join(disabled)}), so no kubelet can use this "
                 f"containerd: take it out of disabled_plugins and restart containerd"
             )
+    if config.get("effective"):
+        yield from _no_default_runtime(path, config["effective"], version, imported)
+
+
+def _no_default_runtime(path: str, effective: str, version: str | None, imported: Mapping[str, str]) -> Iterator[str]:
+    """A sentence where CRI has no default runtime: `config dump` takes that, and CRI does not come up with it.
+
+    effective: the output of ``config dump``. Source: ValidatePluginConfig of containerd's pkg/cri/config.
+    """
+    try:
+        settings = cri_table(printed(effective)).get("containerd", {})
+    except Refusal:
+        # Which is said where CDI is looked for in it.
+        return
+    name, names = settings.get("default_runtime_name"), settings.get("runtimes")
+    # 1.x has a former way to give one.
+    if name is None or names is None or name in names or settings.get("default_runtime", {}).get("runtime_type"):
+        return
+    replaced = imported and version is not None and version_tuple(version) < (2, 0, 0)
+    where = " to what it imports (before containerd 2 the last CRI table replaces the others whole)" if replaced else ""
+    yield (
+        f"{path} has CRI's default_runtime_name {name}, and its runtimes are {', '.join(sorted(names)) or 'none'}: CRI "
+        f"will not come up again, and no kubelet can use this containerd; add that one{where}, or name another"
+    )
 
 
 def _invalid_imports(path: str, unreadable: list[str], imported: Mapping[str, str]) -> Iterator[str]:

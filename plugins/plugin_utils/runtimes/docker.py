@@ -113,7 +113,7 @@ class Docker:
     def _parsed(self) -> dict[str, Any]:
         text = self.config["content"]
         if self.config["exists"] and text is None:
-            raise Refusal("it cannot be read as text: it is not UTF-8; mend it first")
+            raise Refusal(f"it cannot be read as text: {self.config['why_no_text']}; mend it first")
         try:
             data = json.loads(text or "{}")
         except ValueError as error:

@@ -19,7 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from .cdi import Change, Check, Refusal
 from .containerd import Containerd
 from .containerd_config import KEYS, TABLES, effective, wanted_keys
-from .toml_edit import indent_below, key_lines
+from .toml_edit import indent_below, key_lines, lines_of
 
 _FOLDER = "/agent/etc/containerd/"
 
@@ -64,8 +64,8 @@ class Rancher(Containerd):
             return super().undo(path, ours, before, check)
         if ours or before is None:
             return Change(path, now, before)
-        without = "".join(line for line in now.splitlines(keepends=True) if not _is_key(line))
-        kept = [line.strip() for line in (before or "").splitlines() if _is_key(line)]
+        without = "".join(line for line in lines_of(now) if not _is_key(line))
+        kept = [line.strip() for line in lines_of(before or "") if _is_key(line)]
         header = _below_header(without, self._table, kept) if kept else without
         return Change(path, now, header if header is not None else without)
 
@@ -85,7 +85,7 @@ class Rancher(Containerd):
 
     def _in_template(self, template: str, wanted: Mapping[str, Any]) -> str:
         """A Go template is no TOML, so only its lines are looked at."""
-        if any(_is_key(line) for line in template.splitlines()):
+        if any(_is_key(line) for line in lines_of(template)):
             raise Refusal(f"{self._template()[0]} has {' or '.join(KEYS)} already: set {', '.join(key_lines(wanted))}")
         text = _below_header(template, self._table, key_lines(wanted))
         if text is None:

@@ -75,9 +75,14 @@ def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
     )
 
 
+def lines_of(text: str) -> list[str]:
+    """With their ends, which a line feed alone is: splitlines() would cut at others of Unicode's, too."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
 def with_version(text: str, number: int) -> str:
     """``version`` as the first key, after the comments that head the file."""
-    lines = text.splitlines(keepends=True)
+    lines = lines_of(text)
     head = 0
     while head < len(lines) and (not lines[head].strip() or lines[head].lstrip().startswith("#")):
         head += 1

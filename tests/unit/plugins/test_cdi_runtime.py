@@ -85,6 +85,16 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_tried(action, 
     assert action.asked == []
 
 
+def test_check_mode_asks_the_node_whether_it_could_be_done(action):
+    action._task.check_mode = True
+    result = action._apply([Change(DROP_IN, "x", "y")], "CDI is off")
+    assert (result["changed"], result["msg"]) == (True, "CDI is off: containerd.service is restarted")
+    assert [asked["do"] for asked in action.asked] == ["apply"]
+    action._on_node = lambda **arguments: {"failed": True, "msg": "its file system is mounted read-only"}
+    with pytest.raises(Refusal, match="mounted read-only"):
+        action._apply([Change(DROP_IN, "x", "y")], "CDI is off")
+
+
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_containers_that_a_restart_would_end_are_not_ended(action, monkeypatch, check_mode):
     action._task.check_mode = check_mode
@@ -172,3 +182,15 @@ def test_a_drop_in_is_tried_in_its_folder(action):
             "check_command": ["crio", "{staged}"],
         }
     ]
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_what_somebody_wrote_since_the_runtime_started_is_named(action, check_mode):
+    """No way back leads to what runs: the former file is theirs."""
+    action._task.check_mode = check_mode
+    action._runtime["config"]["later"] = [ROOT]
+    words = f"{ROOT} was written after containerd started: a restart brings whatever was changed in it into force, too"
+    assert action._apply([Change(ROOT, "x", "y")], "CDI is off")["warnings"] == [words]
+    action._on_node = lambda **arguments: {"failed": True, "msg": "CRI did not come up"}
+    with pytest.raises(Refusal, match=f"^CRI did not come up\n{words}$"):
+        action._apply([Change(ROOT, "x", "y")], "CDI is off")

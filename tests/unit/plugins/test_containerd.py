@@ -48,6 +48,8 @@ EDITS = {
     "no file": (None, MINIMAL),
     "empty": ("", MINIMAL),
     "comments only": ("# docker.com\n# nothing here", "# docker.com\n# nothing here\n" + MINIMAL),
+    # Some of Unicode's line ends, none of TOML's.
+    "a comment with line separators": ("# one\u2028two\x85three", "# one\u2028two\x85three\n" + MINIMAL),
     "top-level keys without a version": (
         '# moved\nroot = "/data"\n\n[grpc]\naddress = "/run/x.sock"\n',
         '# moved\nversion = 2\nroot = "/data"\n\n[grpc]\naddress = "/run/x.sock"\n\n' + MINIMAL.partition("\n\n")[2],
@@ -407,11 +409,15 @@ CONF_D = "/c/conf.d"
         (["conf.d/*.toml"], {f"{CONF_D}/zzz.toml": "version = 3\n"}, None),
         (["conf.d/*.toml"], {f"{CONF_D}/a.toml": 'imports = ["b.toml"]\n'}, None),
         (["conf.d/*.toml", "last.toml"], {}, None),
+        (["conf.d/*.toml", "more.d/*.toml", "conf.d/*.toml"], {"/c/more.d/a.toml": ""}, None),
+        (["./conf.d/*.toml", "conf.d/*.toml"], {f"{CONF_D}/a.toml": ""}, f"{CONF_D}/zz-node-devices.toml"),
         (["conf.d/*.conf"], {}, f"{CONF_D}/zz-node-devices.conf"),
         (["conf.d/[0-9]*.toml"], {f"{CONF_D}/50-x.toml": ""}, f"{CONF_D}/99-zz-node-devices.toml"),
         (["conf.d/[0-9]*.toml"], {f"{CONF_D}/9x.toml": ""}, None),
         (["conf.d/[^z]*.toml"], {}, f"{CONF_D}/99-zz-node-devices.toml"),
         (["*/*.toml"], {}, None),
+        (["conf.?/*.toml"], {f"{CONF_D}/a.toml": ""}, None),
+        (["conf.[d]/*.toml"], {f"{CONF_D}/a.toml": ""}, None),
         ([], {}, None),
     ],
 )
@@ -476,9 +482,39 @@ def test_the_drop_in_that_1_7_takes_is_edited_and_given_back():
 
 def test_an_import_that_is_not_there_and_one_that_turns_cri_off_are_named():
     adapter = of('version = 3\nimports = ["gone.toml", "conf.d/*.toml"]\n', OFF_2, "2.1.9")
-    # The other is an import's import, whose folder the dump does not tell.
-    adapter.config["missing_imports"] = ["/gone.toml", "/nested.toml"]
-    adapter.config["imported"] = {"/conf.d/x.toml": 'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n'}
-    missing, disabled = adapter.obstacles(True)
-    assert missing.startswith("/c.toml imports /gone.toml, which is no file: containerd will not start again")
+    # An import's import has a folder that the dump does not tell, and a folder that it tells may be nobody's.
+    adapter.config["missing_imports"] = ["/gone.toml", "/nested.toml", "/conf.d/nested.toml"]
+    adapter.config["dangling_imports"] = ["/conf.d/link.toml", "/nobody/link.toml"]
+    adapter.config["imported"] = {
+        "/conf.d/x.toml": 'imports = ["nested.toml"]\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n'
+    }
+    missing, link, nested, disabled = adapter.obstacles(True)
+    assert missing.startswith("/c.toml imports /gone.toml, which is no file: containerd will not start again; take it")
+    assert "/c.toml imports /conf.d/link.toml, which is a link to nothing: containerd will not start again" in link
+    assert nested.startswith("/conf.d/x.toml imports /conf.d/nested.toml, which is no file")
     assert disabled.startswith("/conf.d/x.toml turns CRI off (disabled_plugins has io.containerd.grpc.v1.cri)")
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ({"default_runtime_name": "runc", "runtimes": {"nvidia": {}, "runc": {}}}, False),
+        ({"default_runtime_name": "runc", "runtimes": {"nvidia": {}, "kata": {}}}, True),
+        ({"default_runtime_name": "", "runtimes": {}}, True),
+        ({"default_runtime_name": "x", "runtimes": {}, "default_runtime": {"runtime_type": "io.y"}}, False),
+        ({"default_runtime_name": "x", "runtimes": {}, "default_runtime": {"runtime_type": ""}}, True),
+        ({}, False),
+    ],
+)
+@pytest.mark.parametrize("version", ["1.7.24", "2.1.9"])
+def test_a_cri_that_would_not_come_up_again_is_refused(settings, refused, version):
+    """The daemon may run with what was there before: a restart, and one with the former file, would end it."""
+    table = "io.containerd.grpc.v1.cri" if version < "2" else "io.containerd.cri.v1.runtime"
+    dump = tomlkit.dumps({"plugins": {table: {"containerd": settings}}})
+    adapter = of('imports = ["/conf.d/*.toml"]\n', dump, version)
+    sentences = list(adapter.obstacles(True))
+    assert ["CRI will not come up again" in sentence for sentence in sentences] == [True] * refused
+    adapter.config["imported"] = {"/conf.d/a.toml": ""}
+    by_import = "before containerd 2 the last CRI table replaces the others" in "".join(adapter.obstacles(True))
+    assert by_import is (refused and version < "2")
+    assert list(of("", "no = TOML = at all", version).obstacles(True)) == []

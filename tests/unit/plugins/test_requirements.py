@@ -70,8 +70,8 @@ def test_nothing_stands_in_the_way(kubelet):
             "/etc/c.toml is not valid TOML (",
         ),
         (
-            {"runtime__config": {"path": "/etc/c.toml", "exists": True, "content": None}},
-            "/etc/c.toml cannot be read as text",
+            {"runtime__config": {"path": "/etc/c.toml", "exists": True, "content": None, "why_no_text": "it is x"}},
+            "/etc/c.toml cannot be read as text: it is x; mend it first",
         ),
         ({"kubelet__version": "1.28.15"}, "kubelet 1.28.15 drops CDI names without a word"),
         ({"kubelet__version": None}, "the kubelet (process 7) does not tell its version"),

@@ -29,6 +29,7 @@ def module(tmp_path):
     }
     return types.SimpleNamespace(
         params=given,
+        check_mode=False,
         selinux_enabled=lambda: True,
         selinux_default_context=lambda path: ["system_u", "object_r", "container_config_t", "s0"],
     )
@@ -45,6 +46,22 @@ def test_all_files_are_one_transaction(module, tmp_path, monkeypatch):
     assert [folder.path for folder in plan.folders] == [str(tmp_path / "conf.d")]
     assert {each.context for each in (*plan.files, *plan.folders)} == {"system_u:object_r:container_config_t:s0"}
     assert plan.check == ["containerd", "--config", "{staged}"]
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_a_folder_that_cannot_be_written_is_said_before_anything_is_tried(module, tmp_path, monkeypatch, check_mode):
+    """Of drop-ins, as one that is mounted read-only: check mode does not promise what a run could not do."""
+    plans = []
+    monkeypatch.setattr(launch, "carry_out", lambda places, plan: plans.append(plan) or launch.Outcome("x", None, 0.5))
+    module.check_mode = check_mode
+    drop_in = module.params["others"][0]["path"]
+    monkeypatch.setattr(runtime_config, "obstacle", {drop_in: "its file system is mounted read-only"}.get)
+    with pytest.raises(runtime_config.Failed, match=f"^{drop_in}: its file system is mounted read-only; nothing was"):
+        runtime_config.apply(module, Places(str(tmp_path)))
+    assert plans == []
+    monkeypatch.setattr(runtime_config, "obstacle", lambda path: None)
+    assert bool(runtime_config.apply(module, Places(str(tmp_path)))) is bool(plans) is not check_mode
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_was_undone_is_a_failure_with_its_reason(module, tmp_path, monkeypatch):

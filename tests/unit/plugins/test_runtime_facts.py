@@ -31,7 +31,15 @@ print("listens", flush=True)
 time.sleep(60)
 """
 # It has the socket from somebody who called listen() and ended, as a service has its own from systemd.
-LISTEN_AND_HAND_OVER = LISTEN.replace('print("listens"', 'import os\nif os.fork(): os._exit(0)\nprint("listens"')
+HAND_OVER = """\
+import os
+first = os.getpid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == first:
+    time.sleep(0.01)
+"""
+LISTEN_AND_HAND_OVER = LISTEN.replace("print(", f"{HAND_OVER}print(")
 
 
 @contextlib.contextmanager
@@ -88,6 +96,25 @@ def test_a_runtime_is_found_behind_its_socket(tmp_path):
         # Its program is Python, by another name.
         assert (facts["pid"], facts["name"], facts["version"]) == (pid, "containerd", sys.version.split()[0])
         assert facts["config"]["path"] == os.path.join(os.getcwd(), "relative.toml")
+
+
+def test_files_that_a_runtime_may_not_have_read_are_told(tmp_path):
+    """They were written after it started."""
+    config, imported = tmp_path / "config.toml", tmp_path / "conf.toml"
+    config.write_text('imports = ["conf.toml"]\n')
+    os.utime(config, (time.time() - 10,) * 2)
+    with listening(LISTEN, tmp_path / "cri.sock", "containerd", "--config", str(config)):
+        started = processes.started_at(os.getpid())
+        assert time.time() - 86400 < started < time.time()
+        for path, later, told in (
+            (imported, -10, []),
+            (imported, +10, [str(imported)]),
+            (config, +10, [str(config), str(imported)]),
+        ):
+            path.touch()
+            os.utime(path, (time.time() + later,) * 2)
+            assert runtime_facts.runtime_facts(str(tmp_path / "cri.sock"))["config"]["later"] == told
+    assert processes.started_at(2**22 + 1) is None
 
 
 def test_a_service_that_has_its_socket_from_another_process_is_found(tmp_path):
@@ -197,6 +224,35 @@ def test_what_an_import_imports_is_read_from_its_own_folder(tmp_path):
     assert str(tmp_path / "more" / "gone.toml") in patterns
 
 
+def test_imports_that_are_not_there_are_seen(tmp_path):
+    """A link to nothing matches a pattern, and no daemon starts with it."""
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "a.toml").write_text('imports = ["gone.toml"]\n')
+    (tmp_path / "conf.d" / "link.toml").symlink_to(tmp_path / "nothing")
+    (tmp_path / "config.toml").write_text('imports = ["conf.d/*.toml", "gone.toml", "conf.d/a.toml"]\n')
+    program = runtime_facts.Program("containerd", "/bin/false")
+    config = runtime_facts.containerd_config(program, ["containerd", "--config", str(tmp_path / "config.toml")])
+    assert config["missing_imports"] == [str(tmp_path / "gone.toml"), str(tmp_path / "conf.d" / "gone.toml")]
+    assert config["dangling_imports"] == [str(tmp_path / "conf.d" / "link.toml")]
+
+
+def test_a_pattern_may_stand_for_folders_too(tmp_path):
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "a.toml").touch()
+    for folder in ("conf.?", "conf.[d]", "con*"):
+        assert runtime_facts.found([str(tmp_path / folder / "*.toml")]) == [str(tmp_path / "conf.d" / "a.toml")]
+
+
+def test_why_a_file_is_no_text(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "latin").write_bytes(b"\xe9")
+    facts = [runtime_facts.file_facts(str(tmp_path / name)) for name in ("folder", "latin")]
+    assert [(each["content"], each["why_no_text"]) for each in facts] == [
+        (None, "it is a folder"),
+        (None, "it is not UTF-8"),
+    ]
+
+
 @pytest.fixture
 def writable_file(tmp_path):
     """A configuration file."""
@@ -281,6 +337,25 @@ def test_the_kubelets_drop_ins_override_its_configuration(tmp_path):
 )
 def test_an_endpoint_as_a_path(endpoint, path):
     assert kubelet_facts.socket_path(endpoint) == path
+
+
+@pytest.mark.parametrize(
+    ("config", "path"),
+    [
+        (None, "/run/containerd/containerd.sock"),
+        ('staticPodPath: /pods\ncontainerRuntimeEndpoint: ""\n', "/run/containerd/containerd.sock"),
+        ("containerRuntimeEndpoint: unix:///run/crio/crio.sock\n", "/run/crio/crio.sock"),
+    ],
+)
+def test_a_kubelet_that_names_no_endpoint_has_its_default(tmp_path, config, path):
+    """Whoever else runs a container runtime there."""
+    arguments = [sys.executable]
+    if config:
+        (tmp_path / "config.yaml").write_text(config)
+        arguments += ["--config", str(tmp_path / "config.yaml")]
+    assert kubelet_facts.kubelet_of(os.getpid(), arguments)["cri_socket"] == path
+    gone = [sys.executable, "--config", str(tmp_path / "gone.yaml")]
+    assert kubelet_facts.kubelet_of(os.getpid(), gone)["cri_socket"] is None
 
 
 def test_the_kubelet_of_a_node_in_a_container_is_not_this_nodes(monkeypatch):

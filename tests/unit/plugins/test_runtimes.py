@@ -47,6 +47,7 @@ MICROK8S = "/snap/microk8s/7000/bin/containerd"
         (runtime("crio"), "CRI-O"),
         (runtime("dockerd"), "Docker"),
         (runtime("cri-dockerd"), "cri-dockerd"),
+        (runtime("k3s", socket="/run/k3s/cri-dockerd/cri-dockerd.sock"), "cri-dockerd"),
         (runtime("frakti"), "/usr/bin/frakti"),
     ],
 )
@@ -446,3 +447,5 @@ def test_complaint_7_the_distributions_own_socket_is_used_where_two_containerds_
         other.listen()
         assert runtime_facts.likely_socket([k3s_socket, docker_socket]) == k3s_socket
     assert runtime_facts.likely_socket([]) == "/run/containerd/containerd.sock"
+    # Which may be Docker's, beside CRI-O or cri-dockerd.
+    assert runtime_facts.SOCKETS[-1] == "/run/containerd/containerd.sock"
