@@ -9,6 +9,7 @@ description:
     which comes by the scheduler, prints what its container has, and ends. Its log is held to the declaration.
   - Where pods hold every device, the answer is who they are. What is discovered on the node is not proven, because the
     API does not say which devices these are.
+  - What was proven is remembered in an annotation of the node object, C(nodedevices.kubernetes/proven).
   - In check mode it does nothing.
 options:
   kubeconfig:
@@ -26,6 +27,12 @@ options:
     description: The result of M(nodedevices.kubernetes.declaration).
     type: dict
     required: true
+  proofs:
+    description: What is proven; with V(unproven) what was not proven yet as it is declared now, by this image and with
+      this version of the container runtime.
+    type: str
+    choices: [all, unproven]
+    default: all
   devices:
     description: What a proof asks for; with V(all) every device of a resource, where all are free.
     type: str

@@ -16,7 +16,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import daemonset as daemonset_objects
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, proven
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.deployed import parse
 
@@ -231,6 +231,20 @@ def test_a_namespace_that_is_being_deleted(cluster, run, read, namespace, monkey
         assert result["msg"].startswith(
             f"worker1: the namespace {namespace} is being deleted: run again when it is gone"
         )
+
+
+def test_what_was_proven_goes_with_the_nodes_part(cluster, run):
+    node = cluster.node({})
+    deployed(run, node)
+    api = Api(kubeconfig.read(cluster.kubeconfig()))
+    record = {IMAGINARY["name"]: "a" * 64}
+    proven.write(api, node.name, record)
+    assert proven.read(node.read()) == record
+    foreseen = run("remove", node, check=True)["what"]
+    assert proven.read(node.read()) == record
+    assert run("remove", node)["what"] == foreseen
+    assert f"annotation nodedevices.kubernetes/proven of node {node.name}" in foreseen
+    assert node.annotations == {"of": "others"}
 
 
 def test_what_others_have_in_our_namespace_keeps_it(cluster, run, read, namespace):

@@ -25,6 +25,8 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
     Place,
 )
 
+from . import proven
+
 _MONITORING = "monitoring.coreos.com/v1"
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 #: Told to a kubelet, it looks at a pod's volumes now: else a changed ConfigMap takes it a minute or more.
@@ -162,6 +164,10 @@ class DaemonSet:
         """Take a node's part away: the pod, and then its configuration. The node itself may be gone."""
         found = self.api.get(Place("nodes", node))
         changes = [] if found is None or not self.is_selected(found) else [self.select(node, there=False)]
+        record = proven.read(found or {"metadata": {}})
+        if record:
+            proven.write(self.api, node, {}, self._dry_run)
+            changes.append(Change(f"annotation {proven.ANNOTATION} of node {node}", record, None))
         text = self.texts().get(node)
         if text is not None:
             self.api.merge(self._config_map, {"data": {node: None}}, self._dry_run)

@@ -79,6 +79,19 @@ def test_what_only_the_api_reaches_is_not_connected_to(name, api_only):
         assert value("{{ %s }}" % condition, {"node_devices_api_only": api_only}) is not api_only
 
 
+@pytest.mark.parametrize(("api_only", "way"), [(True, "through_api.yml"), (False, "prove.yml")])
+def test_a_node_is_proven_in_the_way_that_reaches_it(api_only, way):
+    play = next(each for each in plays("site.yml") if "serial" in each)
+    proving = [
+        (role["tasks_from"], task["vars"]["verification_proofs"])
+        for task, conditions in leaves(play["tasks"])
+        for role in [task.get("ansible.builtin.include_role") or task.get("ansible.builtin.import_role") or {}]
+        if role.get("name") == "nodedevices.kubernetes.verification"
+        and all(value("{{ %s }}" % each, {"node_devices_api_only": api_only}) for each in conditions)
+    ]
+    assert proving == [(way, "unproven")]
+
+
 def leaves(tasks, conditions=()):
     """Tasks that are no blocks, each with its conditions and those of the blocks around it."""
     for task in tasks:
