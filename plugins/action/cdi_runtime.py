@@ -24,6 +24,14 @@ _SPECS_OWNER = "cdi_specs"
 _MODULE = "nodedevices.kubernetes.runtime_config"
 
 
+class NotApplied(Refusal):
+    """A change that was begun and did not come to its end. answers: whether the runtime does, all the same."""
+
+    def __init__(self, message, answers):
+        super().__init__(message)
+        self.answers = answers
+
+
 class ActionModule(ActionBase):
     """One question to the node where CDI is effective; where it is not, a check and a transaction."""
 
@@ -44,7 +52,10 @@ class ActionModule(ActionBase):
             return {**result, "failed": True, "msg": f"{self._vars.get('inventory_hostname', '')}: {error}"}
         except Refusal as error:
             path = (self._runtime.get("config") or {}).get("path", self._runtime["socket"])
-            return {**result, "failed": True, "msg": f"{self._vars.get('inventory_hostname', '')}: {path}: {error}"}
+            result.update(failed=True, msg=f"{self._vars.get('inventory_hostname', '')}: {path}: {error}")
+            if isinstance(error, NotApplied):
+                result["answers"] = error.answers
+            return result
 
     @functools.cached_property
     def _adapter(self):
@@ -214,8 +225,15 @@ class ActionModule(ActionBase):
                 original=original,
             )
         if answer.get("failed"):
-            raise Refusal(answer["msg"])
+            raise NotApplied(answer["msg"], self._answers())
         return {**answer, **told, "msg": f"{message}; it was away for {answer['seconds']} s"}
+
+    def _answers(self):
+        try:
+            tool.answer(self, self._adapter.question(self._command))
+        except tool.ToolError:
+            return False
+        return True
 
     def _warnings(self, changes):
         """Of a file that is replaced, every other name keeps what it had."""

@@ -123,6 +123,32 @@ def test_a_node_is_drained_before_its_runtime_changes_and_let_go_however_that_en
     assert [task["state"] for task in before] == ["possible"]
 
 
+@pytest.mark.parametrize(
+    ("cordoned", "result", "names"),
+    [
+        (True, {"changed": True}, ["Let pods onto the node again"]),
+        # Undone, with its old configuration; refused before anything was touched; another step failed.
+        (True, {"failed": True, "answers": True}, ["Let pods onto the node again"]),
+        (True, {"failed": True}, ["Let pods onto the node again"]),
+        (True, None, ["Let pods onto the node again"]),
+        (True, {"failed": True, "answers": False}, ["Keep pods off a node whose container runtime does not answer"]),
+        # The cordon is somebody else's, who is not spoken for.
+        (False, {"failed": True, "answers": False}, ["Let pods onto the node again"]),
+    ],
+)
+def test_a_node_is_let_go_where_its_runtime_answers(cordoned, result, names):
+    known = {"node_devices_drained": {"cordoned": cordoned}}
+    if result is not None:
+        known["cdi_runtime_result"] = result
+    reached = []
+    for task in plays("tasks/uncordon.yml"):
+        if all(value("{{ %s }}" % condition, known) for condition in task.get("when", [])):
+            reached.append(task["name"])
+            if "ansible.builtin.fail" in task:
+                break
+    assert reached == names
+
+
 def kept_names(tasks):
     """What tasks keep for those after them, of this play and of the next ones."""
     for task in tasks:
