@@ -79,6 +79,16 @@ def test_what_only_the_api_reaches_is_not_connected_to(name, api_only):
         assert value("{{ %s }}" % condition, {"node_devices_api_only": api_only}) is not api_only
 
 
+@pytest.mark.parametrize("name", ["site.yml", "status.yml", "verify.yml", "uninstall.yml"])
+def test_facts_are_gathered_where_something_reaches_the_node(name):
+    tasks = [task for play in plays(name) for part in ("pre_tasks", "tasks") for task in play.get(part, ())]
+    (conditions,) = [conditions for task, conditions in leaves(tasks) if "ansible.builtin.setup" in task]
+    for api_only, gathered in ((False, True), (True, False)):
+        known = {"node_devices_gather_facts": True, "node_devices_api_only": api_only}
+        assert all(value("{{ %s }}" % each, known) for each in conditions) is gathered
+    assert not all(value("{{ %s }}" % each, {}) for each in conditions)
+
+
 @pytest.mark.parametrize(("api_only", "way"), [(True, "through_api.yml"), (False, "prove.yml")])
 def test_a_node_is_proven_in_the_way_that_reaches_it(api_only, way):
     play = next(each for each in plays("site.yml") if "serial" in each)
