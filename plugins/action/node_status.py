@@ -13,7 +13,13 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
     kubeconfig,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Away
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, requirements, runtimes, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+    declaration,
+    requirements,
+    runtimes,
+    task_arguments,
+    tool,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
@@ -28,7 +34,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         self._vars = task_vars or {}
-        self._arguments = declaration.plain({key: value for key, value in self._task.args.items() if value is not None})
+        self._arguments = task_arguments.of(self)
         host = self._vars.get("inventory_hostname", "")
         self._api_only = boolean(self._arguments.get("api_only", False))
         problems = []

@@ -12,17 +12,6 @@ description:
   - What was proven is remembered in an annotation of the node object, C(nodedevices.kubernetes/proven).
   - In check mode it does nothing.
 options:
-  kubeconfig:
-    description: A kubeconfig file on the controller; its current context is used.
-    type: path
-    required: true
-  node_name:
-    description: The node's name in the cluster, where it is not the inventory's.
-    type: str
-  deployment:
-    description: Image, namespace and so on, as role device_plugin describes C(device_plugin_deployment).
-    type: dict
-    default: {}
   declaration:
     description: The result of M(nodedevices.kubernetes.declaration).
     type: dict
@@ -42,6 +31,10 @@ options:
     description: Seconds that the node object may take to show what is declared, and again the pods to end.
     type: int
     default: 60
+extends_documentation_fragment:
+  - nodedevices.kubernetes.cluster
+  - nodedevices.kubernetes.cluster.kubeconfig
+  - nodedevices.kubernetes.cluster.deployment
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -19,17 +19,6 @@ options:
     type: str
     choices: [configure, deploy, select, wait, leave, remove, dismantle]
     required: true
-  kubeconfig:
-    description: A kubeconfig file on the controller; its current context is used.
-    type: path
-    required: true
-  node_name:
-    description: The node's name in the cluster, where it is not the inventory's.
-    type: str
-  deployment:
-    description: Image, namespace and so on, as role device_plugin describes C(device_plugin_deployment).
-    type: dict
-    default: {}
   declaration:
     description: The result of M(nodedevices.kubernetes.declaration), for V(configure) and V(wait).
     type: dict
@@ -58,6 +47,10 @@ options:
     description: Seconds that a pod may take without any progress.
     type: int
     default: 120
+extends_documentation_fragment:
+  - nodedevices.kubernetes.cluster
+  - nodedevices.kubernetes.cluster.kubeconfig
+  - nodedevices.kubernetes.cluster.deployment
 author: The node-devices authors (!UNKNOWN)
 """
 
