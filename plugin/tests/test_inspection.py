@@ -400,15 +400,39 @@ def test_the_runtime_that_the_kubelet_uses(tmp_path: Path) -> None:
     assert socket("nonsense", "{") is None
 
 
-async def test_doctor_asks_the_runtime_that_the_kubelet_uses(node: Node) -> None:
+async def test_doctor_asks_the_runtime_that_the_kubelet_uses(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("node_device_plugin.inspection.doctor.likely_socket", lambda: "/run/likely.sock")
     for kubelet, given, asked in (
-        (None, None, "/run/containerd/containerd.sock"),
+        (None, None, "/run/likely.sock"),
         ("/run/crio/crio.sock", None, "/run/crio/crio.sock"),
         ("/run/crio/crio.sock", "/run/y.sock", "/run/y.sock"),
     ):
         node.kubelet = KubeletProcess(1, (1, 36, 2), str(node.folder), kubelet)
         await Doctor(str(node.config), given).examine()
         assert node.asked == asked
+
+
+@pytest.mark.parametrize(
+    ("socket", "runtime", "kubelet"),
+    [("/run/crio/crio.sock", "crio", "kubelet"), ("/run/k0s/containerd.sock", "k0sworker", "k0sworker")],
+)
+async def test_doctor_names_the_services_of_this_node(node: Node, socket: str, runtime: str, kubelet: str) -> None:
+    async def mends() -> Dict[str, str]:
+        return {each.link: each.mend for each in await Doctor(str(node.config), socket).examine()}
+
+    node.kubelet = None
+    node.runtime["conditions"] = {"RuntimeReady": False}
+    assert (await mends())["runtime"] == "journalctl --unit %s" % runtime
+    node.runtime["version"] = "1.6.20"
+    outdated = "systemctl status %s    # a later release of it brings another containerd" % runtime
+    assert (await mends())["runtime"] == outdated
+    node.runtime = {}
+    await node.stand_in.stop()
+    found = await mends()
+    assert found["runtime"].startswith("journalctl --unit %s --lines 20\nsystemctl restart %s " % (runtime, runtime))
+    assert found["kubelet"] == "systemctl start %s\njournalctl --unit %s --lines 50" % (kubelet, kubelet)
+    assert found["kubelet socket"] == "systemctl restart %s" % kubelet
+    assert found["registration"].startswith("systemctl start %s\n" % kubelet)
 
 
 def test_a_kubelet_that_tells_no_version_and_none_at_all(tmp_path: Path) -> None:

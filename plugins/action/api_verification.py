@@ -19,8 +19,9 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import (
     capacities_of,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.proof_record import Record
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof, proven
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, Refused
 
 # Seconds between two looks at a node object.
@@ -36,7 +37,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         host = (task_vars or {}).get("inventory_hostname", "")
-        arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
+        arguments = task_arguments.of(self)
         if self._task.check_mode:
             return {**result, "skipped": True, "msg": "a proof needs a pod, which check mode does not make"}
         try:
@@ -45,41 +46,59 @@ class ActionModule(ActionBase):
             cluster = DaemonSet(
                 Api(kubeconfig.read(arguments["kubeconfig"])), deployed.parse(arguments.get("deployment", {}))
             )
-            report = _verify(cluster, arguments.get("node_name") or host, arguments)
+            report, changed = _verify(cluster, arguments.get("node_name") or host, arguments)
         except (ApiError, DeclarationError, Refused, kubeconfig.KubeconfigError) as error:
             return {**result, "failed": True, "msg": f"{host}: {error}"}
-        return {**result, "changed": False, "report": report}
+        return {**result, "changed": changed, "report": report}
 
 
 def _verify(cluster, node, arguments):
-    """As role verification's command reports a node that it runs on."""
+    """As role verification's command reports a node that it runs on; and whether another record is kept."""
     resources = parse_configuration(arguments["declaration"]["configuration"]).resources
     timeout = float(arguments.get("timeout", 60))
     shown = _once_followed(cluster, node, resources, timeout)
     info = (shown.get("status") or {}).get("nodeInfo") or {}
-    rows, wanted, uses = {}, [], proof.in_use(cluster, node)
+    runtime = info.get("containerRuntimeVersion", "").replace("://", " ")
+    before = proven.read(shown)
+    record = Record(before, cluster.deployment.image)
+    record.keep_only(resources)
+    rows, shares, uses = {}, {}, proof.in_use(cluster, node)
     for resource in resources:
-        row, shares = _judged(resource, shown, uses.get(resource.name, proof.Use(0, ())), arguments.get("devices"))
+        row, asked = _judged(resource, shown, uses.get(resource.name, proof.Use(0, ())), arguments.get("devices"))
+        if asked and arguments.get("proofs") == "unproven" and record.holds(resource, runtime):
+            row["state"] = "proven before"
+        elif asked:
+            shares[resource.name] = asked
         rows[resource.name] = row
-        if shares:
-            paths = {each.path for device in resource.devices for each in device.nodes}
-            wanted.append(proof.Wanted(resource.name, shares, tuple(sorted(paths))))
-    outcomes = {}
-    if wanted:
-        owner = cluster.api.get(cluster.place)
-        if owner is None:
-            raise Refused(f"the cluster has no {cluster.place}: run site.yml")
-        outcomes = proof.prove(cluster, node, owner, wanted, timeout)
-    for resource in resources:
-        if resource.name in outcomes:
-            shares = next(each.shares for each in wanted if each.resource == resource.name)
-            rows[resource.name].update(_compared(resource, shares, outcomes[resource.name]))
-    return {
-        "runtime": info.get("containerRuntimeVersion", "").replace("://", " "),
+    for resource, outcome in _outcomes(cluster, node, resources, shares, timeout):
+        row = rows[resource.name]
+        row.update(_compared(resource, shares[resource.name], outcome))
+        record.note(resource, runtime, proven=row["state"] == "proven")
+    if record.proven != before:
+        proven.write(cluster.api, node, record.proven)
+    report = {
+        "runtime": runtime,
         "kubelet": info.get("kubeletVersion", ""),
         "resources": list(rows.values()),
         "problems": [f"{row['resource']}: {row['detail']}" for row in rows.values() if row["state"] == "failed"],
     }
+    return report, record.proven != before
+
+
+def _outcomes(cluster, node, resources, shares, timeout):
+    """Each resource that is to be proven, and what a container of it had. shares: resource to how many it asks for."""
+    wanted = []
+    for resource in resources:
+        if resource.name in shares:
+            paths = {each.path for device in resource.devices for each in device.nodes}
+            wanted.append(proof.Wanted(resource.name, shares[resource.name], tuple(sorted(paths))))
+    if not wanted:
+        return []
+    owner = cluster.api.get(cluster.place)
+    if owner is None:
+        raise Refused(f"the cluster has no {cluster.place}: run site.yml")
+    outcomes = proof.prove(cluster, node, owner, wanted, timeout)
+    return [(resource, outcomes[resource.name]) for resource in resources if resource.name in outcomes]
 
 
 def _once_followed(cluster, node, resources, timeout):

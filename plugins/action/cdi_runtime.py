@@ -11,8 +11,7 @@ import functools
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import at_once, runtimes, tool
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import at_once, runtimes, task_arguments, tool
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import (
     SPEC_DIRS,
     Change,
@@ -25,13 +24,21 @@ _SPECS_OWNER = "cdi_specs"
 _MODULE = "nodedevices.kubernetes.runtime_config"
 
 
+class NotApplied(Refusal):
+    """A change that was begun and did not come to its end. answers: whether the runtime does, all the same."""
+
+    def __init__(self, message, answers):
+        super().__init__(message)
+        self.answers = answers
+
+
 class ActionModule(ActionBase):
     """One question to the node where CDI is effective; where it is not, a check and a transaction."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         self._vars = task_vars or {}
-        arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
+        arguments = task_arguments.of(self)
         self._command = arguments["command"]
         self._specs = arguments.get("specs")
         self._at_once = int(arguments.get("at_once", 1))
@@ -45,7 +52,10 @@ class ActionModule(ActionBase):
             return {**result, "failed": True, "msg": f"{self._vars.get('inventory_hostname', '')}: {error}"}
         except Refusal as error:
             path = (self._runtime.get("config") or {}).get("path", self._runtime["socket"])
-            return {**result, "failed": True, "msg": f"{self._vars.get('inventory_hostname', '')}: {path}: {error}"}
+            result.update(failed=True, msg=f"{self._vars.get('inventory_hostname', '')}: {path}: {error}")
+            if isinstance(error, NotApplied):
+                result["answers"] = error.answers
+            return result
 
     @functools.cached_property
     def _adapter(self):
@@ -214,10 +224,17 @@ class ActionModule(ActionBase):
                 original=original,
             )
         if answer.get("failed"):
-            raise Refusal("\n".join([answer["msg"], *self._pending()]))
+            raise NotApplied("\n".join([answer["msg"], *self._pending()]), self._answers())
         if self._task.check_mode:
             return {"changed": True, "msg": message, **told}
         return {**answer, **told, "msg": f"{message}; it was away for {answer['seconds']} s"}
+
+    def _answers(self):
+        try:
+            tool.answer(self, self._adapter.question(self._command))
+        except tool.ToolError:
+            return False
+        return True
 
     def _warnings(self, changes):
         """Of a file that is replaced, every other name keeps what it had."""

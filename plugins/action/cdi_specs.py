@@ -7,8 +7,7 @@ import shlex
 import time
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import specs, tool
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import specs, task_arguments, tool
 
 # How long the kubelet may take to notice that the plugin offers a device no more, in seconds.
 _PATIENCE = 5.0
@@ -22,7 +21,7 @@ class ActionModule(ActionBase):
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
-        arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
+        arguments = task_arguments.of(self)
         node_specs = specs.Specs(arguments.get("declaration") or {}, arguments["node"])
         try:
             if arguments.get("prune"):

@@ -9,15 +9,19 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import tool
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, groups, rollout
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Place
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+    deployed,
+    elsewhere,
+    groups,
+    rollout,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, Refused
 
 _ERRORS = (DeclarationError, Refused, ApiError, kubeconfig.KubeconfigError, tool.ToolError)
 # Steps that are done once for all hosts of the play.
-_SHARED = ("deploy", "dismantle")
+_SHARED = ("deploy", "leave", "dismantle")
 
 
 class ActionModule(ActionBase):
@@ -29,7 +33,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         host = (task_vars or {}).get("inventory_hostname", "")
-        arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
+        arguments = task_arguments.of(self)
         try:
             if not arguments.get("kubeconfig"):
                 raise Refused(
@@ -60,7 +64,13 @@ class ActionModule(ActionBase):
         Where one of them fails all hosts go without, after the others are done.
         """
         changes, lines = [], []
-        for group in groups.of(arguments.get("pending", ()), arguments):
+        pending = list(arguments.get("pending", ()))
+        if arguments["step"] != "deploy":
+            pending = elsewhere.expanded(pending, own=arguments["step"] == "dismantle")
+        if arguments["step"] == "leave" and not pending:
+            return _outcome([])
+        found = groups.of(pending, arguments, _cluster_of)
+        for group in groups.without_namesakes(found) if arguments["step"] == "deploy" else found:
             try:
                 if group.problems:
                     raise Refused("\n".join(group.problems))
@@ -77,12 +87,14 @@ class ActionModule(ActionBase):
         # What a pod cannot do is said before anything is written.
         configuration = manifests.read_configuration_text(self._text)
         manifests.common_ground({self._node: configuration})
+        places = elsewhere.before(self._cluster, self._node)
         changes = self._cluster.configure(self._node, self._text)
-        return {**_outcome(changes), **self._whose(arguments), "text": self._text}
+        return {**_outcome(changes), **self._whose(arguments, places), "text": self._text}
 
-    def _whose(self, arguments):
-        """What the steps that are done once for all hosts have to know of this one."""
+    def _whose(self, arguments, places):
+        """What the steps that are done once for all hosts have to know of this one. places: where else it is."""
         return {
+            "elsewhere": places,
             "host": self._host,
             "node": self._node,
             "kubeconfig": arguments["kubeconfig"],
@@ -116,14 +128,41 @@ class ActionModule(ActionBase):
 
     def _remove(self, arguments):
         """The node's part; waits until its pod has ended."""
-        changes = self._cluster.forget(self._node)
-        if not self._task.check_mode:
-            rollout.await_end(self._cluster, self._node, self._patience)
-        return {**_outcome(changes), **self._whose(arguments)}
+        places = elsewhere.left(self._cluster, self._node)
+        clusters = [
+            self._cluster,
+            *(self._daemon_set(arguments["kubeconfig"], deployed.parse(each)) for each in places),
+        ]
+        # In check mode each of them finds the node as it is.
+        changes = {change.what: change for cluster in clusters for change in cluster.forget(self._node)}
+        for cluster in clusters if not self._task.check_mode else ():
+            rollout.await_end(cluster, self._node, self._patience)
+        return {**_outcome(changes.values()), **self._whose(arguments, places)}
+
+    def _leave(self, _arguments, results):
+        """The rest of a DaemonSet where nodes were before their label changed; all of it once nobody needs it."""
+        nodes = [each["node"] for each in results]
+        return [
+            *(change for node in nodes for change in self._cluster.forget_configuration(node)),
+            *self._cluster.dismantle(nodes),
+        ]
 
     def _dismantle(self, arguments, results):
         """Everything, once no node needs it."""
         return self._cluster.dismantle([*arguments.get("nodes", ()), *(each["node"] for each in results)])
+
+
+def _cluster_of(path):
+    """What the kubeconfigs of one cluster have in common: its own name for itself, else where it is."""
+    try:
+        access = kubeconfig.read(path)
+        namespace = Api(access).get(Place("namespaces", "kube-system"))
+        return namespace["metadata"]["uid"] if namespace else f"{access.server} {access.proxy}"
+    except ApiError:
+        return f"{access.server} {access.proxy}"
+    except kubeconfig.KubeconfigError:
+        # What is wrong with it is said of its hosts.
+        return path
 
 
 def _lines(hosts, error):

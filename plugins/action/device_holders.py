@@ -8,8 +8,7 @@ import time
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import specs, tool
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import specs, task_arguments, tool
 
 _POLICIES = ("refuse", "wait")
 _PAUSE = 2.0
@@ -20,9 +19,9 @@ class ActionModule(ActionBase):
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
-        arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
+        arguments = task_arguments.of(self)
         host = (task_vars or {}).get("inventory_hostname", "")
-        policy, minutes = arguments["policy"], _minutes(arguments)
+        policy, minutes = arguments["policy"], task_arguments.minutes(arguments, "node_devices_in_use_minutes")
         ours = specs.Ours(arguments["node"])
         if policy not in _POLICIES:
             raise AnsibleError(f"node_devices_in_use: {policy} is none of keep, {', '.join(_POLICIES)}")
@@ -62,18 +61,6 @@ class ActionModule(ActionBase):
             if arguments.get(option):
                 question += ["--" + option.replace("_", "-"), arguments[option]]
         return tool.ask(self, arguments["command"], *question)
-
-
-def _minutes(arguments):
-    try:
-        minutes = float(arguments.get("minutes", 10))
-    except (TypeError, ValueError):
-        minutes = -1
-    if not minutes >= 0:
-        raise AnsibleError(
-            f"node_devices_in_use_minutes must be a number that is not below 0, not {arguments['minutes']}"
-        )
-    return minutes
 
 
 def _sentence(held):

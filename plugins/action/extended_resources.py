@@ -20,7 +20,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
     Away,
     Changed,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 
 _CHECKPOINT = "kubelet_internal_checkpoint"
 # The kubelet writes a node's status of its own accord, so a patch may meet another state than it was made for.
@@ -40,7 +40,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         host = (task_vars or {}).get("inventory_hostname", "")
-        arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
+        arguments = task_arguments.of(self)
         state, declared = arguments.get("state", "present"), arguments["declaration"]
         capacities = declared["capacities"] if state != "absent" else {}
         if not arguments.get("kubeconfig"):

@@ -6,14 +6,12 @@ from __future__ import annotations
 import datetime
 import time
 
-from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Away
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import drain
 
 # For how long the API server may be away when the node is to be let go, in seconds, and between two tries.
@@ -30,7 +28,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         host = (task_vars or {}).get("inventory_hostname", "")
-        arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
+        arguments = task_arguments.of(self)
         result["changed"] = False
         self._node = arguments.get("node_name") or host
         try:
@@ -96,14 +94,7 @@ class ActionModule(ActionBase):
 
 
 def _rules(arguments):
-    try:
-        minutes = float(arguments.get("minutes", 10))
-    except (TypeError, ValueError):
-        minutes = -1
-    if not minutes >= 0:
-        raise AnsibleError(
-            f"node_devices_drain_minutes must be a number that is not below 0, not {arguments['minutes']}"
-        )
+    minutes = task_arguments.minutes(arguments, "node_devices_drain_minutes")
     return drain.Rules(
         minutes, boolean(arguments.get("force", False)), boolean(arguments.get("delete_emptydir_data", False))
     )

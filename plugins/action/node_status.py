@@ -12,8 +12,14 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
     extended_resources,
     kubeconfig,
 )
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, requirements, runtimes, tool
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Away
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+    declaration,
+    requirements,
+    runtimes,
+    task_arguments,
+    tool,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
@@ -28,7 +34,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         self._vars = task_vars or {}
-        self._arguments = declaration.plain({key: value for key, value in self._task.args.items() if value is not None})
+        self._arguments = task_arguments.of(self)
         host = self._vars.get("inventory_hostname", "")
         self._api_only = boolean(self._arguments.get("api_only", False))
         problems = []
@@ -111,6 +117,9 @@ class ActionModule(ActionBase):
             wanted = extended_resources.Wanted(declared["capacities"], served, registered)
             rows = extended_resources.rows(shown, wanted)
         except (ApiError, kubeconfig.KubeconfigError, extended_resources.Refused) as error:
+            if self._api_only and isinstance(error, Away):
+                # There is no other way to it.
+                return {"unreachable": str(error)}
             problems.append(str(error))
             return {}
         info = (shown.get("status") or {}).get("nodeInfo") or {}
@@ -121,7 +130,9 @@ class ActionModule(ActionBase):
         """How the plugin's pod is, in mode daemonset, and what it says where only the API reaches the node."""
         found = {}
         if self._api_only:
-            found["by_api"] = node.ByApi(extended_resources.is_ready(shown), None)
+            info = (shown.get("status") or {}).get("nodeInfo") or {}
+            runtime = info.get("containerRuntimeVersion") or ""
+            found["by_api"] = node.ByApi(extended_resources.is_ready(shown), None, runtime)
         if self._arguments.get("mode") != "daemonset":
             return found
         name = shown["metadata"]["name"]

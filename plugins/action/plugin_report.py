@@ -13,8 +13,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import (
     capacities_of,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import tool
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments, tool
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, Refused
 
@@ -33,7 +32,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         host = (task_vars or {}).get("inventory_hostname", "")
-        arguments = plain({key: value for key, value in self._task.args.items() if value is not None})
+        arguments = task_arguments.of(self)
         result.update(changed=False, runs_as="-", configuration="-", problems=[])
         try:
             api = Api(kubeconfig.read(arguments["kubeconfig"])) if arguments.get("kubeconfig") else None

@@ -9,23 +9,19 @@ description:
     which comes by the scheduler, prints what its container has, and ends. Its log is held to the declaration.
   - Where pods hold every device, the answer is who they are. What is discovered on the node is not proven, because the
     API does not say which devices these are.
+  - What was proven is remembered in an annotation of the node object, C(nodedevices.kubernetes/proven).
   - In check mode it does nothing.
 options:
-  kubeconfig:
-    description: A kubeconfig file on the controller; its current context is used.
-    type: path
-    required: true
-  node_name:
-    description: The node's name in the cluster, where it is not the inventory's.
-    type: str
-  deployment:
-    description: Image, namespace and so on, as role device_plugin describes C(device_plugin_deployment).
-    type: dict
-    default: {}
   declaration:
     description: The result of M(nodedevices.kubernetes.declaration).
     type: dict
     required: true
+  proofs:
+    description: What is proven; with V(unproven) what was not proven yet as it is declared now, by this image and with
+      this version of the container runtime.
+    type: str
+    choices: [all, unproven]
+    default: all
   devices:
     description: What a proof asks for; with V(all) every device of a resource, where all are free.
     type: str
@@ -35,6 +31,10 @@ options:
     description: Seconds that the node object may take to show what is declared, and again the pods to end.
     type: int
     default: 60
+extends_documentation_fragment:
+  - nodedevices.kubernetes.cluster
+  - nodedevices.kubernetes.cluster.kubeconfig
+  - nodedevices.kubernetes.cluster.deployment
 author: The node-devices authors (!UNKNOWN)
 """
 

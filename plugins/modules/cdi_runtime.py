@@ -49,6 +49,10 @@ restarted:
   description: Whether the runtime was restarted, or in check mode would be.
   type: bool
   returned: when something changes
+answers:
+  description: Whether the container runtime answers after a change that did not come to its end.
+  type: bool
+  returned: when such a change failed
 kept:
   description: Why CDI stays on, a sentence for each device or spec.
   type: list

@@ -12,30 +12,20 @@ options:
     description:
       - V(configure) puts the node's configuration into the ConfigMap, where it alone owns its key; V(deploy) makes the
         DaemonSet what the configurations in the cluster need, and takes nodes out that O(nodes) lacks; V(select) lets
-        the pod run on the node; V(wait) waits until it is ready and runs with what is declared.
+        the pod run on the node; V(wait) waits until it is ready and runs with what is declared; V(leave) takes nodes
+        out of the DaemonSet of another name or namespace where they were before, and that away where no node is left.
       - V(remove) takes the node out, and waits until its pod has ended; V(dismantle) takes away everything once no node
         needs it. A namespace that was there before, or that somebody else uses, stays.
     type: str
-    choices: [configure, deploy, select, wait, remove, dismantle]
+    choices: [configure, deploy, select, wait, leave, remove, dismantle]
     required: true
-  kubeconfig:
-    description: A kubeconfig file on the controller; its current context is used.
-    type: path
-    required: true
-  node_name:
-    description: The node's name in the cluster, where it is not the inventory's.
-    type: str
-  deployment:
-    description: Image, namespace and so on, as role device_plugin describes C(device_plugin_deployment).
-    type: dict
-    default: {}
   declaration:
     description: The result of M(nodedevices.kubernetes.declaration), for V(configure) and V(wait).
     type: dict
   pending:
     description:
-      - The results of V(configure) of the play's hosts for V(deploy), of V(remove) for V(dismantle). The step is done
-        for each DaemonSet that these hosts have, in each cluster; what its hosts differ in is refused.
+      - The results of V(configure) of the play's hosts for V(deploy) and V(leave), of V(remove) for V(dismantle). The
+        step is done for each DaemonSet that these hosts have, in each cluster; what its hosts differ in is refused.
     type: list
     elements: dict
     default: []
@@ -57,6 +47,10 @@ options:
     description: Seconds that a pod may take without any progress.
     type: int
     default: 120
+extends_documentation_fragment:
+  - nodedevices.kubernetes.cluster
+  - nodedevices.kubernetes.cluster.kubeconfig
+  - nodedevices.kubernetes.cluster.deployment
 author: The node-devices authors (!UNKNOWN)
 """
 
@@ -93,6 +87,11 @@ kubeconfig:
 deployment:
   description: As it was given.
   type: dict
+  returned: for V(configure) and V(remove)
+elsewhere:
+  description: Our other DaemonSets that have a configuration of the node, each with its namespace and name.
+  type: list
+  elements: dict
   returned: for V(configure) and V(remove)
 text:
   description: The node's configuration file.

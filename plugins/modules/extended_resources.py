@@ -25,9 +25,6 @@ options:
   kubeconfig:
     description: A kubeconfig file on the controller; its current context is used. Needed where a capacity is declared.
     type: path
-  node_name:
-    description: The node's name in the cluster, where it is not the inventory's.
-    type: str
   api_only:
     description:
       - Whether nothing but the Kubernetes API reaches the node. What device plugins serve is then told by what the
@@ -38,6 +35,7 @@ options:
     description: Seconds that the kubelet may take to follow; it looks every 10 s.
     type: int
     default: 30
+extends_documentation_fragment: [nodedevices.kubernetes.cluster]
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -20,13 +20,6 @@ options:
     type: str
     choices: [possible, drained, uncordoned]
     required: true
-  kubeconfig:
-    description: A kubeconfig file on the controller; its current context is used.
-    type: path
-    required: true
-  node_name:
-    description: The node's name in the cluster, where it is not the inventory's.
-    type: str
   minutes:
     description: How long pods may take to go.
     type: float
@@ -48,6 +41,9 @@ options:
     description: For V(uncordoned) in check mode, whether V(drained) would have cordoned the node.
     type: bool
     default: false
+extends_documentation_fragment:
+  - nodedevices.kubernetes.cluster
+  - nodedevices.kubernetes.cluster.kubeconfig
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -22,22 +22,18 @@ options:
   kubeconfig:
     description: A kubeconfig file on the controller. Without one, fixed capacities are not known.
     type: path
-  node_name:
-    description: The node's name in the cluster, where it is not the inventory's.
-    type: str
   mode:
     description: What the plugin should be; in mode V(daemonset) its pod is looked at, too, which needs O(kubeconfig).
     type: str
     choices: [service, daemonset]
     default: service
-  deployment:
-    description: Image, namespace and so on, as role device_plugin describes C(device_plugin_deployment).
-    type: dict
-    default: {}
   api_only:
     description: Whether nothing but the Kubernetes API reaches the node.
     type: bool
     default: false
+extends_documentation_fragment:
+  - nodedevices.kubernetes.cluster
+  - nodedevices.kubernetes.cluster.deployment
 author: The node-devices authors (!UNKNOWN)
 """
 

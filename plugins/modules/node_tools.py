@@ -11,7 +11,8 @@ description:
   - Where O(service) runs from the current environment, another one goes on trial. The service is restarted, and must
     serve within O(patience) what it served before (every resource registered, its stream open, the same devices listed
     by the kubelet and healthy). Else the link goes back, the old version runs again, and the task fails with the
-    reason. A power cut in the midst brings the old version up; a run that was killed is undone by the next.
+    reason; it is not tried again then, unless O(retry) asks for it. A power cut in the midst brings the old version up;
+    a run that was killed is undone by the next.
   - It stays while another role has something on the node, which may need the command to take it away.
   - The action of the same name gathers the wheels on the controller, and sends them if the environment is not there;
     the node needs neither pip nor a network. An environment is made under a name that nobody uses, and gets its own
@@ -45,6 +46,10 @@ options:
     description: Seconds in which another version must serve what was served before.
     type: int
     default: 60
+  retry:
+    description: Whether the version that did not stand its trial on this node is tried again.
+    type: bool
+    default: false
   node:
     description: What M(nodedevices.kubernetes.node_facts) found; read by the action.
     type: dict
@@ -134,6 +139,7 @@ def main():
             "keep": {"type": "int", "default": 2},
             "service": {"type": "str", "default": "node-device-plugin.service"},
             "patience": {"type": "int", "default": 60},
+            "retry": {"type": "bool", "default": False},
             "node": {"type": "dict"},
             "cache": {"type": "path"},
             "wheelhouse": {"type": "path"},
@@ -148,11 +154,13 @@ def main():
     )
     name, state = module.params["name"], module.params["state"]
     folder = os.path.join(module.params["root"], "versions", name or "")
-    if state == "present" and not (is_complete(folder, name) or module.check_mode or module.params["archive"]):
-        module.exit_json(changed=False, incomplete=True, environment=folder)
     try:
         ledger = Ledger()
         environments = Environments(module, ledger)
+        if state == "present" and not (is_complete(folder, name) or module.check_mode or module.params["archive"]):
+            # Before its wheels are built and sent.
+            environments.refuse_again(name)
+            module.exit_json(changed=False, incomplete=True, environment=folder)
         if module.check_mode:
             report = environments.converge(state, name)
         else:

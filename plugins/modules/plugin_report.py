@@ -19,13 +19,6 @@ options:
   kubeconfig:
     description: A kubeconfig file on the controller; its current context is used. Needed in mode daemonset.
     type: path
-  node_name:
-    description: The node's name in the cluster, where it is not the inventory's.
-    type: str
-  deployment:
-    description: Image, namespace and so on, as role device_plugin describes C(device_plugin_deployment).
-    type: dict
-    default: {}
   declaration:
     description: The result of M(nodedevices.kubernetes.declaration).
     type: dict
@@ -41,6 +34,9 @@ options:
     description: Seconds that the node object may take to show them; the kubelet looks every 10 s.
     type: int
     default: 30
+extends_documentation_fragment:
+  - nodedevices.kubernetes.cluster
+  - nodedevices.kubernetes.cluster.deployment
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -2,88 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import threading
 import types
-import urllib.error
 
+import daemonset_steps
 import pytest
-from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import daemonset as daemonset_objects
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, proven
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.deployed import parse
+from daemonset_steps import IMAGINARY, LABEL, deployed, labels
 
 pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)
 
-LABEL = "nodedevices.kubernetes/device-plugin"
-IMAGINARY = {"name": "myplugin.io/mydevice-1", "devices": [{"id": "dev1-1", "properties": {"value": "/node1/dev1/1"}}]}
 SERIAL = {"name": "devices.example.com/serial", "discover": {"paths": ["/dev/serial/by-id/*"]}}
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def namespace():
-    return f"devices-{next(_numbers)}"
-
-
-@pytest.fixture
-def run(cluster, namespace, monkeypatch):
-    """Runs a step: run(step, node object or None, *resources, check=, **arguments)."""
-    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-
-    def run_step(step, node=None, *resources, check=False, deployment=None, **given):
-        action = object.__new__(daemonset.ActionModule)
-        arguments = {
-            "step": step,
-            "kubeconfig": cluster.kubeconfig(),
-            "deployment": {"image": "example.com/plugin:1", "namespace": namespace, **(deployment or {})},
-            **({"node_name": node.name} if node else {}),
-            **({"declaration": {"configuration": {"resources": list(resources)}}} if resources else {}),
-            **given,
-        }
-        action._task = types.SimpleNamespace(args=arguments, check_mode=check)
-        result = action.run(None, {"inventory_hostname": "worker1"})
-        if "changed" in result and not check:
-            # What is done is done: the same step again has nothing to do.
-            again = object.__new__(daemonset.ActionModule)
-            again._task = types.SimpleNamespace(args=arguments, check_mode=False)
-            assert again.run(None, {"inventory_hostname": "worker1"})["changed"] is False
-        return result
-
-    return run_step
-
-
-@pytest.fixture
-def read(cluster, namespace):
-    """An object of the namespace, or the namespace itself; None where it is not there."""
-
-    def read_object(group="", kinds="", name="node-device-plugin"):
-        path = f"{group}/namespaces/{namespace}" + (f"/{kinds}/{name}" if kinds else "")
-        try:
-            return cluster.ask("GET", path)
-        except urllib.error.HTTPError as error:
-            if error.code != 404:
-                raise
-            return None
-
-    return read_object
-
-
-def deployed(run, *nodes, resources=(IMAGINARY,), **given):
-    """Both steps, for several nodes."""
-    pending = [run("configure", node, *resources, **given) for node in nodes]
-    return pending, run("deploy", pending=pending, nodes=[node.name for node in nodes], **given)
-
-
-def labels(node):
-    return node.read()["metadata"].get("labels") or {}
+namespace, run, read = daemonset_steps.namespace, daemonset_steps.run, daemonset_steps.read
 
 
 def host_paths(daemon_set):
@@ -233,6 +172,20 @@ def test_a_namespace_that_is_being_deleted(cluster, run, read, namespace, monkey
         )
 
 
+def test_what_was_proven_goes_with_the_nodes_part(cluster, run):
+    node = cluster.node({})
+    deployed(run, node)
+    api = Api(kubeconfig.read(cluster.kubeconfig()))
+    record = {IMAGINARY["name"]: "a" * 64}
+    proven.write(api, node.name, record)
+    assert proven.read(node.read()) == record
+    foreseen = run("remove", node, check=True)["what"]
+    assert proven.read(node.read()) == record
+    assert run("remove", node)["what"] == foreseen
+    assert f"annotation nodedevices.kubernetes/proven of node {node.name}" in foreseen
+    assert node.annotations == {"of": "others"}
+
+
 def test_what_others_have_in_our_namespace_keeps_it(cluster, run, read, namespace):
     node = cluster.node({})
     deployed(run, node)
@@ -342,11 +295,18 @@ def test_a_cluster_that_is_away_keeps_no_other_from_being_deployed(cluster, run,
     assert read("/apis/apps/v1", "daemonsets") is not None
 
 
-def test_hosts_that_differ_in_what_a_daemonset_has_once(cluster, run, read):
-    one, other, kubeconfig = cluster.node({}), cluster.node({}), cluster.kubeconfig()
+@pytest.fixture(params=["one kubeconfig", "two kubeconfigs"])
+def kubeconfigs(request, cluster):
+    """Of two hosts in one cluster, which have one in common, or each its own, by another address."""
+    one = cluster.kubeconfig()
+    return one, one if request.param == "one kubeconfig" else cluster.kubeconfig(server=f"{cluster.server}/")
+
+
+def test_hosts_that_differ_in_what_a_daemonset_has_once(cluster, run, read, kubeconfigs):
+    one, other = cluster.node({}), cluster.node({})
     pending = [
-        run("configure", one, IMAGINARY, kubeconfig=kubeconfig),
-        run("configure", other, IMAGINARY, kubeconfig=kubeconfig, deployment={"priority_class": ""}),
+        run("configure", one, IMAGINARY, kubeconfig=kubeconfigs[0]),
+        run("configure", other, IMAGINARY, kubeconfig=kubeconfigs[1], deployment={"priority_class": ""}),
     ]
     pending[1]["host"] = "worker2"
     result = run("deploy", pending=pending, nodes=[one.name, other.name])
@@ -357,14 +317,25 @@ def test_hosts_that_differ_in_what_a_daemonset_has_once(cluster, run, read):
     assert read("/apis/apps/v1", "daemonsets") is None
 
 
-def test_hosts_that_are_one_node(cluster, run):
-    node, kubeconfig = cluster.node({}), cluster.kubeconfig()
-    pending = [run("configure", node, IMAGINARY, kubeconfig=kubeconfig) for _ in range(2)]
+def test_hosts_that_are_one_node(cluster, run, kubeconfigs):
+    node = cluster.node({})
+    pending = [run("configure", node, IMAGINARY, kubeconfig=path) for path in kubeconfigs]
     pending[1]["host"] = "worker2"
     assert run("deploy", pending=pending, nodes=[node.name])["msg"] == (
         f"worker1, worker2: worker1 and worker2 are both the node {node.name} of this cluster: set "
         f"node_devices_node_name to the name of each"
     )
+
+
+def test_clusters_that_do_not_say_who_they_are(cluster, run, unused_server):
+    """By their address; and a kubeconfig that cannot be read is a matter of its own host."""
+    node = cluster.node({})
+    done = run("configure", node, IMAGINARY)
+    away = [{**done, "host": host, "kubeconfig": cluster.kubeconfig(server=unused_server)} for host in ("a", "b")]
+    unread = {**done, "host": "c", "kubeconfig": "/nonexistent"}
+    lines = run("deploy", pending=[done, *away, unread], nodes=[node.name])["msg"].splitlines()
+    assert lines[0].startswith("a, b: a and b are both the node ")
+    assert lines[1:] == ["c: /nonexistent: No such file or directory"]
 
 
 def test_what_a_pod_cannot_do_is_said_before_anything_is_written(cluster, run, read):
@@ -398,13 +369,13 @@ def test_more_than_a_config_map_takes(cluster, run, read):
     assert run("configure", other, {"name": "example.com/large", "devices": devices})["changed"] is True
 
 
-def test_a_user_who_may_only_read(cluster, run, read, namespace):
+def test_a_user_who_may_only_read(cluster, run):
     node = cluster.node({})
     reader = cluster.kubeconfig({"token": "reader-token"})
     result = run("configure", node, IMAGINARY, kubeconfig=reader)
     assert result["msg"] == (
-        f'worker1: namespaces "{namespace}" is forbidden: User "reader" cannot get resource "namespaces" in API group '
-        f'"" in the namespace "{namespace}": give this user get on namespaces in a ClusterRole'
+        'worker1: daemonsets.apps is forbidden: User "reader" cannot list resource "daemonsets" in API group "apps" at '
+        "the cluster scope: give this user list on daemonsets.apps in a ClusterRole"
     )
 
 

@@ -14,15 +14,16 @@ from ..cri_errors import CriError
 from ..declaration import Configuration, DeclarationError, Problem, cdi
 from ..kubelet_checkpoint import CheckpointError
 from ..observability import client
-from ..sockets import RUNTIME_SOCKET, status_socket
+from ..sockets import status_socket
 from .findings import Findings
 from .instances import running_instances
 from .kubelet_process import KubeletProcess, running_kubelet
+from .runtime_service import kubelet_service, likely_socket, service_of
 
 #: The first kubelet that passes CDI names on without being told to (DevicePluginCDIDevices is beta there).
 _FIRST_KUBELET = (1, 29, 0)
 _PROVISION = "ansible-playbook playbooks/site.yml --limit THIS-NODE    # on the controller"
-_START_KUBELET = "systemctl start kubelet\njournalctl --unit kubelet --lines 50"
+_START_KUBELET = "systemctl start %(kubelet)s\njournalctl --unit %(kubelet)s --lines 50"
 _LOG = "journalctl --unit node-device-plugin --lines 50"
 
 
@@ -43,25 +44,27 @@ class Doctor(NamedTuple):
         loaded = await self._configuration(findings)
         configuration = loaded.configuration if loaded else None
         kubelet = await asyncio.to_thread(running_kubelet, self.proc)
-        socket = self.runtime_socket or (kubelet.runtime_socket if kubelet else None) or RUNTIME_SOCKET
-        directories, accepted = await _runtime(findings, socket, configuration)
+        socket = self.runtime_socket or (kubelet.runtime_socket if kubelet else None) or likely_socket()
+        service = await asyncio.to_thread(service_of, socket)
+        unit = kubelet_service(service)
+        directories, accepted = await _runtime(findings, socket, service, configuration)
         await _specs(findings, directories, accepted, configuration)
-        await self._kubelet(findings, kubelet)
+        await self._kubelet(findings, kubelet, unit)
         if loaded is not None:
             await _devices(findings, loaded.configuration)
         directory = kubelet_places(self.config).device_plugin_dir
-        _directory(findings, directory)
+        _directory(findings, directory, unit)
         if loaded is not None and loaded.configuration.registration == "plugins_registry":
-            _registry(findings, loaded.configuration.kubelet_root_dir)
+            _registry(findings, loaded.configuration.kubelet_root_dir, unit)
         else:
-            await _socket(findings, directory)
+            await _socket(findings, directory, unit)
         state = await _plugin(findings, directory, loaded, await asyncio.to_thread(running_instances, self.proc))
         if loaded is None:
             findings.unknown("registration", "the configuration says what to look for")
             return findings
         _root(findings, loaded.configuration.kubelet_root_dir, kubelet)
         root = self.kubelet_root or (kubelet.root_dir if kubelet else loaded.configuration.kubelet_root_dir)
-        await _registration(findings, loaded.configuration, root, state)
+        await _registration(findings, loaded.configuration, root, state, unit)
         return findings
 
     async def _configuration(self, findings: Findings) -> Optional[LoadedConfiguration]:
@@ -79,14 +82,14 @@ class Doctor(NamedTuple):
         findings.ok("configuration", "%s: %d resources, %d devices" % (self.config, len(resources), devices))
         return loaded
 
-    async def _kubelet(self, findings: Findings, kubelet: Optional[KubeletProcess]) -> None:
+    async def _kubelet(self, findings: Findings, kubelet: Optional[KubeletProcess], unit: str) -> None:
         if kubelet is None:
             root = self.kubelet_root or kubelet_places(self.config).root_dir
             if await _refusal(os.path.join(root, node_state.POD_RESOURCES_SOCKET)) is None:
                 found = "one answers below %s, of unknown version: it is part of another process, as k3s' is"
                 findings.ok("kubelet", found % root)
             else:
-                findings.wrong("kubelet", "no kubelet runs on this node", _START_KUBELET)
+                findings.wrong("kubelet", "no kubelet runs on this node", _START_KUBELET % {"kubelet": unit})
         elif kubelet.version is None:
             findings.ok("kubelet", "process %d does not tell its version" % kubelet.pid)
         elif kubelet.version < _FIRST_KUBELET:
@@ -97,7 +100,7 @@ class Doctor(NamedTuple):
 
 
 async def _runtime(
-    findings: Findings, socket: str, configuration: Optional[Configuration]
+    findings: Findings, socket: str, service: str, configuration: Optional[Configuration]
 ) -> Tuple[Tuple[str, ...], Optional[str]]:
     """Spec directories, and the highest CDI version, of the running runtime."""
     expected: Tuple[str, ...] = DEFAULT_DIRECTORIES
@@ -106,17 +109,21 @@ async def _runtime(
     try:
         state = await node_state.runtime(socket)
     except CriError as error:
-        mend = "systemctl restart containerd    # after what is wrong below; or name its socket with --socket"
-        findings.wrong("runtime", str(error), "journalctl --unit containerd --lines 20\n%s" % mend)
+        mend = "systemctl restart %s    # after what is wrong below; or name its socket with --socket" % service
+        findings.wrong("runtime", str(error), "journalctl --unit %s --lines 20\n%s" % (service, mend))
         findings.unknown("CDI", "the runtime does not answer")
         return expected, None
     name, version = state["name"], state["version"]
     accepted = cdi.accepted_version(version) if name == "containerd" else None
     if name == "containerd" and accepted is None:
         found = "%s %s drops CDI names without a word; 1.7.2 is the first that takes them" % (name, version)
-        findings.wrong("runtime", found, "apt-get install --only-upgrade containerd")
+        mend = "apt-get install --only-upgrade containerd"
+        if service != "containerd":
+            mend = "systemctl status %s    # a later release of it brings another containerd" % service
+        findings.wrong("runtime", found, mend)
     elif not state["conditions"].get("RuntimeReady", True):
-        findings.wrong("runtime", "%s %s says that it is not ready" % (name, version), "journalctl --unit containerd")
+        found = "%s %s says that it is not ready" % (name, version)
+        findings.wrong("runtime", found, "journalctl --unit %s" % service)
     else:
         findings.ok("runtime", "%s %s" % (name, version))
     directories = tuple(state["cdi"]["spec_dirs"] or expected)
@@ -180,11 +187,11 @@ async def _devices(findings: Findings, configuration: Configuration) -> None:
         findings.ok("devices", "every declared device node is there")
 
 
-def _directory(findings: Findings, directory: str) -> None:
+def _directory(findings: Findings, directory: str, unit: str) -> None:
     link = "kubelet directory"
     if not os.path.isdir(directory):
         found = "%s is not there: has this node joined, and is it where this kubelet looks?" % directory
-        findings.wrong(link, found, "systemctl status kubelet    # kubelet_device_plugin_dir names another one")
+        findings.wrong(link, found, "systemctl status %s    # kubelet_device_plugin_dir names another one" % unit)
     elif not os.access(directory, os.W_OK | os.X_OK):
         findings.wrong(link, "%s: this user may not write there" % directory, "sudo node-device-plugin doctor")
     else:
@@ -210,13 +217,13 @@ def _allows(status: os.stat_result, asked: int) -> bool:
     return allowed & asked == asked
 
 
-def _registry(findings: Findings, root: str) -> None:
+def _registry(findings: Findings, root: str, unit: str) -> None:
     folder = os.path.join(root, "plugins_registry")
     if os.path.isdir(folder):
         findings.ok("kubelet socket", "none is needed: the kubelet looks into %s" % folder)
     else:
         found = "%s is not there: is %s the kubelet's --root-dir?" % (folder, root)
-        findings.wrong("kubelet socket", found, "systemctl status kubelet    # kubelet_root_dir names another one")
+        findings.wrong("kubelet socket", found, "systemctl status %s    # kubelet_root_dir names another one" % unit)
 
 
 def _root(findings: Findings, root: str, kubelet: Optional[KubeletProcess]) -> None:
@@ -228,13 +235,13 @@ def _root(findings: Findings, root: str, kubelet: Optional[KubeletProcess]) -> N
         findings.ok("root directory", root)
 
 
-async def _socket(findings: Findings, directory: str) -> None:
+async def _socket(findings: Findings, directory: str, unit: str) -> None:
     path = os.path.join(directory, "kubelet.sock")
     reason = await _refusal(path)
     if reason is None:
         findings.ok("kubelet socket", "%s takes connections" % path)
     else:
-        findings.wrong("kubelet socket", "%s: %s" % (path, reason), "systemctl restart kubelet")
+        findings.wrong("kubelet socket", "%s: %s" % (path, reason), "systemctl restart %s" % unit)
 
 
 async def _refusal(socket: str) -> Optional[str]:
@@ -270,16 +277,21 @@ async def _plugin(
 
 
 async def _registration(
-    findings: Findings, configuration: Configuration, root: str, state: Optional[Dict[str, Any]]
+    findings: Findings,
+    configuration: Configuration,
+    root: str,
+    state: Optional[Dict[str, Any]],
+    unit: str,
 ) -> None:
     link = "registration"
     try:
         listing = await node_state.listing(root, configuration.kubelet_device_plugin_dir)
     except (CheckpointError, OSError) as error:
-        findings.wrong(link, str(error), "systemctl restart kubelet")
+        findings.wrong(link, str(error), "systemctl restart %s" % unit)
         return
     if listing is None:
-        findings.wrong(link, "no kubelet answers below %s" % root, "%s    # or --kubelet-root" % _START_KUBELET)
+        mend = "%s    # or --kubelet-root" % (_START_KUBELET % {"kubelet": unit})
+        findings.wrong(link, "no kubelet answers below %s" % root, mend)
         return
     missing = [resource.name for resource in configuration.resources if resource.name not in listing.registered]
     closed = [each["name"] for each in (state or {}).get("resources", []) if not each["registered"]]

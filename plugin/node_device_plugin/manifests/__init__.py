@@ -6,14 +6,28 @@ alone, because Ansible's side imports it from the collection's own path on the c
 
 from .deployment import DEPLOYMENT, Deployment, parse_deployment
 from .nodes import CommonGround, common_ground, configuration_text, for_pod, read_configuration_text
-from .objects import MANAGED_BY, Manifest, config_map, daemon_set, monitors, namespace, node_label, render, require_room
+from .objects import (
+    LABELS,
+    MANAGED_BY,
+    NODE_LABEL,
+    Manifest,
+    config_map,
+    daemon_set,
+    monitors,
+    namespace,
+    node_label,
+    render,
+    require_room,
+)
 from .pod import CONTAINER
 from .rollout import sha256_of
 
 __all__ = [
     "CONTAINER",
     "DEPLOYMENT",
+    "LABELS",
     "MANAGED_BY",
+    "NODE_LABEL",
     "CommonGround",
     "Deployment",
     "Manifest",

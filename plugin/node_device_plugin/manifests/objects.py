@@ -12,6 +12,8 @@ from .pod import pod_spec
 
 #: Label of every object, and of a namespace that is ours to remove.
 MANAGED_BY = {"app.kubernetes.io/managed-by": "nodedevices"}
+#: Labels that every DaemonSet of the plugin has.
+LABELS = {"app.kubernetes.io/name": "node-device-plugin", **MANAGED_BY}
 #: Label of a node whose devices a DaemonSet serves; its value is the DaemonSet's name.
 NODE_LABEL = "nodedevices.kubernetes/device-plugin"
 #: What the API server takes for all data of a ConfigMap, in bytes.

@@ -37,7 +37,7 @@ class Report(NamedTuple):
     """All of a node.
 
     problems: one sentence each, naming what was expected and what was found.
-    proven, proven_before: the record for the next verification, and the one that this began with (see record.py).
+    proven, proven_before: the record for the next verification, and the one that this began with (see proof_record).
     """
 
     runtime: str

@@ -14,10 +14,11 @@ from ..declaration import Configuration, Resource
 from ..declaration.cdi import version_tuple
 from ..discovery import discover, with_discovered
 from ..health import unhealthy_reason
+from ..proof_record import Record, read_file
+from ..version import version
 from . import proof_by_kubelet, proof_by_runtime
 from . import report as states
 from .looking import Outcome
-from .record import Record
 from .report import Report, Row
 from .static_pod import remove_leftovers
 
@@ -74,8 +75,8 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
         for resource in configuration.resources
     ]
     problems: List[str] = []
-    record = Record(scope.record)
-    proven_before = record.proven
+    proven_before = read_file(scope.record)
+    record = Record(proven_before, version())
     record.keep_only(resources)
     runtime = await _runtime(node, resources, problems)
     expected = {resource.name: _expected_ids(resource) for resource in resources}

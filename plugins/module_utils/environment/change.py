@@ -39,7 +39,11 @@ ExecStart=/bin/rm -f {link} {path}
 
 
 class NotReady(Refused):
-    """A version did not stand its trial, and the one before it runs again."""
+    """A version did not stand its trial, and the one before it runs again. why: what it lacked, in one line."""
+
+    def __init__(self, message, why):
+        super().__init__(message)
+        self.why = why
 
 
 class Versions:
@@ -116,7 +120,8 @@ class Versions:
         outcome = ", and that does not serve it either: %s" % "; ".join(still_wrong) if still_wrong else ""
         raise NotReady(
             "version %s did not serve what %s did: %s. Version %s runs again%s%s"
-            % (name, was, "; ".join(wrong), was, outcome, last)
+            % (name, was, "; ".join(wrong), was, outcome, last),
+            "; ".join(wrong),
         )
 
     def is_open(self):

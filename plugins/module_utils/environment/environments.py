@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change, refusal
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (
     COMMAND,
     build,
@@ -43,8 +43,11 @@ class Environments:
             after_write=lambda path: self.module.set_default_selinux_context(path, False),
         )
 
-    def wanted(self, name, previous):
-        """The folder of the environments and the links. previous: what the last upgrade took the place of, or None."""
+    def wanted(self, name, previous, refused=None):
+        """The folder of the environments, the links, and what was refused.
+
+        previous: what the last upgrade took the place of, or None. refused: refusal.Refusal, or None.
+        """
         wanted = [
             {"kind": "directory", "path": self.folders, "mode": 0o755},
             {"kind": "link", "path": self.versions.link, "target": "versions/%s" % name},
@@ -55,6 +58,8 @@ class Environments:
         if command:
             target = os.path.join(self.root, "current", "bin", COMMAND)
             wanted.append({"kind": "link", "path": command, "target": target})
+        if refused:
+            wanted.append(refusal.item(self.root, refused))
         return wanted
 
     def names(self):
@@ -94,7 +99,15 @@ class Environments:
         stay = first + others[: max(self.module.params["keep"] - len(first), 0)]
         return [self.versions.folder(each) for each in stay]
 
+    def refuse_again(self, name):
+        """Raises Refused where the version would go on trial, and did not stand that before."""
+        was, refused = self.versions.current(), refusal.read(self.root)
+        asked_for = self.module.params["retry"] or was in (None, name)
+        if refused and refused.name == name and not asked_for and self.versions.runs():
+            raise Refused(refused.sentence(was))
+
     def present(self, name):
+        self.refuse_again(name)
         was, before = self.versions.current(), self._previous()
         made = self.install(name)
         previous = before
@@ -102,11 +115,13 @@ class Environments:
             previous = was if was and self._is_whole(was) else None
         try:
             report = self._go_to(was, name, previous, anew=made)
-        except Refused as refusal:
+        except Refused as error:
             if was not in (None, name) and self.versions.current() == was:
                 # As if it had not been tried. What did stand its trial before is not what is to be undone now.
-                before = None if isinstance(refusal, change.NotReady) else before
-                self.managed().converge(self.wanted(was, before), keep=self.stay(was, before, without=name))
+                refused = refusal.read(self.root)
+                if isinstance(error, change.NotReady):
+                    before, refused = None, refusal.now(name, error.why)
+                self.managed().converge(self.wanted(was, before, refused), keep=self.stay(was, before, without=name))
             raise
         if made:
             folder = self.versions.folder(name)
@@ -147,7 +162,8 @@ class Environments:
         self.told.update(was=was, environment=self.versions.folder(name), restarted=tried)
         if tried and not self.module.check_mode:
             self.told["seconds"] = self.versions.change(was, name)
-        report = self.managed().converge(self.wanted(name, previous), keep=self.stay(name, previous))
+        refused = refusal.read(self.root) if was == name else None
+        report = self.managed().converge(self.wanted(name, previous, refused), keep=self.stay(name, previous))
         if tried and not self.module.check_mode:
             change.close()
             if was != name:

@@ -39,7 +39,7 @@ def document(nodes: Sequence[dict[str, Any]], version: str, generated: datetime.
     }
 
 
-def findings(nodes: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def findings(nodes: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """What is to be mended: each thing once, with the nodes where it is so. The worst and most frequent is first."""
     found: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
     for each in nodes:
@@ -48,6 +48,8 @@ def findings(nodes: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             for name, known in ((resource, names), (each["name"], where)):
                 if name is not None and name not in known:
                     known.append(name)
+    for text, names in _contents(nodes):
+        found["degraded", text] = ([], names)
     for severity, text in sorted(found, key=lambda key: (_SEVERITIES.index(key[0]), -len(found[key][1]), key[1])):
         names, where = found[severity, text]
         yield {"severity": severity, "text": text, "resources": sorted(names), "nodes": where}
@@ -70,6 +72,26 @@ def _of_node(each: Mapping[str, Any]) -> Iterator[tuple[str, str | None, str]]:
             by_node = row["state"] in ("not served", "without CDI")
             for reason in row["reasons"] or ([] if by_node else [row["state"]]):
                 yield severity, row["name"], reason
+
+
+def _contents(nodes: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list[str]]]:
+    """Images that are not the same on all nodes, and the nodes that have what the fewest have."""
+    ids: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    for each in nodes:
+        pod = each["pod"] or {}
+        if pod.get("image") and pod.get("image_id"):
+            # An imported image has another form of id than a pulled one, and an architecture its own content.
+            form = pod["image_id"].partition("sha256:")[0]
+            kind = (pod["image"], str(pod.get("architecture")), form)
+            ids.setdefault(kind, {}).setdefault(pod["image_id"], []).append(each["name"])
+    for (image, *_rest), found in ids.items():
+        fewer = sorted(found.values(), key=len)[:-1]
+        if fewer:
+            text = (
+                f"{image} is not the same image on all nodes, so some pods run another build: give each build a tag of "
+                f"its own (image_pull_policy IfNotPresent pulls a tag once)"
+            )
+            yield text, [name for names in fewer for name in names]
 
 
 def _of_resource(name: str, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

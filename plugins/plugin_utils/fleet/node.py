@@ -25,10 +25,15 @@ _WRONG = ("failed", "degraded")
 
 
 class ByApi(NamedTuple):
-    """A node that only the Kubernetes API reaches. ready: by its node object. running: what its pod's metrics say."""
+    """A node that only the Kubernetes API reaches.
+
+    ready, runtime: by its node object; the latter such as ``containerd://2.1.9``, empty where it does not say.
+    running: what its pod's metrics say.
+    """
 
     ready: bool
     running: Running | None
+    runtime: str = ""
 
 
 class Read(NamedTuple):
@@ -126,7 +131,8 @@ def _plugin(read: Read, plugin: Mapping[str, Any] | None) -> dict[str, Any] | No
     if not running or not running.sha256:
         return None
     ready = not running.not_ready
-    return {"version": None, "ready": ready, "started": None, "configuration_sha256": running.sha256}
+    version = running.version or None
+    return {"version": version, "ready": ready, "started": None, "configuration_sha256": running.sha256}
 
 
 def _kubelet(read: Read) -> dict[str, Any] | None:
@@ -142,6 +148,10 @@ def _kubelet(read: Read) -> dict[str, Any] | None:
 
 
 def _runtime(read: Read) -> dict[str, Any] | None:
+    if read.by_api and read.by_api.runtime:
+        name, _separator, version = read.by_api.runtime.partition("://")
+        cdi = {"effective": None, "enabled": None, "spec_dirs": None}
+        return {"name": name, "version": version or None, "socket": None, "cdi": cdi}
     if read.facts is None or read.facts["runtime"].get("problem"):
         return None
     runtime = read.facts["runtime"]

@@ -25,6 +25,8 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
     Place,
 )
 
+from . import proven
+
 _MONITORING = "monitoring.coreos.com/v1"
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 #: Told to a kubelet, it looks at a pod's volumes now: else a changed ConfigMap takes it a minute or more.
@@ -155,18 +157,28 @@ class DaemonSet:
 
     def is_selected(self, node: Mapping[str, Any]) -> bool:
         """Whether a node object has our label."""
-        label, value = next(iter(manifests.node_label(self.deployment).items()))
-        return (node["metadata"].get("labels") or {}).get(label) == value
+        return _selected_by(node) == self.deployment.name
+
+    def _is_anothers(self, node: Mapping[str, Any]) -> bool:
+        return _selected_by(node) not in (None, self.deployment.name)
 
     def forget(self, node: str) -> list[Change]:
         """Take a node's part away: the pod, and then its configuration. The node itself may be gone."""
         found = self.api.get(Place("nodes", node))
         changes = [] if found is None or not self.is_selected(found) else [self.select(node, there=False)]
+        record = {} if found is None or self._is_anothers(found) else proven.read(found)
+        if record:
+            proven.write(self.api, node, {}, self._dry_run)
+            changes.append(Change(f"annotation {proven.ANNOTATION} of node {node}", record, None))
+        return changes + self.forget_configuration(node)
+
+    def forget_configuration(self, node: str) -> list[Change]:
+        """Take a node's configuration away, of which no pod of ours is left."""
         text = self.texts().get(node)
-        if text is not None:
-            self.api.merge(self._config_map, {"data": {node: None}}, self._dry_run)
-            changes.append(Change(f"{self._config_map}, {node}", text, None))
-        return changes
+        if text is None:
+            return []
+        self.api.merge(self._config_map, {"data": {node: None}}, self._dry_run)
+        return [Change(f"{self._config_map}, {node}", text, None)]
 
     def dismantle(self, leaving: Iterable[str]) -> list[Change]:
         """Take away what no node needs any more. leaving: nodes of this play, which in check mode still have a key."""
@@ -273,6 +285,10 @@ class DaemonSet:
     def progress(self) -> Any:
         """Something that changes while pods come and go."""
         return ((self.api.get(self.place) or {}).get("status")) or {}
+
+
+def _selected_by(node: Mapping[str, Any]) -> str | None:
+    return (node["metadata"].get("labels") or {}).get(manifests.NODE_LABEL)
 
 
 def _is_ours(namespace: Mapping[str, Any]) -> bool:

@@ -36,4 +36,5 @@ def ask_on_node(action: Any, command: str) -> Running:
     if plugin is None:
         return Running("", (said["problem"],))
     configuration = plugin["configuration"]
-    return Running(configuration["sha256"], tuple(plugin["not_ready"]), tuple(configuration["problems"]))
+    not_ready, problems = tuple(plugin["not_ready"]), tuple(configuration["problems"])
+    return Running(configuration["sha256"], not_ready, problems, plugin.get("version", ""))

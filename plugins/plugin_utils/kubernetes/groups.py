@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
@@ -14,35 +14,61 @@ from . import deployed
 class Group(NamedTuple):
     """hosts: that share a DaemonSet; none where it is not known whose it is. results: what was done of each.
 
+    cluster: what the kubeconfigs of one cluster have in common. kubeconfig: the path of one of them.
+
     problems: in what its hosts differ, although one DaemonSet can have it once only, and hosts that are one node; a
     sentence each.
     """
 
     hosts: tuple[str, ...]
     results: tuple[Mapping[str, Any], ...]
+    cluster: str
     kubeconfig: str
     deployment: manifests.Deployment
     problems: tuple[str, ...]
 
 
-def of(results: Iterable[Mapping[str, Any]], own: Mapping[str, Any]) -> list[Group]:
+def of(results: Iterable[Mapping[str, Any]], own: Mapping[str, Any], cluster_of: Callable[[str], str]) -> list[Group]:
     """One for each DaemonSet, in the order of the hosts; without any result one of nobody's.
 
     results: of the module's steps for single nodes, each with ``host``, ``kubeconfig`` and ``deployment``.
-    own: the arguments of the step, which stand for what a result lacks. Raises DeclarationError.
+    own: the arguments of the step, which stand for what a result lacks.
+    cluster_of: a kubeconfig's path to what the files of one cluster have in common; asked where there are several.
+    Raises DeclarationError.
     """
+    places = [({**own, **result}, result) for result in list(results) or [{}]]
+    paths = {place["kubeconfig"] for place, _result in places}
+    clusters = {path: cluster_of(path) if len(paths) > 1 else path for path in paths}
     found: dict[tuple[str, str, str], Group] = {}
-    for result in list(results) or [{}]:
-        place = {**own, **result}
+    for place, result in places:
         deployment = deployed.parse(place.get("deployment", {}))
-        host, key = place.get("host"), (place["kubeconfig"], deployment.namespace, deployment.name)
-        group = found.get(key, Group((), (), place["kubeconfig"], deployment, ()))
+        host, cluster = place.get("host"), clusters[place["kubeconfig"]]
+        key = (cluster, deployment.namespace, deployment.name)
+        group = found.get(key, Group((), (), cluster, place["kubeconfig"], deployment, ()))
         found[key] = group._replace(
             hosts=(*group.hosts, *([host] if host else [])),
             results=(*group.results, *([result] if result else [])),
             problems=(*group.problems, *_differences(host, deployment, group), *_twins(result, group)),
         )
     return list(found.values())
+
+
+def without_namesakes(found: Iterable[Group]) -> list[Group]:
+    """The same, with a problem where a DaemonSet would have the nodes of another one of its name as well."""
+    first: dict[tuple[str, str], Group] = {}
+    result = []
+    for group in found:
+        deployment = group.deployment
+        other = first.setdefault((group.cluster, deployment.name), group)
+        if other is not group:
+            problem = (
+                f"device_plugin_deployment.namespace: is {deployment.namespace!r} for {', '.join(group.hosts)}, and "
+                f"{other.deployment.namespace!r} for {', '.join(other.hosts)}, and both DaemonSets are called "
+                f"{deployment.name}, by which they know their nodes: give one of them another name"
+            )
+            group = group._replace(problems=(*group.problems, problem))
+        result.append(group)
+    return result
 
 
 def _differences(host: str | None, deployment: manifests.Deployment, group: Group) -> Iterable[str]:

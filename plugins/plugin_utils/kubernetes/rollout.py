@@ -26,6 +26,7 @@ from .daemonset import DaemonSet, Refused
 _PAUSE = 0.5
 _LOOK_AGAIN = 4.0
 _SHA256 = re.compile(r'^node_device_plugin_configuration_info\{sha256="([0-9a-f]{64})"\} 1$', re.MULTILINE)
+_VERSION = re.compile(r'^node_device_plugin_build_info\{(?:[^}]*,)?version="([^"]*)"', re.MULTILINE)
 # As a line: the metric's help has the same words.
 _REFUSED = re.compile(r"^node_device_plugin_configuration_refused 1$", re.MULTILINE)
 
@@ -33,12 +34,13 @@ _REFUSED = re.compile(r"^node_device_plugin_configuration_refused 1$", re.MULTIL
 class Running(NamedTuple):
     """What a running plugin says of itself. sha256: of its configuration, empty where none answers.
 
-    not_ready: why it is not ready, or does not answer. problems: why it refuses its file.
+    not_ready: why it is not ready, or does not answer. problems: why it refuses its file. version: empty where unknown.
     """
 
     sha256: str
     not_ready: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    version: str = ""
 
 
 def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:
@@ -52,11 +54,12 @@ def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:
     except ApiError as error:
         return Running("", (f"its metrics cannot be read through the API server: {error}",))
     found = _SHA256.search(text)
-    refused = _REFUSED.search(text)
+    refused, version = _REFUSED.search(text), _VERSION.search(text)
     return Running(
         found.group(1) if found else "",
         () if is_ready(pod) else ("its pod is not ready",),
         ("it refuses its configuration: its log says why",) if refused else (),
+        version.group(1) if version else "",
     )
 
 
@@ -181,7 +184,10 @@ def _why(
 
 
 def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
-    """How a node's pod is: its name, a word for its state, and why it does not run, None where it does."""
+    """How a node's pod is: its name, a word for its state, and why it does not run, None where it does.
+
+    image, image_id: by its name, and by what the node's runtime has under that name. architecture: of the node.
+    """
     of_node = cluster.api.node(node)
     condition = readiness(of_node)
     pods = [pod for pod in cluster.pods(node) if not pod["metadata"].get("deletionTimestamp")]
@@ -189,7 +195,12 @@ def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
     if pod is None:
         place = f"{cluster.deployment.namespace}/{cluster.deployment.name}"
         why = f"DaemonSet {place} has no pod on the node{_events(cluster, cluster.deployment.name)}"
-        return {"name": None, "state": "none", "reason": why if is_node_ready(of_node) else condition}
+        return {
+            **_content(of_node),
+            "name": None,
+            "state": "none",
+            "reason": why if is_node_ready(of_node) else condition,
+        }
     state, trouble = _trouble(cluster, pod)
     if not is_node_ready(of_node):
         # What is said of its pods is from before.
@@ -202,7 +213,18 @@ def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
         )
     elif not trouble and not is_ready(pod):
         state = "not ready"
-    return {"name": _name(pod), "state": state, "reason": trouble or None}
+    return {**_content(of_node, pod), "name": _name(pod), "state": state, "reason": trouble or None}
+
+
+def _content(node: Mapping[str, Any], pod: Mapping[str, Any] | None = None) -> dict[str, str | None]:
+    """What a node's pod runs; nothing before its image is there."""
+    info = (node.get("status") or {}).get("nodeInfo") or {}
+    ours = next((each for each in _containers(pod or {}) if each.get("name") == manifests.CONTAINER), {})
+    return {
+        "image": ours.get("image") or None,
+        "image_id": ours.get("imageID") or None,
+        "architecture": info.get("architecture") or None,
+    }
 
 
 def _name(pod: Mapping[str, Any]) -> str:

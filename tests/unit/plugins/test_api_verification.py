@@ -35,10 +35,17 @@ class FakeCluster:
     def __init__(self):
         self.allocatable, self.others, self.prints, self.made, self.pods = {}, [], {}, [], {}
         self.end = "Succeeded"
+        self.runtime, self.annotations = "containerd://2.1.9", {"of": "others"}
 
     def node(self, _name):
-        info = {"containerRuntimeVersion": "containerd://2.1.9", "kubeletVersion": "v1.36.2"}
-        return {"status": {"allocatable": self.allocatable, "nodeInfo": info}}
+        info = {"containerRuntimeVersion": self.runtime, "kubeletVersion": "v1.36.2"}
+        metadata = {"name": "worker1", "annotations": dict(self.annotations)}
+        return {"metadata": metadata, "status": {"allocatable": self.allocatable, "nodeInfo": info}}
+
+    def merge(self, place, content, dry_run):
+        assert (place.kinds, place.name, dry_run) == ("nodes", "worker1", False)
+        changed = {**self.annotations, **content["metadata"]["annotations"]}
+        self.annotations = {name: value for name, value in changed.items() if value is not None}
 
     def list(self, _place, **selectors):
         if "fieldSelector" in selectors:
@@ -112,7 +119,8 @@ def test_a_container_that_has_its_device(cluster):
     cluster.allocatable = {"a.example/imaginary": "2"}
     cluster.prints = {"a.example/imaginary": printed({"DEV_0": "/two", "PATH": "/bin"})}
     result = verify(IMAGINARY)
-    assert result["changed"] is False
+    assert result["changed"] is True, "it is remembered"
+    assert verify(IMAGINARY)["changed"] is False
     report = result["report"]
     assert (report["runtime"], report["kubelet"], report["problems"]) == ("containerd 2.1.9", "v1.36.2", [])
     assert report["resources"] == [
@@ -179,6 +187,50 @@ def test_devices_that_may_be_missing(cluster):
     assert row(optional)["state"] == "empty"
     cluster.allocatable = {"a.example/crand": "3"}
     assert row(optional)["detail"] == "expected 0 to 2 healthy devices in the node object's allocatable, found 3"
+
+
+PROVEN = "nodedevices.kubernetes/proven"
+
+
+def test_what_was_proven_is_proven_again_when_something_about_it_changed(cluster):
+    cluster.allocatable = {"a.example/imaginary": "2", "a.example/crand": "1"}
+    cluster.prints = {
+        "a.example/imaginary": printed({"DEV_0": "/two"}),
+        "a.example/crand": printed(paths={"/dev/crand0": DEVICE}, mounts={"/crand": "tmpfs"}),
+    }
+
+    def states(*resources, **arguments):
+        before = len(cluster.made)
+        result = verify(*resources, proofs="unproven", **arguments)
+        rows = {each["resource"].partition("/")[2]: each["state"] for each in result["report"]["resources"]}
+        assert len(cluster.made) - before == sum(state in ("proven", "failed") for state in rows.values())
+        return rows, result["changed"]
+
+    assert states(IMAGINARY, CHARACTER) == ({"imaginary": "proven", "crand": "proven"}, True)
+    assert set(cluster.annotations) == {"of", PROVEN}
+    assert states(IMAGINARY, CHARACTER) == ({"imaginary": "proven before", "crand": "proven before"}, False)
+    again = {**IMAGINARY, "replicas": 1, "container_limit": 1}
+    assert states(again, CHARACTER) == ({"imaginary": "proven", "crand": "proven before"}, True)
+    cluster.runtime = "containerd://2.2.0"
+    assert states(again, CHARACTER) == ({"imaginary": "proven", "crand": "proven"}, True)
+    image = {"image": "example.com/plugin:2"}
+    assert states(again, CHARACTER, deployment=image) == ({"imaginary": "proven", "crand": "proven"}, True)
+    # What verify.yml asks for is proven all the same, and a proof that fails is made again.
+    assert row(IMAGINARY)["state"] == "proven"
+    cluster.prints["a.example/imaginary"] = printed()
+    assert row(IMAGINARY)["state"] == "failed"
+    assert cluster.annotations == {"of": "others"}
+    assert states(IMAGINARY)[0] == {"imaginary": "failed"}
+
+
+def test_what_is_in_use_now_stays_proven(cluster):
+    cluster.allocatable = {"a.example/imaginary": "2"}
+    cluster.prints = {"a.example/imaginary": printed({"DEV_0": "/two"})}
+    assert row(IMAGINARY)["state"] == "proven"
+    cluster.others = [_pod("a", 2)]
+    assert (row(IMAGINARY, proofs="unproven")["state"], PROVEN in cluster.annotations) == ("in use", True)
+    cluster.others = []
+    assert row(IMAGINARY, proofs="unproven")["state"] == "proven before"
 
 
 def _pod(name, shares, phase="Running", **spec):

@@ -9,6 +9,7 @@ import types
 
 import pytest
 from ansible import constants
+from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, Refusal
@@ -87,6 +88,7 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_tried(action, 
 
 def test_check_mode_asks_the_node_whether_it_could_be_done(action):
     action._task.check_mode = True
+    action._answers = lambda: True
     result = action._apply([Change(DROP_IN, "x", "y")], "CDI is off")
     assert (result["changed"], result["msg"]) == (True, "CDI is off: containerd.service is restarted")
     assert [asked["do"] for asked in action.asked] == ["apply"]
@@ -107,6 +109,38 @@ def test_containers_that_a_restart_would_end_are_not_ended(action, monkeypatch, 
     assert action.asked == []
     answer["number"] = 0
     assert action._apply([Change(ROOT, "x", "y")], "CDI is off")["restarted"] is True
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_change_that_was_undone_says_whether_the_runtime_answers(action, monkeypatch, answers):
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    action._task.args = {"command": "tool", "state": "absent", "node": {**action._node, "runtime": action._runtime}}
+    action._on_node = lambda **_arguments: {"failed": True, "msg": "The old configuration was put back."}
+
+    def answer(_action, command):
+        assert command == ["tool"]
+        if not answers:
+            raise cdi_runtime.tool.ToolError("tool runtime failed: nobody there")
+        return {}
+
+    monkeypatch.setattr(cdi_runtime.tool, "answer", answer)
+    action._runtime["socket"] = "/run/x.sock"
+    action._runtime["config"]["path"] = ROOT
+    result = action.run(None, {"inventory_hostname": "worker1"})
+    assert result == {
+        "failed": True,
+        "msg": f"worker1: {ROOT}: The old configuration was put back.",
+        "answers": answers,
+    }
+
+
+def test_what_is_refused_before_anything_changed_says_nothing_of_the_runtime(action, monkeypatch):
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    action._task.args = {"command": "tool", "state": "absent", "node": {**action._node, "runtime": action._runtime}}
+    action._runtime.update(unit=None, pid=7, socket="/run/x.sock")
+    action._runtime["config"]["path"] = ROOT
+    result = action.run(None, {"inventory_hostname": "worker1"})
+    assert (result["failed"], "answers" in result) == (True, False)
 
 
 def test_a_daemon_whose_file_is_gone_is_restarted(action):
@@ -188,6 +222,7 @@ def test_a_drop_in_is_tried_in_its_folder(action):
 def test_what_somebody_wrote_since_the_runtime_started_is_named(action, check_mode):
     """No way back leads to what runs: the former file is theirs."""
     action._task.check_mode = check_mode
+    action._answers = lambda: True
     action._runtime["config"]["later"] = [ROOT]
     words = f"{ROOT} was written after containerd started: a restart brings whatever was changed in it into force, too"
     assert action._apply([Change(ROOT, "x", "y")], "CDI is off")["warnings"] == [words]

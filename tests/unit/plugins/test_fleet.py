@@ -252,6 +252,29 @@ def test_a_finding_stands_once_with_all_its_nodes_and_the_worst_is_first():
     ]
 
 
+def _of_image(name, image_id, architecture="amd64", image="example.com/plugin:1"):
+    of_pod = {"image": image, "image_id": image_id, "architecture": architecture, "reason": None}
+    return node.entry(name, well(pod={"name": "a/b", "state": "Running", **of_pod}))
+
+
+def test_pods_of_one_image_that_run_different_builds_are_said():
+    old, new, imported = "example.com/plugin@sha256:1", "example.com/plugin@sha256:2", "sha256:3"
+    alike = [
+        _of_image("a", new),
+        _of_image("b", new),
+        # Of another architecture, imported, of another tag; and one that has not started, and a service.
+        _of_image("arm", old, "arm64"),
+        _of_image("imported", imported),
+        _of_image("other", old, image="example.com/plugin:2"),
+        _of_image("starts", None),
+        node.entry("service", well()),
+    ]
+    assert list(document.findings(alike)) == []
+    (found,) = document.findings([*alike, _of_image("late", old)])
+    assert (found["severity"], found["resources"], found["nodes"]) == ("degraded", [], ["late"])
+    assert found["text"].startswith("example.com/plugin:1 is not the same image on all nodes, so some pods run another")
+
+
 def test_the_document():
     nodes = [
         node.entry("w1", well(serving(CAMERA, device("a"), device("b", "unhealthy", "x")))),

@@ -9,7 +9,7 @@ import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import ApiError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import ApiError, Away
 from ansible_collections.nodedevices.kubernetes.plugins.action import fleet_report, node_status
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
@@ -241,7 +241,8 @@ def pod(**state):
     }
 
 
-RUNS = pod(ready=True, started=True, state={"running": {}})
+OF_IMAGE = {"name": "plugin", "image": "example.com/plugin:1", "imageID": "sha256:1"}
+RUNS = pod(ready=True, started=True, state={"running": {}}, **OF_IMAGE)
 DAEMON_SET = {"mode": "daemonset", "kubeconfig": "/k"}
 
 
@@ -261,8 +262,16 @@ def test_a_pod_that_runs_with_what_is_declared(look, in_cluster):
     found, executed = look(answers={"status": with_configuration(wanted())}, **DAEMON_SET)
     assert len(executed) == 3
     assert (found["state"], found["problems"]) == ("ok", [])
-    assert found["pod"] == {"name": "node-devices/plugin-x", "state": "Running", "reason": None}
+    assert found["pod"] == {
+        "name": "node-devices/plugin-x",
+        "state": "Running",
+        "reason": None,
+        "image": "example.com/plugin:1",
+        "image_id": "sha256:1",
+        "architecture": None,
+    }
     assert found["plugin"]["configuration_sha256"] == wanted()
+    assert found["plugin"]["version"] == "0.1.0"
 
 
 def test_a_pod_that_runs_with_something_else(look, in_cluster):
@@ -300,19 +309,25 @@ def test_a_daemonset_without_a_kubeconfig_and_one_that_may_not_be_looked_at(look
 
 def test_a_node_that_only_the_api_reaches(look, in_cluster, monkeypatch):
     sha256 = wanted(cdi_owner="plugin")
-    text = f'node_device_plugin_configuration_info{{sha256="{sha256}"}} 1\n'
-    in_cluster(RUNS, metrics=text)
+    text = (
+        f'node_device_plugin_configuration_info{{sha256="{sha256}"}} 1\n'
+        f'node_device_plugin_build_info{{version="0.0.9",python="3.13.1"}} 1\n'
+    )
     managed = {"manager": "kubelet", "subresource": "status"}
     managed["fieldsV1"] = {"f:status": {"f:capacity": {"f:example.com/camera": {}}}}
     shown = {"capacity": {"example.com/camera": "2"}, "allocatable": {"example.com/camera": "1"}}
     of_node = {"name": "w1", "managedFields": [managed]}
-    monkeypatch.setitem(NODE, "status", {**NODE["status"], **shown})
+    info = {**NODE["status"]["nodeInfo"], "containerRuntimeVersion": "cri-o://1.33.0"}
+    monkeypatch.setitem(NODE, "status", {**NODE["status"], **shown, "nodeInfo": info})
     monkeypatch.setitem(NODE, "metadata", of_node)
     in_cluster(RUNS, metrics=text)
     found, executed = look(api_only=True, **DAEMON_SET)
     assert executed == []
     assert found["kubelet"] == {"running": True, "version": "1.33.1"}
-    assert found["plugin"] == {"version": None, "ready": True, "started": None, "configuration_sha256": sha256}
+    # What the pod really runs, whatever its image's tag says.
+    assert found["plugin"] == {"version": "0.0.9", "ready": True, "started": None, "configuration_sha256": sha256}
+    assert (found["runtime"]["name"], found["runtime"]["version"]) == ("cri-o", "1.33.0")
+    assert found["runtime"]["cdi"]["effective"] is None
     assert found["problems"] == []
     (row,) = found["resources"]
     assert (row["capacity"], row["healthy"], row["state"]) == (2, 1, "degraded")
@@ -320,6 +335,48 @@ def test_a_node_that_only_the_api_reaches(look, in_cluster, monkeypatch):
     found, _executed = look(api_only=True, **DAEMON_SET)
     assert found["pod"]["state"] == "Unknown"
     assert found["problems"][0] == "the node is not Ready (it hangs): run again when it is"
+
+
+@pytest.mark.parametrize("api_only", [True, False])
+def test_an_api_server_that_is_away(look, in_cluster, monkeypatch, api_only):
+    in_cluster(RUNS)
+
+    def away(_access):
+        raise Away("the API server https://x does not answer: Connection refused: run again when it does")
+
+    monkeypatch.setattr(node_status, "Api", away)
+    found, _executed = look(answers={"status": with_configuration(wanted())}, api_only=api_only, **DAEMON_SET)
+    # Only where there is no other way to the node it is not reached.
+    assert found["state"] == ("unreachable" if api_only else "wrong")
+    assert found["problems"] == ["the API server https://x does not answer: Connection refused: run again when it does"]
+    assert [row["name"] for row in found["resources"]] == ["example.com/camera"]
+    assert found["resources"][0]["state"] == ("unknown" if api_only else "healthy")
+
+
+@pytest.mark.parametrize(
+    "says", ["the cluster has no node w1: set node_devices_node_name to its name there", "give this user get on nodes"]
+)
+def test_a_node_that_the_cluster_does_not_know_or_show(look, in_cluster, monkeypatch, says):
+    in_cluster(RUNS)
+
+    def refuse(_self, _name):
+        raise ApiError(says)
+
+    monkeypatch.setattr(node_status.Api, "node", refuse)
+    found, executed = look(api_only=True, **DAEMON_SET)
+    assert executed == []
+    assert (found["state"], found["problems"]) == ("wrong", [says])
+    assert (found["runtime"], found["kubelet"], found["plugin"], found["pod"]) == (None, None, None, None)
+    assert found["resources"][0]["state"] == "unknown"
+
+
+def test_a_node_of_the_api_without_a_kubeconfig(look):
+    found, executed = look(api_only=True, mode="daemonset")
+    assert executed == []
+    assert (found["state"], found["problems"]) == (
+        "wrong",
+        ["the plugin is deployed through the Kubernetes API: set node_devices_kubeconfig"],
+    )
 
 
 @pytest.fixture

@@ -79,6 +79,29 @@ def test_what_only_the_api_reaches_is_not_connected_to(name, api_only):
         assert value("{{ %s }}" % condition, {"node_devices_api_only": api_only}) is not api_only
 
 
+@pytest.mark.parametrize("name", ["site.yml", "status.yml", "verify.yml", "uninstall.yml"])
+def test_facts_are_gathered_where_something_reaches_the_node(name):
+    tasks = [task for play in plays(name) for part in ("pre_tasks", "tasks") for task in play.get(part, ())]
+    (conditions,) = [conditions for task, conditions in leaves(tasks) if "ansible.builtin.setup" in task]
+    for api_only, gathered in ((False, True), (True, False)):
+        known = {"node_devices_gather_facts": True, "node_devices_api_only": api_only}
+        assert all(value("{{ %s }}" % each, known) for each in conditions) is gathered
+    assert not all(value("{{ %s }}" % each, {}) for each in conditions)
+
+
+@pytest.mark.parametrize(("api_only", "way"), [(True, "through_api.yml"), (False, "prove.yml")])
+def test_a_node_is_proven_in_the_way_that_reaches_it(api_only, way):
+    play = next(each for each in plays("site.yml") if "serial" in each)
+    proving = [
+        (role["tasks_from"], task["vars"]["verification_proofs"])
+        for task, conditions in leaves(play["tasks"])
+        for role in [task.get("ansible.builtin.include_role") or task.get("ansible.builtin.import_role") or {}]
+        if role.get("name") == "nodedevices.kubernetes.verification"
+        and all(value("{{ %s }}" % each, {"node_devices_api_only": api_only}) for each in conditions)
+    ]
+    assert proving == [(way, "unproven")]
+
+
 def leaves(tasks, conditions=()):
     """Tasks that are no blocks, each with its conditions and those of the blocks around it."""
     for task in tasks:
@@ -108,6 +131,32 @@ def test_a_node_is_drained_before_its_runtime_changes_and_let_go_however_that_en
     ]
     before = [task["nodedevices.kubernetes.node_drain"] for task in play["pre_tasks"] if "node_drain" in str(task)]
     assert [task["state"] for task in before] == ["possible"]
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "result", "names"),
+    [
+        (True, {"changed": True}, ["Let pods onto the node again"]),
+        # Undone, with its old configuration; refused before anything was touched; another step failed.
+        (True, {"failed": True, "answers": True}, ["Let pods onto the node again"]),
+        (True, {"failed": True}, ["Let pods onto the node again"]),
+        (True, None, ["Let pods onto the node again"]),
+        (True, {"failed": True, "answers": False}, ["Keep pods off a node whose container runtime does not answer"]),
+        # The cordon is somebody else's, who is not spoken for.
+        (False, {"failed": True, "answers": False}, ["Let pods onto the node again"]),
+    ],
+)
+def test_a_node_is_let_go_where_its_runtime_answers(cordoned, result, names):
+    known = {"node_devices_drained": {"cordoned": cordoned}}
+    if result is not None:
+        known["cdi_runtime_result"] = result
+    reached = []
+    for task in plays("tasks/uncordon.yml"):
+        if all(value("{{ %s }}" % condition, known) for condition in task.get("when", [])):
+            reached.append(task["name"])
+            if "ansible.builtin.fail" in task:
+                break
+    assert reached == names
 
 
 def kept_names(tasks):

@@ -38,7 +38,7 @@ class Cluster:
         self.states, self.looked, self.events = list(states), 0, list(events)
         self.deployment = types.SimpleNamespace(namespace="node-devices", name="plugin")
         condition = {"type": "Ready", "status": ready, "message": "Kubelet stopped posting node status."}
-        node = {"status": {"conditions": [condition]}}
+        node = {"status": {"conditions": [condition], "nodeInfo": {"architecture": "arm64"}}}
         self.api = types.SimpleNamespace(node=lambda _name: node, list=lambda _place, **_selectors: self.events)
 
     def pods(self, _node):
@@ -145,10 +145,11 @@ def test_what_a_pod_serves_through_the_api_server():
     text = (
         f'{name}_info{{sha256="{WANTED}"}} 1\n'
         f"# HELP {name}_refused 1 while the configuration file is refused\n{name}_refused 0\n"
+        f'# HELP node_device_plugin_build_info x\nnode_device_plugin_build_info{{version="0.2.0",python="3.13.5"}} 1\n'
     )
     asked = []
     api = types.SimpleNamespace(text=lambda place: asked.append(place.path) or text)
-    assert rollout.ask_through_api(api, pod(**RUNS)) == Running(WANTED)
+    assert rollout.ask_through_api(api, pod(**RUNS)) == Running(WANTED, version="0.2.0")
     assert asked == ["/api/v1/namespaces/node-devices/pods/plugin-x:9819/proxy/metrics"]
     text = text.replace("refused 0", "refused 1")
     assert rollout.ask_through_api(api, pod()).problems == ("it refuses its configuration: its log says why",)
@@ -179,11 +180,16 @@ def test_a_pod_that_ends_is_none():
 
 
 def test_what_status_shows_of_a_pod():
-    assert rollout.look(Cluster([pod(**RUNS)]), "worker") == {
-        "name": "node-devices/plugin-x",
-        "state": "Running",
-        "reason": None,
-    }
+    there = pod(**RUNS)
+    (container,) = there["status"]["containerStatuses"]
+    # As kubelets have it, and beside ours what a service mesh puts into each pod.
+    container.update(name="plugin", image="example.com/plugin:1", imageID="example.com/plugin@sha256:abc")
+    there["status"]["containerStatuses"].insert(0, {**container, "name": "mesh", "imageID": "other"})
+    shown = {"name": "node-devices/plugin-x", "state": "Running", "reason": None, "architecture": "arm64"}
+    content = {"image": "example.com/plugin:1", "image_id": "example.com/plugin@sha256:abc"}
+    assert rollout.look(Cluster([there]), "worker") == {**shown, **content}
+    del there["status"]["containerStatuses"][1]
+    assert rollout.look(Cluster([there]), "worker") == {**shown, "image": None, "image_id": None}
     seen = rollout.look(Cluster([pod(**{**RUNS, "ready": False})]), "worker")
     assert (seen["state"], seen["reason"]) == ("not ready", None)
 

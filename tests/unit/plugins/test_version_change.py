@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import types
 from pathlib import Path
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change, serving, unit
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import (
+    change,
+    environments,
+    serving,
+    unit,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import base_python
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.serving import Serving, lacking
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
@@ -139,6 +145,7 @@ class Node:
             "service": "x.service",
             "patience": 0,
             "keep": 2,
+            "retry": False,
             "command": "",
             "left": None,
         }
@@ -250,6 +257,93 @@ def test_a_version_that_does_not_is_taken_back_and_goes(node, how):
     assert node.names == [A]
     assert not os.path.lexists(change._paths()[0])
     assert Ledger(node.ledger_folder).entries[str(node.root / "current")]["target"] == f"versions/{A}"
+
+
+@pytest.fixture
+def refused(node):
+    """A node on which B did not stand its trial."""
+    node.add(B, "fail it broke")
+    with pytest.raises(change.NotReady):
+        node.run("present", B)
+    node.unit.started.clear()
+    return node
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_what_did_not_stand_its_trial_is_not_tried_by_every_run(refused, check):
+    refused.check_mode = check
+    with pytest.raises(Refused) as error:
+        refused.run("present", B)
+    assert re.sub(r" at 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", " at that time", str(error.value)) == (
+        f"version {B} did not stand its trial on this node at that time, and is not tried again unasked: "
+        f"{refused.root}/versions/{B}/bin/node-device-plugin status: it broke. Version {A} goes on. Once that is "
+        f"mended, -e node_tools_retry=true tries it again; any other version is tried as ever"
+    )
+    assert refused.unit.started == []
+    assert refused.links == [A, None]
+    # The version that runs, and what is said of the other, stay as they are.
+    report, _told = refused.run("present", A)
+    assert not report.changed
+    assert (refused.root / "refused.json").exists()
+
+
+@pytest.mark.parametrize(("name", "says"), [(B, "is not tried again unasked"), (C, "incomplete")])
+def test_wheels_of_what_was_refused_are_not_sent(refused, monkeypatch, name, says):
+    class Ended(Exception):
+        """The module, as it ends."""
+
+    def end(**answer):
+        raise Ended(answer.get("msg") or f"incomplete {answer['incomplete']}")
+
+    refused.params.update(name=name, state="present", archive=None)
+    refused.exit_json = refused.fail_json = end
+    monkeypatch.setattr(node_tools, "AnsibleModule", lambda **_arguments: refused)
+    monkeypatch.setattr(node_tools, "Ledger", lambda: Ledger(refused.ledger_folder))
+    monkeypatch.setattr(environments, "Unit", lambda _service: refused.unit)
+    with pytest.raises(Ended, match=says):
+        node_tools.main()
+
+
+def test_what_is_tried_again_where_that_is_asked_for(refused):
+    refused.params["retry"] = True
+    refused.add(B)
+    refused.run("present", B)
+    assert refused.links == [B, A]
+    assert not (refused.root / "refused.json").exists()
+    assert refused.unit.started == [B]
+
+
+def test_another_version_is_tried_and_the_last_refusal_counts(refused):
+    refused.add(C, "fail it broke, too")
+    with pytest.raises(change.NotReady):
+        refused.run("present", C)
+    with pytest.raises(Refused, match="it broke, too"):
+        refused.run("present", C)
+    refused.add(B)
+    refused.run("present", B)
+    assert refused.links == [B, A]
+    assert not (refused.root / "refused.json").exists()
+
+
+def test_without_a_service_nothing_is_on_trial(refused):
+    refused.unit.is_active = False
+    refused.add(B)
+    refused.run("present", B)
+    assert refused.links == [B, A]
+
+
+def test_a_refusal_goes_with_the_role(refused):
+    refused.run("absent")
+    assert not (refused.root / "refused.json").exists()
+    assert Ledger(refused.ledger_folder).entries == {}
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"name": "x"}'])
+def test_a_refusal_that_somebody_edited_is_none(refused, text):
+    (refused.root / "refused.json").write_text(text)
+    refused.add(B)
+    refused.run("present", B)
+    assert refused.links == [B, A]
 
 
 def test_where_the_old_one_does_not_come_back_either_both_are_said(node):

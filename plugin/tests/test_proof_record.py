@@ -4,21 +4,23 @@ import json
 from pathlib import Path
 
 from node_device_plugin.declaration import parse_resources
-from node_device_plugin.verification.record import Record
+from node_device_plugin.proof_record import Record, read_file
 
 A, B = parse_resources([{"name": "a.b/c"}, {"name": "a.b/d"}])
 (A_CHANGED,) = parse_resources([{"name": "a.b/c", "replicas": 2}])
 
 
 def test_a_proof_holds_for_the_same_declaration_and_runtime_only(tmp_path: Path) -> None:
-    record = Record(None)
+    record = Record({}, "1.0")
     record.note(A, "containerd 2.1", proven=True)
     record.note(B, "containerd 2.1", proven=True)
     (tmp_path / "record").write_text(json.dumps(record.proven))
-    later = Record(str(tmp_path / "record"))
+    kept = read_file(str(tmp_path / "record"))
+    later = Record(kept, "1.0")
     assert later.holds(A, "containerd 2.1")
     assert not later.holds(A, "containerd 2.2")
     assert not later.holds(A_CHANGED, "containerd 2.1")
+    assert not Record(kept, "1.1").holds(A, "containerd 2.1")
     later.note(A, "containerd 2.1", proven=False)
     assert not later.holds(A, "containerd 2.1")
     later.keep_only([A])
@@ -26,7 +28,8 @@ def test_a_proof_holds_for_the_same_declaration_and_runtime_only(tmp_path: Path)
 
 
 def test_a_record_that_cannot_be_read_proves_nothing(tmp_path: Path) -> None:
-    for content in ("", "{", "[]", "7", '{"a.b/c": 5}'):
-        (tmp_path / "record").write_text(content)
-        assert not Record(str(tmp_path / "record")).holds(A, "x")
-    assert Record(str(tmp_path / "none")).proven == {}
+    for content in (b"", b"{", b"[]", b"7", b'{"a.b/c": 5}', b"\xff"):
+        (tmp_path / "record").write_bytes(content)
+        assert not Record(read_file(str(tmp_path / "record")), "1.0").holds(A, "x")
+    assert read_file(str(tmp_path / "none")) == {}
+    assert read_file(None) == {}

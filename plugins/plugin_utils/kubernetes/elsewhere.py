@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our other DaemonSets of a cluster: where a node was before, and what would run on a node beside its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Place
+
+from .daemonset import DaemonSet, Refused
+
+
+class Other(NamedTuple):
+    """A DaemonSet of ours under another name, or in another namespace. by_label: its nodes are those of our label."""
+
+    namespace: str
+    name: str
+    by_label: bool
+
+    def has(self, cluster: DaemonSet, node: str) -> bool:
+        """Whether it has a configuration of a node. Raises ApiError."""
+        config_map = cluster.api.get(Place("configmaps", self.name, self.namespace))
+        return node in ((config_map or {}).get("data") or {})
+
+
+def _others(cluster: DaemonSet) -> Iterator[Other]:
+    label, own = manifests.NODE_LABEL, (cluster.deployment.namespace, cluster.deployment.name)
+    selector = ",".join(f"{key}={value}" for key, value in manifests.LABELS.items())
+    for each in cluster.api.list(Place("daemonsets", group="apps/v1"), labelSelector=selector):
+        namespace, name = each["metadata"]["namespace"], each["metadata"]["name"]
+        if (namespace, name) != own and not each["metadata"].get("deletionTimestamp"):
+            selects = each["spec"]["template"]["spec"].get("nodeSelector") or {}
+            yield Other(namespace, name, selects.get(label) == name)
+
+
+def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
+    """Where a node has to be taken out once its pod of ``cluster`` runs: namespace and name.
+
+    Raises Refused where another pod would run beside that one; ApiError.
+    """
+    own, places = cluster.deployment, []
+    for other in _others(cluster):
+        where = f"DaemonSet {other.name} in namespace {other.namespace}"
+        if other.by_label and other.name == own.name:
+            raise Refused(
+                f"{where} has the same nodes as one of that name in namespace {own.namespace} would have, because both "
+                f"know them by a label that says {own.name}: give device_plugin_deployment another name as well, and "
+                f"nodes go from one to the other, or run uninstall.yml with namespace {other.namespace} before"
+            )
+        if not other.has(cluster, node):
+            continue
+        if not other.by_label:
+            raise Refused(
+                f"{where} names its nodes itself, {node} among them, so it was not deployed by these playbooks: take "
+                f"the node out there first"
+            )
+        places.append({"namespace": other.namespace, "name": other.name})
+    return places
+
+
+def left(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
+    """Where else a node is that is taken out: namespace and name of what these playbooks deployed. Raises ApiError."""
+    return [
+        {"namespace": other.namespace, "name": other.name}
+        for other in _others(cluster)
+        if other.by_label and other.has(cluster, node)
+    ]
+
+
+def expanded(results: list[Mapping[str, Any]], own: bool) -> list[dict[str, Any]]:
+    """Results of the steps for single nodes: one for each DaemonSet where the node was (``elsewhere``).
+
+    own: also for the one that the result is of.
+    """
+    found = [dict(result) for result in results] if own else []
+    return found + [{**result, "deployment": place} for result in results for place in result.get("elsewhere", ())]

@@ -1,0 +1,131 @@
+"""Nodes that go from one DaemonSet to another, by its name or its namespace; against a real API server."""
+
+from __future__ import annotations
+
+import urllib.error
+
+import daemonset_steps
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
+from daemonset_steps import IMAGINARY, LABEL, deployed, labels
+
+pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)
+
+namespace, run, read = daemonset_steps.namespace, daemonset_steps.run, daemonset_steps.read
+
+
+def test_a_node_goes_to_the_daemonset_of_another_name(cluster, run, read, namespace):
+    one, other = cluster.node({}), cluster.node({})
+    deployed(run, one, other)
+    for node in (one, other):
+        run("select", node)
+    second = {"name": "second", "namespace": f"{namespace}-second"}
+    nodes = [one.name, other.name]
+
+    def move(node, check=False):
+        configured = run("configure", node, IMAGINARY, deployment=second, check=check)
+        assert configured["elsewhere"] == [{"namespace": namespace, "name": "node-device-plugin"}]
+        run("deploy", pending=[configured], nodes=nodes, check=check)
+        run("select", node, deployment=second, check=check)
+        return run("leave", pending=[configured], check=check)["what"]
+
+    foreseen = move(one, check=True)
+    assert read("/api/v1", "configmaps")["data"].keys() == {one.name, other.name}
+    # What is left of it is as it was, for the other node.
+    assert move(one) == foreseen == [f"configmap node-device-plugin in namespace {namespace}, {one.name}"]
+    assert read("/api/v1", "configmaps")["data"].keys() == {other.name}
+    assert (labels(one)[LABEL], labels(other)[LABEL]) == ("second", "node-device-plugin")
+    assert [each.split()[0] for each in move(other)] == ["configmap", "daemonset", "configmap", "namespace"]
+    assert read("/apis/apps/v1", "daemonsets") is None
+    assert labels(other)[LABEL] == "second"
+    assert run("configure", other, IMAGINARY, deployment=second)["elsewhere"] == []
+
+
+def test_hosts_that_leave_one_daemonset_for_several(cluster, run, read, namespace):
+    one, other = cluster.node({}), cluster.node({})
+    deployed(run, one, other)
+    pending = [
+        run("configure", node, IMAGINARY, deployment={"name": name, "image": f"example.com/{name}"})
+        for node, name in ((one, "a"), (other, "b"))
+    ]
+    run("deploy", pending=pending, nodes=[one.name, other.name])
+    kinds = [each.split()[0] for each in run("leave", pending=pending)["what"]]
+    assert kinds == ["configmap", "configmap", "daemonset", "configmap"]
+    # The namespace is theirs now.
+    assert read("/api/v1")["status"]["phase"] == "Active"
+    assert read("/api/v1", "configmaps", "a")["data"].keys() == {one.name}
+
+
+def test_who_was_nowhere_else_leaves_nothing(cluster, run, read):
+    node = cluster.node({})
+    pending, _result = deployed(run, node)
+    assert (pending[0]["elsewhere"], run("leave", pending=pending)["what"]) == ([], [])
+    assert read("/apis/apps/v1", "daemonsets") is not None
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_another_namespace_under_the_same_name_is_refused(cluster, run, namespace, check):
+    one, other = cluster.node({}), cluster.node({})
+    deployed(run, one)
+    moved = {"namespace": f"{namespace}-2"}
+    # Nodes that were in neither would be of both, too.
+    for node in (one, other):
+        assert run("configure", node, IMAGINARY, deployment=moved, check=check)["msg"] == (
+            f"worker1: DaemonSet node-device-plugin in namespace {namespace} has the same nodes as one of that name in "
+            f"namespace {namespace}-2 would have, because both know them by a label that says node-device-plugin: give "
+            f"device_plugin_deployment another name as well, and nodes go from one to the other, or run uninstall.yml "
+            f"with namespace {namespace} before"
+        )
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        cluster.ask("GET", f"/api/v1/namespaces/{namespace}-2")
+
+
+def test_two_namespaces_under_one_name_in_one_play(cluster, run, read, namespace):
+    one, other = cluster.node({}), cluster.node({})
+    moved = {"namespace": f"{namespace}-2"}
+    pending = [run("configure", one, IMAGINARY), run("configure", other, IMAGINARY, deployment=moved)]
+    pending[1]["host"] = "worker2"
+    assert run("deploy", pending=pending, nodes=[one.name, other.name])["msg"] == (
+        f"worker2: device_plugin_deployment.namespace: is '{namespace}-2' for worker2, and '{namespace}' for worker1, "
+        f"and both DaemonSets are called node-device-plugin, by which they know their nodes: give one of them another "
+        f"name"
+    )
+    assert read("/apis/apps/v1", "daemonsets") is not None
+
+
+def test_an_uninstall_that_was_told_another_namespace(cluster, run, read, namespace):
+    node = cluster.node({})
+    deployed(run, node)
+    run("select", node)
+    told = {"namespace": f"{namespace}-2"}
+    foreseen = run("remove", node, deployment=told, check=True)
+    assert foreseen["elsewhere"] == [{"namespace": namespace, "name": "node-device-plugin"}]
+    assert [each.split()[0] for each in foreseen["what"]] == ["label", "configmap"]
+    removed = run("remove", node, deployment=told)
+    assert removed["what"] == foreseen["what"]
+    assert LABEL not in labels(node)
+    run("dismantle", pending=[removed], deployment=told)
+    assert read("/apis/apps/v1", "daemonsets") is None
+    assert read("/api/v1")["status"]["phase"] == "Terminating"
+
+
+def test_a_daemonset_that_names_its_nodes_itself(cluster, run, namespace):
+    """As the command `manifests` makes it."""
+    node, theirs = cluster.node({}), f"{namespace}-2"
+    configuration = parse_configuration({"resources": [IMAGINARY]})
+    by_name = manifests.parse_deployment({"image": "x", "namespace": theirs})
+    paths = {"Namespace": "/api/v1/namespaces", "ConfigMap": f"/api/v1/namespaces/{theirs}/configmaps"}
+    for manifest in manifests.render(by_name, {node.name: configuration}):
+        path = paths.get(manifest.content["kind"], f"/apis/apps/v1/namespaces/{theirs}/daemonsets")
+        cluster.ask("POST", path, manifest.content)
+    assert run("configure", node, IMAGINARY)["msg"] == (
+        f"worker1: DaemonSet node-device-plugin in namespace {theirs} names its nodes itself, {node.name} among them, "
+        f"so it was not deployed by these playbooks: take the node out there first"
+    )
+    # Of other nodes it is nobody's business, and an uninstall leaves it alone.
+    assert run("configure", cluster.node({}), IMAGINARY)["changed"] is True
+    assert run("remove", node)["elsewhere"] == []
+    assert cluster.ask("GET", f"/api/v1/namespaces/{theirs}/configmaps/node-device-plugin")["data"].keys() == {
+        node.name
+    }
