@@ -1,10 +1,11 @@
 """The CDI specs that the plugin owns: written while it runs, in a directory for dynamic specs.
 
 A kind has one owner. What is only declared is the role's, in /etc/cdi, unless nobody but the plugin reaches the node
-(``cdi_owner``); a kind with discovered devices is the plugin's, its declared devices too. The directory is gone after a
-reboot, so specs are written before a resource is registered. A device that is found no longer stays in its spec while a
-pod holds it, because the kubelet replays the CDI names of its checkpoint when a container restarts. It reads and writes
-files: not for the event loop.
+(``cdi_owner``); a kind with discovered devices is the plugin's, its declared devices too. Where a declared node is a
+link on this node, which no runtime follows, the plugin writes its kind as well, with what the link leads to: its
+directory goes before the role's. It is gone after a reboot, so specs are written before a resource is registered. A
+device that is found no longer stays in its spec while a pod holds it, because the kubelet replays the CDI names of
+its checkpoint when a container restarts. It reads and writes files: not for the event loop.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Op
 from .declaration import Resource, cdi
 from .declaration.model import devices_behind
 from .declaration.names import qualified_cdi_name
+from .discovery.links import with_links_followed
 from .observability.metrics import CDI_WRITES
 
 log = logging.getLogger(__name__)
@@ -47,7 +49,8 @@ def write(
 ) -> Dict[str, str]:
     """Make the spec of every resource that has a dynamic one what it should be; nothing that is so already is touched.
 
-    Devices in a file that the resource has no longer stay until ``prune``. Gives the resources whose spec could not be
+    Devices in a file that the resource has no longer stay until ``prune``; those that the role gives by now are kept to
+    what is declared until then, because this file goes before the role's. Gives the resources whose spec could not be
     written, each with the reason; the old file is then still there, whole.
 
     written: by path, kept from call to call, so that thousands of devices are not rendered for nothing.
@@ -55,13 +58,14 @@ def write(
     before = dict(written or {})
     now: Dict[str, Written] = {}
     problems = {}
-    for resource in resources:
-        if not resource.dynamic_cdi:
-            continue
+    for declared in resources:
+        resource, is_ours = _given(declared)
         path = os.path.join(directory, cdi.file_name(resource.cdi_kind))
+        if resource.injection != "cdi" or not (is_ours or os.path.exists(path)):
+            continue
         if before.get(path) != (resource, _found(path)):
             try:
-                _write(resource, path)
+                _write(resource, path, is_ours)
             except OSError as error:
                 CDI_WRITES.increment("failed")
                 problems[resource.name] = "the CDI spec %s cannot be written: %s" % (path, error.strerror or error)
@@ -75,10 +79,19 @@ def write(
     return problems
 
 
-def _write(resource: Resource, path: str) -> None:
+def _given(resource: Resource) -> Tuple[Resource, bool]:
+    """The resource with its links followed, and whether its spec is the plugin's."""
+    given = with_links_followed(resource) if resource.injection == "cdi" else resource
+    return given, resource.dynamic_cdi or given is not resource
+
+
+def _write(resource: Resource, path: str, is_ours: bool) -> None:
     wanted = cdi.render_spec(resource)
-    if wanted is not None:
-        present = _read(path)
+    present = _read(path)
+    if wanted is not None and not is_ours:
+        there = set(_names(present))
+        wanted = {**wanted, "devices": [device for device in wanted["devices"] if device["name"] in there]}
+    if wanted is not None and wanted["devices"]:
         names = {device["name"] for device in wanted["devices"]}
         _replace(
             path, cdi.serialise(cdi.with_kept(wanted, present, [name for name in _names(present) if name not in names]))
@@ -150,7 +163,8 @@ def devices(directory: str) -> List[str]:
 
 
 def _names_of(resources: Sequence[Resource]) -> Set[str]:
-    names = (resource.cdi_name(device) for resource in resources if resource.dynamic_cdi for device in resource.devices)
+    ours = (resource for resource in resources if _given(resource)[1])
+    names = (resource.cdi_name(device) for resource in ours for device in resource.devices)
     return {name for name in names if name is not None}
 
 

@@ -215,3 +215,60 @@ def test_what_is_no_spec_under_our_name_ends_nothing(tmp_path: Path, text: str) 
     (tmp_path / FILE).write_text(text, encoding="latin-1")
     assert cdi_files.prune([], [], str(tmp_path)) == []
     assert os.listdir(tmp_path) == []
+
+
+def declared(target: Path, *ids: str, **more: Any) -> Resource:
+    """A kind of the role's."""
+    devices = [{"id": name, "nodes": [{"path": "/dev/" + name, "host_path": str(target / name)}]} for name in ids]
+    (only,) = parse_resources([{"name": "example.com/dev", "devices": devices, **more}])
+    return only
+
+
+def host_paths(folder: Path) -> Dict[str, str]:
+    return {d["name"]: Path(d["containerEdits"]["deviceNodes"][0]["hostPath"]).name for d in spec(folder)["devices"]}
+
+
+def test_plugins_7_where_a_declared_node_is_a_link_its_kind_s_spec_has_what_it_leads_to(tmp_path: Path) -> None:
+    """squat#78: CDI's library takes no link for a device node; what goes before /etc/cdi has the node itself."""
+    cdi_dir, dev = tmp_path / "cdi", tmp_path / "dev"
+    dev.mkdir()
+    for name in ("ttyUSB0", "ttyUSB1", "plain"):
+        (dev / name).touch()
+    kind = declared(dev, "gps", "plain", container_edits={"env": ["A=b"]})
+    assert cdi_files.write([kind], str(cdi_dir)) == {}
+    assert not cdi_dir.exists()
+    written: Dict[str, cdi_files.Written] = {}
+    for target in ("ttyUSB0", "ttyUSB1", "nowhere"):
+        (dev / "gps").unlink(missing_ok=True)
+        (dev / "gps").symlink_to(target)
+        assert cdi_files.write([kind], str(cdi_dir), written) == {}
+        # All of the kind: a container with both devices gets the kind's edits once.
+        assert host_paths(cdi_dir) == {"gps": target, "plain": "plain"}
+        assert spec(cdi_dir)["devices"][0]["containerEdits"]["deviceNodes"][0]["path"] == "/dev/gps"
+        assert spec(cdi_dir)["containerEdits"] == {"env": ["A=b"]}
+    assert cdi_files.prune([kind], [], str(cdi_dir)) == []
+    without_cdi = declared(dev, "gps", injection="device_nodes")
+    assert cdi_files.write([without_cdi], str(tmp_path / "none")) == {}
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_the_plugin_wrote_once_never_hides_what_is_declared_now(tmp_path: Path) -> None:
+    """Its folder goes before the role's: until a spec of it is pruned, which a pod may hold up, it says the same."""
+    cdi_dir, dev = tmp_path / "cdi", tmp_path / "dev"
+    dev.mkdir()
+    (dev / "ttyUSB0").touch()
+    (dev / "a").symlink_to("ttyUSB0")
+    (dev / "b").symlink_to("ttyUSB0")
+    cdi_files.write([declared(dev, "a", "b")], str(cdi_dir))
+    (dev / "a").unlink()
+    (dev / "a").touch()
+    now = declared(dev, "a", "c")
+    cdi_files.write([now], str(cdi_dir))
+    # Nothing is added to what has to go, and what is declared no more stays as it was.
+    assert host_paths(cdi_dir) == {"a": "a", "b": "ttyUSB0"}
+    assert cdi_files.prune([now], [Held("example.com/dev", "b")], str(cdi_dir)) == ["example.com/dev=a"]
+    cdi_files.write([now], str(cdi_dir))
+    assert host_paths(cdi_dir) == {"b": "ttyUSB0"}
+    assert cdi_files.prune([now], [], str(cdi_dir)) == ["example.com/dev=b"]
+    cdi_files.write([now], str(cdi_dir))
+    assert os.listdir(cdi_dir) == []

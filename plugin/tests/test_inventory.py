@@ -272,6 +272,25 @@ async def test_where_a_link_leads_is_watched_from_the_first_look_on(node: Node) 
     assert await asyncio.wait_for(node.watch.changed(), 10)
 
 
+async def test_a_declared_link_that_leads_elsewhere_is_news_and_its_spec_follows(node: Node) -> None:
+    link = node.dev / "gps"
+    node.declare(
+        {"name": "example.com/dev", "devices": [{"id": "d", "nodes": [{"path": "/dev/gps", "host_path": str(link)}]}]}
+    )
+    for name in ("tty0", "tty7"):
+        (node.dev / name).touch()
+        link.unlink(missing_ok=True)
+        link.symlink_to(name)
+        await node.look()
+        (device,) = json.loads((Path(node.places.cdi) / FILE).read_text())["devices"]
+        assert device["containerEdits"]["deviceNodes"][0]["hostPath"] == str(node.dev / name)
+        assert node.listed() == {"d": True}
+        while await node.watch.changed(0.0):
+            pass
+        link.unlink()
+        assert await node.watch.changed(10.0)
+
+
 async def test_the_spec_that_a_look_wrote_itself_calls_for_no_other_look(node: Node) -> None:
     """10,000 devices are half a second's work: a hot-plug costs one look, not two."""
     specs = node.dev.parent / "cdi"

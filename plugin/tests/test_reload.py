@@ -155,8 +155,8 @@ resources:
     devices: [{{id: may, required: false, nodes: [{{path: {0}/{2}}}]}}]
 """
     folder = running.file.parent
-    for name in ("found", "may"):
-        (folder / name).symlink_to("/dev/null")
+    for name, node in (("found", "/dev/zero"), ("may", "/dev/null")):
+        (folder / name).symlink_to(node)
 
     async def listed(env: str, node: str) -> Dict[str, bool]:
         running.write(text.format(folder, env, node))

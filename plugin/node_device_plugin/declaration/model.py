@@ -214,7 +214,10 @@ class Resource(NamedTuple):
 
     @property
     def dynamic_cdi(self) -> bool:
-        """Whether the plugin writes the kind's spec while it runs, declared devices too: a kind has one owner."""
+        """Whether the plugin writes the kind's spec while it runs, declared devices too: a kind has one owner.
+
+        A kind with a declared node that is a link on the node it writes beside the role (``cdi_files``).
+        """
         if self.injection != "cdi":
             return False
         return bool(self.discover.methods) or (self.cdi_by_plugin and any(map(self.edits, self.devices)))

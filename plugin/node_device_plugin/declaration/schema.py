@@ -48,7 +48,7 @@ class Field(NamedTuple):
 
 DEVICE_NODE: Dict[str, Field] = {
     "path": Field("str", "Absolute path of the node inside the container.", required=True),
-    "host_path": Field("str", "Absolute path of the node on the host, where it differs from path."),
+    "host_path": Field("str", "Absolute path of the node on the host, where it differs from path; a link is followed."),
     "permissions": Field("str", "What the container may do with it: any of r, w and m.", default="rw"),
     "uid": Field(
         "int", "Owner of the node inside the container; the host's where it is left out.", minimum=0, maximum=LARGEST_ID
@@ -349,7 +349,8 @@ CONFIGURATION: Dict[str, Field] = {
     ),
     "dynamic_cdi_dir": Field(
         "str",
-        "Where the plugin writes the CDI specs of kinds with discovered devices; the runtime has to read it.",
+        "Where the plugin writes the CDI specs of kinds with discovered devices, or with declared nodes that are links "
+        "on the node; the runtime has to read it.",
         default="/var/run/cdi",
     ),
     "cdi_owner": Field(

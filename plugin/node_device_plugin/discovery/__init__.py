@@ -117,10 +117,13 @@ def discover(
     A device belongs to one resource alone: what is declared comes first, then the resource that stands further up.
     known: kept from look to look. offered: decides where a device could have either of two ids.
     """
+    if not any(resource.discover.methods for resource in resources):
+        return {}
     known = Known() if known is None else known
+    inside = Root(root)
     ids = {device.id: resource.name for resource in resources for device in resource.devices}
     nodes = {
-        node.host_path: "%s=%s" % (resource.name, device.id)
+        inside.resolve(node.host_path) or node.host_path: "%s=%s" % (resource.name, device.id)
         for resource in resources
         for device in resource.devices
         for node in device.nodes

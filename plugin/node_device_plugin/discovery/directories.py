@@ -9,6 +9,7 @@ from typing import Iterable, Iterator, Set
 
 from ..declaration import Resource
 from ..declaration.patterns import wildcards
+from .links import links_among
 from .root import Root
 
 #: Where the kernel makes the nodes of USB devices (Documentation/driver-api/usb/usb.rst): bus, device.
@@ -35,18 +36,9 @@ def directories(resources: Iterable[Resource]) -> Set[str]:
     found.update(map(nearest, parents))
     # Where a node is a link, what it leads to may go while the link stays.
     root = Root()
-    targets = {root.resolve(link) for parent in parents for link in nodes & _links(parent)}
+    targets = {root.resolve(link) for link in links_among(nodes)}
     found.update(nearest(parent) for parent in {os.path.dirname(path) for path in targets if path})
     return found
-
-
-def _links(directory: str) -> Set[str]:
-    """All at once, without a question for each of thousands of nodes."""
-    try:
-        with os.scandir(directory) as entries:
-            return {entry.path for entry in entries if entry.is_symlink()}
-    except OSError:
-        return set()
 
 
 def _of_pattern(pattern: str) -> Iterator[str]:

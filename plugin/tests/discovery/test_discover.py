@@ -34,6 +34,25 @@ def test_what_is_declared_comes_first_then_the_resource_further_up(machine: Mach
     ]
 
 
+def test_a_declared_link_is_the_node_that_it_leads_to(machine: Machine) -> None:
+    """Else the same device would be given away under two ids."""
+    for name in ("ttyUSB0", "ttyUSB1"):
+        machine.file("/dev/" + name)
+    machine.link("/dev/serial/by-id/gps", "../../ttyUSB0")
+    declared = {"id": "gps", "nodes": [{"path": "/dev/gps", "host_path": "/dev/serial/by-id/gps"}]}
+    resources = parse_resources(
+        [
+            {"name": "a.b/serial", "discover": {"paths": ["/dev/ttyUSB*"]}},
+            {"name": "a.b/gps", "devices": [declared]},
+        ]
+    )
+    found = discover(resources, str(machine.path))["a.b/serial"]
+    assert [device.id for device in found.devices] == ["ttyUSB1"]
+    assert [(device.id, why) for device, why in found.left_out] == [
+        ("ttyUSB0", "/dev/ttyUSB0 is a node of a.b/gps=gps")
+    ]
+
+
 def test_declared_devices_keep_their_places(machine: Machine) -> None:
     machine.file("/dev/a")
     (one,) = parse_resources([{"name": "a.b/cc", "devices": [{"id": "z"}], "discover": {"paths": ["/dev/a"]}}])
