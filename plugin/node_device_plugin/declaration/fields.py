@@ -13,9 +13,17 @@ def absolute(path: Any, where: str, problems: List[Problem]) -> None:
     """A path has to be absolute, in its shortest form, and none of the root directory; None is left out."""
     if path is None:
         return
+    if path == "/":
+        problems.append(Problem(where, "must not be the root directory"))
     # POSIX leaves two slashes at the front alone.
-    if not path.startswith("/") or path.startswith("//") or os.path.normpath(path) != path or path == "/":
+    elif not path.startswith("/") or path.startswith("//") or os.path.normpath(path) != path:
         problems.append(Problem(where, "must be an absolute path in its shortest form, not %r" % path))
+
+
+def not_empty(text: Optional[str], where: str, problems: List[Problem]) -> None:
+    """Text that is there has to say something; None is left out."""
+    if text is not None and not text.strip():
+        problems.append(Problem(where, "is empty"))
 
 
 def directory(path: Any, where: str, problems: List[Problem]) -> None:

@@ -130,7 +130,7 @@ def _device(item: Mapping[str, Any], where: str, problems: List[Problem]) -> Dev
     nodes = tuple(
         _node(node, _place(where + ".nodes", position, None), problems) for position, node in enumerate(item["nodes"])
     )
-    for path in _repeated(node.path for node in nodes):
+    for path in _repeated(node.path for node in nodes if node.path):
         problems.append(Problem(where + ".nodes", "the path %s stands twice" % path))
     for key in item["properties"]:
         if key in env.BUILT_IN_VALUES or not key.isidentifier():
@@ -172,8 +172,13 @@ def _container_edits(item: Mapping[str, Any], where: str, problems: List[Problem
     for position, mount in enumerate(item["mounts"]):
         place = _place(where + ".mounts", position, None)
         fields.absolute(mount["container_path"], place + ".container_path", problems)
-        if mount["host_path"] is not None and mount["type"] in (None, "bind"):
+        if mount["type"] in (None, "bind"):
             fields.absolute(mount["host_path"], place + ".host_path", problems)
+        else:
+            fields.not_empty(mount["host_path"], place + ".host_path", problems)
+            fields.not_empty(mount["type"], place + ".type", problems)
+        for number, option in enumerate(mount["options"]):
+            fields.not_empty(option, "%s.options[%d]" % (place, number), problems)
         mounts.append(
             Mount(mount["host_path"] or "", mount["container_path"] or "", mount["type"], tuple(mount["options"] or ()))
         )

@@ -103,6 +103,14 @@ def test_all_problems_come_at_once_each_with_its_field() -> None:
         ("- {name: a.b/c, container_edits: {mounts: [{host_path: x, container_path: /y}]}}", "mounts[0].host_path"),
         ("- {name: a.b/c, container_edits: {mounts: [{host_path: x, container_path: /y, type: bind}]}}",
          "mounts[0].host_path: must be an absolute path"),
+        ("- {name: a.b/c, container_edits: {mounts: [{host_path: '', container_path: /y, type: tmpfs}]}}",
+         "mounts[0].host_path: is empty"),
+        ("- {name: a.b/c, container_edits: {mounts: [{host_path: /x, container_path: /y, type: ''}]}}",
+         "mounts[0].type: is empty"),
+        ("- {name: a.b/c, container_edits: {mounts: [{host_path: /x, container_path: /y, options: [ro, '']}]}}",
+         "mounts[0].options[1]: is empty"),
+        ("- {name: a.b/c, container_edits: {mounts: [{host_path: /, container_path: /y}]}}",
+         "mounts[0].host_path: must not be the root directory"),
         ("- {name: a.b/c, container_edits: {hooks: [{name: x, path: /y}]}}", "must be one of prestart"),
         ("- {name: a.b/c, container_edits: {additional_gids: [0]}}", "additional_gids[0]: must be between 1"),
         ("- {name: a.b/c, container_edits: {additional_gids: [4294967296]}}", "additional_gids[0]: must be between 1"),
@@ -136,6 +144,12 @@ def test_all_problems_come_at_once_each_with_its_field() -> None:
 )  # fmt: skip
 def test_each_mistake_is_named(text: str, says: str) -> None:
     assert any(says in problem for problem in problems(text)), problems(text)
+
+
+def test_what_was_refused_by_itself_is_not_said_to_stand_twice() -> None:
+    found = problems("- {name: a.b/cc, devices: [{id: d, nodes: [{}, {path: ''}, {path: 5}]}]}")
+    assert len(found) == 3, found
+    assert not any("twice" in problem for problem in found)
 
 
 def test_cdi_edits_may_repeat_a_variable() -> None:
