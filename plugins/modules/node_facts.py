@@ -124,6 +124,10 @@ missing_devices:
   type: list
   elements: str
   returned: always
+other_than_devices:
+  description: Those of O(device_paths) that are there and no device node, with what they are.
+  type: dict
+  returned: always
 commands:
   description: Those of O(commands) that can be run.
   type: list
@@ -156,6 +160,7 @@ locked_by:
 
 import os
 import platform
+import stat
 import sys
 
 from ansible.module_utils.basic import AnsibleModule
@@ -193,6 +198,20 @@ def cdi_files(directories):
             if name.endswith((".json", ".yaml")) and os.path.isfile(path) and os.path.getsize(path) <= _LARGEST_SPEC:
                 files.append({"path": path, "folder": folder, "name": name, "content": text_of(path)})
     return files
+
+
+def looked_for(paths):
+    """Which device nodes are missing, and what those are that are something else."""
+    missing, others = [], {}
+    for path in paths:
+        try:
+            mode = os.stat(path).st_mode
+        except OSError:
+            missing.append(path)
+            continue
+        if not (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)):
+            others[path] = "a directory" if stat.S_ISDIR(mode) else "a file"
+    return {"missing_devices": missing, "other_than_devices": others}
 
 
 def ledger_facts():
@@ -248,12 +267,12 @@ def main():
         init=first_line("/proc/1/comm"),
         runtime=runtime,
         kubelet=kubelet,
-        missing_devices=[path for path in module.params["device_paths"] if not os.path.exists(path)],
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
         cdi_files=cdi_files(cdi_dirs),
         device_plugins=device_plugin_facts(module.params["device_plugin_dir"]),
         transaction_left=bool(Places().left()),
         locked_by=locked_by,
+        **looked_for(module.params["device_paths"]),
         **ledger_facts(),
     )
 

@@ -28,7 +28,7 @@ def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[st
         "systemd": lambda: _systemd(node["init"]),
         "runtime": lambda: _runtime(node["runtime"], cdi),
         "kubelet": lambda: _kubelet(node["kubelet"]) if cdi else (),
-        "devices": lambda: _devices(node["missing_devices"], device_paths),
+        "devices": lambda: _devices(node, device_paths),
     }
     unknown = set(requires) - set(checks)
     if unknown:
@@ -125,11 +125,18 @@ def _kubelet(kubelet: Mapping[str, Any] | None) -> Iterator[str]:
         )
 
 
-def _devices(missing: list[str], device_paths: Mapping[str, Any]) -> Iterator[str]:
-    for path in missing:
-        wanted = device_paths.get(path)
-        if wanted and wanted["required"]:
+def _devices(node: Mapping[str, Any], device_paths: Mapping[str, Any]) -> Iterator[str]:
+    missing = frozenset(node["missing_devices"])
+    for path, wanted in device_paths.items():
+        if not wanted["required"]:
+            continue
+        if path in missing:
             yield (
                 f"{path} is missing, which {wanted['device']} is made of: attach the device or load its driver, or "
                 f"declare it with required: false to leave it out until it is there"
+            )
+        elif path in node["other_than_devices"]:
+            yield (
+                f"{path} is {node['other_than_devices'][path]}, not a device node, and {wanted['device']} is made of "
+                f"it: name the device nodes themselves (discover takes patterns), or give it as a mount"
             )

@@ -9,6 +9,7 @@ import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
+from ansible_collections.nodedevices.kubernetes.plugins.modules.node_facts import looked_for
 
 FACTS = {
     "python": {"version": [3, 11, 2], "executable": "/usr/bin/python3"},
@@ -20,6 +21,7 @@ FACTS = {
     "cdi_files": [],
     "ledger": {},
     "missing_devices": [],
+    "other_than_devices": {},
 }
 MISSING = "node1: /bin/tool is not on the node: run the role node_tools first"
 
@@ -145,3 +147,15 @@ def test_the_runtimes_own_cdi_folders_are_found(quote):
     assert runtime_facts.texts_of_list(dump, "cdi_spec_dirs") == ["/etc/cdi", "/opt/cdi"]
     assert runtime_facts.texts_of_list("cdi_spec_dirs = []", "cdi_spec_dirs") == []
     assert runtime_facts.texts_of_list(None, "cdi_spec_dirs") == []
+
+
+def test_a_folder_is_no_device_and_a_link_is_what_it_leads_to(tmp_path):
+    (tmp_path / "snd").mkdir()
+    (tmp_path / "text").touch()
+    (tmp_path / "null").symlink_to("/dev/null")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    paths = [str(tmp_path / name) for name in ("snd", "text", "null", "dangling", "none")]
+    assert looked_for([*paths, "/dev/null"]) == {
+        "missing_devices": paths[3:],
+        "other_than_devices": {paths[0]: "a directory", paths[1]: "a file"},
+    }

@@ -21,6 +21,7 @@ GOOD = {
     },
     "kubelet": {"pid": 7, "version": "1.29.0"},
     "missing_devices": [],
+    "other_than_devices": {},
 }
 PATHS = {
     "/dev/a": {"device": "example.com/serial a", "required": True},
@@ -76,6 +77,10 @@ def test_nothing_stands_in_the_way(kubelet):
         ({"kubelet__version": "1.28.15"}, "kubelet 1.28.15 drops CDI names without a word"),
         ({"kubelet__version": None}, "the kubelet (process 7) does not tell its version"),
         ({"missing_devices": ["/dev/a", "/dev/b"]}, "/dev/a is missing, which example.com/serial a is made of"),
+        (
+            {"other_than_devices": {"/dev/a": "a directory", "/dev/b": "a file"}},
+            "/dev/a is a directory, not a device node, and example.com/serial a is made of it: name",
+        ),
         ({"ledger_problem": "ledger.json is damaged"}, "ledger.json is damaged"),
     ],
 )
