@@ -16,11 +16,12 @@ import yaml
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
     cdi,
     model,
+    parse,
     parse_configuration,
 )
 
-#: Where our specs are: what is declared is static by CDI's own terms.
-FOLDER = "/etc/cdi"
+#: Where our specs are.
+FOLDER = parse.STATIC_CDI_DIR
 _OWNER = "cdi_specs"
 
 

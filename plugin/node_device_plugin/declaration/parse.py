@@ -10,6 +10,9 @@ from .discover import parse_discovery
 from .model import Configuration, ContainerEdits, Device, DeviceNode, HealthChecks, Hook, Mount, PreStart, Resource
 from .problems import DeclarationError, Problem
 
+#: Where the role cdi_specs writes: what is declared is static by CDI's own terms.
+STATIC_CDI_DIR = "/etc/cdi"
+
 
 def parse_resources(raw: Any, where: str = "resources") -> Tuple[Resource, ...]:
     """Read a list of resources.
@@ -40,6 +43,9 @@ def parse_configuration(raw: Any) -> Configuration:
         problems.append(Problem("kubelet_device_plugin_dir", too_long))
     for key in ("dynamic_cdi_dir", "kubelet_root_dir"):
         fields.directory(data[key], key, problems)
+    if data["dynamic_cdi_dir"] == STATIC_CDI_DIR and data["cdi_owner"] == "role":
+        of_the_role = "is the role's, whose specs the plugin would take away: choose another one, or cdi_owner: plugin"
+        problems.append(Problem("dynamic_cdi_dir", of_the_role))
     for position, spec_dir in enumerate(data["cdi_spec_dirs"]):
         fields.absolute(spec_dir, "cdi_spec_dirs[%d]" % position, problems)
     root = data["kubelet_root_dir"]

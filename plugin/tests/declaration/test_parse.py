@@ -198,11 +198,19 @@ class TestConfiguration:
             ({"resources": [], "kubelet_root_dir": "/a b/%h"}, "kubelet_root_dir: must hold none of ' ', '%'"),
             ({"resources": [], "kubelet_device_plugin_dir": "/a:b"}, "device_plugin_dir: must hold none of ':'"),
             ({"resources": [], "dynamic_cdi_dir": '/a"b'}, "dynamic_cdi_dir: must hold none of '\"'"),
+            (
+                {"resources": [], "dynamic_cdi_dir": "/etc/cdi"},
+                "dynamic_cdi_dir: is the role's, whose specs the plugin",
+            ),
         ],
     )
     def test_mistakes(self, raw: Any, says: str) -> None:
         with pytest.raises(DeclarationError, match=says):
             parse_configuration(raw)
+
+    def test_the_role_s_folder_is_the_plugin_s_where_the_role_writes_none(self) -> None:
+        own = {"dynamic_cdi_dir": "/etc/cdi", "cdi_owner": "plugin"}
+        assert self.read(**own) == {"resources": [], **own}
 
 
 #: One of each type that YAML knows.
