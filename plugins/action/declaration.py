@@ -18,9 +18,7 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         task_vars = task_vars or {}
         try:
-            read = declaration.read(
-                task_vars, lambda name: self._templar.template(task_vars[name]), self._task.args.get("settings")
-            )
+            read = declaration.read(task_vars, self._templar.template, self._task.args.get("settings"))
         except declaration.DeclarationProblems as problems:
             host = task_vars.get("inventory_hostname", "")
             lines = [f"{host}: {line}" for line in problems.lines]

@@ -53,9 +53,7 @@ class ActionModule(ActionBase):
         owner = {"cdi_owner": "plugin"} if self._api_only else {}
         settings = {**(self._arguments.get("settings") or {}), **owner}
         try:
-            return declaration.read(
-                self._vars, lambda name: self._templar.template(self._vars[name]), settings
-            ).as_data()
+            return declaration.read(self._vars, self._templar.template, settings).as_data()
         except declaration.DeclarationProblems as error:
             problems.extend(error.lines)
             return None

@@ -8,7 +8,7 @@ the plugin on the node does cannot differ, whatever else is installed on the con
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import declaration
@@ -22,6 +22,10 @@ SETTINGS = "node_devices_settings"
 # How the united list is called while it is read; no name of a resource can hold it.
 _UNITED = "<united>"
 _UNITED_ELEMENT = re.compile(re.escape(_UNITED) + r"\[(\d+)\]")
+# Stands for an element that has an expression which fails.
+_FAILED = object()
+# Levels of a declaration, and some: a list may hold itself.
+_DEEPEST = 8
 # What an expression over facts says where there are none.
 _FACT = re.compile(r"\bansible_\w+|object of type 'dict' has no attribute")
 
@@ -64,29 +68,28 @@ def variables_of(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name.startswith(PREFIX))
 
 
-def read(names: Iterable[str], value_of: Callable[[str], Any], settings: Any = None) -> Declaration:
+def read(variables: Mapping[str, Any], template: Callable[[Any], Any], settings: Any = None) -> Declaration:
     """A host's declaration: the union of its variables.
 
-    names: of all of the host's variables.
-    value_of: gives a variable's value, with expressions worked out.
+    variables: all of the host's, by name.
+    template: gives a value with its expressions worked out, or raises.
     settings: the plugin's configuration apart from resources.
     Raises DeclarationProblems.
     """
     problems: list[str] = []
     served, fixed = _Elements(), _Elements()
-    for name in variables_of(names):
-        try:
-            value = plain(value_of(name))
-        except Exception as error:  # an expression may fail in any way
-            hint = "; facts are gathered where node_devices_gather_facts is true" if _FACT.search(str(error)) else ""
-            problems.append(f"{name}: {error}{hint}")
+    for name in variables_of(variables):
+        value, failed = _worked_out(variables[name], name, template)
+        problems.extend(failed)
+        if failed and value is None:
             continue
         if not isinstance(value, list):
             found = "nothing ([] says that there are none)" if value is None else type(value).__name__
             problems.append(f"{name}: must be a list of resources, not {found}")
             continue
         for position, item in enumerate(value):
-            (fixed if static.is_static(item) else served).add(item, f"{name}[{position}]")
+            if item is not _FAILED:
+                (fixed if static.is_static(item) else served).add(item, f"{name}[{position}]")
 
     resources: tuple[declaration.Resource, ...] = ()
     try:
@@ -114,6 +117,52 @@ def read(names: Iterable[str], value_of: Callable[[str], Any], settings: Any = N
     if problems:
         raise DeclarationProblems(problems)
     return Declaration(configuration, cdi.render_specs(configuration.resources), capacities)
+
+
+def _worked_out(raw: Any, name: str, template: Callable[[Any], Any]) -> tuple[Any, list[str]]:
+    """A variable's value, and a line for each of its expressions that fails; None where that leaves nothing.
+
+    An element of the list in which one fails is _FAILED, so that the others are checked all the same.
+    """
+    try:
+        return plain(template(raw)), []
+    except Exception as error:  # an expression may fail in any way
+        if not isinstance(raw, list):
+            return None, list(_failures(raw, name, template)) or [_failure(name, error)]
+    value: list[Any] = []
+    lines: list[str] = []
+    for position, item in enumerate(raw):
+        found = list(_failures(item, f"{name}[{position}]{_label(item)}", template))
+        lines += found
+        value.append(_FAILED if found else plain(template(item)))
+    return value, lines
+
+
+def _failures(raw: Any, where: str, template: Callable[[Any], Any], levels: int = _DEEPEST) -> Iterator[str]:
+    """A line for each field whose expression fails, as deep as that can be told."""
+    try:
+        template(raw)
+        return
+    except Exception as error:
+        line = _failure(where, error)
+    inner: list[tuple[str, Any]] = []
+    if levels and isinstance(raw, Mapping):
+        inner = [(f"{where}.{key}", item) for key, item in raw.items()]
+    elif levels and isinstance(raw, list):
+        inner = [(f"{where}[{position}]{_label(item)}", item) for position, item in enumerate(raw)]
+    found = [line for place, item in inner for line in _failures(item, place, template, levels - 1)]
+    yield from found or [line]
+
+
+def _failure(where: str, error: Exception) -> str:
+    hint = "; facts are gathered where node_devices_gather_facts is true" if _FACT.search(str(error)) else ""
+    return f"{where}: {error}{hint}"
+
+
+def _label(item: Any) -> str:
+    """As the schema's places have it, where the name itself is no expression."""
+    name = item.get("name", item.get("id")) if isinstance(item, Mapping) else None
+    return f" ({name})" if isinstance(name, str) and "{{" not in name else ""
 
 
 class _Elements:

@@ -21,7 +21,14 @@ KVM = {
 
 
 def read(variables, settings=None):
-    return declaration.read(variables, variables.__getitem__, settings)
+    return declaration.read(variables, template, settings)
+
+
+def template(value):
+    """As Ansible's, as far as it matters here: whatever holds an expression that fails, fails."""
+    if "{{" in json.dumps(value):
+        raise ValueError("'x' is undefined")
+    return value
 
 
 def problems_of(variables, settings=None):
@@ -150,25 +157,49 @@ def test_settings_that_are_no_mapping_are_one_problem(settings, kind):
     "message", ["'ansible_memtotal_mb' is undefined", "object of type 'dict' has no attribute 'memtotal_mb'"]
 )
 def test_an_expression_over_facts_that_were_not_gathered(message):
-    def value_of(name):
+    def failing(value):
         raise ValueError(message)
 
     with pytest.raises(declaration.DeclarationProblems) as caught:
-        declaration.read(["node_devices_resources"], value_of)
+        declaration.read({"node_devices_resources": "{{ x }}"}, failing)
     hint = "facts are gathered where node_devices_gather_facts is true"
     assert caught.value.lines == [f"node_devices_resources: {message}; {hint}"]
 
 
-def test_a_failing_expression_is_one_problem():
-    def value_of(name):
-        raise ValueError("'x' is undefined")
+def test_an_expression_that_fails_is_named_by_its_field_and_hides_nothing_else():
+    failing = {**SERIAL, "devices": [{"id": "{{ x }}", "nodes": [{"path": "{{ x }}"}]}], "replicas": 0}
+    lines = problems_of(
+        {
+            "node_devices_resources_a": [failing, {"name": "{{ x }}", "capacity": "{{ x }}"}, {**KVM, "replicas": 0}],
+            "node_devices_resources_b": "{{ x }}",
+            "node_devices_resources_c": {"{{ x }}": 1},
+        }
+    )
+    assert sorted(lines) == sorted(
+        [
+            f"node_devices_resources_a[0] ({SERIAL['name']}).devices[0].id: 'x' is undefined",
+            f"node_devices_resources_a[0] ({SERIAL['name']}).devices[0].nodes[0].path: 'x' is undefined",
+            "node_devices_resources_a[1].name: 'x' is undefined",
+            "node_devices_resources_a[1].capacity: 'x' is undefined",
+            f"node_devices_resources_a[2] ({KVM['name']}).replicas: must be at least 1, not 0",
+            "node_devices_resources_b: 'x' is undefined",
+            "node_devices_resources_c: 'x' is undefined",
+        ]
+    )
+
+
+def test_a_list_that_holds_itself_is_one_problem():
+    circle = [KVM]
+    circle.append(circle)
+
+    def deep(value):
+        json.dumps(value)
+        return value
 
     with pytest.raises(declaration.DeclarationProblems) as caught:
-        declaration.read(["node_devices_resources_b", "node_devices_resources"], value_of)
-    assert caught.value.lines == [
-        "node_devices_resources: 'x' is undefined",
-        "node_devices_resources_b: 'x' is undefined",
-    ]
+        declaration.read({"node_devices_resources": circle}, deep)
+    assert caught.value.lines
+    assert all("Circular reference" in line for line in caught.value.lines)
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,7 @@ DAEMON_SET = {"mode": "daemonset", "kubeconfig": "/k"}
 
 def wanted(**settings):
     """The hash of what CAMERA comes to."""
-    declared = declaration.read({"node_devices_resources": [CAMERA]}, lambda _name: [CAMERA], settings).as_data()
+    declared = declaration.read({"node_devices_resources": [CAMERA]}, lambda value: value, settings).as_data()
     return manifests.sha256_of(deployed.configuration_text(declared))
 
 

@@ -17,7 +17,7 @@ def resource(*ids, edits=None, **rest):
 
 
 def read(*resources):
-    return declaration.read({"node_devices_resources": list(resources)}, lambda _name: list(resources)).as_data()
+    return declaration.read({"node_devices_resources": list(resources)}, lambda value: value).as_data()
 
 
 def file(path, content):
