@@ -51,12 +51,22 @@ DEVICE_NODE: Dict[str, Field] = {
     "host_path": Field("str", "Absolute path of the node on the host, where it differs from path; a link is followed."),
     "permissions": Field("str", "What the container may do with it: any of r, w and m.", default="rw"),
     "uid": Field(
-        "int", "Owner of the node inside the container; the host's where it is left out.", minimum=0, maximum=LARGEST_ID
+        "int",
+        "Owner of the node inside the container; the container's own user where it is left out.",
+        minimum=0,
+        maximum=LARGEST_ID,
     ),
     "gid": Field(
-        "int", "Group of the node inside the container; the host's where it is left out.", minimum=0, maximum=LARGEST_ID
+        "int",
+        "Group of the node inside the container; the container's own group where it is left out.",
+        minimum=0,
+        maximum=LARGEST_ID,
     ),
-    "mode": Field("str", 'Octal file mode of the node inside the container, e.g. "0660".'),
+    "mode": Field(
+        "str",
+        'Octal file mode of the node inside the container, e.g. "0660"; '
+        "the runtime's choice if left out (0666, or the host's).",
+    ),
     "type": Field(
         "str", "What the host's node has to be: c or b (character or block); either if left out.", choices=("c", "b")
     ),
