@@ -43,15 +43,18 @@ def render_spec(resource: Resource) -> Optional[Dict[str, Any]]:
     """The CDI spec of a resource as data, in the specification's own keys; None where it needs none."""
     if not resource.uses_cdi:
         return None
-    # CDI refuses a device without edits. Where one has none of its own, all of them carry the kind's.
-    each_carries_all = any(resource.cdi_name(d) and not d.has_edits for d in resource.devices)
+    # CDI refuses a device without edits. Where one has none of its own, it repeats those of the kind's that a container
+    # may be given twice; where these are hooks alone, all devices carry them, instead of the kind.
+    repeated = resource.container_edits._replace(hooks=())
+    lacks = any(resource.cdi_name(d) and not d.has_edits for d in resource.devices)
+    each_carries_all = lacks and repeated == ContainerEdits()
     devices = []
     for device in resource.devices:
         if resource.cdi_name(device) is None:
             continue
-        edits = (
-            _merged(resource.container_edits, device.container_edits) if each_carries_all else device.container_edits
-        )
+        edits = device.container_edits if device.has_edits else repeated
+        if each_carries_all:
+            edits = _merged(resource.container_edits, device.container_edits)
         devices.append({"name": device.id, "containerEdits": _edits(edits, device.nodes)})
     if not devices:
         return None

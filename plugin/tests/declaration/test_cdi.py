@@ -63,16 +63,27 @@ def test_every_edit_is_rendered_in_cdis_own_keys() -> None:
     }
 
 
-def test_a_device_without_edits_of_its_own_carries_the_kinds() -> None:
-    """CDI refuses a device whose edits are empty."""
+def test_a_device_without_edits_of_its_own_repeats_what_of_the_kind_s_may_be_given_twice() -> None:
+    """CDI refuses a device whose edits are empty. A hook would run once for each device of a container."""
     rendered = spec(
-        "- {name: a.bc/de, container_edits: {env: [A=b]}, devices: [{id: x}, {id: y, container_edits: {env: [C=d]}}]}"
+        "- {name: a.bc/de, container_edits: {env: [A=b], hooks: [{name: prestart, path: /h}]}, "
+        "devices: [{id: x}, {id: y, container_edits: {env: [C=d]}}]}"
     )
     assert rendered["devices"] == [
         {"name": "x", "containerEdits": {"env": ["A=b"]}},
-        {"name": "y", "containerEdits": {"env": ["A=b", "C=d"]}},
+        {"name": "y", "containerEdits": {"env": ["C=d"]}},
     ]
-    assert "containerEdits" not in rendered
+    hooks = [{"hookName": "prestart", "path": "/h"}]
+    assert rendered["containerEdits"] == {"env": ["A=b"], "hooks": hooks}
+    only_hooks = spec(
+        "- {name: a.bc/de, container_edits: {hooks: [{name: prestart, path: /h}]}, "
+        "devices: [{id: x}, {id: y, container_edits: {env: [C=d]}}]}"
+    )
+    assert only_hooks["devices"] == [
+        {"name": "x", "containerEdits": {"hooks": hooks}},
+        {"name": "y", "containerEdits": {"env": ["C=d"], "hooks": hooks}},
+    ]
+    assert "containerEdits" not in only_hooks
 
 
 def test_nothing_to_edit_needs_no_spec() -> None:
