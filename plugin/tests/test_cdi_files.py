@@ -272,3 +272,10 @@ def test_what_the_plugin_wrote_once_never_hides_what_is_declared_now(tmp_path: P
     assert cdi_files.prune([now], [], str(cdi_dir)) == ["example.com/dev=b"]
     cdi_files.write([now], str(cdi_dir))
     assert os.listdir(cdi_dir) == []
+
+
+def test_a_link_to_what_no_spec_can_name_ends_nothing(tmp_path: Path) -> None:
+    """A file's name is any bytes, a spec is UTF-8."""
+    os.symlink(b"\xff", os.fsencode(tmp_path / "a"))
+    assert cdi_files.write([declared(tmp_path, "a")], str(tmp_path / "cdi")) == {}
+    assert not (tmp_path / "cdi").exists()

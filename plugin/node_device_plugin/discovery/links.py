@@ -25,9 +25,11 @@ def with_links_followed(resource: Resource) -> Resource:
     It reads the file system: not for the event loop.
     """
     links = links_among({node.host_path for device in resource.devices for node in device.nodes})
-    if not links:
-        return resource
     leads_to = {link: os.path.realpath(link) for link in links}
+    # A file's name is any bytes, and a spec is UTF-8.
+    leads_to = {link: target for link, target in leads_to.items() if target.isprintable()}
+    if not leads_to:
+        return resource
     return resource._replace(
         devices=tuple(
             device._replace(
