@@ -1,0 +1,74 @@
+"""The service's unit: what of the sandbox is open follows from the declaration, and from nothing else."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
+
+UNIT = pathlib.Path(__file__).resolve().parents[3] / "roles/device_plugin/templates/node-device-plugin.service.j2"
+NODE = {"id": "d", "nodes": [{"path": "/dev/d"}]}
+COMMAND = {"command": ["/bin/true"]}
+
+
+def settings(resource, **plugin):
+    """The unit's settings, each with all of its values."""
+    read = declaration.read(
+        {"node_devices_resources": [{"name": "example.com/dev", **resource}]}, lambda value: value, plugin
+    )
+    variables = {"device_plugin_declaration": read.as_data(), "device_plugin_command": "/usr/local/bin/x"}
+    text = Templar(DataLoader(), variables=variables).template(trust_as_template(UNIT.read_text()))
+    found = {}
+    for line in text.splitlines():
+        key, separator, value = line.partition("=")
+        if separator and not line.startswith("#"):
+            found.setdefault(key, []).append(value)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("resource", "plugin", "writes"),
+    [
+        ({"devices": [{"id": "d"}]}, {}, False),
+        ({"devices": [NODE], "injection": "device_nodes"}, {}, False),
+        # Its node may be a link by then, which the role's spec cannot follow.
+        ({"devices": [NODE]}, {}, True),
+        ({"discover": {"paths": ["/dev/x*"]}}, {}, True),
+        ({"devices": [NODE]}, {"cdi_owner": "plugin"}, True),
+    ],
+)
+def test_cdi_specs_are_written_where_there_may_be_some_to_write(resource, plugin, writes):
+    unit = settings(resource, **plugin)
+    assert ("-/run/cdi" in unit["ReadWritePaths"]) is writes
+    assert any("/run/cdi" in command for command in unit["ExecStartPre"]) is writes
+
+
+@pytest.mark.parametrize(
+    ("keys", "capabilities", "devices", "sysfs"),
+    [
+        ({}, "", "closed", "read-only"),
+        # As a container's root, which opens what belongs to somebody else (/dev/tpmrm0 is tss's).
+        ({"health": {"open": True}}, "CAP_DAC_OVERRIDE", "auto", "read-only"),
+        ({"health": COMMAND}, "CAP_DAC_OVERRIDE", "auto", "read-only"),
+        # A reset is often a word written to sysfs.
+        ({"pre_start": COMMAND}, "CAP_DAC_OVERRIDE", "auto", "writable"),
+    ],
+)
+def test_probes_and_commands_can_do_what_they_are_for(keys, capabilities, devices, sysfs):
+    unit = settings({"devices": [NODE], **keys})
+    assert unit["CapabilityBoundingSet"] == [capabilities]
+    assert unit["DevicePolicy"] == [devices]
+    assert ("ProtectKernelTunables" not in unit) is (sysfs == "writable")
+
+
+@pytest.mark.parametrize(
+    ("address", "is_local"),
+    [("127.0.0.1:9819", True), ("[::1]:9819", True), (":9819", False), ("10.1.27.1:9819", False)],
+)
+def test_a_port_for_the_node_itself_is_closed_to_all_others(address, is_local):
+    unit = settings({"devices": [NODE]}, http_address=address)
+    assert ("IPAddressAllow" in unit) is is_local
+    assert unit["SocketBindAllow"] == ["tcp:9819"]
