@@ -138,15 +138,7 @@ def _device(item: Mapping[str, Any], where: str, problems: List[Problem]) -> Dev
     )
     for path in _repeated(node.path for node in nodes if node.path):
         problems.append(Problem(where + ".nodes", "the path %s stands twice" % path))
-    for key in item["properties"]:
-        if key in env.BUILT_IN_VALUES or not key.isidentifier():
-            problems.append(
-                Problem(
-                    "%s.properties.%s" % (where, key),
-                    "is no name for a property: a word of letters, digits and '_', and none of %s"
-                    % ", ".join(env.BUILT_IN_VALUES),
-                )
-            )
+    _properties(item["properties"], where + ".properties", problems)
     return Device(
         id=device_id,
         nodes=nodes,
@@ -155,6 +147,20 @@ def _device(item: Mapping[str, Any], where: str, problems: List[Problem]) -> Dev
         required=item["required"],
         numa_node=item["numa_node"],
     )
+
+
+def _properties(properties: Mapping[str, str], where: str, problems: List[Problem]) -> None:
+    told: Dict[str, str] = {}
+    for key in properties:
+        place = "%s.%s" % (where, key)
+        # As placeholders have it: another one would stay as it is.
+        if key in env.BUILT_IN_VALUES or not (key.isidentifier() and key.isascii()):
+            message = "is no name for a property: a word of letters, digits and '_', and none of %s"
+            problems.append(Problem(place, message % ", ".join(env.BUILT_IN_VALUES)))
+        other = told.setdefault(key.upper(), key)
+        if other != key:
+            message = "is %s in upper case, too: commands are told of one of the two (DEVICE_PROPERTY_%s)"
+            problems.append(Problem(place, message % (other, key.upper())))
 
 
 def _node(item: Mapping[str, Any], where: str, problems: List[Problem]) -> DeviceNode:
