@@ -7,8 +7,9 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from . import addresses, container_paths, env, fields, giving, list_size, names, schema
 from .discover import parse_discovery
-from .model import Configuration, ContainerEdits, Device, DeviceNode, HealthChecks, Hook, Mount, PreStart, Resource
-from .problems import DeclarationError, Problem
+from .edits import container_edits
+from .model import Configuration, Device, DeviceNode, HealthChecks, PreStart, Resource
+from .problems import DeclarationError, Problem, element
 
 #: Where the role cdi_specs writes: what is declared is static by CDI's own terms.
 STATIC_CDI_DIR = "/etc/cdi"
@@ -82,11 +83,11 @@ def _resource(item: Mapping[str, Any], where: str, problems: List[Problem]) -> R
         name=name,
         cdi_kind=item["cdi_kind"] or name,
         devices=tuple(
-            _device(device, _place(where + ".devices", position, device["id"]), problems)
+            _device(device, element(where + ".devices", position, device["id"]), problems)
             for position, device in enumerate(item["devices"])
         ),
         env=item["env"],
-        container_edits=_container_edits(item["container_edits"], where + ".container_edits", problems),
+        container_edits=container_edits(item["container_edits"], where + ".container_edits", problems),
         replicas=item["replicas"],
         discover=parse_discovery(item["discover"], where + ".discover", problems),
         container_limit=item["container_limit"],
@@ -108,10 +109,6 @@ def _resource(item: Mapping[str, Any], where: str, problems: List[Problem]) -> R
     return resource._replace(replicas=1) if too_long else resource
 
 
-def _place(where: str, position: int, label: Any) -> str:
-    return "%s[%d]%s" % (where, position, " (%s)" % label if label else "")
-
-
 def _cdi_problems(resource: Resource, where: str, declared_kind: bool, name_ok: bool) -> Iterator[Problem]:
     # What is wrong with a name as a resource's is said already.
     is_asked_for = declared_kind or (resource.uses_cdi and name_ok and resource.name)
@@ -123,7 +120,7 @@ def _cdi_problems(resource: Resource, where: str, declared_kind: bool, name_ok: 
     for position, device in enumerate(resource.devices):
         message = names.cdi_device_problem(device.id) if resource.cdi_name(device) else None
         if message and device.id:
-            place = _place(where + ".devices", position, device.id)
+            place = element(where + ".devices", position, device.id)
             yield Problem(place + ".id", message + "; what is not a name goes into properties")
 
 
@@ -134,7 +131,7 @@ def _device(item: Mapping[str, Any], where: str, problems: List[Problem]) -> Dev
     elif not device_id.isprintable() or device_id != device_id.strip():
         problems.append(Problem(where + ".id", "must be printable, without spaces at its ends, not %r" % device_id))
     nodes = tuple(
-        _node(node, _place(where + ".nodes", position, None), problems) for position, node in enumerate(item["nodes"])
+        _node(node, element(where + ".nodes", position, None), problems) for position, node in enumerate(item["nodes"])
     )
     for path in _repeated(node.path for node in nodes if node.path):
         problems.append(Problem(where + ".nodes", "the path %s stands twice" % path))
@@ -142,7 +139,7 @@ def _device(item: Mapping[str, Any], where: str, problems: List[Problem]) -> Dev
     return Device(
         id=device_id,
         nodes=nodes,
-        container_edits=_container_edits(item["container_edits"], where + ".container_edits", problems),
+        container_edits=container_edits(item["container_edits"], where + ".container_edits", problems),
         properties=item["properties"],
         required=item["required"],
         numa_node=item["numa_node"],
@@ -178,47 +175,6 @@ def _node(item: Mapping[str, Any], where: str, problems: List[Problem]) -> Devic
     )
 
 
-def _container_edits(item: Mapping[str, Any], where: str, problems: List[Problem]) -> ContainerEdits:
-    _assignments(item["env"], where + ".env", problems)
-    mounts = []
-    for position, mount in enumerate(item["mounts"]):
-        place = _place(where + ".mounts", position, None)
-        fields.absolute(mount["container_path"], place + ".container_path", problems)
-        if mount["type"] in (None, "bind"):
-            fields.absolute(mount["host_path"], place + ".host_path", problems)
-        else:
-            fields.not_empty(mount["host_path"], place + ".host_path", problems)
-            fields.not_empty(mount["type"], place + ".type", problems)
-        for number, option in enumerate(mount["options"]):
-            fields.not_empty(option, "%s.options[%d]" % (place, number), problems)
-        mounts.append(
-            Mount(mount["host_path"] or "", mount["container_path"] or "", mount["type"], tuple(mount["options"] or ()))
-        )
-    hooks = []
-    for position, hook in enumerate(item["hooks"]):
-        place = _place(where + ".hooks", position, hook["name"])
-        fields.absolute(hook["path"], place + ".path", problems)
-        _assignments(hook["env"], place + ".env", problems)
-        hooks.append(
-            Hook(hook["name"] or "", hook["path"] or "", tuple(hook["args"]), tuple(hook["env"]), hook["timeout"])
-        )
-    for position, gid in enumerate(item["additional_gids"]):
-        if gid is not None and not 1 <= gid <= schema.LARGEST_ID:
-            message = "must be between 1 and %d, not %d" % (schema.LARGEST_ID, gid)
-            problems.append(Problem("%s.additional_gids[%d]" % (where, position), message))
-    return ContainerEdits(tuple(item["env"]), tuple(mounts), tuple(hooks), tuple(item["additional_gids"]))
-
-
-def _assignments(items: Sequence[Any], where: str, problems: List[Problem]) -> None:
-    for position, assignment in enumerate(items):
-        if assignment is None:
-            continue
-        name, separator, _ = assignment.partition("=")
-        message = names.env_name_problem(name) if separator else "must have the form NAME=value, not %r" % assignment
-        if message:
-            problems.append(Problem("%s[%d]" % (where, position), message))
-
-
 def _repetitions(placed: Sequence[Tuple[str, Resource]]) -> Iterator[Problem]:
     """The same resource, CDI kind or device id twice on one node."""
     names_seen: Dict[str, str] = {}
@@ -230,7 +186,7 @@ def _repetitions(placed: Sequence[Tuple[str, Resource]]) -> Iterator[Problem]:
         elif resource.uses_cdi and kinds_seen.setdefault(resource.cdi_kind, where) != where:
             yield Problem(where + ".cdi_kind", "is the kind of %s already" % kinds_seen[resource.cdi_kind])
         for position, device in enumerate(resource.devices):
-            place = _place(where + ".devices", position, device.id)
+            place = element(where + ".devices", position, device.id)
             for kubelet_id in resource.kubelet_ids(device):
                 if not device.id:
                     continue

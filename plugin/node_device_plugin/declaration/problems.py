@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import List, NamedTuple, Sequence
+from typing import Any, List, NamedTuple, Sequence
 
 
 class Problem(NamedTuple):
@@ -26,6 +26,11 @@ class DeclarationError(ValueError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems: List[Problem] = sorted(problems, key=_position)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def element(where: str, position: int, label: Any) -> str:
+    """The path of a list's element, with what it is called, if anything."""
+    return "%s[%d]%s" % (where, position, " (%s)" % label if label else "")
 
 
 def _position(problem: Problem) -> int:
