@@ -32,14 +32,14 @@ class Discovered(NamedTuple):
 class _Made(NamedTuple):
     """A device, what it was made of, and its place among the others.
 
-    own: the node on the host that no other device may have, empty for none. problem: why nobody can be given it.
+    own: the nodes on the host that no other device may have. problem: why nobody can be given it.
     """
 
     found: Found
     nodes: Tuple[Node, ...]
     device: Device
     order: List[Any]
-    own: str
+    own: Tuple[str, ...]
     problem: Optional[str]
 
 
@@ -99,8 +99,7 @@ def _find(resource: Resource, root: str, known: Known, offered: Offered) -> List
                     nodes,
                     device,
                     natural_order(device.id),
-                    # What every device is given, such as /dev/vfio/vfio, is none's own, wherever it stands in the list.
-                    own=next((node.host_path for node in nodes if not node.is_common), ""),
+                    own=_own(found, nodes),
                     problem=_not_text(device),
                 )
             now[found.name] = made
@@ -136,18 +135,18 @@ def discover(
         left_out: List[Tuple[Device, str]] = []
         for made in _find(resource, root, known, offered):
             device = made.device
+            taken = next((path for path in made.own if path in nodes), None)
             if made.problem is not None:
                 left_out.append((device, made.problem))
             elif device.id in ids:
                 left_out.append((device, "%s has a device of this id" % ids[device.id]))
-            elif made.own in nodes:
-                left_out.append((device, "%s is a node of %s" % (made.own, nodes[made.own])))
+            elif taken is not None:
+                left_out.append((device, "%s is a node of %s" % (taken, nodes[taken])))
             else:
                 mine.append(made)
         for made in mine:
             ids[made.device.id] = resource.name
-            if made.own:
-                nodes[made.own] = "%s=%s" % (resource.name, made.device.id)
+            nodes.update(dict.fromkeys(made.own, "%s=%s" % (resource.name, made.device.id)))
         result[resource.name] = Discovered(tuple(made.device for made in mine), tuple(left_out))
     return result
 
@@ -161,6 +160,18 @@ def _found(discovery: Discovery, root: Root, is_offered: usb.IsOffered) -> Itera
     yield from paths.find(discovery.paths, root)
     yield from usb.find(discovery.usb, root, is_offered)
     yield from pci.find(discovery.pci, root)
+
+
+def _own(found: Found, nodes: Sequence[Node]) -> Tuple[str, ...]:
+    """A path's node and not those that go with it, of a device on a bus all that its drivers made and it gives.
+
+    What every device is given, such as /dev/vfio/vfio, is none's own, wherever it stands in the list.
+    """
+    first = next((node.host_path for node in nodes if not node.is_common), None)
+    made = {node.host_path for node in found.own} if found.on_bus else set()
+    return tuple(
+        node.host_path for node in nodes if node.host_path == first or (node.host_path in made and not node.is_common)
+    )
 
 
 def _not_text(device: Device) -> Optional[str]:

@@ -84,6 +84,30 @@ def test_a_node_that_all_are_given_is_none_s_own(machine: Machine) -> None:
         ]
 
 
+def test_every_node_of_a_usb_device_is_its_own(machine: Machine) -> None:
+    """A receiver by its ids, and whatever serial port there is: the receiver's port is not given away twice."""
+    usb = "pci0000:00/0000:00:14.0/usb1/1-1"
+    machine.on_bus("usb", usb, idVendor="1546", idProduct="01a7", devname="bus/usb/001/002")
+    machine.file("/sys/devices/%s/1-1:1.0/uevent" % usb)
+    machine.node_of(usb + "/1-1:1.0/tty/ttyACM0", "ttyACM0")
+    machine.file("/dev/ttyACM1")
+    gps = {"name": "a.b/gps", "discover": {"usb": [{"vendor": "1546"}]}}
+    serial = {"name": "a.b/serial", "discover": {"paths": ["/dev/ttyACM*"]}}
+    found = discover(parse_resources([gps, serial]), str(machine.path))
+    assert [device.id for device in found["a.b/gps"].devices] == ["usb-1546-01a7-1-1"]
+    assert [device.id for device in found["a.b/serial"].devices] == ["ttyACM1"]
+    assert [(device.id, why) for device, why in found["a.b/serial"].left_out] == [
+        ("ttyACM0", "/dev/ttyACM0 is a node of a.b/gps=usb-1546-01a7-1-1")
+    ]
+    found = discover(parse_resources([serial, gps]), str(machine.path))
+    assert [device.id for device in found["a.b/serial"].devices] == ["ttyACM0", "ttyACM1"]
+    assert [why for _, why in found["a.b/gps"].left_out] == ["/dev/ttyACM0 is a node of a.b/serial=ttyACM0"]
+    # What it does not give away is nobody's.
+    chosen = {**gps, "discover": {**gps["discover"], "nodes": [{"path": "/dev/bus/usb/*/*"}]}}
+    found = discover(parse_resources([serial, chosen]), str(machine.path))
+    assert [len(each.devices) for each in found.values()] == [2, 1]
+
+
 def test_a_node_whose_name_is_no_text_is_left_out_and_the_others_are_given(machine: Machine) -> None:
     (one,) = parse_resources([{"name": "a.b/cc", "discover": {"paths": ["/dev/x*"]}}])
     machine.file("/dev/x1")
