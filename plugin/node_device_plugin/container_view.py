@@ -144,5 +144,5 @@ def _mount(mounts: Mapping[str, str], mount: Mount) -> Iterator[str]:
     kind = mounts.get(mount.container_path)
     if kind is None:
         yield "mount %s: expected, found nothing" % mount.container_path
-    elif mount.type not in (None, "bind", kind):
+    elif not mount.is_bind and mount.type != kind:
         yield "mount %s: expected type %s, found %s" % (mount.container_path, mount.type, kind)

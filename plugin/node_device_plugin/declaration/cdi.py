@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .model import ContainerEdits, Device, DeviceNode, Mount, Resource
+from .model import BIND, ContainerEdits, Device, DeviceNode, Mount, Resource
 
 #: What our spec files' names begin with.
 FILE_PREFIX = "node-device-plugin_"
@@ -268,7 +268,7 @@ def _mount_options(mount: Mount) -> List[str]:
     Without one of them the container does not start (seen with runc 1.1.5: "no such device"). The kubelet's own mounts,
     which are what ``injection: device_nodes`` gives, are recursive.
     """
-    if mount.type not in (None, "bind") or {"bind", "rbind"} & set(mount.options):
+    if mount.type not in BIND or {"bind", "rbind"} & set(mount.options):
         return list(mount.options)
     return ["rbind", *mount.options]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, List, Mapping, Sequence
 
 from . import fields, names, schema
-from .model import ContainerEdits, Hook, Mount
+from .model import BIND, ContainerEdits, Hook, Mount
 from .problems import Problem, element
 
 
@@ -16,7 +16,7 @@ def container_edits(item: Mapping[str, Any], where: str, problems: List[Problem]
     for position, mount in enumerate(item["mounts"]):
         place = element(where + ".mounts", position, None)
         fields.absolute(mount["container_path"], place + ".container_path", problems)
-        if mount["type"] in (None, "bind"):
+        if mount["type"] in BIND:
             fields.absolute(mount["host_path"], place + ".host_path", problems)
         else:
             fields.not_empty(mount["host_path"], place + ".host_path", problems)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Iterator, List, Tuple
 
-from .model import ContainerEdits, DeviceNode, HealthChecks, PreStart, Resource
+from .model import BIND, ContainerEdits, DeviceNode, HealthChecks, PreStart, Resource
 from .problems import Problem
 
 #: Seconds: the kubelet gives PreStartContainer 30, and the answer has to get there.
@@ -91,7 +91,7 @@ def _edits(edits: ContainerEdits, where: str) -> Iterator[Problem]:
         yield _refused(where + ".additional_gids")
     for position, mount in enumerate(edits.mounts):
         place = "%s.mounts[%d]" % (where, position)
-        if mount.type not in (None, "bind"):
+        if mount.type not in BIND:
             yield _refused(place + ".type")
         for option in mount.options:
             if option not in _MOUNT_OPTIONS:

@@ -24,6 +24,10 @@ USB_PROPERTIES = ("vendor", "product", "serial", "port")
 PCI_PROPERTIES = ("address", "vendor", "device", "class_code", "iommu_group")
 
 
+#: Types of mounts that name no file system.
+BIND = (None, "bind", "none")
+
+
 class DeviceNode(NamedTuple):
     """A device node that a container gets. ``path`` is inside the container, ``host_path`` on the node."""
 
@@ -47,6 +51,11 @@ class Mount(NamedTuple):
     container_path: str
     type: Optional[str]
     options: Tuple[str, ...]
+
+    @property
+    def is_bind(self) -> bool:
+        """Whether it is a part of the host's file systems (mount(8): for a bind mount the type is none, or ignored)."""
+        return self.type in BIND or bool({"bind", "rbind"}.intersection(self.options))
 
 
 class Hook(NamedTuple):

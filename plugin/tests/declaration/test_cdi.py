@@ -155,6 +155,8 @@ def test_the_same_content_is_the_same_bytes() -> None:
         (", options: [ro, nosuid]", ["rbind", "ro", "nosuid"]),
         (", options: [ro, bind]", ["ro", "bind"]),
         (", type: bind, options: [rbind, ro]", ["rbind", "ro"]),
+        (", type: none, options: [ro]", ["rbind", "ro"]),
+        (", type: none, options: [bind]", ["bind"]),
         (", type: tmpfs", None),
         (", type: tmpfs, options: [nosuid]", ["nosuid"]),
     ],

@@ -106,6 +106,8 @@ def test_all_problems_come_at_once_each_with_its_field() -> None:
         ("- {name: a.b/c, container_edits: {mounts: [{host_path: x, container_path: /y}]}}", "mounts[0].host_path"),
         ("- {name: a.b/c, container_edits: {mounts: [{host_path: x, container_path: /y, type: bind}]}}",
          "mounts[0].host_path: must be an absolute path"),
+        ("- {name: a.b/c, container_edits: {mounts: [{host_path: x, container_path: /y, type: none}]}}",
+         "mounts[0].host_path: must be an absolute path"),
         ("- {name: a.b/c, container_edits: {mounts: [{host_path: '', container_path: /y, type: tmpfs}]}}",
          "mounts[0].host_path: is empty"),
         ("- {name: a.b/c, container_edits: {mounts: [{host_path: /x, container_path: /y, type: ''}]}}",

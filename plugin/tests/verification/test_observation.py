@@ -43,6 +43,14 @@ def test_nothing_is_missing(pid: int) -> None:
 
 
 @pytest.mark.parametrize(
+    "mount", [{}, {"type": "bind"}, {"type": "none"}, {"type": "ext4", "options": ["ro", "rbind"]}]
+)
+def test_what_is_mounted_from_the_host_has_any_file_system(pid: int, mount: Dict[str, Any]) -> None:
+    mounts = [{"host_path": "/srv", "container_path": "/proc", **mount}]
+    assert shortcomings(pid, expectation(container_edits={"mounts": mounts})) == []
+
+
+@pytest.mark.parametrize(
     ("device", "says"),
     [
         ({"env": {"INDEXED_1": "x"}}, ["variable INDEXED_1: expected 'x', found nothing"]),
