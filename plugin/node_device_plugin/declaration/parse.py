@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from . import addresses, container_paths, env, fields, giving, list_size, names, schema
@@ -13,6 +14,7 @@ from .problems import DeclarationError, Problem, element
 
 #: Where the role cdi_specs writes: what is declared is static by CDI's own terms.
 STATIC_CDI_DIR = "/etc/cdi"
+_PATTERN = re.compile(r"[][*?{}]")
 
 
 def parse_resources(raw: Any, where: str = "resources") -> Tuple[Resource, ...]:
@@ -163,8 +165,11 @@ def _properties(properties: Mapping[str, str], where: str, problems: List[Proble
 def _node(item: Mapping[str, Any], where: str, problems: List[Problem]) -> DeviceNode:
     path = item["path"] or ""
     host_path = item["host_path"] or path
-    fields.absolute(item["path"], where + ".path", problems)
-    fields.absolute(item["host_path"], where + ".host_path", problems)
+    for key in ("path", "host_path"):
+        fields.absolute(item[key], "%s.%s" % (where, key), problems)
+        if _PATTERN.search(item[key] or ""):
+            message = "is one path, not %r: discover takes patterns and placeholders" % item[key]
+            problems.append(Problem("%s.%s" % (where, key), message))
     permissions = fields.permissions(item["permissions"], where + ".permissions", problems)
     mode = fields.mode(item["mode"], where + ".mode", problems)
     return DeviceNode(
