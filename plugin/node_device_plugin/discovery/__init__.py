@@ -68,7 +68,8 @@ def find(
     resource: Resource, root: str = "/", known: Optional[Known] = None, offered: Offered = _NOTHING
 ) -> List[Device]:
     """The devices that ``resource.discover`` finds below ``root``, as people count; whoever else has them."""
-    return [made.device for made in _find(resource, root, Known() if known is None else known, offered)]
+    found = _find(resource, root, Known() if known is None else known, offered)
+    return [made.device for made in found if made.problem is None]
 
 
 def _find(resource: Resource, root: str, known: Known, offered: Offered) -> List[_Made]:
@@ -76,6 +77,7 @@ def _find(resource: Resource, root: str, known: Known, offered: Offered) -> List
     # A share's number needs room, too.
     room = MAX_DEVICE_ID - resource.share_length
     devices: Dict[str, _Made] = {}
+    doubles: List[_Made] = []
     before, now = known.of(resource), {}
     inside = Root(root)
     excluded = [compiled(pattern) for pattern in discovery.exclude]
@@ -103,9 +105,12 @@ def _find(resource: Resource, root: str, known: Known, offered: Offered) -> List
                     problem=_not_text(device),
                 )
             now[found.name] = made
-            devices.setdefault(made.device.id, made)
+            first = devices.setdefault(made.device.id, made)
+            if first is not made:
+                # Two paths, of which one has a '-' where the other has a '/'.
+                doubles.append(made._replace(problem="%s has this id already" % first.found.known_as[0]))
     known.keep(resource, now)
-    return sorted(devices.values(), key=lambda made: made.order)
+    return [*sorted(devices.values(), key=lambda made: made.order), *doubles]
 
 
 def discover(

@@ -84,6 +84,20 @@ def test_a_node_that_all_are_given_is_none_s_own(machine: Machine) -> None:
         ]
 
 
+def test_of_two_paths_that_would_have_one_id_the_second_is_left_out_and_said(machine: Machine) -> None:
+    for path in ("/dev/dsp/a", "/dev/dsp-a", "/dev/dsp-b"):
+        machine.file(path)
+    (one,) = parse_resources([{"name": "a.b/cc", "discover": {"paths": ["/dev/dsp/*", "/dev/dsp-*"]}}])
+    found = discover([one], str(machine.path))["a.b/cc"]
+    assert [(device.id, device.nodes[0].path) for device in found.devices] == [
+        ("dsp-a", "/dev/dsp/a"),
+        ("dsp-b", "/dev/dsp-b"),
+    ]
+    assert [(device.nodes[0].path, why) for device, why in found.left_out] == [
+        ("/dev/dsp-a", "/dev/dsp/a has this id already")
+    ]
+
+
 def test_every_node_of_a_usb_device_is_its_own(machine: Machine) -> None:
     """A receiver by its ids, and whatever serial port there is: the receiver's port is not given away twice."""
     usb = "pci0000:00/0000:00:14.0/usb1/1-1"
