@@ -32,10 +32,11 @@ def settings(resource, **plugin):
 @pytest.mark.parametrize(
     ("resource", "plugin", "writes"),
     [
-        ({"devices": [{"id": "d"}]}, {}, False),
         ({"devices": [NODE], "injection": "device_nodes"}, {}, False),
         # Its node may be a link by then, which the role's spec cannot follow.
         ({"devices": [NODE]}, {}, True),
+        # Another unit would mean a restart when the next resource comes.
+        ({"devices": [{"id": "d"}]}, {}, True),
         ({"discover": {"paths": ["/dev/x*"]}}, {}, True),
         ({"devices": [NODE]}, {"cdi_owner": "plugin"}, True),
     ],
