@@ -49,7 +49,7 @@ class ActionModule(ActionBase):
             report, changed = _verify(cluster, arguments.get("node_name") or host, arguments)
         except (ApiError, DeclarationError, Refused, kubeconfig.KubeconfigError) as error:
             return {**result, "failed": True, "msg": f"{host}: {error}"}
-        return {**result, "changed": changed, "report": report}
+        return {**result, "changed": changed, **report}
 
 
 def _verify(cluster, node, arguments):

@@ -47,7 +47,8 @@ def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str,
     for host in hosts:
         variables = hostvars[host]
         report = variables.get("verification_report") if hasattr(variables, "get") else None
-        if not report:
+        # Check mode skips it, and what cannot be asked has no rows.
+        if not report or "resources" not in report:
             lines.append((host, "-", "-", "-", "-", "not verified"))
             continue
         for row in report["resources"]:

@@ -10,7 +10,8 @@ description:
   - Where pods hold every device, the answer is who they are. What is discovered on the node is not proven, because the
     API does not say which devices these are.
   - What was proven is remembered in an annotation of the node object, C(nodedevices.kubernetes/proven).
-  - In check mode it does nothing.
+  - The result is the report: it fails where something cannot be asked, not where something is wrong. In check mode it
+    does nothing.
 options:
   declaration:
     description: The result of M(nodedevices.kubernetes.declaration).
@@ -46,8 +47,22 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-report:
-  description: The container runtime, the kubelet's version, a row for each resource, and what is wrong.
-  type: dict
+runtime:
+  description: Name and version of the container runtime.
+  type: str
+  returned: where it is not skipped
+kubelet:
+  description: Version of the kubelet.
+  type: str
+  returned: where it is not skipped
+resources:
+  description: A row for each resource.
+  type: list
+  elements: dict
+  returned: where it is not skipped
+problems:
+  description: What is wrong.
+  type: list
+  elements: str
   returned: where it is not skipped
 """

@@ -32,9 +32,9 @@ def ask(action: Any, command: str, *arguments: str) -> dict[str, Any]:
     return answer(action, [command, *arguments, "-o", "json"])
 
 
-def answer(action: Any, command: list[str]) -> dict[str, Any]:
-    """Run any such command."""
-    said = action._low_level_execute_command(shlex.join(command))
+def answer(action: Any, command: list[str], given: str = "", task_vars: Any = None) -> dict[str, Any]:
+    """Run any such command. given: what it reads from its input; with it, task_vars are the task's."""
+    said = _fed(action, command, given, task_vars) if given else action._low_level_execute_command(shlex.join(command))
     if said["rc"] in (126, 127):
         raise (
             ToolMissing(command[0]) if "/" in command[0] else ToolError(f"{command[0]} is not on the node: install it")
@@ -44,3 +44,21 @@ def answer(action: Any, command: list[str]) -> dict[str, Any]:
     except ValueError:
         lines = (said["stderr"].strip() or said["stdout"].strip()).splitlines()
         raise ToolError(f"{command[0]} {command[1]} failed: {lines[-1] if lines else said['rc']}") from None
+
+
+def _fed(action: Any, command: list[str], given: str, task_vars: Any) -> dict[str, Any]:
+    """What a command says of its input.
+
+    No module around it where the connection passes input on, as it does for pipelining: a module's own start costs more
+    than the plugin's command.
+    """
+    if action._connection.is_pipelining_enabled(False):
+        # What an SSH server gives as input may be a socket, which /dev/stdin cannot open.
+        return action._low_level_execute_command("cat | " + shlex.join(command), in_data=given.encode())
+    said = action._execute_module(
+        module_name="ansible.legacy.command",
+        module_args={"argv": command, "stdin": given, "_uses_shell": False},
+        task_vars=task_vars,
+    )
+    # A command that cannot be started at all has no code.
+    return {"rc": 127, "stdout": "", "stderr": said.get("msg", ""), **said}

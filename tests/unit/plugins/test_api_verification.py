@@ -111,7 +111,7 @@ def verify(*resources, check=False, **arguments):
 
 
 def row(*resources, **arguments):
-    (found,) = verify(*resources, **arguments)["report"]["resources"]
+    (found,) = verify(*resources, **arguments)["resources"]
     return found
 
 
@@ -121,7 +121,7 @@ def test_a_container_that_has_its_device(cluster):
     result = verify(IMAGINARY)
     assert result["changed"] is True, "it is remembered"
     assert verify(IMAGINARY)["changed"] is False
-    report = result["report"]
+    report = result
     assert (report["runtime"], report["kubelet"], report["problems"]) == ("containerd 2.1.9", "v1.36.2", [])
     assert report["resources"] == [
         {
@@ -175,7 +175,7 @@ def test_the_pod_is_the_nodes_and_has_no_power(cluster):
 )
 def test_what_needs_no_pod(cluster, resource, shown, state, detail):
     cluster.allocatable = {} if shown is None else {resource["name"]: shown}
-    found = verify(resource)["report"]
+    found = verify(resource)
     assert (found["resources"][0]["state"], found["resources"][0]["detail"]) == (state, detail)
     assert found["problems"] == ([f"{resource['name']}: {detail}"] if state == "failed" else [])
     assert cluster.made == []
@@ -202,7 +202,7 @@ def test_what_was_proven_is_proven_again_when_something_about_it_changed(cluster
     def states(*resources, **arguments):
         before = len(cluster.made)
         result = verify(*resources, proofs="unproven", **arguments)
-        rows = {each["resource"].partition("/")[2]: each["state"] for each in result["report"]["resources"]}
+        rows = {each["resource"].partition("/")[2]: each["state"] for each in result["resources"]}
         assert len(cluster.made) - before == sum(state in ("proven", "failed") for state in rows.values())
         return rows, result["changed"]
 
@@ -294,7 +294,7 @@ def test_devices_that_look_alike(cluster):
 def test_what_a_container_lacks(cluster, says, detail):
     cluster.allocatable = {"a.example/crand": "1"}
     cluster.prints = {"a.example/crand": says}
-    report = verify(CHARACTER)["report"]
+    report = verify(CHARACTER)
     assert report["problems"] == [f"a.example/crand: {detail}"]
     assert cluster.pods == {}
 
