@@ -23,7 +23,6 @@ from .plays import CHECKOUT, FORKS, Run, Unreachable, play
 HOSTS = tuple(int(count) for count in os.environ.get("BENCH_HOSTS", "10,20,40,200").split(","))
 #: The executions of a run without a change that are asked for, without and with those of the verification.
 EXECUTIONS = (12, 18)
-PINGS = 5
 # Like verification, whose tasks all have it in their names.
 _VERIFICATION = "verif"
 
@@ -54,23 +53,21 @@ def nodes_of(inventory: pathlib.Path) -> Nodes:
     return Nodes(inventory, list(hosts["lab_nodes"]["hosts"]))
 
 
-def measured(nodes: Nodes, counts: Sequence[int], ping_once: bool = False) -> List[Figure]:
+def measured(nodes: Nodes, counts: Sequence[int], pings: int = 5) -> List[Figure]:
     """Raises RuntimeError where a host failed or changed, Unreachable where none answers.
 
-    ping_once: only the first number of hosts is pinged; for the others it is taken as linear.
+    pings: how many a ping's time is the median of.
     """
     figures: List[Figure] = []
-    ping = 0.0  # of a host
     a_host: List[float] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         for count in counts:
             inventory = inventory_of(nodes, pathlib.Path(scratch), count)
-            if not (ping_once and a_host):
-                ping = _ping(inventory, 1 if ping_once else PINGS) / count
+            ping = _ping(inventory, pings)
             print("bench: fleet: %d hosts ..." % count, file=sys.stderr, flush=True)
             run = play(CHECKOUT / "playbooks" / "site.yml", inventory)
             _write(run, count)
-            figures += figures_of(run, count, ping * count)
+            figures += figures_of(run, count, ping)
             a_host.append(run.seconds / count)
     if len(counts) > 1:
         name = "no change: time a host, %d hosts against %d" % (counts[-1], counts[0])
@@ -157,7 +154,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     problems: List[str]
     try:
-        figures = measured(nodes, counts, ping_once=True)
+        figures = measured(nodes, counts, pings=1)
         print(table(figures))
         problems = missed(figures)
     except RuntimeError as error:

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, role_arguments
 
 
 class ActionModule(ActionBase):
@@ -12,16 +15,25 @@ class ActionModule(ActionBase):
 
     TRANSFERS_FILES = False
     _requires_connection = False
-    _VALID_ARGS = frozenset(("settings",))
+    _VALID_ARGS = frozenset(("settings", "roles"))
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         task_vars = task_vars or {}
+        template = self._templar.template
+        problems = role_arguments.problems(self._task.args.get("roles") or (), task_vars, template)
+        settings = self._task.args.get("settings")
+        api_only = boolean(template(task_vars.get("node_devices_api_only", False)), strict=False)
+        if api_only and (settings is None or isinstance(settings, Mapping)):
+            # Where only the API reaches, nobody but the plugin can write CDI specs.
+            settings = {**(settings or {}), "cdi_owner": "plugin"}
         try:
-            read = declaration.read(task_vars, self._templar.template, self._task.args.get("settings"))
-        except declaration.DeclarationProblems as problems:
+            read = declaration.read(task_vars, template, settings)
+        except declaration.DeclarationProblems as error:
+            problems += error.lines
+        if problems:
             host = task_vars.get("inventory_hostname", "")
-            lines = [f"{host}: {line}" for line in problems.lines]
+            lines = [f"{host}: {line}" for line in problems]
             result.update(
                 failed=True,
                 msg="The declaration cannot be used; no node was touched.\n" + "\n".join(lines),

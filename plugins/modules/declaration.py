@@ -7,11 +7,17 @@ short_description: Read and check a host's declaration of devices
 description:
   - A host's declaration is the union of all its variables whose names begin with C(node_devices_resources), each a
     list of resources. Groups and hosts add to each other; the same resource twice is refused.
+  - Where only the Kubernetes API reaches the host (C(node_devices_api_only)), C(cdi_owner) is V(plugin).
   - Runs on the controller only. Fails with everything that is wrong, each with host, variable, resource and field.
 options:
   settings:
     description: The plugin's configuration apart from the resources, such as C(log_level).
     type: dict
+  roles:
+    description: Roles of this collection to whose argument specs the host's other variables are held, too.
+    type: list
+    elements: str
+    default: []
 author: The node-devices authors (!UNKNOWN)
 """
 

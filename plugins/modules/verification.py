@@ -29,8 +29,8 @@ EXAMPLES = r"""
 - name: Verify the node
   nodedevices.kubernetes.verification:
     declaration: "{{ declaration }}"
-    command: [node-device-plugin, verify, --config, /dev/stdin, --output, json, --record, /var/lib/node-devices/proven.json]
-    record: /var/lib/node-devices/proven.json
+    command: [node-device-plugin, verify, --config, /dev/stdin, --output, json, --record, "{{ record }}"]
+    record: "{{ record }}"
 """
 
 RETURN = r"""

@@ -1,0 +1,149 @@
+"""The action that runs the plugin's verification on a node, and the one that reads a declaration."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import types
+
+import pytest
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugins.action import declaration, verification
+
+CONFIGURATION = {"resources": [{"name": "a.example/crand"}]}
+ROW = {"resource": "a.example/crand", "state": "proven"}
+
+
+def report(**changes):
+    found = {"runtime": "containerd 2.1.9", "kubelet": "v1.36.2", "resources": [ROW], "problems": []}
+    return {**found, "proven": {"a.example/crand": "1"}, "proven_before": {"a.example/crand": "1"}, **changes}
+
+
+class Node:
+    """What an action executes, and a command in its place that says what it is given to say."""
+
+    def __init__(self, folder):
+        self.pipelining, self.modules, self.program = True, [], folder / "node device plugin"
+        self.says(report())
+
+    def says(self, answer, code=0):
+        text = answer if isinstance(answer, str) else json.dumps(answer)
+        self.program.write_text(
+            f"#!/bin/sh\ncat /dev/stdin >'{self.program}.given'\ncat <<'END'\n{text}\nEND\nexit {code}\n"
+        )
+        self.program.chmod(0o755)
+
+    @property
+    def given(self):
+        return json.loads(self.program.with_name(self.program.name + ".given").read_text())
+
+    def command(self, command, in_data=None):
+        # As some SSH servers give it: a socket, which holds this little.
+        ours, its = socket.socketpair()
+        with ours, its:
+            ours.sendall(in_data)
+            ours.shutdown(socket.SHUT_WR)
+            done = subprocess.run(command, shell=True, stdin=its, capture_output=True, check=False)
+        return {"rc": done.returncode, "stdout": done.stdout.decode(), "stderr": done.stderr.decode()}
+
+    def module(self, module_name, module_args, task_vars):
+        assert task_vars["inventory_hostname"] == "node1"
+        self.modules.append((module_name, module_args))
+        if module_name == "nodedevices.kubernetes.managed_files":
+            return {"changed": True, "diff": []}
+        if not os.path.exists(module_args["argv"][0]):
+            return {"failed": True, "msg": "No such file or directory"}
+        done = subprocess.run(
+            module_args["argv"], input=module_args["stdin"], capture_output=True, text=True, check=False
+        )
+        return {"rc": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    return Node(tmp_path)
+
+
+def verify(node, check=False):
+    action = object.__new__(verification.ActionModule)
+    command = [str(node.program), "verify"]
+    arguments = {"declaration": {"configuration": CONFIGURATION}, "command": command, "record": "/var/lib/x.json"}
+    action._task = types.SimpleNamespace(args=arguments, check_mode=check)
+    action._connection = types.SimpleNamespace(is_pipelining_enabled=lambda _wrap: node.pipelining)
+    action._low_level_execute_command = node.command
+    action._execute_module = node.module
+    return action.run(None, {"inventory_hostname": "node1"})
+
+
+def test_the_report_is_the_result_without_a_module(node):
+    assert verify(node) == {"changed": False, **report()}
+    assert (node.given, node.modules) == (CONFIGURATION, [])
+
+
+def test_where_the_connection_passes_no_input_on_a_module_does(node):
+    node.pipelining = False
+    assert verify(node) == {"changed": False, **report()}
+    assert (node.given, [name for name, _arguments in node.modules]) == (CONFIGURATION, ["ansible.legacy.command"])
+
+
+def test_what_is_wrong_is_no_failure_of_the_question(node):
+    node.says(report(problems=["a.example/crand: nothing"]), code=1)
+    result = verify(node)
+    assert (result["problems"], result.get("failed")) == (["a.example/crand: nothing"], None)
+
+
+def test_what_was_proven_is_remembered(node):
+    node.says(report(proven={"a.example/crand": "2", "a": "1"}))
+    assert verify(node)["changed"] is True
+    ((name, arguments),) = node.modules
+    assert (name, arguments["owner"]) == ("nodedevices.kubernetes.managed_files", "verification")
+    (file,) = arguments["files"]
+    assert file["path"] == "/var/lib/x.json"
+    assert file["content"] == '{\n    "a": "1",\n    "a.example/crand": "2"\n}\n'
+
+
+@pytest.mark.parametrize("pipelining", [True, False])
+def test_a_command_that_is_not_there(node, pipelining):
+    node.pipelining = pipelining
+    node.program.unlink()
+    result = verify(node)
+    assert result["failed"] is True
+    assert result["msg"] == f"node1: {node.program} is not on the node: run the role node_tools first"
+
+
+def test_a_command_that_fails_without_an_answer(node):
+    node.says("no such option", code=2)
+    assert verify(node)["msg"] == f"node1: {node.program} verify failed: no such option"
+
+
+def test_check_mode_proves_nothing(node):
+    node.program.unlink()
+    result = verify(node, check=True)
+    assert (result["skipped"], node.modules) == (True, [])
+
+
+def read(variables, **arguments):
+    action = object.__new__(declaration.ActionModule)
+    action._task = types.SimpleNamespace(args=arguments)
+    action._templar = types.SimpleNamespace(template=lambda value: value)
+    return action.run(None, {"inventory_hostname": "node1", **variables})
+
+
+@pytest.mark.parametrize(("api_only", "owner"), [(True, "plugin"), ("yes", "plugin"), (False, None), (None, None)])
+@pytest.mark.parametrize("settings", [{}, {"settings": {"log_level": "debug"}}])
+def test_where_only_the_api_reaches_the_plugin_owns_the_specs(node, api_only, owner, settings):
+    variables = {} if api_only is None else {"node_devices_api_only": api_only}
+    configuration = read(variables, **settings)["configuration"]
+    assert configuration.get("cdi_owner") == owner
+    assert configuration.get("log_level") == settings.get("settings", {}).get("log_level")
+
+
+def test_a_declaration_is_refused_with_all_that_is_wrong_with_the_roles_variables(node):
+    variables = {"node_devices_resources": "crand", "cdi_runtime_at_once": "many"}
+    lines = read(variables, roles=["cdi_runtime"])["msg"].splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("node1: ") for line in lines[1:])
+    assert [name for line in lines[1:] for name in variables if name in line] == [*reversed(variables)]
