@@ -13,6 +13,13 @@ outside() {
       -o -path /var/lib/dbus -o -path /root/.ansible -o -path /opt/lab-kubelet -o -name __pycache__ \
     \) -prune -o "$@"
 }
+# A file system of its own, so not in the above. What others keep there comes and goes; folders of ours do not belong to them.
+below_run() {
+  find /run -xdev -mindepth 1 \( \
+      -path /run/systemd -o -path /run/containerd -o -path /run/udev -o -path /run/lock -o -path /run/log \
+      -o -path /run/user -o -path /run/netns -o -path /run/mount -o -path '/run/*.pid' -o -path /run/utmp \
+    \) -prune -o -printf '%p (%y) %m %u:%g\n'
+}
 attributes() {
   python3 -c '
 import os, sys
@@ -29,6 +36,7 @@ state() {
     outside -type f \( -path '/etc/*' -o -path '/opt/*' -o -path '/usr/local/*' -o -path '/var/lib/node-devices/*' \) \
       -exec sha256sum {} +
     outside \( -type f -o -type d \) -print0 | attributes
+    below_run
   } | LC_ALL=C sort
   containerd config dump 2>/dev/null | sed 's/^/containerd: /'
   systemctl list-unit-files --full --no-legend --no-pager | awk '$2 != "transient" { print "unit file: " $1, $2 }'

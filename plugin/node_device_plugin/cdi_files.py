@@ -11,6 +11,7 @@ its checkpoint when a container restarts. It reads and writes files: not for the
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -132,6 +133,20 @@ def prune(resources: Sequence[Resource], held: Sequence[Held], directory: str) -
             _replace(path, cdi.serialise(cdi.with_kept(None, spec, stay)))
     _remove_half_written(directory)
     return gone
+
+
+def remove_folder(directory: str, volatile: str = "/run") -> None:
+    """Take the folder of our specs away where it is empty, and one that a boot takes away, so that nobody counts on it.
+
+    volatile: below it folders are such. Raises OSError.
+    """
+    real = os.path.realpath(directory)
+    if real.startswith(volatile + "/"):
+        try:
+            os.rmdir(real)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                raise
 
 
 def offered(resources: Sequence[Resource], directory: str) -> Dict[str, FrozenSet[str]]:

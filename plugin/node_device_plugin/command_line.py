@@ -200,6 +200,7 @@ def _cdi_prune(options: argparse.Namespace) -> int:
     held = [cdi_files.Held(each["resource"], each["device"]) for each in state["held"]]
     try:
         removed = cdi_files.prune([], held, options.dir)
+        cdi_files.remove_folder(options.dir)
     except OSError as error:
         raise Failure("%s: %s" % (options.dir, error.strerror)) from error
     data = {"removed": removed, "kept": cdi_files.devices(options.dir)}

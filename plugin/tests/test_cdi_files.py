@@ -147,6 +147,30 @@ def test_the_command_that_ends_it_all(short_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out == "removed: nothing\nkept: nothing\n"
 
 
+def test_the_folder_goes_with_the_last_spec_where_a_boot_would_take_it(tmp_path: Path) -> None:
+    run, etc = tmp_path / "run", tmp_path / "etc"
+    for folder in (run / "cdi", run / "others", etc):
+        folder.mkdir(parents=True)
+    (run / "others" / "vendor.json").touch()
+    link = tmp_path / "var-run"
+    link.symlink_to(run)
+    for directory in (link / "cdi", link / "others", etc, run / "not there", run):
+        cdi_files.remove_folder(str(directory), str(run))
+    assert sorted(each.name for each in run.iterdir()) == ["others"]
+    assert etc.is_dir()
+
+
+def test_the_command_takes_the_folder_away(
+    short_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: List[str] = []
+    monkeypatch.setattr(cdi_files, "remove_folder", asked.append)
+    arguments = ["cdi", "prune", "--dir", str(short_path), "--kubelet-root", str(short_path)]
+    assert main([*arguments, "--device-plugin-dir", str(short_path)]) == 0
+    assert asked == [str(short_path)]
+    capsys.readouterr()
+
+
 def test_what_a_killed_instance_left_half_written_goes(tmp_path: Path) -> None:
     old, fresh = tmp_path / (".%s.abc" % FILE), tmp_path / (".%s.def" % FILE)
     old.touch()

@@ -9,10 +9,11 @@ lock of the same file, so that of two plays that come at once one gets it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import time
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
 
 PATH = "/run/node-devices.lock"
 
@@ -65,16 +66,11 @@ def _holder(file):
 @contextlib.contextmanager
 def _opened(path, create):
     """The file under the kernel's lock, None where there is none and none is made."""
-    while True:
+    with contextlib.ExitStack() as stack:
         try:
-            descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0) | os.O_NOFOLLOW, 0o600)
+            descriptor = stack.enter_context(kernel_lock.locked(path, create))
         except FileNotFoundError:
             yield None
             return
-        with os.fdopen(descriptor, "r+", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            # Whoever had it before us may have removed it meanwhile.
-            with contextlib.suppress(FileNotFoundError):
-                if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
-                    yield file
-                    return
+        with os.fdopen(descriptor, "r+", encoding="utf-8", closefd=False) as file:
+            yield file

@@ -17,7 +17,7 @@ import time
 from typing import NamedTuple, Optional
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import guard, program
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import guard, program, recovery
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import Failed, run
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.steps import DONE, UNDONE
@@ -80,6 +80,10 @@ def settle(places):
         # A module that a killed play left behind tidies up, too.
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(folder)
+    if os.path.exists(places.lock):
+        # One that was killed when all was done left it.
+        with contextlib.suppress(Failed), recovery.exclusive(places):
+            pass
     if os.path.isdir(places.folder):
         # Where it was there for this alone, it goes.
         with ledgers.Ledger(places.folder):

@@ -7,9 +7,9 @@ Runs on nodes: Python 3.9, standard library only.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import Failed
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.steps import DONE, UNDONE, Transaction
@@ -18,15 +18,17 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 @contextlib.contextmanager
 def exclusive(places):
     """One at a time. Raises Failed where another is under way; nobody waits, for that one may wait for whoever asks."""
-    descriptor = os.open(places.lock, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(kernel_lock.locked(places.lock, wait=False))
         except BlockingIOError as error:
             raise Failed("another change of the container runtime is under way on this node") from error
-        yield
-    finally:
-        os.close(descriptor)
+        try:
+            yield
+        finally:
+            # Nothing of ours stays, not even until the next boot.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(places.lock)
 
 
 def run(places, prepared):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import pathlib
 import signal
@@ -423,6 +424,32 @@ def test_how_it_ended_is_said_once(node):
 def test_one_at_a_time(node):
     with exclusive(node.places):
         assert node.recover() == 1
+        # Whoever was turned away leaves the lock to whom it belongs.
+        assert node.recover() == 1
+    assert not os.path.exists(node.places.lock)
+
+
+def test_a_lock_whose_file_goes_while_it_is_opened_is_taken_again(node, monkeypatch):
+    really, removed = fcntl.flock, []
+
+    def flock(descriptor, operation):
+        # Who had it ends just now.
+        if not removed:
+            removed.append(os.unlink(node.places.lock))
+        really(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with exclusive(node.places):
+        assert os.path.exists(node.places.lock)
+        assert node.recover() == 1
+    assert not os.path.exists(node.places.lock)
+
+
+def test_a_lock_that_a_killed_one_left_goes_with_the_next_look(node):
+    before = node.tree()
+    pathlib.Path(node.places.lock).touch()
+    node.settle()
+    assert node.tree() == before
 
 
 def test_what_fails_while_it_is_held_is_not_taken_for_a_lock_that_is_held(node):

@@ -60,8 +60,6 @@ class Node:
         with contextlib.suppress(OSError):
             os.setxattr(self.config, "user.note", b"kept")
         os.utime(self.config, ns=(1_000_000_000, 2_000_000_000))
-        # Made once, so that it is in every snapshot.
-        pathlib.Path(self.places.lock).touch()
         self.start()
 
     def start(self) -> bool:
