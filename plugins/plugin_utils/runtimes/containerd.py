@@ -11,7 +11,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from . import containerd_imports
 from .cdi import Cdi, Change, Check, Checked, Refusal
 from .comparison import unexpected_changes
-from .containerd_config import DIRS, ENABLE, KEYS, TABLES, effective, table_of, wanted_keys
+from .containerd_config import DIRS, ENABLE, KEYS, TABLES, effective, last_version, misspelt, table_of, wanted_keys
 from .containerd_imports import BOM, lenient
 from .containerd_obstacles import obstacles
 from .toml_edit import UnixLines, edited, parsed, with_version
@@ -71,6 +71,7 @@ class Containerd:
         if self.cdi.suffices:
             return None
         self._require_one_version()
+        self._require_small_letters()
         content = self.config["content"]
         after = self._turned_on(content or "")
         checked = self._checked(after, check)
@@ -89,6 +90,16 @@ class Containerd:
                 f"containerd {self.version} runs, and {self.program} is {installed or 'gone'} by now: restart "
                 f"{self.runtime.get('unit') or 'it'} first, as CDI is planned for what the next start runs"
             )
+
+    def _require_small_letters(self) -> None:
+        """What is edited must find what containerd finds. Raises Refusal."""
+        if not self._merges:
+            return
+        files = {"it": lenient(self.config["content"] or "")}
+        files.update({f"{path}, which it imports,": lenient(text) for path, text in self._imported.items()})
+        for name, data in files.items():
+            for key in misspelt(data):
+                raise Refusal(f"{name} has {key}, which containerd 2 takes for {key.lower()}: write it so first")
 
     def _overridden(self) -> str:
         """Why turning CDI on in the root file has no effect."""
@@ -154,8 +165,7 @@ class Containerd:
         said, imported = data.get("version"), {} if self._merges else self._imported
         if not self._merges:
             root = parsed((self.config["content"] or "").removeprefix(BOM))
-            read = [root, *map(lenient, imported.values())]
-            said = next((each["version"] for each in reversed(read) if each.get("version")), None)
+            said = last_version([root, *map(lenient, imported.values())])
         depends = "version" in data or imported or any(data.get(key) for key in _VERSIONED_KEYS)
         return said or (1 if depends else None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .cdi import SPEC_DIRS, Cdi, Refusal
@@ -20,6 +20,7 @@ TABLES = {
     3: "io.containerd.cri.v1.runtime",
     4: "io.containerd.cri.v1.runtime",
 }
+_TOP = ("version", "imports", "plugins", "disabled_plugins")
 # What 1.7 prints as it is, and TOML has escaped.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -49,6 +50,23 @@ def texts_in(data: Mapping[str, Any], key: str) -> list[str]:
     """A list of texts; what is none is left out, and containerd's to refuse."""
     value = data.get(key)
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def last_version(files: Iterable[Mapping[str, Any]]) -> Any:
+    """By which version containerd before 2.0 reads all files: the last one that any says; None where none does.
+
+    files: as data, in the order in which they are read.
+    """
+    return next((version for data in reversed(list(files)) if (version := data.get("version"))), None)
+
+
+def misspelt(data: Mapping[str, Any]) -> list[str]:
+    """The keys that containerd 2 takes for one that matters here, whatever letters are capitals; 1.x does not."""
+    tables = [(data, _TOP)]
+    for key, plugins in data.items():
+        if key.lower() == "plugins" and isinstance(plugins, dict):
+            tables += [(table, KEYS) for name in set(TABLES.values()) if isinstance(table := plugins.get(name), dict)]
+    return sorted(key for table, known in tables for key in table if key not in known and key.lower() in known)
 
 
 def wanted_keys(cdi: Cdi) -> dict[str, Any]:

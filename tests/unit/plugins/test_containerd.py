@@ -518,3 +518,49 @@ def test_a_cri_that_would_not_come_up_again_is_refused(settings, refused, versio
     by_import = "before containerd 2 the last CRI table replaces the others" in "".join(adapter.obstacles(True))
     assert by_import is (refused and version < "2")
     assert list(of("", "no = TOML = at all", version).obstacles(True)) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "off"),
+    [
+        ("1.7.24", 'disabled_plugins = ["cri"]', ["cri"]),
+        ("1.7.24", 'version = 1\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]', []),
+        ("1.7.24", 'version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]', ["io.containerd.grpc.v1.cri"]),
+        ("1.7.24", 'version = 2\ndisabled_plugins = ["io.containerd.cri.v1.runtime"]', []),
+        ("2.1.9", 'disabled_plugins = ["cri"]', ["cri"]),
+        ("2.1.9", 'version = 1\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]', ["io.containerd.grpc.v1.cri"]),
+        ("2.1.9", 'version = 3\ndisabled_plugins = ["io.containerd.cri.v1.images"]', ["io.containerd.cri.v1.images"]),
+        # Which it refuses itself.
+        ("2.1.9", 'version = 2\ndisabled_plugins = ["cri"]', []),
+    ],
+)
+def test_cri_is_off_by_the_names_that_the_file_has_for_it(version, text, off):
+    found = [sentence for sentence in of(text + "\n", ON, version).obstacles(True) if "turns CRI off" in sentence]
+    assert [f"(disabled_plugins has {name})" in sentence for sentence, name in zip(found, off, strict=True)] == [
+        True for _name in off
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (f"Version = 2\n{CRI_2}\n", "Version"),
+        ("version = 2\nImports = ['/conf.d/*.toml']\n", "Imports"),
+        (f"version = 2\n{CRI_2.replace('plugins', 'Plugins')}\n", "Plugins"),
+        (f"version = 3\n{CRI_3}\nEnable_CDI = false\n", "Enable_CDI"),
+    ],
+)
+def test_a_key_in_capitals_is_named_where_containerd_takes_it_and_an_edit_would_not(text, key):
+    with pytest.raises(Refusal, match=f"^it has {key}, which containerd 2 takes for {key.lower()}: write it so first$"):
+        of(text, OFF_2, "2.1.9").plan(checked_by(OFF_2))
+    # Which 1.x passes over.
+    assert of(text, OFF, "1.7.24").plan(checked_by(OFF)).after.count("enable_cdi = true") == 1
+
+
+def test_a_key_in_capitals_is_named_in_an_import_too():
+    texts = {"/conf.d/a.toml": "Version = 2\n"}
+    adapter, check, _asked = imported("2.1.9", 'version = 3\nimports = ["/conf.d/*.toml"]\n', texts, OFF_2, OFF_2)
+    with pytest.raises(
+        Refusal, match=r"^/conf\.d/a\.toml, which it imports, has Version, which containerd 2 takes for"
+    ):
+        adapter.plan(check)
