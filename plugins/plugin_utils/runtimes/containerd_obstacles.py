@@ -11,19 +11,16 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 
 from . import containerd_imports
 from .cdi import Refusal
-from .containerd_config import cri_table, printed, texts_in
+from .containerd_config import cri_table, last_version, printed, texts_in
 from .containerd_imports import BOM, lenient
 from .toml_edit import parsed
 
 #: The first version that the kubelet's CDI names reach.
 OLDEST = (1, 7, 2)
-#: The names that containerd's CRI plugin has in disabled_plugins, by configuration version.
-_CRI_PLUGINS = {
-    "cri",
-    "io.containerd.grpc.v1.cri",
-    "io.containerd.cri.v1.runtime",
-    "io.containerd.cri.v1.images",
-}
+# Its CRI plugin, by the name that version 1 of the configuration has for it and by that of later ones; and the two that
+# containerd 2 has made of it, without which the one that answers the kubelet does not come up.
+_SHORT, _FULL = "cri", "io.containerd.grpc.v1.cri"
+_PARTS = frozenset({"io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images"})
 
 
 def obstacles(
@@ -63,15 +60,31 @@ def obstacles(
             )
     if not config.get("effective"):
         yield from _invalid_imports(path, config.get("unreadable_imports", ()), imported)
-    for name, text in files.items():
-        disabled = sorted(set(texts_in(text, "disabled_plugins")) & _CRI_PLUGINS)
-        if disabled:
-            yield (
-                f"{name} turns CRI off (disabled_plugins has {', '.join(disabled)}), so no kubelet can use this "
-                f"containerd: take it out of disabled_plugins and restart containerd"
-            )
+    for name, disabled in _turning_off(files, version):
+        yield (
+            f"{name} turns CRI off (disabled_plugins has {', '.join(disabled)}), so no kubelet can use this "
+            f"containerd: take it out of disabled_plugins and restart containerd"
+        )
     if config.get("effective"):
         yield from _no_default_runtime(path, config["effective"], version, imported)
+
+
+def _turning_off(files: Mapping[str, Mapping[str, Any]], version: str | None) -> Iterator[tuple[str, list[str]]]:
+    """The files that turn CRI off, each with its names for it. files: in the order in which they are read.
+
+    Another version's name turns nothing off, or is refused by containerd itself. Source: V1DisabledFilter and
+    V2DisabledFilter of 1.6 and 1.7; v1MigratePluginName of 2.x, for each file by its own version.
+    """
+    merges = version is None or version_tuple(version) >= (2, 0, 0)
+    of_all = last_version(files.values())
+    for name, data in files.items():
+        former = (data.get("version") if merges else of_all) in (None, 0, 1)
+        turned_off = {_SHORT} if former else {_FULL}
+        if merges:
+            turned_off |= {_FULL, *_PARTS}
+        disabled = sorted(turned_off & set(texts_in(data, "disabled_plugins")))
+        if disabled:
+            yield name, disabled
 
 
 def _no_default_runtime(path: str, effective: str, version: str | None, imported: Mapping[str, str]) -> Iterator[str]:
