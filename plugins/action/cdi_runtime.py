@@ -206,6 +206,7 @@ class ActionModule(ActionBase):
                 f"{reason}, and process {self._runtime['pid']} belongs to no systemd service that could be restarted; "
                 f"run {self._adapter.name} as a service"
             )
+        self._require_same_start()
         self._require_harmless()
         message = f"{reason}: {unit} is restarted"
         told = {"restarted": True, "diff": diff, "warnings": self._warnings(changes)}
@@ -256,6 +257,19 @@ class ActionModule(ActionBase):
             f"force, too"
             for path in self._runtime["config"].get("later", ())
         ]
+
+    def _require_same_start(self):
+        """A restart brings nothing into force but our change."""
+        unit = self._runtime["unit"]
+        for change in self._runtime.get("next_start") or ():
+            now, then = (
+                " ".join(f"{change['option']}={value}" for value in change[when]) or f"no {change['option']}"
+                for when in ("now", "then")
+            )
+            raise Refusal(
+                f"{self._adapter.name} runs with {now}, and {unit} starts it with {then} by now: restart {unit} first, "
+                f"as CDI is planned for what it runs with"
+            )
 
     def _require_harmless(self):
         """No container may be ended by the restart."""

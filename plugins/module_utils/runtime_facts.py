@@ -19,12 +19,12 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes i
     environment_of,
     option,
     options,
-    output_of,
     program_of,
     text_of,
     unit_of,
     written_since,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_unit import unit_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.sockets import listener
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
 
@@ -76,8 +76,7 @@ def runtime_facts(path):
         cwd = os.readlink("/proc/%d/cwd" % pid)
     except OSError as error:
         return dict(facts, problem="its process %d cannot be looked at: %s" % (pid, (error.strerror or "?").lower()))
-    unit = unit_of(pid)
-    facts.update(pid=pid, unit=unit, kill_mode=kill_mode(unit), executable=executable, name=name)
+    facts.update(pid=pid, executable=executable, name=name, **unit_facts(unit_of(pid), name, arguments))
     # The link works even where the file was replaced by an upgrade: it is the program that runs.
     program = Program(name, "/proc/%d/exe" % pid)
     facts["version"] = program.version()
@@ -94,12 +93,6 @@ def runtime_facts(path):
         _patterns, imported = imports_of(config["path"], config["content"], None)
         config["later"] = written_since(pid, [config["path"], *imported])
     return facts
-
-
-def kill_mode(unit):
-    """What else a restart of a unit ends, see systemd.kill(5); None where nobody tells."""
-    said = output_of(["systemctl", "show", unit, "--property=KillMode"]) if unit else None
-    return said.strip().partition("=")[2] or None if said else None
 
 
 def path_of(arguments, cwd, default, *names):
@@ -228,8 +221,10 @@ def walked(folder):
 
 
 def docker_config(_program, arguments, cwd="/"):
-    """Docker's configuration file."""
-    return file_facts(path_of(arguments, cwd, "/etc/docker/daemon.json", "--config-file"))
+    """Docker's configuration file. ``given``: the options that no file may have beside them, each with its values."""
+    given = {name: options(arguments, name) for name in ("--feature", "--cdi-spec-dir")}
+    facts = file_facts(path_of(arguments, cwd, "/etc/docker/daemon.json", "--config-file"))
+    return dict(facts, given={name: values for name, values in given.items() if values})
 
 
 def found(patterns):

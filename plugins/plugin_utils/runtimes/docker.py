@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Docker, which a kubelet uses only through cri-dockerd, but which gives CDI devices to its own containers.
 
-``features.cdi`` of /etc/docker/daemon.json; on by default from 28.2. Source: docs.docker.com, dockerd.
+``features.cdi`` of /etc/docker/daemon.json; on by default from 28.2. What is an option of dockerd's as well must not be
+in the file beside it. Source: docs.docker.com, dockerd (findConfigurationConflicts).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from .cdi import SPEC_DIRS, Cdi, Change, Check, Refusal
 _OLDEST = (25, 0, 0)
 _ON_BY_DEFAULT = (28, 2, 0)
 _DIRS = "cdi-spec-dirs"
+_FEATURE, _DIR = "--feature", "--cdi-spec-dir"
 # Go's template: what `docker info` knows, in the form of the plugin's own answer, and how many a restart would end.
 _QUESTION = (
     '{"cdi": {"enabled": {{if .CDISpecDirs}}true{{else}}false{{end}}, "spec_dirs": {{json .CDISpecDirs}}}, '
@@ -71,20 +73,39 @@ class Docker:
             raise Refusal("features in it is not an object; mend it first")
         if not isinstance(dirs, list | None) or not all(isinstance(each, str) for each in dirs or ()):
             raise Refusal(f"{_DIRS} in it is not a list of texts; mend it first")
-        enabled = (features or {}).get("cdi", version_tuple(self.version) >= _ON_BY_DEFAULT)
-        return Cdi(enabled is True, tuple(dirs or SPEC_DIRS))
+        given = self._given.get(_FEATURE, ())
+        features = {**(features or {}), **dict(_feature(word) for word in given)}
+        enabled = features.get("cdi", version_tuple(self.version) >= _ON_BY_DEFAULT)
+        return Cdi(enabled is True, tuple(self._given.get(_DIR) or dirs or SPEC_DIRS))
 
     def plan(self, check: Check) -> Change | None:
         """The least change of daemon.json; None where it makes CDI effective as it is."""
         cdi = self.cdi
         if cdi.suffices:
             return None
+        if not cdi.enabled and _FEATURE in self._given:
+            raise self._both("features", _FEATURE, [f"{_FEATURE}=cdi"])
+        if cdi.missing_dirs and _DIR in self._given:
+            raise self._both(_DIRS, _DIR, [f"{_DIR}={folder}" for folder in cdi.missing_dirs])
         data = self._parsed()
         if not cdi.enabled:
             data["features"] = {**(data.get("features") or {}), "cdi": True}
         if cdi.missing_dirs:
             data[_DIRS] = cdi.wanted_dirs
         return Change(self.config["real_path"], self.config["content"], self._written(data))
+
+    @property
+    def _given(self) -> Mapping[str, list[str]]:
+        return self.config.get("given") or {}
+
+    def _both(self, key: str, option: str, wanted: list[str]) -> Refusal:
+        """Why the file cannot have a key, and what to do."""
+        unit = self.runtime.get("unit") or "its command line"
+        there = " ".join(f"{option}={value}" for value in self._given[option])
+        return Refusal(
+            f"{unit} has {there}, and dockerd does not start where {key} is in its file as well: have "
+            f"{' '.join(wanted)} there, too, and restart Docker"
+        )
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
         """The file as it was; of one that others changed since, the two keys."""
@@ -128,6 +149,12 @@ class Docker:
         lines = text.splitlines()
         indent = next((line[: len(line) - len(line.lstrip())] for line in lines[1:] if line.strip() != "}"), None)
         return json.dumps(data, indent=indent, ensure_ascii=False) + ("\n" if text.endswith("\n") else "")
+
+
+def _feature(word: str) -> tuple[str, bool]:
+    """``name`` or ``name=true``, as dockerd reads it."""
+    name, equals, value = word.partition("=")
+    return name, not equals or value.lower() in ("1", "t", "true")
 
 
 def _set(data: dict[str, Any], key: str, value: Any) -> None:

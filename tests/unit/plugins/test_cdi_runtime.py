@@ -98,6 +98,19 @@ def test_check_mode_asks_the_node_whether_it_could_be_done(action):
 
 
 @pytest.mark.parametrize("check_mode", [False, True])
+def test_a_restart_brings_no_other_command_line_into_force(action, check_mode):
+    action._task.check_mode = check_mode
+    action._runtime["next_start"] = [{"option": "--config", "now": [], "then": ["/b.toml"]}]
+    with pytest.raises(
+        Refusal,
+        match=r"^containerd runs with no --config, and containerd.service starts it with --config=/b.toml by now: "
+        r"restart containerd.service first, as CDI is planned for what it runs with$",
+    ):
+        action._apply([Change(ROOT, "x", "y")], "CDI is off")
+    assert action.asked == []
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
 def test_containers_that_a_restart_would_end_are_not_ended(action, monkeypatch, check_mode):
     action._task.check_mode = check_mode
     action._adapter.keeps_containers = False

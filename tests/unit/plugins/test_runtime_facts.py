@@ -18,6 +18,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import (
     kubelet_facts,
     processes,
     runtime_facts,
+    runtime_unit,
     sockets,
     writable,
 )
@@ -130,10 +131,46 @@ def test_a_service_that_has_its_socket_from_another_process_is_found(tmp_path):
 @pytest.mark.parametrize(("said", "mode"), [("KillMode=control-group\n", "control-group"), ("", None), (None, None)])
 def test_what_else_a_restart_ends_is_asked(monkeypatch, said, mode):
     asked = []
-    monkeypatch.setattr(runtime_facts, "output_of", lambda command: asked.append(command) or said)
-    assert runtime_facts.kill_mode("containerd.service") == mode
-    assert runtime_facts.kill_mode(None) is None
-    assert asked == [["systemctl", "show", "containerd.service", "--property=KillMode"]]
+    monkeypatch.setattr(runtime_unit, "output_of", lambda command: asked.append(command) or said)
+    facts = runtime_unit.unit_facts("containerd.service", "containerd", ["/usr/bin/containerd"])
+    assert facts == {"unit": "containerd.service", "kill_mode": mode, "next_start": []}
+    assert runtime_unit.unit_facts(None, "containerd", []) == {"unit": None, "kill_mode": None, "next_start": []}
+    assert asked == [["systemctl", "show", "containerd.service", "--property=KillMode,ExecStart"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "now", "exec_start", "changes"),
+    [
+        ("containerd", ["-c", "/a.toml"], "/usr/bin/containerd --config=/a.toml", []),
+        ("containerd", ["--log-level", "info"], "/usr/bin/containerd --log-level debug", []),
+        ("containerd", ["--config", "/a"], "/usr/bin/containerd -c /b", [("--config", ["/a"], ["/b"])]),
+        ("containerd", [], "/usr/bin/containerd --config /b", [("--config", [], ["/b"])]),
+        ("crio", ["-d", "/a.d"], "/usr/bin/crio", [("--config-dir", ["/a.d"], [])]),
+        ("dockerd", [], "/usr/bin/dockerd --feature cdi", [("--feature", [], ["cdi"])]),
+        # What only their processes tell: a variable, a wrapper, k3s with its own containerd.
+        ("dockerd", ["--config-file", "/a"], "/usr/bin/dockerd -H fd:// $DOCKER_OPTS", []),
+        ("containerd", ["--config", "/a"], "/usr/local/sbin/start-containerd --config /b", []),
+        ("containerd", ["-c", "/var/lib/rancher/x"], "/usr/local/bin/k3s server", []),
+        ("containerd", ["--config", "/a"], None, []),
+    ],
+)
+def test_options_that_the_next_start_gives_otherwise_are_told(monkeypatch, name, now, exec_start, changes):
+    # As systemd 252 prints it.
+    said = "ExecStart={ path=%s ; argv[]=%s ; ignore_errors=no ; start_time=[n/a] ; stop_time=[n/a] ; pid=0 }\n"
+    said = "KillMode=process\n" + (said % (exec_start.split()[0], exec_start) if exec_start else "")
+    monkeypatch.setattr(runtime_unit, "output_of", lambda command: said)
+    facts = runtime_unit.unit_facts("x.service", name, [f"/usr/bin/{name}", *now])
+    assert facts["kill_mode"] == "process"
+    assert [(each["option"], each["now"], each["then"]) for each in facts["next_start"]] == changes
+
+
+def test_options_of_dockers_that_no_file_may_have_beside_them_are_told():
+    arguments = ["dockerd", "--feature", "cdi", "--cdi-spec-dir=/a", "--cdi-spec-dir", "/b", "--config-file=/none"]
+    assert runtime_facts.docker_config(None, arguments)["given"] == {
+        "--feature": ["cdi"],
+        "--cdi-spec-dir": ["/a", "/b"],
+    }
+    assert runtime_facts.docker_config(None, ["dockerd", "-H", "fd://"])["given"] == {}
 
 
 def test_a_socket_that_no_process_has_is_named_as_that(tmp_path, monkeypatch):

@@ -348,9 +348,9 @@ def test_a_restart_ends_crios_containers_whose_conmon_is_in_its_service():
     assert crio(kill_mode="process").keeps_containers is True
 
 
-def docker(content, version="26.1.5+dfsg1"):
-    path = "/etc/docker/daemon.json"
-    return runtimes.of(runtime("dockerd", version=version, path=path, exists=content is not None, content=content))
+def docker(content, version="26.1.5+dfsg1", **config):
+    config = {"path": "/etc/docker/daemon.json", "exists": content is not None, "content": content, **config}
+    return runtimes.of({**runtime("dockerd", version=version, **config), "unit": "docker.service"})
 
 
 @pytest.mark.parametrize(
@@ -378,6 +378,44 @@ def test_docker(content, version, after):
         grown = docker(json.dumps({**json.loads(change.after), "debug": False}), version)
         undone = json.loads(grown.undo("/etc/docker/daemon.json", False, content, None).after)
         assert undone == {**json.loads(content or "{}"), "debug": False}
+
+
+@pytest.mark.parametrize(
+    ("given", "version", "outcome"),
+    [
+        ({"--feature": ["cdi"]}, "28.1.0", None),
+        ({"--feature": ["cdi=false", "cdi=true"], "--cdi-spec-dir": ["/var/run/cdi", "/etc/cdi/"]}, "28.5.2", None),
+        (
+            {"--feature": ["containerd-snapshotter"]},
+            "28.1.0",
+            "docker.service has --feature=containerd-snapshotter, and dockerd does not start where features is in its "
+            "file as well: have --feature=cdi there, too, and restart Docker",
+        ),
+        (
+            {"--feature": ["a", "cdi=false"]},
+            "28.5.2",
+            "docker.service has --feature=a --feature=cdi=false, and dockerd does not start where features is in its "
+            "file as well: have --feature=cdi there, too, and restart Docker",
+        ),
+        (
+            {"--cdi-spec-dir": ["/opt/cdi"]},
+            "28.5.2",
+            "docker.service has --cdi-spec-dir=/opt/cdi, and dockerd does not start where cdi-spec-dirs is in its file "
+            "as well: have --cdi-spec-dir=/etc/cdi --cdi-spec-dir=/var/run/cdi there, too, and restart Docker",
+        ),
+        # Which leaves the other key to the file.
+        ({"--cdi-spec-dir": ["/etc/cdi", "/run/cdi"]}, "26.1.5", '{"features": {"cdi": true}}'),
+    ],
+)
+def test_what_dockerd_takes_as_an_option_only_is_not_written_into_its_file(given, version, outcome):
+    adapter = docker("{}", version, given=given)
+    if outcome is None or outcome.startswith("{"):
+        change = adapter.plan(None)
+        assert (change and change.after) == outcome
+    else:
+        with pytest.raises(Refusal) as refused:
+            adapter.plan(None)
+        assert str(refused.value) == outcome
 
 
 @pytest.mark.parametrize(
