@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional
 
 from .channels import grpc, unix_channel
 from .cri_errors import CriError
+from .sockets import socket_path
 from .wire import cri_v1_pb2 as cri
 from .wire import cri_v1_pb2_grpc as cri_grpc
 
@@ -68,12 +69,12 @@ class ExecResult(NamedTuple):
 class CriClient:
     """One connection to a container runtime: ``async with CriClient("/run/containerd/containerd.sock") as runtime``.
 
-    socket: a path, or the kubelet's form of it, ``unix:///run/containerd/containerd.sock``.
+    socket: a path, or one of the kubelet's forms of it, such as ``unix:///run/containerd/containerd.sock``.
     Every method raises CriError. A client that failed to connect waits before it tries again: make a new one instead.
     """
 
     def __init__(self, socket: str) -> None:
-        self.socket = socket[len("unix://") :] if socket.startswith("unix://") else socket
+        self.socket = socket_path(socket)
 
     async def __aenter__(self) -> CriClient:
         self._channel = unix_channel(self.socket)

@@ -15,3 +15,10 @@ RUNTIME_SOCKET = "/run/containerd/containerd.sock"
 def status_socket(kubelet_device_plugin_dir: str) -> str:
     """The socket on which the running plugin answers its own commands: who has the configuration can find it."""
     return os.path.join(kubelet_device_plugin_dir, SOCKET_FOLDER, "status.sock")
+
+
+def socket_path(endpoint: str) -> str:
+    """The path of a socket that is named as gRPC and the kubelet name it: by itself, ``unix:/path``, ``unix:///path``."""
+    if not endpoint.startswith("unix:"):
+        return endpoint
+    return "/" + endpoint[len("unix:") :].lstrip("/")

@@ -17,7 +17,7 @@ from node_device_plugin.cri_errors import CriError
 from node_device_plugin.declaration import cdi
 from node_device_plugin.inspection.doctor import Doctor
 from node_device_plugin.inspection.findings import Finding, Findings
-from node_device_plugin.inspection.instances import running_instances
+from node_device_plugin.inspection.instances import Pod, running_instances, running_pod
 from node_device_plugin.inspection.kubelet_process import KubeletProcess, running_kubelet
 from node_device_plugin.inspection.status import Status, status
 from node_device_plugin.inventory import Inventory
@@ -152,6 +152,41 @@ def test_instances_are_known_by_their_command_lines(tmp_path: Path) -> None:
     (tmp_path / "77").mkdir()
     (tmp_path / "self").mkdir()
     assert running_instances(str(tmp_path)) == [0, 1, 2]
+
+
+def test_the_plugin_of_a_pod_is_known_by_the_file_that_only_its_root_has(tmp_path: Path) -> None:
+    def process(pid: int, config: Path, has_a_root: bool) -> None:
+        words = ["/opt/x/python3", "/bin/node-device-plugin", "run", "--config=%s" % config]
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
+        if has_a_root:
+            inside = tmp_path / str(pid) / "root" / str(config).lstrip("/")
+            inside.parent.mkdir(parents=True)
+            inside.write_text("resources: []")
+
+    here = tmp_path / "here.yaml"
+    here.touch()
+    process(10, here, has_a_root=True)
+    process(20, tmp_path / "gone.yaml", has_a_root=False)
+    assert running_pod(str(tmp_path)) is None
+    process(30, tmp_path / "node1", has_a_root=True)
+    found = running_pod(str(tmp_path))
+    assert found == Pod(30, "%s/30/root%s/node1" % (tmp_path, tmp_path))
+    assert found.commands.restart == "kill 30    # the kubelet starts its container anew"
+
+
+async def test_the_configuration_of_a_pod(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("node_device_plugin.inspection.doctor.DEFAULT_PATH", "/none/config.yaml")
+    monkeypatch.setattr("node_device_plugin.inspection.doctor.running_pod", lambda proc: Pod(30, str(node.config)))
+    findings = await Doctor("/none/config.yaml", "/run/x.sock").examine()
+    assert (findings[0].state, findings.is_healthy) == ("ok", True)
+    assert findings[0].found.startswith("%s: 2 resources" % node.config)
+    node.config.write_text(node.config.read_text() + "# other bytes\n")
+    (plugin,) = [each for each in await Doctor("/none/config.yaml", "/run/x.sock").examine() if each.link == "plugin"]
+    assert (plugin.state, plugin.mend) == ("wrong", "kill 30    # the kubelet starts its container anew")
+    # Whoever names another file is told of that one.
+    other = await Doctor("/none/other.yaml", "/run/x.sock").examine()
+    assert (other[0].state, other[0].found) == ("wrong", "/none/other.yaml: No such file or directory")
 
 
 async def test_two_instances(node: Node) -> None:
@@ -395,6 +430,9 @@ def test_the_runtime_that_the_kubelet_uses(tmp_path: Path) -> None:
     endpoint = "containerRuntimeEndpoint: unix:///run/crio/crio.sock\n"
     assert socket("file", endpoint) == "/run/crio/crio.sock"
     assert socket("flag", endpoint, "--container-runtime-endpoint=/run/x.sock") == "/run/x.sock"
+    assert socket("slash", endpoint.replace("///", "/")) == "/run/crio/crio.sock"
+    added = "--container-runtime-endpoint=unix:/run/y.sock"
+    assert socket("twice", "", "--container-runtime-endpoint=/run/x.sock", added) == "/run/y.sock"
     assert socket("neither", "kind: KubeletConfiguration\n") is None
     assert socket("other", "containerRuntimeEndpoint: tcp://127.0.0.1:1\n") is None
     assert socket("nonsense", "{") is None
@@ -406,6 +444,7 @@ async def test_doctor_asks_the_runtime_that_the_kubelet_uses(node: Node, monkeyp
         (None, None, "/run/likely.sock"),
         ("/run/crio/crio.sock", None, "/run/crio/crio.sock"),
         ("/run/crio/crio.sock", "/run/y.sock", "/run/y.sock"),
+        ("/run/crio/crio.sock", "unix:/run/y.sock", "/run/y.sock"),
     ):
         node.kubelet = KubeletProcess(1, (1, 36, 2), str(node.folder), kubelet)
         await Doctor(str(node.config), given).examine()

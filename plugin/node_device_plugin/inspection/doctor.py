@@ -9,14 +9,14 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import health, node_state
 from ..cdi_check.directories import DEFAULT_DIRECTORIES, MODE, SpecFile, check_directories
-from ..configuration import LoadedConfiguration, kubelet_places, load
+from ..configuration import DEFAULT_PATH, LoadedConfiguration, kubelet_places, load
 from ..cri_errors import CriError
 from ..declaration import Configuration, DeclarationError, Problem, cdi
 from ..kubelet_checkpoint import CheckpointError
 from ..observability import client
-from ..sockets import status_socket
+from ..sockets import socket_path, status_socket
 from .findings import Findings
-from .instances import running_instances
+from .instances import SERVICE, Commands, running_instances, running_pod
 from .kubelet_process import KubeletProcess, running_kubelet
 from .runtime_service import kubelet_service, likely_socket, service_of
 
@@ -24,7 +24,6 @@ from .runtime_service import kubelet_service, likely_socket, service_of
 _FIRST_KUBELET = (1, 29, 0)
 _PROVISION = "ansible-playbook playbooks/site.yml --limit THIS-NODE    # on the controller"
 _START_KUBELET = "systemctl start %(kubelet)s\njournalctl --unit %(kubelet)s --lines 50"
-_LOG = "journalctl --unit node-device-plugin --lines 50"
 
 
 class Doctor(NamedTuple):
@@ -40,15 +39,24 @@ class Doctor(NamedTuple):
 
     async def examine(self) -> Findings:
         """Every link, in the order in which a device reaches a container."""
+        if self.config == DEFAULT_PATH and not os.path.exists(self.config):
+            # A node of a DaemonSet has no such file: the pod's is in the cluster.
+            pod = await asyncio.to_thread(running_pod, self.proc)
+            if pod is not None:
+                return await self._replace(config=pod.config)._examine(pod.commands)
+        return await self._examine(SERVICE)
+
+    async def _examine(self, commands: Commands) -> Findings:
         findings = Findings()
         loaded = await self._configuration(findings)
         configuration = loaded.configuration if loaded else None
         kubelet = await asyncio.to_thread(running_kubelet, self.proc)
-        socket = self.runtime_socket or (kubelet.runtime_socket if kubelet else None) or likely_socket()
+        used = kubelet.runtime_socket if kubelet else None
+        socket = socket_path(self.runtime_socket or "") or used or likely_socket()
         service = await asyncio.to_thread(service_of, socket)
         unit = kubelet_service(service)
         directories, accepted = await _runtime(findings, socket, service, configuration)
-        await _specs(findings, directories, accepted, configuration)
+        await _specs(findings, directories, accepted, configuration, commands)
         await self._kubelet(findings, kubelet, unit)
         if loaded is not None:
             await _devices(findings, loaded.configuration)
@@ -58,13 +66,14 @@ class Doctor(NamedTuple):
             _registry(findings, loaded.configuration.kubelet_root_dir, unit)
         else:
             await _socket(findings, directory, unit)
-        state = await _plugin(findings, directory, loaded, await asyncio.to_thread(running_instances, self.proc))
+        instances = await asyncio.to_thread(running_instances, self.proc)
+        state = await _plugin(findings, directory, loaded, instances, commands)
         if loaded is None:
             findings.unknown("registration", "the configuration says what to look for")
             return findings
         _root(findings, loaded.configuration.kubelet_root_dir, kubelet)
         root = self.kubelet_root or (kubelet.root_dir if kubelet else loaded.configuration.kubelet_root_dir)
-        await _registration(findings, loaded.configuration, root, state, unit)
+        await _registration(findings, loaded.configuration, root, state, unit, commands)
         return findings
 
     async def _configuration(self, findings: Findings) -> Optional[LoadedConfiguration]:
@@ -137,7 +146,11 @@ async def _runtime(
 
 
 async def _specs(
-    findings: Findings, directories: Tuple[str, ...], accepted: Optional[str], configuration: Optional[Configuration]
+    findings: Findings,
+    directories: Tuple[str, ...],
+    accepted: Optional[str],
+    configuration: Optional[Configuration],
+    commands: Commands,
 ) -> None:
     files = await asyncio.to_thread(check_directories, directories, accepted)
     # Foreign ones first: where two files are at odds, it is theirs that has to go.
@@ -151,7 +164,7 @@ async def _specs(
     missing = _unresolved(files, configuration) if configuration else []
     if missing:
         found = "no spec in %s has %s" % (", ".join(directories), ", ".join(missing))
-        findings.wrong("CDI specs", found, "%s\nsystemctl restart node-device-plugin" % _PROVISION)
+        findings.wrong("CDI specs", found, "%s\n%s" % (_PROVISION, commands.restart))
     else:
         findings.ok("CDI specs", "%d files, %d of them ours" % (len(files), sum(f.owner == "ours" for f in files)))
 
@@ -255,17 +268,21 @@ async def _refusal(socket: str) -> Optional[str]:
 
 
 async def _plugin(
-    findings: Findings, directory: str, loaded: Optional[LoadedConfiguration], instances: Sequence[int]
+    findings: Findings,
+    directory: str,
+    loaded: Optional[LoadedConfiguration],
+    instances: Sequence[int],
+    commands: Commands,
 ) -> Optional[Dict[str, Any]]:
     try:
         state: Dict[str, Any] = await client.ask(directory, "GET", "/status")
     except client.NotAnswering as error:
-        findings.wrong("plugin", str(error), "systemctl restart node-device-plugin\n%s" % _LOG)
+        findings.wrong("plugin", str(error), "%s\n%s" % (commands.restart, commands.log))
         return None
     running = state["configuration"]["sha256"]
     if loaded is not None and running != loaded.sha256:
         found = "it runs with configuration %s, the file is %s" % (running[:12], loaded.sha256[:12])
-        findings.wrong("plugin", found, "systemctl reload node-device-plugin")
+        findings.wrong("plugin", found, commands.reload)
     elif len(instances) > 1:
         pids = [str(pid) for pid in instances]
         found = "processes %s: one serves, and the others wait until it ends" % " ".join(pids)
@@ -282,6 +299,7 @@ async def _registration(
     root: str,
     state: Optional[Dict[str, Any]],
     unit: str,
+    commands: Commands,
 ) -> None:
     link = "registration"
     try:
@@ -297,10 +315,10 @@ async def _registration(
     closed = [each["name"] for each in (state or {}).get("resources", []) if not each["registered"]]
     if missing:
         found = "the kubelet does not know %s" % ", ".join(missing)
-        findings.wrong(link, found, "systemctl restart node-device-plugin\n%s" % _LOG)
+        findings.wrong(link, found, "%s\n%s" % (commands.restart, commands.log))
     elif closed:
         found = "the kubelet has no stream open for %s" % ", ".join(closed)
-        findings.wrong(link, found, "systemctl restart node-device-plugin\n%s" % _LOG)
+        findings.wrong(link, found, "%s\n%s" % (commands.restart, commands.log))
     elif state is None:
         findings.unknown(link, "the kubelet knows every resource from before; no plugin answers now")
     else:

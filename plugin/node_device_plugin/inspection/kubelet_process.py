@@ -9,6 +9,7 @@ import subprocess
 from typing import List, NamedTuple, Optional, Tuple
 
 from ..documents import read_yaml
+from ..sockets import socket_path
 
 #: Seconds for ``kubelet --version``.
 _PATIENCE = 20
@@ -74,12 +75,13 @@ def _runtime_socket(arguments: List[str]) -> Optional[str]:
             data = read_yaml(file.read())
             found = data.get("containerRuntimeEndpoint") if isinstance(data, dict) else None
             endpoint = found if isinstance(found, str) else None
-    socket = (endpoint or "").partition("unix://")[2] or endpoint
-    return socket if socket and os.path.isabs(socket) else None
+    socket = socket_path(endpoint or "")
+    return socket if os.path.isabs(socket) else None
 
 
 def _option(arguments: List[str], name: str) -> Optional[str]:
-    for position, argument in enumerate(arguments):
+    """The last one counts: a unit's own line, and what variables add to it."""
+    for position, argument in reversed(list(enumerate(arguments))):
         key, separator, value = argument.partition("=")
         if key == name:
             if separator:

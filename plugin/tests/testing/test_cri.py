@@ -27,7 +27,7 @@ def socket(short_path):
 
 
 async def test_version_over_the_kubelets_form_of_the_endpoint(socket):
-    async with CriServer(socket, version="1.7.24~ds1"), CriClient("unix://" + socket) as client:
+    async with CriServer(socket, version="1.7.24~ds1"), CriClient("unix:" + socket) as client:
         assert await client.version() == ("containerd", "1.7.24~ds1", "v1")
 
 
