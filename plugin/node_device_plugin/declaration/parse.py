@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from . import addresses, container_paths, env, fields, giving, list_size, names, schema
 from .discover import parse_discovery
-from .edits import container_edits
+from .edits import container_edits, placeholder_problems
 from .model import Configuration, Device, DeviceNode, HealthChecks, PreStart, Resource
 from .problems import DeclarationError, Problem, element
 
@@ -103,6 +103,7 @@ def _resource(item: Mapping[str, Any], where: str, problems: List[Problem]) -> R
     )
     problems.extend(_cdi_problems(resource, where, declared_kind=item["cdi_kind"] is not None, name_ok=not message))
     problems.extend(env.template_problems(resource, where))
+    problems.extend(placeholder_problems(resource, where))
     problems.extend(giving.problems(resource, where))
     problems.extend(container_paths.problems(resource, where))
     too_long = list(list_size.size_problems(resource, where))

@@ -99,7 +99,12 @@ HOOK: Dict[str, Field] = {
 }
 
 CONTAINER_EDITS: Dict[str, Field] = {
-    "env": Field("list", "Environment variables, as NAME=value.", default=[], elements="str"),
+    "env": Field(
+        "list",
+        "Environment variables, as NAME=value. Nothing is filled in here: placeholders stand in a resource's env.",
+        default=[],
+        elements="str",
+    ),
     "mounts": Field("list", "Mounts.", default=[], elements="dict", fields=MOUNT),
     "hooks": Field("list", "OCI hooks.", default=[], elements="dict", fields=HOOK),
     "additional_gids": Field(

@@ -66,6 +66,34 @@ def test_all_problems_come_at_once_each_with_its_field() -> None:
     ]
 
 
+def test_what_only_a_template_would_be_filled_in_with_is_no_part_of_edits() -> None:
+    found = problems(
+        """
+        - name: example.com/xx
+          container_edits:
+            env: ["A={path}", "B={\\"json\\": 1}", "C={level} {serial}"]
+            mounts: [{host_path: "/x/{id}", container_path: "/y/{index}"}]
+            hooks: [{name: createRuntime, path: /h, args: [h, "{host_path}"], env: ["H={match1}"]}]
+          devices:
+            - {id: a, nodes: [{path: /dev/a}], properties: {serial: x}, container_edits: {env: ["D={id}"]}}
+            - {id: b, nodes: [{path: /dev/b}], container_edits: {env: ["D={serial}"]}}
+        - name: example.com/yy
+          discover: {paths: ["/dev/yy*"]}
+          container_edits: {env: ["M={match1}", "F={level}"]}
+        """
+    )
+    says = ": {%s} would be given as it is: only the resource's env and annotations are filled in"
+    assert found == [
+        "resources[0] (example.com/xx).devices[0] (a).container_edits.env[0]" + says % "id",
+        "resources[0] (example.com/xx).container_edits.env[0]" + says % "path",
+        "resources[0] (example.com/xx).container_edits.env[2]" + says % "serial",
+        "resources[0] (example.com/xx).container_edits.mounts[0].host_path" + says % "id",
+        "resources[0] (example.com/xx).container_edits.mounts[0].container_path" + says % "index",
+        "resources[0] (example.com/xx).container_edits.hooks[0] (createRuntime).args[1]" + says % "host_path",
+        "resources[1] (example.com/yy).container_edits.env[0]" + says % "match1",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
