@@ -9,9 +9,9 @@ import difflib
 import functools
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import at_once, runtimes, task_arguments, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import running
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import (
     SPEC_DIRS,
     Change,
@@ -66,7 +66,9 @@ class ActionModule(ActionBase):
         if change is None:
             reason = self._running_differs()
             if reason is None:
-                return {"changed": False, "msg": "CDI is effective"}
+                wrong_order = running.wrong_order(self._adapter.name, self._running) if self._running else None
+                warnings = [wrong_order] if wrong_order else []
+                return {"changed": False, "msg": "CDI is effective", "warnings": warnings}
             if self._adapter.by_hand:
                 raise Refusal(f"{reason}: restart {self._runtime['unit'] or 'it'}")
             # The file is right, and the daemon was started before it was.
@@ -102,21 +104,20 @@ class ActionModule(ActionBase):
             return None
         return theirs and theirs.after
 
-    def _running_differs(self):
-        """Why the running daemon does not do what its file says; None if it does."""
+    @functools.cached_property
+    def _running(self):
+        """What the running daemon says of CDI; None where nobody can ask yet."""
         try:
-            answer = tool.answer(self, self._adapter.question(self._command))
+            return tool.answer(self, self._adapter.question(self._command))["cdi"]
         except tool.ToolError:
             # Check mode on a bare node: the tool would have been installed by now.
             if self._task.check_mode:
                 return None
             raise
-        cdi = answer["cdi"]
-        # A runtime that does not tell is one that cannot be turned off.
-        if cdi["enabled"] is False:
-            return "its running daemon has CDI off, although its configuration turns it on"
-        lacking = folders.lacking(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
-        return f"its running daemon does not read {', '.join(lacking)}" if lacking else None
+
+    def _running_differs(self):
+        """Why the running daemon does not do what its file says; None if it does."""
+        return running.difference(self._running) if self._running else None
 
     def _take_back(self):
         entries = {path: entry for path, entry in self._node["ledger"].items() if entry.get("owner") == _OWNER}
@@ -206,7 +207,9 @@ class ActionModule(ActionBase):
                 f"{reason}, and process {self._runtime['pid']} belongs to no systemd service that could be restarted; "
                 f"run {self._adapter.name} as a service"
             )
-        self._require_same_start()
+        other_start = running.other_start(self._adapter.name, unit, self._runtime.get("next_start") or ())
+        if other_start:
+            raise Refusal(other_start)
         self._require_harmless()
         message = f"{reason}: {unit} is restarted"
         told = {"restarted": True, "diff": diff, "warnings": self._warnings(changes)}
@@ -257,19 +260,6 @@ class ActionModule(ActionBase):
             f"force, too"
             for path in self._runtime["config"].get("later", ())
         ]
-
-    def _require_same_start(self):
-        """A restart brings nothing into force but our change."""
-        unit = self._runtime["unit"]
-        for change in self._runtime.get("next_start") or ():
-            now, then = (
-                " ".join(f"{change['option']}={value}" for value in change[when]) or f"no {change['option']}"
-                for when in ("now", "then")
-            )
-            raise Refusal(
-                f"{self._adapter.name} runs with {now}, and {unit} starts it with {then} by now: restart {unit} first, "
-                f"as CDI is planned for what it runs with"
-            )
 
     def _require_harmless(self):
         """No container may be ended by the restart."""

@@ -97,6 +97,28 @@ def test_check_mode_asks_the_node_whether_it_could_be_done(action):
         action._apply([Change(DROP_IN, "x", "y")], "CDI is off")
 
 
+@pytest.mark.parametrize(
+    ("dirs", "warned"),
+    [
+        (["/etc/cdi", "/opt/cdi", "/run/cdi/"], False),
+        (["/run/cdi", "/etc/cdi"], True),
+        (["/var/run/cdi", "/etc/cdi/", "/run/cdi"], False),
+        (None, False),
+    ],
+)
+def test_folders_in_the_order_that_gives_links_are_told(action, monkeypatch, dirs, warned):
+    asked = []
+    answer = {"cdi": {"enabled": True, "spec_dirs": dirs}}
+    monkeypatch.setattr(cdi_runtime.tool, "answer", lambda *arguments: asked.append(arguments) or answer)
+    action._adapter.plan = lambda check: None
+    result = action._make_effective()
+    assert (result["changed"], result["msg"], len(asked)) == (False, "CDI is effective", 1)
+    words = (
+        "containerd reads /var/run/cdi before /etc/cdi: where a declared node is a link on this node, containers are"
+    )
+    assert [warning[: len(words)] for warning in result["warnings"]] == [words] * warned
+
+
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_a_restart_brings_no_other_command_line_into_force(action, check_mode):
     action._task.check_mode = check_mode

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a running daemon, or its next start, is at odds with what its files say; a sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
+
+from .cdi import SPEC_DIRS
+
+
+def difference(cdi: Mapping[str, Any]) -> str | None:
+    """Why it does not do what its files say; None if it does. cdi: of its answer."""
+    # A runtime that does not tell is one that cannot be turned off.
+    if cdi["enabled"] is False:
+        return "its running daemon has CDI off, although its configuration turns it on"
+    lacking = folders.lacking(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
+    return f"its running daemon does not read {', '.join(lacking)}" if lacking else None
+
+
+def wrong_order(name: str, cdi: Mapping[str, Any]) -> str | None:
+    """What follows where the plugin's specs do not go before the role's; None where they do.
+
+    name: the runtime's. cdi: of an answer that has both folders.
+    """
+    there = [folders.normal(folder) for folder in cdi["spec_dirs"] or SPEC_DIRS]
+    static, running = SPEC_DIRS
+    # Of a folder that stands twice, the last place counts.
+    if there[::-1].index(folders.normal(running)) < there[::-1].index(folders.normal(static)):
+        return None
+    return (
+        f"{name} reads {running} before {static}: where a declared node is a link on this node, containers are given "
+        f"the link and not what it leads to; have {static} first in its CDI folders"
+    )
+
+
+def other_start(name: str, unit: str, changes: Iterable[Mapping[str, Any]]) -> str | None:
+    """Why it has to be restarted before CDI is planned; None where it has not. changes: see runtime_unit."""
+    for change in changes:
+        now, then = (
+            " ".join(f"{change['option']}={value}" for value in change[when]) or f"no {change['option']}"
+            for when in ("now", "then")
+        )
+        return (
+            f"{name} runs with {now}, and {unit} starts it with {then} by now: restart {unit} first, as CDI is planned "
+            f"for what it runs with"
+        )
+    return None
