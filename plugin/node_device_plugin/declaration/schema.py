@@ -106,7 +106,14 @@ CONTAINER_EDITS: Dict[str, Field] = {
         elements="str",
     ),
     "mounts": Field("list", "Mounts.", default=[], elements="dict", fields=MOUNT),
-    "hooks": Field("list", "OCI hooks.", default=[], elements="dict", fields=HOOK),
+    "hooks": Field(
+        "list",
+        "OCI hooks. A kind's run once for a container, however many of its devices it has; once for each only where "
+        "one of them has neither nodes nor edits, and the kind no edits but hooks.",
+        default=[],
+        elements="dict",
+        fields=HOOK,
+    ),
     "additional_gids": Field(
         "list", "Supplementary groups of the container's process, never 0.", default=[], elements="int"
     ),
@@ -365,7 +372,8 @@ CONFIGURATION: Dict[str, Field] = {
     "dynamic_cdi_dir": Field(
         "str",
         "Where the plugin writes the CDI specs of kinds with discovered devices, or with declared nodes that are links "
-        "on the node; the runtime has to read it.",
+        "on the node; the runtime has to read it. What is in a former one stays until a boot takes it, or "
+        "node-device-plugin cdi prune --dir FORMER.",
         default="/var/run/cdi",
     ),
     "cdi_owner": Field(

@@ -73,3 +73,7 @@ def test_a_port_for_the_node_itself_is_closed_to_all_others(address, is_local):
     unit = settings({"devices": [NODE]}, http_address=address)
     assert ("IPAddressAllow" in unit) is is_local
     assert unit["SocketBindAllow"] == ["tcp:9819"]
+
+
+def test_it_goes_before_what_containers_do():
+    assert settings({"devices": [NODE]})["Nice"] == ["-10"]
