@@ -1,0 +1,47 @@
+"""The folders of the node that the DaemonSet's pod mounts, and that the kubelet would make, are the ledger's."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.manifests import nodes
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
+
+TASKS = pathlib.Path(__file__).resolve().parents[3] / "roles/device_plugin/tasks/folder.yml"
+
+
+@pytest.mark.parametrize(
+    ("settings", "folders"),
+    [
+        ({}, ["/etc/cdi"]),
+        (
+            {"cdi_spec_dirs": ["/etc/cdi", "/srv/cdi", "/run/own"], "dynamic_cdi_dir": "/run/own"},
+            ["/etc/cdi", "/srv/cdi"],
+        ),
+        ({"dynamic_cdi_dir": "/run/own"}, ["/etc/cdi", "/var/run/cdi"]),
+        ({"cdi_spec_dirs": []}, []),
+    ],
+)
+def test_they_are_what_the_pod_mounts(settings, folders):
+    resource = {"name": "example.com/dev", "discover": {"paths": ["/dev/x*"]}}
+    read = declaration.read(
+        {"node_devices_resources": [resource]}, lambda value: value, {"http_address": ":9100", **settings}
+    ).as_data()
+    (task, _reload) = yaml.safe_load(TASKS.read_text())
+    variables = {"device_plugin_given_declaration": read, **trust(task["vars"])}
+    files = Templar(DataLoader(), variables=variables).template(
+        trust_as_template(task["nodedevices.kubernetes.managed_files"]["files"])
+    )
+    sockets = "/var/lib/kubelet/device-plugins/node-device-plugin"
+    assert files == [{"path": path, "type": "directory"} for path in (sockets, *folders)]
+    ground = nodes.common_ground({"node1": parse_configuration(read["configuration"])})
+    assert list(ground.static_cdi_dirs) == folders
+
+
+def trust(variables):
+    return {name: trust_as_template(value) for name, value in variables.items()}
