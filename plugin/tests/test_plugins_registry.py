@@ -1,19 +1,18 @@
 """The other way in: the kubelet finds our sockets in plugins_registry."""
 
 import asyncio
-import contextlib
 import os
 from pathlib import Path
-from typing import AsyncIterator, Dict, List
+from typing import AsyncContextManager, Dict, List
 
 import pytest
 
 from node_device_plugin import plugins_registry
 from node_device_plugin.declaration import DeclarationError, names, parse_configuration, parse_resources
-from node_device_plugin.device_table import DeviceTable
 from node_device_plugin.plugins_registry import RegistryRegistration, remove_stale_sockets, socket_path
-from node_device_plugin.service import DevicePlugin
 from node_device_plugin.testing import StandInKubelet
+
+from .serving import kept_registered
 
 RESOURCES = parse_resources(
     [
@@ -30,20 +29,8 @@ def _ten_times_as_fast_a_kubelet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins_registry, "_BACK", 0.25)
 
 
-@contextlib.asynccontextmanager
-async def plugin(root: Path) -> AsyncIterator[Dict[str, RegistryRegistration]]:
-    registrations = {}
-    for resource in RESOURCES:
-        table = DeviceTable(resource)
-        table.update({device.id: None for device in resource.devices})
-        registrations[resource.name] = RegistryRegistration(DevicePlugin(table), str(root))
-    tasks = [asyncio.create_task(registration.run()) for registration in registrations.values()]
-    try:
-        yield registrations
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+def plugin(root: Path) -> AsyncContextManager[Dict[str, RegistryRegistration]]:
+    return kept_registered(RESOURCES, lambda service: RegistryRegistration(service, str(root)))
 
 
 def kubelet_at(root: Path) -> StandInKubelet:

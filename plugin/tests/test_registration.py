@@ -7,20 +7,20 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import AsyncIterator, Dict, List
+from typing import AsyncContextManager, Dict, List
 
 import pytest
 import yaml
 
 from node_device_plugin.channels import unix_server
 from node_device_plugin.declaration import names, parse_resources
-from node_device_plugin.device_table import DeviceTable
 from node_device_plugin.kubelet_socket import KubeletSocket
 from node_device_plugin.observability import metrics
 from node_device_plugin.registration import Registration, remove_stale_sockets, socket_path
-from node_device_plugin.service import DevicePlugin
 from node_device_plugin.testing import PodRejected, StandInKubelet
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
+
+from .serving import kept_registered
 
 RESOURCES = parse_resources(
     yaml.safe_load(
@@ -34,22 +34,9 @@ RESOURCES = parse_resources(
 )
 
 
-@contextlib.asynccontextmanager
-async def plugin(directory: str) -> AsyncIterator[Dict[str, Registration]]:
-    """Every resource served and kept registered, as plugin.run does it, inside this block."""
-    registrations = {}
+def plugin(directory: str) -> AsyncContextManager[Dict[str, Registration]]:
     kubelet = KubeletSocket(directory)
-    for resource in RESOURCES:
-        table = DeviceTable(resource)
-        table.update({device.id: None for device in resource.devices})
-        registrations[resource.name] = Registration(DevicePlugin(table), kubelet)
-    tasks = [asyncio.create_task(registration.run()) for registration in registrations.values()]
-    try:
-        yield registrations
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    return kept_registered(RESOURCES, lambda service: Registration(service, kubelet))
 
 
 @pytest.fixture

@@ -62,13 +62,9 @@ class ActionModule(ActionBase):
         # In check mode the plugin still offers what it would offer no more.
         advertised_counts = not self._task.check_mode
         patience = time.monotonic() + _PATIENCE
-        question = ["holders"]
-        for option in ("kubelet_root", "device_plugin_dir"):
-            if arguments.get(option):
-                question += ["--" + option.replace("_", "-"), arguments[option]]
         while True:
             try:
-                holders = tool.ask(self, arguments["command"], *question)
+                holders = tool.holders(self, arguments)
             except tool.ToolMissing as error:
                 self._refuse_if_a_kubelet_gave_devices(arguments, error)
                 return []

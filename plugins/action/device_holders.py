@@ -32,7 +32,7 @@ class ActionModule(ActionBase):
         until, said = time.monotonic() + patience, None
         while True:
             try:
-                held = ours.held(self._holders(arguments))
+                held = ours.held(tool.holders(self, arguments))
             except tool.ToolError as error:
                 result.update(failed=True, msg=f"Nothing was taken away.\n{host}: {error}")
                 return result
@@ -54,13 +54,6 @@ class ActionModule(ActionBase):
                 f"what they need kept (node_devices_in_use: keep)",
             )
         return result
-
-    def _holders(self, arguments):
-        question = ["holders"]
-        for option in ("kubelet_root", "device_plugin_dir"):
-            if arguments.get(option):
-                question += ["--" + option.replace("_", "-"), arguments[option]]
-        return tool.ask(self, arguments["command"], *question)
 
 
 def _sentence(held):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -30,6 +31,15 @@ def ask(action: Any, command: str, *arguments: str) -> dict[str, Any]:
     action: the action plugin that asks.
     """
     return answer(action, [command, *arguments, "-o", "json"])
+
+
+def holders(action: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Which pod holds which device. arguments: the task's, ``command`` and where the kubelet is, if that is given."""
+    question = ["holders"]
+    for option in ("kubelet_root", "device_plugin_dir"):
+        if arguments.get(option):
+            question += ["--" + option.replace("_", "-"), arguments[option]]
+    return ask(action, arguments["command"], *question)
 
 
 def answer(action: Any, command: list[str], given: str = "", task_vars: Any = None) -> dict[str, Any]:

@@ -54,3 +54,16 @@ def test_a_login_in_front_gets_no_token():
     with answering(redirect) as address, pytest.raises(api.ApiError, match=says):
         api.Api(api.Access(address, None, {"Authorization": "Bearer secret"}, "")).node("worker1")
     assert seen == [("/api/v1/nodes/worker1", "Bearer secret")]
+
+
+@pytest.mark.parametrize("does", ["hang up", "answer half"])
+def test_a_server_that_breaks_off_is_away_too(does):
+    def answer(request):
+        if does == "answer half":
+            request.send_response(200)
+            request.send_header("Content-Length", "100")
+            request.end_headers()
+            request.wfile.write(b"{")
+
+    with answering(answer) as address, pytest.raises(api.Away, match=r"does not answer: .*: run again when it does"):
+        api.Api(api.Access(address, None, {}, "")).node("worker1")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
 import types
 
 import pytest
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import api
 from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
 
 NODES = ["worker1", "worker2"]
@@ -54,30 +51,3 @@ def test_a_user_who_may_do_nothing(run, cluster, step, concerned):
     assert ' is forbidden: User "nobody" cannot ' in said
     assert ": give this user " in said
     assert "Role" in said.rpartition(" in a ")[2]
-
-
-@pytest.mark.parametrize("does", ["hang up", "answer half"])
-def test_a_server_that_breaks_off_is_away_too(monkeypatch, does):
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            if does == "answer half":
-                self.send_response(200)
-                self.send_header("Content-Length", "100")
-                self.end_headers()
-                self.wfile.write(b"{")
-            self.close_connection = True
-
-        def log_message(self, *_arguments):
-            pass
-
-    server = http.server.HTTPServer(("localhost", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        access = api.Access(f"http://localhost:{server.server_address[1]}", None, {}, "")
-        with pytest.raises(api.Away, match=r"does not answer: .*: run again when it does"):
-            api.Api(access).node("worker1")
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -1,0 +1,32 @@
+"""Resources that are served and kept registered, as plugin.run does it."""
+
+import asyncio
+import contextlib
+from typing import AsyncIterator, Callable, Dict, Sequence, TypeVar, Union
+
+from node_device_plugin.declaration import Resource
+from node_device_plugin.device_table import DeviceTable
+from node_device_plugin.plugins_registry import RegistryRegistration
+from node_device_plugin.registration import Registration
+from node_device_plugin.service import DevicePlugin
+
+Either = TypeVar("Either", bound=Union[Registration, RegistryRegistration])
+
+
+@contextlib.asynccontextmanager
+async def kept_registered(
+    resources: Sequence[Resource], register: Callable[[DevicePlugin], Either]
+) -> AsyncIterator[Dict[str, Either]]:
+    """Inside this block, every device healthy; gives the registrations by resource."""
+    registrations = {}
+    for resource in resources:
+        table = DeviceTable(resource)
+        table.update({device.id: None for device in resource.devices})
+        registrations[resource.name] = register(DevicePlugin(table))
+    tasks = [asyncio.create_task(registration.run()) for registration in registrations.values()]
+    try:
+        yield registrations
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
