@@ -22,7 +22,8 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.proof_record import Record
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof, proven
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, Refused
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import Refused
 
 # Seconds between two looks at a node object.
 _PAUSE = 1.0

@@ -17,7 +17,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
     groups,
     rollout,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, Refused
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import Refused
 
 _ERRORS = (DeclarationError, Refused, ApiError, kubeconfig.KubeconfigError, tool.ToolError)
 # Steps that are done once for all hosts of the play.

@@ -15,7 +15,8 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments, tool
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, Refused
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import Refused
 
 AS_DECLARED = "as declared"
 _KINDS = {"service": "service", "pod": "daemonset"}

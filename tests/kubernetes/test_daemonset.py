@@ -13,7 +13,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import daemonset as daemonset_objects
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import namespace as namespaces
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, proven
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.deployed import parse
@@ -91,7 +91,7 @@ def test_an_unchanged_configuration_is_not_written_again(cluster, run, monkeypat
     ask = daemonset.Api._ask
     monkeypatch.setattr(daemonset.Api, "_ask", lambda *given: refuse(*given) or ask(*given))
     # The namespace is ours, and held to what it should be.
-    monkeypatch.setattr(daemonset.DaemonSet, "_make_namespace", lambda self: [])
+    monkeypatch.setattr(namespaces.Namespace, "make", lambda self: [])
     assert run("configure", node, IMAGINARY)["changed"] is False
 
 
@@ -150,8 +150,8 @@ def test_a_namespace_that_is_being_deleted(cluster, run, read, namespace, monkey
     deployed(run, node)
     run("remove", node)
     run("dismantle", nodes=[node.name])
-    monkeypatch.setattr(daemonset_objects, "_PAUSE", 0.02)
-    monkeypatch.setattr(daemonset_objects, "_ENDING", 10 if ends else 0.1)
+    monkeypatch.setattr(namespaces, "_PAUSE", 0.02)
+    monkeypatch.setattr(namespaces, "_ENDING", 10 if ends else 0.1)
 
     def end():
         # What the namespace's controller does once it is empty.

@@ -8,10 +8,8 @@ cluster.
 
 from __future__ import annotations
 
-import copy
-import time
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
@@ -19,52 +17,18 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     DeclarationError,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import (
-    FIELD_MANAGER,
     Api,
     Missing,
     Place,
 )
 
 from . import proven
+from .namespace import Namespace
+from .objects import Change, Objects, Refused
 
 _MONITORING = "monitoring.coreos.com/v1"
-_ENFORCE = "pod-security.kubernetes.io/enforce"
 #: Told to a kubelet, it looks at a pod's volumes now: else a changed ConfigMap takes it a minute or more.
 _LOOK = "nodedevices.kubernetes/configuration"
-# Seconds that a namespace that is being deleted may take, and between two looks at it.
-_ENDING = 60.0
-_PAUSE = 0.5
-# Of an object, what the API server writes by itself.
-_SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "annotations")
-# What a cluster puts into every namespace by itself: Kubernetes (also as OpenShift has it), Istio; and who is in it.
-_OF_EVERY_NAMESPACE = {
-    ("configmaps", "kube-root-ca.crt"),
-    ("configmaps", "openshift-service-ca.crt"),
-    ("configmaps", "istio-ca-root-cert"),
-}
-_OF_SERVICE_ACCOUNTS = {"kubernetes.io/service-account-token", "kubernetes.io/dockercfg"}
-#: Kind to its group. What makes pods counts by itself: it may have none just now.
-_KINDS = {
-    **dict.fromkeys(("pods", "configmaps", "secrets", "services", "persistentvolumeclaims"), ""),
-    **dict.fromkeys(("daemonsets", "deployments", "statefulsets"), "apps/v1"),
-    **dict.fromkeys(("cronjobs", "jobs"), "batch/v1"),
-}
-
-
-class Refused(Exception):
-    """What cannot be done, one sentence a line."""
-
-
-class Change(NamedTuple):
-    """What was done to one object, or would be. before, after: its content; None where it is not there."""
-
-    what: str
-    before: Any
-    after: Any
-
-    @property
-    def changed(self) -> bool:
-        return self.before != self.after
 
 
 class DaemonSet:
@@ -74,10 +38,11 @@ class DaemonSet:
         self.api = api
         self.deployment = deployment
         self._dry_run = dry_run
+        self._objects = Objects(api, dry_run)
         name, namespace = deployment.name, deployment.namespace
         self.place = Place("daemonsets", name, namespace, "apps/v1")
-        self._namespace = Place("namespaces", namespace)
         self._config_map = Place("configmaps", name, namespace)
+        self._namespace = Namespace(self._objects, deployment, (self._config_map, self.place))
         self._monitors = {
             "PodMonitor": Place("podmonitors", name, namespace, _MONITORING),
             "PrometheusRule": Place("prometheusrules", name, namespace, _MONITORING),
@@ -90,13 +55,13 @@ class DaemonSet:
         """
         # What cannot work is said before anything is written.
         self.api.node(node)
-        self._await_namespace()
+        self._namespace.await_end()
         config_map = self.api.get(self._config_map)
         texts = dict((config_map or {}).get("data") or {})
         manifests.require_room({**texts, node: text})
-        changes = self._make_namespace()
+        changes = self._namespace.make()
         if config_map is None:
-            self._apply(self._config_map, manifests.config_map(self.deployment, {}).content)
+            self._objects.apply(self._config_map, manifests.config_map(self.deployment, {}).content)
         # Not applied with the whole object: for hundreds of nodes that takes the server seconds each time.
         if texts.get(node) != text and not (self._dry_run and config_map is None):
             self.api.merge(self._config_map, {"data": {node: text}}, self._dry_run)
@@ -111,14 +76,16 @@ class DaemonSet:
         changes = [change for node in set(self.texts()) - {*known, *pending} for change in self.forget(node)]
         texts = {node: text for node, text in {**self.texts(), **pending}.items() if node in {*known, *pending}}
         ground = self._ground(texts)
-        changes.append(self._apply(self.place, manifests.daemon_set(self.deployment, ground, sorted(texts)).content))
+        changes.append(
+            self._objects.apply(self.place, manifests.daemon_set(self.deployment, ground, sorted(texts)).content)
+        )
         wanted = {manifest.content["kind"]: manifest.content for manifest in manifests.monitors(self.deployment)}
         for kind, place in self._monitors.items():
             if kind not in wanted:
-                changes.append(self._delete(place))
+                changes.append(self._objects.delete(place))
                 continue
             try:
-                changes.append(self._apply(place, wanted[kind]))
+                changes.append(self._objects.apply(place, wanted[kind]))
             except Missing as error:
                 raise Refused(
                     f"the cluster has no {kind}s ({_MONITORING}): install the Prometheus operator, or do without "
@@ -185,73 +152,8 @@ class DaemonSet:
         if set(self.texts()) - set(leaving):
             return []
         places = [*self._monitors.values(), self.place, self._config_map]
-        changes = [self._delete(place) for place in places]
-        namespace = self.api.get(self._namespace)
-        if namespace is not None and _is_ours(namespace) and not self._others():
-            changes.append(self._delete(self._namespace))
-        return changes
-
-    def _others(self) -> bool:
-        """Whether somebody else has put anything into our namespace."""
-        ours = {(place.kinds, place.name) for place in (self._config_map, self.place)}
-        our_pods = ("DaemonSet", self.deployment.name)
-        for kind, group in _KINDS.items():
-            for each in self.api.list(Place(kind, namespace=self.deployment.namespace, group=group)):
-                name = each["metadata"]["name"]
-                owners = each["metadata"].get("ownerReferences") or ()
-                if (kind, name) in ours | _OF_EVERY_NAMESPACE or our_pods in [
-                    (owner.get("kind"), owner.get("name")) for owner in owners
-                ]:
-                    continue
-                if each.get("type") not in _OF_SERVICE_ACCOUNTS:
-                    return True
-        return False
-
-    def _await_namespace(self) -> None:
-        """Until it is gone where it is on its way, such as right after an uninstall. Raises Refused."""
-        deadline = time.monotonic() + (0 if self._dry_run else _ENDING)
-        while ((self.api.get(self._namespace) or {}).get("metadata") or {}).get("deletionTimestamp"):
-            if time.monotonic() >= deadline:
-                name = self.deployment.namespace
-                raise Refused(
-                    f"the namespace {name} is being deleted: run again when it is gone (kubectl get namespace {name} "
-                    f"--output yaml says what holds it up)"
-                )
-            time.sleep(_PAUSE)
-
-    def _make_namespace(self) -> list[Change]:
-        now = self.api.get(self._namespace)
-        if now is not None and not _is_ours(now):
-            level = (now["metadata"].get("labels") or {}).get(_ENFORCE, "privileged")
-            if level != "privileged":
-                raise Refused(
-                    f"the namespace {self.deployment.namespace} was there before us and enforces Pod Security level "
-                    f"{level}, which lets no pod mount directories of its host: label it {_ENFORCE}=privileged, or "
-                    f"name another one in device_plugin_deployment.namespace"
-                )
-            return []
-        return [self._apply(self._namespace, manifests.namespace(self.deployment).content)]
-
-    def _apply(self, place: Place, content: dict[str, Any]) -> Change:
-        before = self.api.get(place)
-        if self._dry_run and place.namespace and self.api.get(self._namespace) is None:
-            # A namespace that is yet to be made refuses what would be in it: the server goes through it elsewhere.
-            content = {**content, "metadata": {**content["metadata"], "namespace": "default"}}
-            place_now = place._replace(namespace="default")
-        else:
-            place_now = place
-        after = self.api.apply(place_now, content, FIELD_MANAGER, self._dry_run)
-        if place_now != place:
-            after["metadata"]["namespace"] = place.namespace
-        return Change(str(place), _stable(before), _stable(after))
-
-    def _delete(self, place: Place) -> Change:
-        before = self.api.get(place)
-        if before is not None and before["metadata"].get("deletionTimestamp"):
-            before = None
-        if before is not None:
-            self.api.delete(place, self._dry_run)
-        return Change(str(place), _stable(before), None)
+        changes = [self._objects.delete(place) for place in places]
+        return changes + self._namespace.remove()
 
     def pods(self, node: str) -> list[dict[str, Any]]:
         """The pods on a node, those that end already too."""
@@ -289,18 +191,3 @@ class DaemonSet:
 
 def _selected_by(node: Mapping[str, Any]) -> str | None:
     return (node["metadata"].get("labels") or {}).get(manifests.NODE_LABEL)
-
-
-def _is_ours(namespace: Mapping[str, Any]) -> bool:
-    labels = namespace["metadata"].get("labels") or {}
-    return all(labels.get(key) == value for key, value in manifests.MANAGED_BY.items())
-
-
-def _stable(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """An object without what the API server writes by itself."""
-    if found is None:
-        return None
-    result = {key: copy.deepcopy(value) for key, value in found.items() if key != "status"}
-    for key in _SERVERS:
-        result["metadata"].pop(key, None)
-    return result

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Place
 
-from .daemonset import DaemonSet, Refused
+from .daemonset import DaemonSet
+from .objects import Refused
 
 
 class Other(NamedTuple):

@@ -20,7 +20,8 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import readiness
 
-from .daemonset import DaemonSet, Refused
+from .daemonset import DaemonSet
+from .objects import Refused
 
 # Seconds between two looks, and after which a kubelet is told again to look at a pod's volumes.
 _PAUSE = 0.5

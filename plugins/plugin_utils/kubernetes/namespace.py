@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The namespace that the DaemonSet is in: made where it is not there, and taken away where nobody else has come in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Place
+
+from .objects import Change, Objects, Refused
+
+_ENFORCE = "pod-security.kubernetes.io/enforce"
+# Seconds that one that is being deleted may take, and between two looks at it.
+_ENDING = 60.0
+_PAUSE = 0.5
+# What a cluster puts into every namespace by itself: Kubernetes (also as OpenShift has it), Istio; and who is in it.
+_OF_EVERY_NAMESPACE = {
+    ("configmaps", "kube-root-ca.crt"),
+    ("configmaps", "openshift-service-ca.crt"),
+    ("configmaps", "istio-ca-root-cert"),
+}
+_OF_SERVICE_ACCOUNTS = {"kubernetes.io/service-account-token", "kubernetes.io/dockercfg"}
+#: Kind to its group. What makes pods counts by itself: it may have none just now.
+_KINDS = {
+    **dict.fromkeys(("pods", "configmaps", "secrets", "services", "persistentvolumeclaims"), ""),
+    **dict.fromkeys(("daemonsets", "deployments", "statefulsets"), "apps/v1"),
+    **dict.fromkeys(("cronjobs", "jobs"), "batch/v1"),
+}
+
+
+class Namespace:
+    """ours: the objects that we have in it."""
+
+    def __init__(self, objects: Objects, deployment: manifests.Deployment, ours: Iterable[Place]) -> None:
+        self._objects = objects
+        self._deployment = deployment
+        self._ours = tuple(ours)
+        self._place = Place("namespaces", deployment.namespace)
+
+    def await_end(self) -> None:
+        """Until it is gone where it is on its way, such as right after an uninstall. Raises Refused."""
+        deadline = time.monotonic() + (0 if self._objects.dry_run else _ENDING)
+        while ((self._objects.api.get(self._place) or {}).get("metadata") or {}).get("deletionTimestamp"):
+            if time.monotonic() >= deadline:
+                name = self._deployment.namespace
+                raise Refused(
+                    f"the namespace {name} is being deleted: run again when it is gone (kubectl get namespace {name} "
+                    f"--output yaml says what holds it up)"
+                )
+            time.sleep(_PAUSE)
+
+    def make(self) -> list[Change]:
+        """Have it, with its labels where it is ours. Raises Refused where it lets no pod of ours run."""
+        now = self._objects.api.get(self._place)
+        if now is not None and not _is_ours(now):
+            level = (now["metadata"].get("labels") or {}).get(_ENFORCE, "privileged")
+            if level != "privileged":
+                raise Refused(
+                    f"the namespace {self._deployment.namespace} was there before us and enforces Pod Security level "
+                    f"{level}, which lets no pod mount directories of its host: label it {_ENFORCE}=privileged, or "
+                    f"name another one in device_plugin_deployment.namespace"
+                )
+            return []
+        return [self._objects.apply(self._place, manifests.namespace(self._deployment).content)]
+
+    def remove(self) -> list[Change]:
+        """Take it away where it is ours and empty but for what goes with it."""
+        found = self._objects.api.get(self._place)
+        if found is None or not _is_ours(found) or self._has_others():
+            return []
+        return [self._objects.delete(self._place)]
+
+    def _has_others(self) -> bool:
+        """Whether somebody else has put anything into it."""
+        ours = {(place.kinds, place.name) for place in self._ours}
+        our_pods = ("DaemonSet", self._deployment.name)
+        for kind, group in _KINDS.items():
+            for each in self._objects.api.list(Place(kind, namespace=self._deployment.namespace, group=group)):
+                name = each["metadata"]["name"]
+                owners = each["metadata"].get("ownerReferences") or ()
+                if (kind, name) in ours | _OF_EVERY_NAMESPACE or our_pods in [
+                    (owner.get("kind"), owner.get("name")) for owner in owners
+                ]:
+                    continue
+                if each.get("type") not in _OF_SERVICE_ACCOUNTS:
+                    return True
+        return False
+
+
+def _is_ours(namespace: Mapping[str, Any]) -> bool:
+    labels = namespace["metadata"].get("labels") or {}
+    return all(labels.get(key) == value for key, value in manifests.MANAGED_BY.items())

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects of a cluster as we want them: applied and deleted, with what that changed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import (
+    FIELD_MANAGER,
+    Api,
+    Place,
+)
+
+# Of an object, what the API server writes by itself.
+_SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "annotations")
+
+
+class Refused(Exception):
+    """What cannot be done, one sentence a line."""
+
+
+class Change(NamedTuple):
+    """What was done to one object, or would be. before, after: its content; None where it is not there."""
+
+    what: str
+    before: Any
+    after: Any
+
+    @property
+    def changed(self) -> bool:
+        return self.before != self.after
+
+
+class Objects:
+    """dry_run: the API server goes through everything, and keeps nothing."""
+
+    def __init__(self, api: Api, dry_run: bool = False) -> None:
+        self.api = api
+        self.dry_run = dry_run
+
+    def apply(self, place: Place, content: dict[str, Any]) -> Change:
+        """Make an object what is wanted."""
+        before = self.api.get(place)
+        if self.dry_run and place.namespace and self.api.get(Place("namespaces", place.namespace)) is None:
+            # A namespace that is yet to be made refuses what would be in it: the server goes through it elsewhere.
+            content = {**content, "metadata": {**content["metadata"], "namespace": "default"}}
+            place_now = place._replace(namespace="default")
+        else:
+            place_now = place
+        after = self.api.apply(place_now, content, FIELD_MANAGER, self.dry_run)
+        if place_now != place:
+            after["metadata"]["namespace"] = place.namespace
+        return Change(str(place), _stable(before), _stable(after))
+
+    def delete(self, place: Place) -> Change:
+        """Take an object away, if it is there."""
+        before = self.api.get(place)
+        if before is not None and before["metadata"].get("deletionTimestamp"):
+            before = None
+        if before is not None:
+            self.api.delete(place, self.dry_run)
+        return Change(str(place), _stable(before), None)
+
+
+def _stable(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """An object without what the API server writes by itself."""
+    if found is None:
+        return None
+    result = {key: copy.deepcopy(value) for key, value in found.items() if key != "status"}
+    for key in _SERVERS:
+        result["metadata"].pop(key, None)
+    return result
