@@ -10,7 +10,7 @@ description:
   - Where pods hold every device, the answer is who they are. What is discovered on the node is not proven, because the
     API does not say which devices these are.
   - What was proven is remembered in an annotation of the node object, C(nodedevices.kubernetes/proven).
-  - The result is the report: it fails where something cannot be asked, not where something is wrong. In check mode it
+  - The result is the report. It fails where something cannot be asked, not where something is wrong. In check mode it
     does nothing.
 options:
   declaration:

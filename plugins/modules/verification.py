@@ -6,7 +6,7 @@ module: verification
 short_description: Verify a node from its declaration to a device inside a container
 description:
   - Runs the plugin's command C(verify) on the node with what is declared, and remembers what it proved.
-  - The result is the report: it fails where something cannot be asked, not where something is wrong. In check mode it
+  - The result is the report. It fails where something cannot be asked, not where something is wrong. In check mode it
     does nothing.
 options:
   declaration:
