@@ -1,6 +1,6 @@
 """`make kind` with doubles of kind, kubectl and the engine: what is called, and what is said where one is missing.
 
-They write down how they were called. A cluster that they stand for was seen with real parts but for kind: docs/kind.md.
+They write down how they were called. Real ones were seen by hand: docs/kind.md.
 """
 
 import json
@@ -19,14 +19,19 @@ RECORD = 'echo "${0##*/} $*" >>"$CALLS"\n'
 KIND = RECORD + (
     'case "$1 $2" in\n'
     '"get clusters") cat "$STATE" 2>/dev/null || true ;;\n'
-    '"create cluster") echo kind >"$STATE" ;;\n'
+    '"create cluster") [ -z "${BROKEN-}" ] || { printf "%b" "$BROKEN" >&2; exit 1; }\n'
+    'echo kind >"$STATE"; echo c0ffee >"$STATE.container" ;;\n'
     '"delete cluster") rm "$STATE" ;;\n'
-    '"get kubeconfig") echo "a: kubeconfig" ;;\n'
+    '"get kubeconfig") [ ! -e "$STATE.stopped" ] || { echo "Error: not running" >&2; exit 1; }\n'
+    'echo "a: kubeconfig" ;;\n'
     '"get nodes") echo kind-control-plane; echo kind-worker ;;\n'
     '"load image-archive") echo sha256:new >"$STATE.image" ;;\n'
     "esac"
 )
-ENGINE = RECORD + 'case $1 in exec) cat "$STATE.image" 2>/dev/null ;; esac'
+ENGINE = RECORD + (
+    'case "$1 $2" in "ps --all") cat "$STATE.container" ;; exec*) cat "$STATE.image" 2>/dev/null || exit 1 ;; esac'
+)
+MARK = "# Made by lab_kind, its control plane in container "
 BUILD = "echo localhost/plugin:1 sha256:new linux/amd64; echo 80 MB; echo .image/plugin.tar"
 
 
@@ -61,9 +66,11 @@ def play(checkout: Path, tmp_path: Path):
         (programs / name).symlink_to(shutil.which(name) or pytest.fail(name))
     calls = tmp_path / "calls"
 
-    def play(playbook: str, **doubles: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-        for name, body in doubles.items():
-            _program(programs / name, body)
+    def play(playbook: str, **given: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+        """Variables of the environment are in capitals, programs are not: these stay for the next run."""
+        for name, body in given.items():
+            if name.islower():
+                _program(programs / name, body)
         calls.write_text("")
         environment = {
             "PATH": f"{programs}",
@@ -71,7 +78,7 @@ def play(checkout: Path, tmp_path: Path):
             "LC_ALL": "C.UTF-8",
             "CALLS": f"{calls}",
             "STATE": f"{tmp_path}/state",
-        }
+        } | {name: value for name, value in given.items() if name.isupper()}
         done = subprocess.run(
             [sys.executable, PLAYBOOK, f"playbooks/{playbook}"],
             cwd=checkout,
@@ -97,20 +104,75 @@ def test_the_cluster_is_made_once_and_gets_the_image(play, checkout):
     done, calls = play("kind_up.yml", kind=KIND, kubectl=RECORD, docker=ENGINE)
     assert done.returncode == 0, done.stdout
     config = checkout / "roles/lab_kind/files/cluster.yaml"
-    made = f"kind create cluster --name kind --wait 3m --config {config}"
+    kubeconfig = checkout / ".lab" / "kind.kubeconfig"
+    made = f"kind create cluster --name kind --wait 3m --kubeconfig {kubeconfig} --config {config}"
     loaded = f"kind load image-archive {checkout}/.image/plugin.tar --name kind"
     assert {made, loaded} < set(calls)
     assert calls.index(made) < calls.index(loaded)
-    kubeconfig = checkout / ".lab" / "kind.kubeconfig"
-    assert kubeconfig.read_text() == "a: kubeconfig\n"
+    assert kubeconfig.read_text() == f"{MARK}c0ffee\na: kubeconfig\n"
     assert kubeconfig.stat().st_mode & 0o777 == 0o600
     done, calls = play("kind_up.yml")
     assert done.returncode == 0, done.stdout
     assert "changed=0" in done.stdout
     assert not {made, loaded} & set(calls)
     done, calls = play("kind_down.yml")
-    assert "kind delete cluster --name kind" in calls
+    assert f"kind delete cluster --name kind --kubeconfig {kubeconfig}" in calls
     assert not kubeconfig.exists()
+
+
+def _said(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode != 0
+    return " ".join(done.stdout.split())
+
+
+def test_another_cluster_of_the_name_is_neither_used_nor_deleted(play, checkout, tmp_path):
+    (tmp_path / "state").write_text("kind\n")
+    (tmp_path / "state.container").write_text("decaf\n")
+    for playbook in ("kind_up.yml", "kind_down.yml"):
+        done, calls = play(playbook, kind=KIND, kubectl=RECORD, docker=ENGINE)
+        assert "there is a cluster kind that `make kind` in this checkout did not make" in _said(done)
+        assert "KIND_EXPERIMENTAL_PROVIDER=docker kind delete cluster --name kind" in _said(done)
+        assert {" ".join(call.split()[:3]) for call in calls if call.startswith("kind ")} == {"kind get clusters"}
+    # Nor is it ours because we had one once.
+    (checkout / ".lab").mkdir()
+    (checkout / ".lab" / "kind.kubeconfig").write_text(f"{MARK}c0ffee\na: kubeconfig\n")
+    done, calls = play("kind_down.yml")
+    assert "did not make" in _said(done)
+    assert (tmp_path / "state").exists()
+
+
+def test_a_cluster_that_is_stopped_is_said_to_be(play, tmp_path):
+    done, _ = play("kind_up.yml", kind=KIND, kubectl=RECORD, docker=ENGINE)
+    assert done.returncode == 0, done.stdout
+    (tmp_path / "state.stopped").touch()
+    done, _ = play("kind_up.yml")
+    assert "its kubeconfig cannot be read (Error: not running)" in _said(done)
+    assert "docker start kind-control-plane kind-worker; or make kind-down" in _said(done)
+    done, _ = play("kind_down.yml")
+    assert done.returncode == 0, done.stdout
+
+
+def test_why_kind_makes_no_cluster_is_one_sentence(play, checkout):
+    broken = (
+        "Creating\\nERROR: failed to create cluster: failed to pull\\na trace of goroutines\\nError: no such host\\n"
+    )
+    done, _ = play(
+        "kind_up.yml", kind=KIND, kubectl=RECORD, docker=ENGINE, BROKEN=broken, KIND_NODE_IMAGE="kindest/node:none"
+    )
+    said = _said(done)
+    assert "kind made no cluster: ERROR: failed to create cluster: failed to pull ... Error: no such host." in said
+    assert "goroutines" not in said
+    assert not (checkout / ".lab" / "kind.kubeconfig").exists()
+
+
+def test_the_node_image_and_the_engine_are_those_of_the_environment(play):
+    podman = ENGINE.replace("echo", "echo the", 1)
+    chosen = {"KIND_NODE_IMAGE": "kindest/node:v1.36.2", "KIND_EXPERIMENTAL_PROVIDER": "podman"}
+    done, calls = play("kind_up.yml", kind=KIND, kubectl=RECORD, docker=ENGINE, podman=podman, **chosen)
+    assert done.returncode == 0, done.stdout
+    assert any(call.startswith("kind create ") and call.endswith("--image kindest/node:v1.36.2") for call in calls)
+    assert any(call.startswith("the podman exec ") for call in calls)
+    assert not any(call.startswith("docker ") for call in calls)
 
 
 def test_the_inventory_is_the_running_clusters_workers(checkout, tmp_path):
