@@ -5,6 +5,7 @@ They write down how they were called. Real ones were seen by hand: docs/kind.md.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,15 @@ KIND = RECORD + (
 )
 ENGINE = RECORD + (
     'case "$1 $2" in "ps --all") cat "$STATE.container" ;; exec*) cat "$STATE.image" 2>/dev/null || exit 1 ;; esac'
+)
+# After dp1-2 was deleted and a restart ended dp1-1: its answers, without the --kubeconfig that each call begins with.
+PODS = RECORD + (
+    "shift 2\n"
+    'case "$*" in\n'
+    "delete*metadata.name=dp1-1) echo 'pod \"dp1-1\" deleted' ;;\n"
+    '"get pods --output name") echo pod/dp1-3 ;;\n'
+    'apply*) cat >>"$STATE.applied" ;;\n'
+    "esac"
 )
 MARK = "# Made by lab_kind, its control plane in container "
 BUILD = "echo localhost/plugin:1 sha256:new linux/amd64; echo 80 MB; echo .image/plugin.tar"
@@ -62,7 +72,7 @@ def play(checkout: Path, tmp_path: Path):
     """Run a playbook with these programs in PATH, and those of the system that a shell needs."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name in ("sh", "cat", "rm", "env", "sleep", "id", "uname", "mkdir", "chmod", "chown", "rmdir", "ls"):
+    for name in ("sh", "cat", "rm", "env", "sleep", "id", "uname", "mkdir", "chmod", "chown", "rmdir", "ls", "grep"):
         (programs / name).symlink_to(shutil.which(name) or pytest.fail(name))
     calls = tmp_path / "calls"
 
@@ -173,6 +183,15 @@ def test_the_node_image_and_the_engine_are_those_of_the_environment(play):
     assert any(call.startswith("kind create ") and call.endswith("--image kindest/node:v1.36.2") for call in calls)
     assert any(call.startswith("the podman exec ") for call in calls)
     assert not any(call.startswith("docker ") for call in calls)
+
+
+def test_a_pod_that_ended_is_run_anew_and_the_second_not_beside_the_third(play, tmp_path):
+    done, calls = play("kind_pods.yml", kubectl=PODS)
+    assert done.returncode == 0, done.stdout
+    ended = [call.split()[-1] for call in calls if " delete pod " in call]
+    assert ended == [f"status.phase=Failed,metadata.name=dp1-{number}" for number in (1, 2, 3)]
+    assert re.findall(r"name: (dp\S+)", (tmp_path / "state.applied").read_text()) == ["dp1-1"]
+    assert "pod/dp1-2: none" in done.stdout
 
 
 def test_the_inventory_is_the_running_clusters_workers(checkout, tmp_path):
