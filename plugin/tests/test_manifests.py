@@ -226,6 +226,34 @@ def test_what_is_wrong_with_a_deployment():
     ]
 
 
+@pytest.mark.parametrize(
+    ("resources", "problem"),
+    [
+        ({"limits": {"memory": "lots"}}, "limits.memory: must be a quantity such as 96Mi or 100m, not 'lots'"),
+        ({"requests": {"cpu": "-1"}}, "requests.cpu: must be a quantity such as 96Mi or 100m, not '-1'"),
+        ({"requests": {"cpu": "0.1 "}}, "requests.cpu: must be a quantity such as 96Mi or 100m, not '0.1 '"),
+        ({"requests": {"cpu": 1}}, "requests.cpu: must be text, not 1 (in quotes it is text)"),
+        # The other one is the default.
+        (
+            {"limits": {"memory": "32Mi"}},
+            "requests.memory: 64Mi is more than limits.memory, 32Mi, which Kubernetes refuses: set both",
+        ),
+        (
+            {"requests": {"memory": "0.1Gi"}},
+            "requests.memory: 0.1Gi is more than limits.memory, 96Mi, which Kubernetes refuses: set both",
+        ),
+    ],
+)
+def test_resources_that_the_api_server_would_refuse_after_the_rest_is_written(resources, problem):
+    assert problems(lambda: deployment(resources=resources)) == ["resources.%s" % problem]
+
+
+def test_resources_that_it_takes():
+    given = {"requests": {"cpu": "0.1", "memory": "64M"}, "limits": {"memory": "64Mi", "cpu": "1"}}
+    assert deployment(resources=given).resources == given
+    assert deployment(resources={"limits": {}}).resources["limits"] == {}
+
+
 def test_the_alerts_are_those_of_the_documentation():
     text = (pathlib.Path(__file__).parents[2] / "docs" / "observability.md").read_text()
     blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]

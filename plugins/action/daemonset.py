@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
@@ -14,6 +15,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     deployed,
     elsewhere,
+    foreign,
     groups,
     rollout,
 )
@@ -44,6 +46,7 @@ class ActionModule(ActionBase):
             self._host, self._node = host, arguments.get("node_name") or host
             self._text = deployed.configuration_text(arguments["declaration"]) if "declaration" in arguments else ""
             self._patience = float(arguments.get("patience", 120))
+            self._warnings = []
             step = getattr(self, "_" + arguments["step"])
             if arguments["step"] in _SHARED:
                 everybody = (task_vars or {}).get("ansible_play_hosts", [host])
@@ -52,6 +55,8 @@ class ActionModule(ActionBase):
                 deployment = deployed.parse(arguments.get("deployment", {}))
                 self._cluster = self._daemon_set(arguments["kubeconfig"], deployment)
                 result.update(step(arguments))
+            if self._warnings:
+                result["warnings"] = self._warnings
         except _ERRORS as error:
             result.update(failed=True, msg=_lines([host], error))
         return result
@@ -89,6 +94,10 @@ class ActionModule(ActionBase):
         configuration = manifests.read_configuration_text(self._text)
         manifests.common_ground({self._node: configuration})
         places = elsewhere.before(self._cluster, self._node)
+        # Of any other node it is read on the node itself.
+        if boolean(arguments.get("api_only", False)) and not boolean(arguments.get("takeover", False)):
+            names = [resource.name for resource in configuration.resources]
+            foreign.refuse(self._cluster, self._node, names, places)
         changes = self._cluster.configure(self._node, self._text)
         return {**_outcome(changes), **self._whose(arguments, places), "text": self._text}
 
@@ -105,7 +114,8 @@ class ActionModule(ActionBase):
     def _deploy(self, arguments, results):
         """The DaemonSet that the configurations in the cluster need, and no node that the inventory has not."""
         pending = {each["node"]: each["text"] for each in results if "text" in each}
-        return self._cluster.deploy(pending, arguments.get("nodes", ()))
+        strangers = self._strangers(arguments.get("nodes"), pending, arguments)
+        return self._cluster.deploy(pending, set(self._cluster.texts()) - set(strangers))
 
     def _select(self, arguments):
         """Let the pod run on the node; wait until its process runs where that is asked for."""
@@ -150,7 +160,27 @@ class ActionModule(ActionBase):
 
     def _dismantle(self, arguments, results):
         """Everything, once no node needs it."""
-        return self._cluster.dismantle([*arguments.get("nodes", ()), *(each["node"] for each in results)])
+        leaving = {*arguments.get("nodes", ()), *(each["node"] for each in results)}
+        strangers = self._strangers(arguments.get("known"), leaving, arguments)
+        changes = [change for node in strangers for change in self._cluster.forget(node)]
+        return [*changes, *self._cluster.dismantle({*leaving, *strangers})]
+
+    def _strangers(self, known, own, arguments):
+        """Nodes with a configuration in the cluster that no host of the inventory is, as far as that can be told.
+
+        known: every node of the inventory, None where nobody says. own: nodes of this play.
+        """
+        found = sorted(set(self._cluster.texts()) - {*(known or ()), *own})
+        nameless = arguments.get("nameless", ())
+        if known is None:
+            return []
+        if len(found) > len(nameless) > 0:
+            self._warnings.append(
+                f"{', '.join(nameless)}: node_devices_node_name cannot be worked out in this play, so it is not known "
+                f"which of {', '.join(found)} the inventory no longer has: they stay in DaemonSet "
+                f"{self._cluster.deployment.name} until a run in which it can"
+            )
+        return [] if nameless else found
 
 
 def _cluster_of(path):

@@ -8,7 +8,7 @@ import time
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig, quantity
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import (
     capacities_of,
@@ -95,7 +95,7 @@ def _shown_by(api, node, arguments):
     healthy, deadline = arguments.get("healthy", {}), time.monotonic() + float(arguments.get("patience", 30))
     while True:
         allocatable = capacities_of(api.node(node), "allocatable") if healthy else {}
-        wrong = [name for name, count in healthy.items() if allocatable.get(name, "none") != str(count)]
+        wrong = [name for name, count in healthy.items() if not quantity.same(allocatable.get(name), count)]
         if not wrong or time.monotonic() >= deadline:
             return [
                 f"{name}: the kubelet lists {healthy[name]} healthy, and its node object shows "

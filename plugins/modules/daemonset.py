@@ -30,10 +30,33 @@ options:
     elements: dict
     default: []
   nodes:
-    description: For V(deploy) every node of the inventory; for V(dismantle) those that this play takes out.
+    description:
+      - For V(deploy) every node of the inventory; without it no node is taken out.
+      - For V(dismantle) those that this play takes out.
+    type: list
+    elements: str
+  nameless:
+    description:
+      - For V(deploy) and V(dismantle) the hosts of the inventory whose node's name cannot be worked out in this play.
+        While there are any no node is taken out for its absence, because it may be theirs.
     type: list
     elements: str
     default: []
+  known:
+    description:
+      - For V(dismantle) every node of the inventory; without it no node beside those of O(pending) is taken out.
+    type: list
+    elements: str
+  api_only:
+    description:
+      - Whether only the API reaches the node. V(configure) then refuses, unless O(takeover), resources that another
+        device plugin serves there, by the node object.
+    type: bool
+    default: false
+  takeover:
+    description: Whether V(configure) may take over such resources.
+    type: bool
+    default: false
   started:
     description: Whether V(select) waits until the pod's process runs, be it that it waits for another instance to end.
     type: bool

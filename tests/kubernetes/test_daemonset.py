@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
+import time
 import types
+import urllib.error
 
 import daemonset_steps
 import pytest
@@ -13,8 +16,8 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import foreign, proof, proven
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import namespace as namespaces
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, proven
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.deployed import parse
 from daemonset_steps import IMAGINARY, LABEL, deployed, labels
@@ -22,6 +25,7 @@ from daemonset_steps import IMAGINARY, LABEL, deployed, labels
 pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)
 
 SERIAL = {"name": "devices.example.com/serial", "discover": {"paths": ["/dev/serial/by-id/*"]}}
+MONITORING = "/apis/monitoring.coreos.com/v1"
 namespace, run, read = daemonset_steps.namespace, daemonset_steps.run, daemonset_steps.read
 
 
@@ -119,6 +123,22 @@ def test_what_the_inventory_has_no_longer_goes(cluster, run, read):
     assert LABEL in labels(one)
 
 
+@pytest.mark.parametrize("told", ["limited", "a host for it", "too few hosts"])
+def test_nobody_goes_while_it_is_not_known_who_has_left(cluster, run, read, told):
+    """A play for some hosts only, and hosts whose node's name is an expression over facts that nobody gathered."""
+    one, other, third = cluster.node({}), cluster.node({}), cluster.node({})
+    deployed(run, one, other, third)
+    run("select", other)
+    nameless = {"limited": [], "a host for it": ["b", "c"], "too few hosts": ["b"]}[told]
+    known = {} if told == "limited" else {"nodes": [one.name, "b", "c"]}
+    result = run("deploy", pending=[run("configure", one, IMAGINARY)], nameless=nameless, **known)
+    assert set(read("/api/v1", "configmaps")["data"]) == {one.name, other.name, third.name}
+    assert LABEL in labels(other)
+    warnings = result.get("warnings", [])
+    assert [each.split(":")[0] for each in warnings] == (["b"] if told == "too few hosts" else [])
+    assert all(f"which of {other.name}, {third.name} the inventory no longer has" in each for each in warnings)
+
+
 def test_removed_with_the_last_node_and_nothing_is_left(cluster, run, read, namespace):
     one, other = cluster.node({}), cluster.node({})
     deployed(run, one, other)
@@ -142,6 +162,29 @@ def test_removed_with_the_last_node_and_nothing_is_left(cluster, run, read, name
     assert read("/apis/apps/v1", "daemonsets") is None
     # Without its controller a namespace is not emptied, but it is on its way.
     assert read("/api/v1")["status"]["phase"] == "Terminating"
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_an_uninstall_takes_out_what_the_inventory_has_no_longer(cluster, run, read, lost):
+    """Else a node that left beforehand would keep everything, for nobody."""
+    one, other = cluster.node({}), cluster.node({})
+    deployed(run, one, other)
+    run("select", other)
+    if lost:
+        other.delete()
+    pending = [run("remove", one)]
+    assert run("dismantle", pending=pending)["changed"] is False
+    assert run("dismantle", pending=pending, known=[one.name, other.name])["changed"] is False
+    assert run("dismantle", pending=pending, known=[one.name, "b"], nameless=["b"])["changed"] is False
+    foreseen = run("dismantle", pending=pending, known=[one.name], check=True)
+    result = run("dismantle", pending=pending, known=[one.name])
+    assert result["what"] == foreseen["what"]
+    assert [each.split()[0] for each in result["what"]] == [
+        *([] if lost else ["label"]),
+        *("configmap", "daemonset", "configmap", "namespace"),
+    ]
+    assert lost or LABEL not in labels(other)
+    assert read("/apis/apps/v1", "daemonsets") is None
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -245,6 +288,141 @@ def test_a_namespace_that_was_there_before_stays_as_it_is(cluster, run, read, na
     run("remove", node)
     run("dismantle", nodes=[node.name])
     assert read("/api/v1")["status"]["phase"] == "Active"
+
+
+@pytest.mark.parametrize("kinds", ["configmaps", "daemonsets"])
+def test_what_others_have_under_our_name_stays_as_it_is(cluster, run, read, namespace, kinds):
+    node = cluster.node({})
+    cluster.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    group = {"configmaps": "/api/v1", "daemonsets": "/apis/apps/v1"}[kinds]
+    content = {"configmaps": {"metadata": {"name": "node-device-plugin"}, "data": {"a": "b"}}}.get(kinds)
+    path = f"{group}/namespaces/{namespace}/{kinds}"
+    before = cluster.ask("POST", path, content or _of("node-device-plugin"))
+    for check in (True, False):
+        result = run("configure", node, IMAGINARY, check=check)
+        assert result["msg"] == (
+            f"worker1: {kinds[:-1]} node-device-plugin in namespace {namespace} was there before us, and is not ours "
+            f"to change (it has no label app.kubernetes.io/managed-by=nodedevices): give device_plugin_deployment "
+            f"another name or namespace, or delete it first"
+        )
+    # Nor does a deployment of before take it over, or an uninstall take it away.
+    pending = [{"host": "a", "node": node.name, "text": "", "kubeconfig": cluster.kubeconfig()}]
+    run("deploy", pending=pending if kinds == "daemonsets" else [], nodes=[node.name])
+    assert run("remove", node)["changed"] is False
+    assert run("dismantle", nodes=["a", node.name])["changed"] is False
+    assert read(group, kinds) == before
+
+
+def test_another_plugin_on_a_node_that_only_the_api_reaches(cluster, run, read, monkeypatch):
+    name = IMAGINARY["name"]
+    node = cluster.node({"cpu": "2"})
+    monkeypatch.setattr(foreign, "_PAUSE", 0.02)
+    monkeypatch.setattr(foreign, "_TOLD", 0.1)
+    # A number that somebody patched is no plugin's.
+    node.set_capacity("kubectl", "example.com/fixed", "3")
+    with node.kubelet():
+        node.set_capacity("kubelet", name, "1")
+        while name not in node.read()["status"].get("allocatable", {}):
+            time.sleep(0.02)
+        fixed = {"name": "example.com/fixed", "devices": [{"id": "fixed"}]}
+        for check in (True, False):
+            result = run("configure", node, IMAGINARY, fixed, check=check, api_only=True)
+            assert result["msg"] == (
+                f"worker1: another device plugin serves {name} on node {node.name}, as its node object shows: remove "
+                f"it first, or set device_plugin_takeover: true and remove it right after"
+            )
+        assert read("/api/v1") is None
+        assert run("configure", node, fixed, api_only=True)["changed"] is True
+        # From here on it is ours.
+        assert run("configure", node, IMAGINARY, api_only=True, takeover=True)["changed"] is True
+        assert run("configure", node, IMAGINARY, api_only=True)["changed"] is False
+
+
+def test_a_plugin_that_has_just_gone_is_waited_for(cluster, run, monkeypatch):
+    node = cluster.node({"cpu": "2"})
+    monkeypatch.setattr(foreign, "_PAUSE", 0.02)
+    node.set_capacity("kubelet", IMAGINARY["name"], "1")
+    node.patch("kubelet", [{"op": "add", "path": "/status/allocatable", "value": {IMAGINARY["name"]: "1"}}])
+    gone = {"op": "add", "path": "/status/allocatable", "value": {IMAGINARY["name"]: "0"}}
+    ending = threading.Timer(0.3, node.patch, ("kubelet", [gone]))
+    ending.start()
+    assert run("configure", node, IMAGINARY, api_only=True)["changed"] is True
+    ending.join()
+
+
+def test_what_was_rendered_without_ansible_is_left_to_who_applied_it(cluster, run, read, namespace):
+    node, other = cluster.node({}), cluster.node({})
+    given = manifests.parse_deployment({"image": "example.com/plugin:1", "namespace": namespace})
+    api = Api(kubeconfig.read(cluster.kubeconfig()))
+    configuration = parse_configuration({"resources": [IMAGINARY]})
+    places = [Place("namespaces", namespace)]
+    places += [Place("configmaps", given.name, namespace), Place("daemonsets", given.name, namespace, "apps/v1")]
+    for place, manifest in zip(places, manifests.render(given, {other.name: configuration}), strict=True):
+        api.apply(place, manifest.content, "kubectl")
+    before = read("/apis/apps/v1", "daemonsets")
+    assert run("configure", node, IMAGINARY)["msg"] == (
+        f"worker1: daemonset node-device-plugin in namespace {namespace} names its nodes itself, so it was not "
+        f"deployed by these playbooks: give device_plugin_deployment another name and take the nodes out there, or "
+        f"delete it first"
+    )
+    assert set(read("/api/v1", "configmaps")["data"]) == {other.name}
+    assert read("/apis/apps/v1", "daemonsets") == before
+
+
+@pytest.fixture
+def prometheus_operator(cluster):
+    """What of it an API server knows: its kinds. Their content is anything here."""
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    kinds = {"podmonitors": "PodMonitor", "prometheusrules": "PrometheusRule"}
+    for plural, kind in kinds.items():
+        names = {"plural": plural, "singular": kind.lower(), "kind": kind}
+        version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
+        spec = {"group": "monitoring.coreos.com", "names": names, "scope": "Namespaced", "versions": [version]}
+        metadata = {"name": f"{plural}.monitoring.coreos.com"}
+        cluster.ask("POST", definitions, {"metadata": metadata, "spec": spec})
+    deadline = time.monotonic() + 30
+    for plural in kinds:
+        while time.monotonic() < deadline:
+            with contextlib.suppress(urllib.error.HTTPError):
+                cluster.ask("GET", f"{MONITORING}/{plural}")
+                break
+            time.sleep(0.05)
+    yield
+    for plural in kinds:
+        cluster.ask("DELETE", f"{definitions}/{plural}.monitoring.coreos.com")
+        while time.monotonic() < deadline + 30:
+            try:
+                cluster.ask("GET", f"{MONITORING}/{plural}")
+            except urllib.error.HTTPError:
+                break
+            time.sleep(0.05)
+
+
+@pytest.mark.usefixtures("prometheus_operator")
+def test_monitors_come_and_go_and_those_of_others_stay(cluster, run, read, namespace):
+    node = cluster.node({})
+    both = {"pod_monitor": True, "alert_rules": True, "monitoring_labels": {"release": "prometheus"}}
+    _pending, result = deployed(run, node, deployment=both)
+    assert [each.split()[0] for each in result["what"]] == ["daemonset", "podmonitor", "prometheusrule"]
+    monitor = read(MONITORING, "podmonitors")
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert monitor["spec"]["podMetricsEndpoints"][0]["port"] == "http"
+    _pending, result = deployed(run, node)
+    assert [each.split()[0] for each in result["what"]] == ["podmonitor", "prometheusrule"]
+    assert read(MONITORING, "podmonitors") is None
+
+    path = f"{MONITORING}/namespaces/{namespace}/podmonitors"
+    theirs = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PodMonitor", "spec": {"of": "others"}}
+    before = cluster.ask("POST", path, {**theirs, "metadata": {"name": "node-device-plugin"}})
+    _pending, result = deployed(run, node)
+    assert result["changed"] is False
+    _pending, result = deployed(run, node, deployment=both)
+    assert result["msg"].startswith(f"worker1: podmonitor node-device-plugin in namespace {namespace} was there before")
+    run("remove", node)
+    run("dismantle", nodes=[node.name])
+    assert read("/apis/apps/v1", "daemonsets") is None
+    assert read(MONITORING, "podmonitors") == before
 
 
 @pytest.mark.parametrize("check", [False, True])

@@ -1,7 +1,7 @@
 """The plugin as a DaemonSet: every object that a cluster needs for it, rendered from the nodes' configurations.
 
 Pure: it reads and writes nothing. Standard library only, Python 3.9, and of the package it imports the declaration
-alone, because Ansible's side imports it from the collection's own path on the controller.
+and Kubernetes' quantities alone, because Ansible's side imports it from the collection's own path on the controller.
 """
 
 from .deployment import DEPLOYMENT, Deployment, parse_deployment

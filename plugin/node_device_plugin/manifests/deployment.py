@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, Mapping, NamedTuple, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple, Union
 
 from ..declaration import DeclarationError, Problem
 from ..declaration.schema import Field, normalise
+from ..kubernetes import quantity
 
 #: Measured: 45 MiB resident with 10 resources of 100 devices each (`python -m bench needs`). More than the half of that
 #: on top, because a limit that is hit takes the node's devices away.
@@ -107,6 +108,22 @@ class Deployment(NamedTuple):
     monitoring_labels: Mapping[str, str]
 
 
+def _resource_problems(resources: Mapping[str, Mapping[str, str]]) -> Iterator[Problem]:
+    """What the API server would refuse of a pod's CPU and memory, once the rest is in the cluster."""
+    for kind in ("requests", "limits"):
+        for name, text in resources[kind].items():
+            number = quantity.number(text)
+            if number is None or number < 0:
+                message = "must be a quantity such as 96Mi or 100m, not %r" % text
+                yield Problem("resources.%s.%s" % (kind, name), message)
+    for name, limit in resources["limits"].items():
+        request = resources["requests"].get(name)
+        asked, most = quantity.number(request), quantity.number(limit)
+        if asked is not None and most is not None and asked > most >= 0:
+            message = "%s is more than limits.%s, %s, which Kubernetes refuses: set both" % (request, name, limit)
+            yield Problem("resources.requests.%s" % name, message)
+
+
 def parse_deployment(raw: Mapping[str, Any], where: str = "") -> Deployment:
     """Read a deployment. Raises DeclarationError with all problems.
 
@@ -129,6 +146,8 @@ def parse_deployment(raw: Mapping[str, Any], where: str = "") -> Deployment:
         problems.append(
             Problem("max_unavailable", "must be a number from 1, or 1%% to 100%%, not %r" % data["max_unavailable"])
         )
+    said = {problem.where for problem in problems}
+    problems.extend(problem for problem in _resource_problems(data["resources"]) if problem.where not in said)
     for position, toleration in enumerate(data["tolerations"]):
         if toleration["operator"] == "Exists" and toleration.get("value") is not None:
             problems.append(Problem("tolerations[%d].value" % position, "has no meaning beside operator Exists"))

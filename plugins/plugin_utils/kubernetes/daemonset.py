@@ -24,7 +24,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
 
 from . import proven
 from .namespace import Namespace
-from .objects import Change, Objects, Refused
+from .objects import Change, Objects, Refused, is_ours, own
 
 _MONITORING = "monitoring.coreos.com/v1"
 #: Told to a kubelet, it looks at a pod's volumes now: else a changed ConfigMap takes it a minute or more.
@@ -56,7 +56,8 @@ class DaemonSet:
         # What cannot work is said before anything is written.
         self.api.node(node)
         self._namespace.await_end()
-        config_map = self.api.get(self._config_map)
+        config_map = own(self._config_map, self.api.get(self._config_map))
+        _by_label(self.place, own(self.place, self.api.get(self.place)))
         texts = dict((config_map or {}).get("data") or {})
         manifests.require_room({**texts, node: text})
         changes = self._namespace.make()
@@ -71,7 +72,7 @@ class DaemonSet:
         """Make the DaemonSet what the configurations in the cluster need.
 
         pending: node to its configuration, of this play; in check mode they are not in the cluster.
-        known: every node of the inventory; what is there of others goes. Raises Refused.
+        known: other nodes that stay; what is there of those that are neither goes. Raises Refused.
         """
         changes = [change for node in set(self.texts()) - {*known, *pending} for change in self.forget(node)]
         texts = {node: text for node, text in {**self.texts(), **pending}.items() if node in {*known, *pending}}
@@ -110,7 +111,8 @@ class DaemonSet:
 
     def texts(self) -> dict[str, str]:
         """Node to its configuration, as the cluster has them now."""
-        return dict((self.api.get(self._config_map) or {}).get("data") or {})
+        config_map = self.api.get(self._config_map)
+        return dict(config_map.get("data") or {}) if config_map and is_ours(config_map) else {}
 
     def select(self, node: str, there: bool = True) -> Change:
         """Let the pod run on a node, or run there no more."""
@@ -161,6 +163,10 @@ class DaemonSet:
         place = Place("pods", namespace=self.deployment.namespace)
         return self.api.list(place, labelSelector=selector, fieldSelector=f"spec.nodeName={node}")
 
+    def unassigned(self) -> list[dict[str, Any]]:
+        """The pods that are on no node yet."""
+        return self.pods("")
+
     def let_look(self, pod: Mapping[str, Any], reason: str) -> None:
         """Make the kubelet look at a pod's volumes now. reason: another one each time."""
         place = Place("pods", pod["metadata"]["name"], self.deployment.namespace)
@@ -184,10 +190,21 @@ class DaemonSet:
         newest = max(revisions, key=lambda each: each["revision"], default=None)
         return newest["metadata"]["labels"]["controller-revision-hash"] if newest else ""
 
-    def progress(self) -> Any:
-        """Something that changes while pods come and go."""
-        return ((self.api.get(self.place) or {}).get("status")) or {}
+    def progress(self) -> tuple[Any, int]:
+        """Something that changes while pods are replaced, and how many of them are ready."""
+        status = (self.api.get(self.place) or {}).get("status") or {}
+        moving = ("observedGeneration", "desiredNumberScheduled", "updatedNumberScheduled")
+        return [status.get(key) for key in moving], status.get("numberReady") or 0
 
 
 def _selected_by(node: Mapping[str, Any]) -> str | None:
     return (node["metadata"].get("labels") or {}).get(manifests.NODE_LABEL)
+
+
+def _by_label(place: Place, found: dict[str, Any] | None) -> None:
+    """Raises Refused for a DaemonSet that the command ``manifests`` made: to change it is for whoever applied that."""
+    if found and manifests.NODE_LABEL not in (found["spec"]["template"]["spec"].get("nodeSelector") or {}):
+        raise Refused(
+            f"{place} names its nodes itself, so it was not deployed by these playbooks: give device_plugin_deployment "
+            f"another name and take the nodes out there, or delete it first"
+        )

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Place
 
-from .objects import Change, Objects, Refused
+from .objects import Change, Objects, Refused, is_ours
 
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 # Seconds that one that is being deleted may take, and between two looks at it.
@@ -55,7 +54,7 @@ class Namespace:
     def make(self) -> list[Change]:
         """Have it, with its labels where it is ours. Raises Refused where it lets no pod of ours run."""
         now = self._objects.api.get(self._place)
-        if now is not None and not _is_ours(now):
+        if now is not None and not is_ours(now):
             level = (now["metadata"].get("labels") or {}).get(_ENFORCE, "privileged")
             if level != "privileged":
                 raise Refused(
@@ -69,7 +68,7 @@ class Namespace:
     def remove(self) -> list[Change]:
         """Take it away where it is ours and empty but for what goes with it."""
         found = self._objects.api.get(self._place)
-        if found is None or not _is_ours(found) or self._has_others():
+        if found is None or not is_ours(found) or self._has_others():
             return []
         return [self._objects.delete(self._place)]
 
@@ -88,8 +87,3 @@ class Namespace:
                 if each.get("type") not in _OF_SERVICE_ACCOUNTS:
                     return True
         return False
-
-
-def _is_ours(namespace: Mapping[str, Any]) -> bool:
-    labels = namespace["metadata"].get("labels") or {}
-    return all(labels.get(key) == value for key, value in manifests.MANAGED_BY.items())

@@ -7,6 +7,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import (
     FIELD_MANAGER,
     Api,
@@ -41,8 +42,11 @@ class Objects:
         self.dry_run = dry_run
 
     def apply(self, place: Place, content: dict[str, Any]) -> Change:
-        """Make an object what is wanted."""
+        """Make an object what is wanted. Raises Refused for one that somebody else made under our name."""
         before = self.api.get(place)
+        # Whose a namespace is, is looked at before: one of others is left as it is.
+        if place.namespace:
+            own(place, before)
         if self.dry_run and place.namespace and self.api.get(Place("namespaces", place.namespace)) is None:
             # A namespace that is yet to be made refuses what would be in it: the server goes through it elsewhere.
             content = {**content, "metadata": {**content["metadata"], "namespace": "default"}}
@@ -57,11 +61,29 @@ class Objects:
     def delete(self, place: Place) -> Change:
         """Take an object away, if it is there."""
         before = self.api.get(place)
-        if before is not None and before["metadata"].get("deletionTimestamp"):
+        # What somebody else made under our name is theirs.
+        if before is not None and (before["metadata"].get("deletionTimestamp") or not is_ours(before)):
             before = None
         if before is not None:
             self.api.delete(place, self.dry_run)
         return Change(str(place), _stable(before), None)
+
+
+def is_ours(found: Mapping[str, Any]) -> bool:
+    """Whether an object has our label."""
+    labels = found["metadata"].get("labels") or {}
+    return all(labels.get(key) == value for key, value in manifests.MANAGED_BY.items())
+
+
+def own(place: Place, found: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The same, or None where there is none. Raises Refused for one that somebody else made under our name."""
+    if found is None or is_ours(found):
+        return found
+    label = ", ".join(f"{key}={value}" for key, value in manifests.MANAGED_BY.items())
+    raise Refused(
+        f"{place} was there before us, and is not ours to change (it has no label {label}): give "
+        f"device_plugin_deployment another name or namespace, or delete it first"
+    )
 
 
 def _stable(found: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import readiness
 
+from . import no_pod
 from .daemonset import DaemonSet
 from .objects import Refused
 
@@ -72,7 +73,7 @@ def await_node(
     ask: what the plugin of a pod says of itself. patience: seconds without any progress. Raises Refused: the reason.
     """
     deadline, progress = time.monotonic() + patience, None
-    look_again, looks = time.monotonic(), 0
+    look_again, looks, most_ready = time.monotonic(), 0, 0
     while True:
         try:
             pod, said = newest(cluster, node), Running("", ("it does not run",))
@@ -84,7 +85,10 @@ def await_node(
                     looks += 1
                     cluster.let_look(pod, f"{sha256[:12]}-{looks}-{int(time.time())}")
                     look_again = time.monotonic() + _LOOK_AGAIN
-            now = (cluster.progress(), pod and pod["metadata"]["name"], said)
+            replaced, ready = cluster.progress()
+            # More than ever: pods of other nodes that become ready and fail, time and again, are no progress.
+            most_ready = max(most_ready, ready)
+            now = (replaced, most_ready, pod and pod["metadata"]["name"], said)
         except Away:
             # A control plane that is restarted, or fails over, comes back.
             if time.monotonic() >= deadline:
@@ -167,12 +171,12 @@ def _why(
 ) -> str:
     """Why a node's pod is not what it should be, for people."""
     head = f"within {patience:g} s"
-    condition = readiness(cluster.api.node(node))
+    of_node = cluster.api.node(node)
+    condition = readiness(of_node)
     if "is not Ready" in condition:
         return f"{head} the plugin's pod does not run: {condition}"
     if pod is None:
-        events = _events(cluster, cluster.deployment.name)
-        return f"{head} there is no pod of DaemonSet {cluster.deployment.name} on the node{events}"
+        return f"{head} there is no pod of DaemonSet {cluster.deployment.name} on the node{_why_none(cluster, of_node)}"
     name = f"pod {_name(pod)}"
     _state, trouble = _trouble(cluster, pod)
     if trouble:
@@ -182,6 +186,12 @@ def _why(
     if sha256 and said.sha256 and said.sha256 != sha256:
         return f"{head} {name} runs with configuration {said.sha256[:12]}, not {sha256[:12]}"
     return f"{head} {name} is not ready: {'; '.join(said.not_ready) or 'its kubelet says so'}"
+
+
+def _why_none(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
+    """Why a node object has no pod, for the end of a sentence."""
+    why = no_pod.reason(cluster, node)
+    return f": {why}" if why else _events(cluster, cluster.deployment.name)
 
 
 def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
@@ -195,7 +205,7 @@ def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
     pod = newest(cluster, node) or next(iter(pods), None)
     if pod is None:
         place = f"{cluster.deployment.namespace}/{cluster.deployment.name}"
-        why = f"DaemonSet {place} has no pod on the node{_events(cluster, cluster.deployment.name)}"
+        why = f"DaemonSet {place} has no pod on the node{_why_none(cluster, of_node)}"
         return {
             **_content(of_node),
             "name": None,
@@ -239,11 +249,17 @@ def _trouble(cluster: DaemonSet, pod: Mapping[str, Any]) -> tuple[str, str]:
         if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
             before = (each.get("lastState") or {}).get("terminated") or {}
             reason = before.get("message") or waiting.get("message") or ""
-            word = str(waiting.get("reason"))
-            return word, f"pod {_name(pod)} does not run: {word}: {' '.join(reason.split())[-500:]}"
+            word, ended = str(waiting.get("reason")), str(before.get("reason") or "Error")
+            # Such as OOMKilled: what it said last is not why it was killed.
+            killed = "" if ended in ("Error", "Completed") else f"{ended}: "
+            return word, f"pod {_name(pod)} does not run: {word}: {killed}{' '.join(reason.split())[-500:]}"
     if is_running(pod):
         return "Running", ""
-    phase = str((pod.get("status") or {}).get("phase") or "Pending")
+    status = pod.get("status") or {}
+    phase = str(status.get("phase") or "Pending")
+    if phase == "Failed" and status.get("reason"):
+        said = status.get("message") or "its kubelet says no more"
+        return phase, f"pod {_name(pod)} has failed: {status['reason']}: {' '.join(said.split())}"
     return phase, f"pod {_name(pod)} has not started{_events(cluster, pod['metadata']['name'])}"
 
 

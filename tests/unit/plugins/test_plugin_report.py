@@ -58,6 +58,14 @@ def test_a_service(report):
     assert result["changed"] is False
 
 
+def test_a_thousand_devices_which_the_api_server_writes_in_another_way(report):
+    given = {"mode": "service", "instance": SERVICE, "kubeconfig": "x", "healthy": {"a.example/b": 1000}}
+    assert report(status(), allocatable={"a.example/b": "1k"}, **given)["problems"] == []
+    assert report(status(), allocatable={"a.example/b": "1"}, **given)["problems"] == [
+        "worker1: a.example/b: the kubelet lists 1000 healthy, and its node object shows 1 allocatable"
+    ]
+
+
 def test_a_pod(report):
     result = report(status(), pod=POD, mode="daemonset", instance=IN_POD, kubeconfig="x")
     assert (result["runs_as"], result["state"]) == ("pod node-devices/plugin-x", "as declared")

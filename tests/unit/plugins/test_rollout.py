@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 import types
 
 import pytest
@@ -36,10 +38,16 @@ class Cluster:
 
     def __init__(self, *states, events=(), ready="True"):
         self.states, self.looked, self.events = list(states), 0, list(events)
-        self.deployment = types.SimpleNamespace(namespace="node-devices", name="plugin")
+        self.waiting, self.progresses = [], itertools.repeat(([], 0))
+        tolerations = ({"key": "ours", "operator": "Exists"}, {"key": "b", "value": "1", "effect": "NoSchedule"})
+        self.deployment = types.SimpleNamespace(namespace="node-devices", name="plugin", tolerations=tolerations)
         condition = {"type": "Ready", "status": ready, "message": "Kubelet stopped posting node status."}
-        node = {"status": {"conditions": [condition], "nodeInfo": {"architecture": "arm64"}}}
-        self.api = types.SimpleNamespace(node=lambda _name: node, list=lambda _place, **_selectors: self.events)
+        self.node = {
+            "metadata": {"name": "worker"},
+            "spec": {},
+            "status": {"conditions": [condition], "nodeInfo": {"architecture": "arm64"}},
+        }
+        self.api = types.SimpleNamespace(node=lambda _name: self.node, list=lambda _place, **_selectors: self.events)
 
     def pods(self, _node):
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
@@ -50,8 +58,11 @@ class Cluster:
     def revision(self):
         return "1"
 
+    def unassigned(self):
+        return self.waiting
+
     def progress(self):
-        return {}
+        return next(self.progresses)
 
     def let_look(self, _pod, _reason):
         self.looked += 1
@@ -62,16 +73,17 @@ def no_rest(monkeypatch):
     monkeypatch.setattr(rollout, "_PAUSE", 0.001)
 
 
-def wait(cluster, *answers):
+def wait(cluster, *answers, patience=60):
+    """By default with more patience than a busy machine needs."""
     left = list(answers)
     return rollout.await_node(
-        cluster, "worker", WANTED, lambda _pod: left.pop(0) if len(left) > 1 else left[0], patience=0.05
+        cluster, "worker", WANTED, lambda _pod: left.pop(0) if len(left) > 1 else left[0], patience=patience
     )
 
 
 def why(cluster, *answers):
     with pytest.raises(Refused) as caught:
-        wait(cluster, *(answers or [Running("")]))
+        wait(cluster, *(answers or [Running("")]), patience=0.05)
     return str(caught.value)
 
 
@@ -102,6 +114,76 @@ def test_no_pod():
     )
 
 
+@pytest.mark.parametrize(
+    ("taint", "keeps_off"),
+    [
+        ({"key": "ours", "value": "x", "effect": "NoExecute"}, None),
+        ({"key": "b", "value": "1", "effect": "NoSchedule"}, None),
+        ({"key": "b", "value": "2", "effect": "NoSchedule"}, "b=2:NoSchedule"),
+        ({"key": "b", "value": "1", "effect": "NoExecute"}, "b=1:NoExecute"),
+        ({"key": "c", "effect": "NoSchedule"}, "c:NoSchedule"),
+        ({"key": "c", "effect": "PreferNoSchedule"}, None),
+        # The DaemonSet's controller has its pods tolerate it.
+        ({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}, None),
+    ],
+)
+def test_a_taint_that_keeps_the_pod_off(taint, keeps_off):
+    cluster = Cluster([])
+    cluster.node["spec"]["taints"] = [taint]
+    there_is_none = "within 0.05 s there is no pod of DaemonSet plugin on the node"
+    said = f": the node has the taint {keeps_off}, which device_plugin_deployment.tolerations do not tolerate"
+    assert why(cluster) == there_is_none + (said if keeps_off else "")
+
+
+def waiting_pod(node, **condition):
+    """As the DaemonSet's controller makes it: a pod without a node, which says where it is meant to go."""
+    made = pod()
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    made["spec"]["affinity"] = affinity
+    made["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", **condition}] if condition else []}
+    return made
+
+
+def test_a_node_without_room_for_the_pod():
+    cluster = Cluster([], events=[WARNED])
+    cluster.waiting = [
+        waiting_pod("other", message="x"),
+        waiting_pod("worker", message="0/3 nodes are available:\n1 ."),
+    ]
+    said = "pod node-devices/plugin-x waits for the scheduler: 0/3 nodes are available: 1 ."
+    assert why(cluster) == f"within 0.05 s there is no pod of DaemonSet plugin on the node: {said}"
+    assert rollout.look(cluster, "worker")["reason"] == (
+        f"DaemonSet node-devices/plugin has no pod on the node: {said}"
+    )
+    cluster.waiting = [waiting_pod("worker")]
+    assert why(cluster).endswith("waits for the scheduler: it has not looked at it yet")
+
+
+def test_pods_of_other_nodes_that_fail_time_and_again_are_no_progress():
+    cluster = Cluster([])
+    cluster.progresses = itertools.cycle([([], 3), ([], 2)])
+    started = time.monotonic()
+
+    def look(_node):
+        assert time.monotonic() - started < 5, "it waits on and on"
+        return []
+
+    cluster.pods = look
+    assert why(cluster).startswith("within 0.05 s there is no pod")
+
+
+def test_pods_that_are_replaced_are_progress():
+    """Longer than the patience, while others have their turn."""
+    new = pod(**RUNS)
+    cluster = Cluster(*[[]] * 60, [new])
+    cluster.progresses = (([number], 0) for number in itertools.count())
+    monotonic = itertools.count(0, 0.03)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rollout.time, "monotonic", lambda: next(monotonic))
+        assert wait(cluster, Running(WANTED), patience=0.05) == new
+
+
 def test_an_image_that_is_missing():
     waiting = {"reason": "ErrImageNeverPull", "message": 'Container image "x" is not present'}
     assert why(Cluster([pod(state={"waiting": waiting})])) == (
@@ -113,6 +195,24 @@ def test_a_process_that_ends():
     state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
     last = {"terminated": {"message": "cannot go on: x"}}
     assert why(Cluster([pod(state=state, lastState=last)])).endswith("CrashLoopBackOff: cannot go on: x")
+
+
+def test_a_process_that_is_killed_for_its_memory():
+    """Its last words, which the kubelet takes from its log, are about something else."""
+    state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    last = {"terminated": {"reason": "OOMKilled", "exitCode": 137, "message": "a look took 2 s"}}
+    assert why(Cluster([pod(state=state, lastState=last)])).endswith("CrashLoopBackOff: OOMKilled: a look took 2 s")
+    last = {"terminated": {"reason": "Error", "exitCode": 1, "message": "cannot go on: x"}}
+    assert why(Cluster([pod(state=state, lastState=last)])).endswith("CrashLoopBackOff: cannot go on: x")
+
+
+def test_a_pod_that_its_kubelet_has_evicted():
+    evicted = pod()
+    evicted["status"] = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on\nresource: memory."}
+    said = "pod node-devices/plugin-x has failed: Evicted: The node was low on resource: memory."
+    assert why(Cluster([evicted], events=[WARNED])) == f"within 0.05 s {said}"
+    seen = rollout.look(Cluster([evicted]), "worker")
+    assert (seen["state"], seen["reason"]) == ("Failed", said)
 
 
 def test_a_volume_that_is_missing():
@@ -160,13 +260,13 @@ def test_a_control_plane_that_is_away_for_a_moment():
     new = pod(**RUNS)
     assert wait(Cluster(gone, [], gone, [new]), Running(WANTED)) == new
     with pytest.raises(Away, match="run again when it does"):
-        wait(Cluster([], gone), Running(WANTED))
+        wait(Cluster([], gone), Running(WANTED), patience=0.05)
 
 
 def test_neither_does_the_wait_for_a_start_or_an_end_give_up_then():
     gone = Away("the API server x does not answer: Connection refused: run again when it does")
-    rollout.await_start(Cluster(gone, [], gone, [pod(**RUNS)]), "worker", patience=0.05)
-    rollout.await_end(Cluster(gone, [pod(**RUNS)], gone, []), "worker", patience=0.05)
+    rollout.await_start(Cluster(gone, [], gone, [pod(**RUNS)]), "worker", patience=60)
+    rollout.await_end(Cluster(gone, [pod(**RUNS)], gone, []), "worker", patience=60)
     for wait_for in (rollout.await_start, rollout.await_end):
         with pytest.raises(Away):
             wait_for(Cluster(gone), "worker", patience=0.05)

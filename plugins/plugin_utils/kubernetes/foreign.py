@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Device plugins that are not ours, on a node that only the API reaches: by what its node object shows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import (
+    registered_by,
+)
+
+from .daemonset import DaemonSet
+from .objects import Refused
+
+# Seconds that a kubelet may take to tell that a plugin has gone (it reports every 10 s), and between two looks.
+_TOLD = 15.0
+_PAUSE = 1.0
+
+
+def refuse(cluster: DaemonSet, node: str, names: Iterable[str], places: Iterable[Mapping[str, str]]) -> None:
+    """Raises Refused where another device plugin serves one of these resources on a node; ApiError, DeclarationError.
+
+    places: where else ours have a configuration of the node, as elsewhere.before gives them.
+    """
+    ours = _resources(cluster.texts().get(node))
+    for place in places:
+        config_map = cluster.api.get(Place("configmaps", place["name"], place["namespace"])) or {}
+        ours |= _resources((config_map.get("data") or {}).get(node))
+    asked = set(names) - ours
+    deadline = time.monotonic() + _TOLD
+    while asked:
+        taken = sorted(asked & registered_by(cluster.api.node(node)))
+        if not taken:
+            return
+        if time.monotonic() >= deadline:
+            raise Refused(
+                f"another device plugin serves {', '.join(taken)} on node {node}, as its node object shows: remove it "
+                f"first, or set device_plugin_takeover: true and remove it right after"
+            )
+        time.sleep(_PAUSE)
+
+
+def _resources(text: str | None) -> set[str]:
+    """The resources of a configuration."""
+    return {resource.name for resource in manifests.read_configuration_text(text).resources} if text else set()

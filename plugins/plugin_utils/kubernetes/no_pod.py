@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a node that the DaemonSet selects has no pod of it: nobody made one, or the scheduler has no room for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import ApiError
+
+from .daemonset import DaemonSet
+
+# Taints that every DaemonSet's pods tolerate, because its controller says so in them
+# (https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/#taints-and-tolerations).
+_TOLERATED = frozenset(
+    {
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+        "node.kubernetes.io/disk-pressure",
+        "node.kubernetes.io/memory-pressure",
+        "node.kubernetes.io/pid-pressure",
+        "node.kubernetes.io/unschedulable",
+    }
+)
+
+
+def reason(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
+    """One sentence without its end; empty where neither taints nor a waiting pod tell it. node: the node object."""
+    taints = [_shown(taint) for taint in (node.get("spec") or {}).get("taints") or () if _keeps_off(cluster, taint)]
+    if taints:
+        return f"the node has the taint {', '.join(taints)}, which device_plugin_deployment.tolerations do not tolerate"
+    try:
+        waiting = [pod for pod in cluster.unassigned() if node["metadata"]["name"] in _meant_for(pod)]
+    except ApiError:
+        return ""
+    for pod in waiting:
+        conditions = (pod.get("status") or {}).get("conditions") or ()
+        said = next((each.get("message") for each in conditions if each.get("type") == "PodScheduled"), "")
+        name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        return f"pod {name} waits for the scheduler: {' '.join((said or 'it has not looked at it yet').split())}"
+    return ""
+
+
+def _keeps_off(cluster: DaemonSet, taint: Mapping[str, Any]) -> bool:
+    """Whether a taint keeps the DaemonSet's controller from making the node's pod."""
+    if taint.get("effect") == "PreferNoSchedule" or taint.get("key") in _TOLERATED:
+        return False
+    return not any(_tolerates(toleration, taint) for toleration in cluster.deployment.tolerations)
+
+
+def _tolerates(toleration: Mapping[str, str], taint: Mapping[str, Any]) -> bool:
+    """As Kubernetes has it (core/v1, Toleration.ToleratesTaint)."""
+    if toleration.get("effect", taint.get("effect")) != taint.get("effect"):
+        return False
+    if toleration.get("key", taint.get("key")) != taint.get("key"):
+        return False
+    is_there = toleration.get("operator") == "Exists"
+    return is_there or (toleration.get("value") or "") == (taint.get("value") or "")
+
+
+def _shown(taint: Mapping[str, Any]) -> str:
+    """As kubectl writes a taint."""
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint.get('key')}{value}:{taint.get('effect')}"
+
+
+def _meant_for(pod: Mapping[str, Any]) -> Iterator[str]:
+    """The nodes that the DaemonSet's controller has named in a pod."""
+    affinity = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    for term in affinity.get("nodeSelectorTerms") or ():
+        for field in term.get("matchFields") or ():
+            if field.get("key") == "metadata.name":
+                yield from field.get("values") or ()

@@ -1,0 +1,90 @@
+"""The rights that the documentation asks for are enough, against a real API server."""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+import re
+
+import daemonset_steps
+import pytest
+import yaml
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, Place
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, proven, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.deployed import parse
+from daemonset_steps import IMAGINARY, deployed
+
+pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+namespace, run, read = daemonset_steps.namespace, daemonset_steps.run, daemonset_steps.read
+_users = itertools.count()
+
+
+def documented(page):
+    """The rules of a page."""
+    (block,) = re.findall(r"^```yaml\n(rules:\n.*?)^```", (CHECKOUT / page).read_text(), re.MULTILINE | re.DOTALL)
+    return yaml.safe_load(block)["rules"]
+
+
+@pytest.fixture
+def user_with(cluster):
+    """A kubeconfig of a user who has these rules and nothing else: user_with(rules)."""
+
+    def make(rules):
+        name = f"deployer-{next(_users)}"
+        cluster.ask("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
+        binding = {
+            "metadata": {"name": name},
+            "subjects": [{"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"}],
+            "roleRef": {"kind": "ClusterRole", "name": name, "apiGroup": "rbac.authorization.k8s.io"},
+        }
+        cluster.ask("POST", f"{RBAC}/clusterrolebindings", binding)
+        return cluster.kubeconfig({"token": "admin-token", "as": name})
+
+    return make
+
+
+def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with):
+    path = user_with(documented("docs/daemonset.md"))
+    node, given = cluster.node({}), {"kubeconfig": path}
+    pending, result = deployed(run, node, **given)
+    assert pending[0]["changed"] is True
+    assert result["changed"] is True
+    assert run("select", node, **given)["changed"] is True
+    daemon_set = DaemonSet(Api(kubeconfig.read(path)), parse({"image": "example.com/plugin:1", "namespace": namespace}))
+    # What a wait and status.yml read, where nobody makes the pod.
+    assert rollout.look(daemon_set, node.name)["state"] == "none"
+    assert daemon_set.revision() == ""
+    # A proof's pod.
+    cluster.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
+    wanted = [proof.Wanted(IMAGINARY["name"], 1, ())]
+    outcomes = proof.prove(daemon_set, node.name, read("/apis/apps/v1", "daemonsets"), wanted, 0.01)
+    assert "found none after 0.01 s" in outcomes[IMAGINARY["name"]].reason
+    assert proof.in_use(daemon_set, node.name) == {}
+    proven.write(daemon_set.api, node.name, {IMAGINARY["name"]: "a" * 64})
+    # Its log, its metrics, and the word to its kubelet; there is none of that name, which only who may ask is told.
+    for part in ("log", "proxy/metrics"):
+        with pytest.raises(Exception, match="the cluster has no pod x"):
+            daemon_set.api.text(Place("pods", "x", namespace, part=part))
+    with pytest.raises(Exception, match="the cluster has no pod x"):
+        daemon_set.let_look({"metadata": {"name": "x"}}, "a")
+    pending = [run("remove", node, **given)]
+    assert pending[0]["changed"] is True
+    assert run("dismantle", pending=pending, known=[node.name], **given)["changed"] is True
+    assert read("/apis/apps/v1", "daemonsets") is None
+
+
+def test_what_a_fixed_capacity_needs(cluster, user_with):
+    node = cluster.node({"cpu": "2"})
+    api = Api(kubeconfig.read(user_with(documented("roles/extended_resources/README.md"))))
+    operations = [{"op": "add", "path": "/status/capacity/example.com~1a", "value": "1"}]
+    assert api.node(node.name)["metadata"]["name"] == node.name
+    assert api.patch_node_status(node.name, operations)["status"]["capacity"]["example.com/a"] == "1"
+
+
+def test_another_user_has_none_of_them(cluster, run, user_with):
+    assert "is forbidden" in run("configure", cluster.node({}), IMAGINARY, kubeconfig=user_with([]))["msg"]

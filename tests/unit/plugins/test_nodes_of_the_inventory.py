@@ -1,0 +1,60 @@
+"""Which nodes the role device_plugin finds in an inventory, by its own expressions and Ansible's templating."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+import yaml
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
+from ansible.vars.hostvars import HostVars
+from ansible.vars.manager import VariableManager
+
+VARIABLES = pathlib.Path(__file__).resolve().parents[3] / "roles" / "device_plugin" / "vars" / "main.yml"
+
+
+@pytest.fixture
+def found(tmp_path):
+    """Works out a variable of the role: found(hosts of an inventory, its name, **more variables)."""
+    own = yaml.safe_load(VARIABLES.read_text())
+
+    def work_out(hosts, name, **given):
+        path = tmp_path / "hosts.yml"
+        path.write_text(yaml.safe_dump({"all": {"hosts": hosts}}, sort_keys=False))
+        loader = DataLoader()
+        inventory = InventoryManager(loader, [str(path)])
+        manager = VariableManager(loader, inventory)
+        variables = {
+            "groups": inventory.get_groups_dict(),
+            "hostvars": HostVars(inventory, manager, loader),
+            **given,
+        }
+        return Templar(loader, variables=variables).template(trust_as_template(own[name]))
+
+    return work_out
+
+
+HOSTS = {
+    "said": {"node_devices_node_name": "worker-1.example.com"},
+    "worker-2": {},
+    "worker-3": {"node_devices_node_name": ""},
+    "worked-out": {"node_devices_node_name": "{{ 'worker-' ~ 4 }}"},
+    "by-a-fact": {"node_devices_node_name": "{{ ansible_facts.nodename }}"},
+}
+
+
+def test_the_inventory_s_name_unless_another_is_said(found):
+    named = {name: given for name, given in HOSTS.items() if name != "by-a-fact"}
+    assert found(named, "device_plugin_nodes") == ["worker-1.example.com", "worker-2", "worker-3", "worker-4"]
+    assert found(named, "device_plugin_nameless") == []
+
+
+def test_a_host_whose_name_hangs_on_facts_is_not_taken_for_another(found):
+    assert found(HOSTS, "device_plugin_nameless") == ["by-a-fact"]
+
+
+def test_a_limited_play_does_not_say_who_has_left(found):
+    nodes = found(HOSTS, "device_plugin_nodes", ansible_limit="worker-2", omit="(omitted)")
+    assert nodes == "(omitted)"
