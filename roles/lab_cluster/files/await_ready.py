@@ -37,7 +37,9 @@ class Api:
         """OSError where it does not answer, or does not like the question."""
         headers = {"Authorization": "Bearer " + self._token, "Content-Type": "application/merge-patch+json"}
         data = None if merge is None else json.dumps(merge).encode()
-        request = urllib.request.Request("https://127.0.0.1:6443" + path, data, headers, method="PATCH" if merge else "GET")
+        request = urllib.request.Request(
+            "https://127.0.0.1:6443" + path, data, headers, method="PATCH" if merge else "GET"
+        )
         with urllib.request.urlopen(request, timeout=ANSWER, context=self._tls) as answer:
             found: Dict[str, Any] = json.load(answer)
             return found
@@ -68,7 +70,8 @@ def trouble() -> str:
     down = [name for name, state in zip(SERVICES, states.stdout.split()) if state != "active"]
     command = ["journalctl", "--no-pager", "--output=cat", "--lines=5"]
     lines = [
-        subprocess.run([*command, "--unit", name], stdout=subprocess.PIPE, text=True, check=False).stdout for name in down
+        subprocess.run([*command, "--unit", name], stdout=subprocess.PIPE, text=True, check=False).stdout
+        for name in down
     ]
     return "\n".join("%s does not run: %s" % each for each in zip(down, lines))
 

@@ -1,8 +1,8 @@
 """Brings a lab node to what standard input says, in one execution: place.py
 
-JSON, a list of parts: files, each with path, mode and content; routes, subnet to the address that leads there; services,
-each with name and the files that it is made of. A service is restarted where one of its files changed, else started;
-nothing is waited for. Prints JSON: changed, the files that were written. Runs on the node.
+JSON, a list of parts: files, each with path, mode and content; routes, subnet to the address that leads there;
+services, each with name and the files that it is made of. A service is restarted where one of its files changed, else
+started; nothing is waited for. Prints JSON: changed, the files that were written. Runs on the node.
 """
 
 from __future__ import annotations
