@@ -1,4 +1,4 @@
-"""Holds the plugin's running container to its pod's manifest: hold_pod.py MANIFEST
+"""Holds the plugin's running container to its pod's manifest: hold_pod.py <MANIFEST
 
 MANIFEST: JSON with the pod's ``spec``. What counts is what the kernel says of the process and its mounts, and what the
 runtime was asked to mount. Prints what was seen; ends with 1 and a sentence for each difference. Runs on a node with
@@ -106,8 +106,7 @@ def differences(spec: Dict[str, Any], running: Running) -> List[str]:
 
 
 def main() -> None:
-    with open(sys.argv[1], encoding="utf-8") as file:
-        spec = json.load(file)["spec"]
+    spec = json.load(sys.stdin)["spec"]
     running = asyncio.run(find())
     wrong = differences(spec, running)
     if wrong:

@@ -1,0 +1,94 @@
+"""Waits until a throwaway cluster is there: await_ready.py FOLDER CONTROL_PLANE NODE...
+
+Every NODE is Ready, and CONTROL_PLANE has the label that kubeadm gives it beside the taint: a kubelet may not give
+itself that one. FOLDER: of credentials.py. Prints JSON: changed, whether the label came now. Ends with 1 after two
+minutes and says what is not so, with what failed here. Runs on the control plane's node.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from typing import Any, Dict, Optional
+
+LABEL = "node-role.kubernetes.io/control-plane"
+# Seconds in all, between two looks, and for an answer.
+PATIENCE, PAUSE, ANSWER = 120, 0.2, 10
+SERVICES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
+
+folder, control_plane, *others = sys.argv[1:]
+nodes = {control_plane, *others}
+
+
+class Api:
+    """The API server of this node, as the administrator."""
+
+    def __init__(self) -> None:
+        self._tls = ssl.create_default_context(cafile=folder + "/apiserver.crt")
+        with open(folder + "/tokens.csv", encoding="utf-8") as file:
+            self._token = next(token for token, user, *_ in csv.reader(file) if user == "admin")
+
+    def ask(self, path: str, merge: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
+        """OSError where it does not answer, or does not like the question."""
+        headers = {"Authorization": "Bearer " + self._token, "Content-Type": "application/merge-patch+json"}
+        data = None if merge is None else json.dumps(merge).encode()
+        request = urllib.request.Request(
+            "https://127.0.0.1:6443" + path, data, headers, method="PATCH" if merge else "GET"
+        )
+        with urllib.request.urlopen(request, timeout=ANSWER, context=self._tls) as answer:
+            found: Dict[str, Any] = json.load(answer)
+            return found
+
+
+def readiness(api: Api) -> Dict[str, str]:
+    """Node to what its condition Ready says."""
+    return {
+        node["metadata"]["name"]: next(
+            (each["status"] for each in node["status"].get("conditions", ()) if each["type"] == "Ready"), "not said"
+        )
+        for node in api.ask("/api/v1/nodes")["items"]
+    }
+
+
+def label(api: Api) -> bool:
+    """Whether the control plane had no label."""
+    path = "/api/v1/nodes/" + control_plane
+    if LABEL in api.ask(path)["metadata"]["labels"]:
+        return False
+    api.ask(path, {"metadata": {"labels": {LABEL: ""}}})
+    return True
+
+
+def trouble() -> str:
+    """What systemd says of the services here that do not run."""
+    states = subprocess.run(["systemctl", "is-active", *SERVICES], stdout=subprocess.PIPE, text=True, check=False)
+    down = [name for name, state in zip(SERVICES, states.stdout.split()) if state != "active"]
+    command = ["journalctl", "--no-pager", "--output=cat", "--lines=5"]
+    lines = [
+        subprocess.run([*command, "--unit", name], stdout=subprocess.PIPE, text=True, check=False).stdout
+        for name in down
+    ]
+    return "\n".join("%s does not run: %s" % each for each in zip(down, lines))
+
+
+def main() -> None:
+    deadline, api, seen = time.monotonic() + PATIENCE, Api(), "nothing"
+    while time.monotonic() < deadline:
+        try:
+            found = readiness(api)
+            if all(found.get(node) == "True" for node in nodes):
+                print(json.dumps({"changed": label(api)}))
+                return
+            seen = "of %s Ready says %s" % (sorted(nodes), found)
+        except OSError as error:
+            seen = "the API server: %s" % error
+        time.sleep(PAUSE)
+    sys.exit("after %d s %s\n%s" % (PATIENCE, seen, trouble()))
+
+
+main()

@@ -1,0 +1,59 @@
+"""The keys of a throwaway control plane, made where there are none: credentials.py FOLDER ADDRESS NODE...
+
+In FOLDER: service-account.key, apiserver.key, apiserver.crt (its own authority, for ADDRESS and what the API server is
+called within a cluster) and tokens.csv, with a token for the administrator and one for each NODE. Prints JSON: changed,
+certificate, and tokens by user. Runs on the control plane's node, with its openssl.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import secrets
+import subprocess
+import sys
+from typing import List
+
+# The first address of --service-cluster-ip-range.
+SERVICE = "10.96.0.1"
+# In the form of which the API server takes the public part, too.
+KEY = ("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out")
+
+
+def openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, stderr=subprocess.PIPE)
+
+
+def make(address: str, nodes: List[str]) -> None:
+    """Everything, into the current folder; the tokens last, by which it is known to be complete."""
+    names = f"IP:{address},IP:127.0.0.1,IP:{SERVICE},DNS:kubernetes.default.svc"
+    openssl(*KEY, "service-account.key")
+    openssl(*KEY, "apiserver.key")
+    openssl(
+        *("req", "-x509", "-key", "apiserver.key", "-out", "apiserver.crt", "-days", "3650", "-subj", "/CN=lab"),
+        *("-addext", f"subjectAltName={names}"),
+        # Without it Python does not take a certificate for its own authority.
+        *("-addext", "keyUsage=critical,digitalSignature,keyCertSign"),
+    )
+    users = [("admin", "system:masters"), *((f"system:node:{node}", "system:nodes") for node in nodes)]
+    with open("tokens.csv.new", "w", encoding="utf-8") as file:
+        csv.writer(file).writerows([secrets.token_hex(16), user, user, group] for user, group in users)
+    os.rename("tokens.csv.new", "tokens.csv")
+
+
+def main() -> None:
+    folder, address, *nodes = sys.argv[1:]
+    os.umask(0o077)
+    os.makedirs(folder, exist_ok=True)
+    os.chdir(folder)
+    changed = not os.path.exists("tokens.csv")
+    if changed:
+        make(address, nodes)
+    with open("tokens.csv", encoding="utf-8") as file:
+        tokens = {user: token for token, user, *_ in csv.reader(file)}
+    with open("apiserver.crt", encoding="utf-8") as file:
+        print(json.dumps({"changed": changed, "certificate": file.read(), "tokens": tokens}))
+
+
+main()

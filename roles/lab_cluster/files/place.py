@@ -1,0 +1,60 @@
+"""Brings a lab node to what standard input says, in one execution: place.py
+
+JSON, a list of parts: files, each with path, mode and content; routes, subnet to the address that leads there;
+services, each with name and the files that it is made of. A service is restarted where one of its files changed, else
+started; nothing is waited for. Prints JSON: changed, the files that were written. Runs on the node.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Optional, Tuple
+
+
+def run(*command: str) -> None:
+    subprocess.run(command, check=True, stdout=subprocess.PIPE)
+
+
+def present(path: str) -> Optional[Tuple[str, int]]:
+    """Content and mode of a file; None where there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read(), os.fstat(file.fileno()).st_mode & 0o7777
+    except FileNotFoundError:
+        return None
+
+
+def write(path: str, content: str, mode: int) -> None:
+    """At once: who watches the folder sees the whole file or none."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    new = os.path.join(os.path.dirname(path), "." + os.path.basename(path))
+    with open(new, "w", encoding="utf-8") as stream:
+        os.fchmod(stream.fileno(), mode)
+        stream.write(content)
+    os.rename(new, path)
+
+
+parts = json.load(sys.stdin)
+changed = []
+for file in (each for part in parts for each in part["files"]):
+    if present(file["path"]) != (file["content"], int(file["mode"], 8)):
+        write(file["path"], file["content"], int(file["mode"], 8))
+        changed.append(file["path"])
+for part in parts:
+    for subnet, address in part["routes"].items():
+        run("ip", "route", "replace", subnet, "via", address)
+services = {each["name"]: set(each["files"]) & set(changed) for part in parts for each in part["services"]}
+if changed:
+    run("systemctl", "daemon-reload")
+    run("systemctl", "enable", "--quiet", *services)
+# In one call each: systemd orders them.
+for verb, names in (
+    ("restart", [name for name, of_it in services.items() if of_it]),
+    ("start", [name for name, of_it in services.items() if not of_it]),
+):
+    if names:
+        run("systemctl", verb, "--no-block", *names)
+print(json.dumps({"changed": changed}))
