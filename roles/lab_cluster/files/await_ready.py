@@ -31,7 +31,7 @@ class Api:
     def __init__(self) -> None:
         self._tls = ssl.create_default_context(cafile=folder + "/apiserver.crt")
         with open(folder + "/tokens.csv", encoding="utf-8") as file:
-            self._token = next(token for token, user, *_ in csv.reader(file) if user == "admin")
+            self._token = next(token for token, user, *_rest in csv.reader(file) if user == "admin")
 
     def ask(self, path: str, merge: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
         """OSError where it does not answer, or does not like the question."""

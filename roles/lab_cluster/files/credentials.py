@@ -51,7 +51,7 @@ def main() -> None:
     if changed:
         make(address, nodes)
     with open("tokens.csv", encoding="utf-8") as file:
-        tokens = {user: token for token, user, *_ in csv.reader(file)}
+        tokens = {user: token for token, user, *_rest in csv.reader(file)}
     with open("apiserver.crt", encoding="utf-8") as file:
         print(json.dumps({"changed": changed, "certificate": file.read(), "tokens": tokens}))
 
