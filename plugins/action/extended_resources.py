@@ -61,7 +61,7 @@ class ActionModule(ActionBase):
             if state == "reported":
                 outcome = {"changed": False, "resources": resources.rows(cluster.node(name), wanted), "lingering": []}
             else:
-                outcome = self._converge(cluster, name, wanted, int(arguments.get("patience", 30)), api_only)
+                outcome = self._converge(cluster, name, wanted, int(arguments.get("patience", 60)), api_only)
         except (Stopped, ApiError, kubeconfig.KubeconfigError, resources.Refused) as error:
             result.update(failed=True, msg=_lines(host, str(error).splitlines()))
             return result

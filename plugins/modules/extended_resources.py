@@ -34,7 +34,7 @@ options:
   patience:
     description: Seconds that the kubelet may take to follow; it looks every 10 s.
     type: int
-    default: 30
+    default: 60
 extends_documentation_fragment: [nodedevices.kubernetes.cluster]
 author: The node-devices authors (!UNKNOWN)
 """
