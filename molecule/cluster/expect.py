@@ -60,13 +60,17 @@ def is_pending(cluster: Cluster, name: str, words: set[str]) -> None:
             (item["message"] for item in conditions if item["type"] == "PodScheduled" and "message" in item), ""
         )
 
-    message = until(look, bool)
-    # What follows is about preemption.
-    said = message.split(". ")[0]
-    head, _, counts = said.partition(": ")
-    assert head == "0/3 nodes are available", message
-    assert set(counts.split(", ")) == words, message
-    print(f"{name} is Pending: {said}")
+    def said(message: str) -> str:
+        # What follows is about preemption.
+        return message.split(". ")[0]
+
+    def counts(message: str) -> tuple[str, set[str]]:
+        head, _, rest = said(message).partition(": ")
+        return head, set(rest.split(", "))
+
+    # A node that is Ready again keeps its taint for a moment, after which the scheduler looks again.
+    message = until(look, lambda message: counts(message) == ("0/3 nodes are available", words))
+    print(f"{name} is Pending: {said(message)}")
 
 
 def system_a(cluster: Cluster) -> None:
