@@ -57,8 +57,9 @@ def _calls(channel: grpc.Channel, request: api.AllocateRequest) -> Tuple[float, 
 
 def _socket(folder: str) -> str:
     for _ in range(1000):
-        found = glob.glob(os.path.join(folder, "*.sock"))
+        # The plugin's status is beside its resource's socket, and speaks another protocol.
+        found = set(glob.glob(os.path.join(folder, "*.sock"))) - {os.path.join(folder, "status.sock")}
         if found:
-            return found[0]
+            return found.pop()
         time.sleep(0.01)
     raise RuntimeError("nothing serves in %s" % folder)
