@@ -25,12 +25,14 @@ class Authority:
         self.path = folder / "ca.crt"
         self.path.write_bytes(_pem(certificate.sign(self._key, hashes.SHA256())))
 
-    def sign(self, user: str, dns_name: str = "localhost") -> pathlib.Path:
-        """For a server at ``dns_name``, or for a client, who is ``user``."""
+    def sign(self, user: str, dns_name: str = "localhost", end: datetime.datetime | None = None) -> pathlib.Path:
+        """For a server at ``dns_name``, or for a client, who is ``user``. end: in a day where nobody says."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user)])
         names = x509.SubjectAlternativeName([x509.DNSName(dns_name)])
-        certificate = self._builder(subject, key).add_extension(names, critical=False).sign(self._key, hashes.SHA256())
+        certificate = (
+            self._builder(subject, key, end).add_extension(names, critical=False).sign(self._key, hashes.SHA256())
+        )
         path = self._folder / f"{user}.pem"
         path.write_bytes(
             _pem(certificate)
@@ -40,13 +42,16 @@ class Authority:
         )
         return path
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, end: datetime.datetime | None = None
+    ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
+        end = end or now + _DAY
         identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         return (
             x509.CertificateBuilder(
-                self._name, subject, key.public_key(), x509.random_serial_number(), now - _DAY, now + _DAY
+                self._name, subject, key.public_key(), x509.random_serial_number(), min(now, end) - _DAY, end
             )
             .add_extension(identifier, critical=False)
             .add_extension(authority, critical=False)

@@ -13,6 +13,7 @@ import http.server
 import itertools
 import json
 import pathlib
+import socket
 import ssl
 import threading
 import urllib.parse
@@ -148,6 +149,15 @@ def serving(certificate: pathlib.Path, authority: pathlib.Path) -> Iterator[int]
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def handle(self) -> None:
+            try:
+                super().handle()
+            except ssl.SSLError:
+                # Who is refused while the connection is made reads why only on one that is still open.
+                with socket.socket(fileno=self.connection.detach()) as refused:
+                    while refused.recv(65536):
+                        pass
 
         def _handle(self) -> None:
             content = self.rfile.read(int(self.headers.get("Content-Length") or 0))

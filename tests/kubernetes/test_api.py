@@ -1,13 +1,18 @@
-"""What stands in front of an API server: a load balancer whose servers are away, a login."""
+"""What stands in front of an API server: a load balancer, a login, a check of certificates; and a pod behind it."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import http.server
+import json
+import socket
+import ssl
 import threading
 
+import certificates
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import api
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import api, kubeconfig
 
 
 @contextlib.contextmanager
@@ -67,3 +72,131 @@ def test_a_server_that_breaks_off_is_away_too(does):
 
     with answering(answer) as address, pytest.raises(api.Away, match=r"does not answer: .*: run again when it does"):
         api.Api(api.Access(address, None, {}, "")).node("worker1")
+
+
+METRICS = api.Place("pods", "plugin-x:8080", "devices", part="proxy/metrics")
+
+
+def saying(code, content):
+    def say(request):
+        request.send_response(code)
+        request.end_headers()
+        request.wfile.write(content if isinstance(content, bytes) else json.dumps(content).encode())
+
+    return say
+
+
+def said_of(place, code, content):
+    with answering(saying(code, content)) as address, pytest.raises(api.ApiError) as caught:
+        api.Api(api.Access(address, None, {}, "")).text(place)
+    return type(caught.value), str(caught.value).replace(address, "SERVER")
+
+
+@pytest.mark.parametrize("code", [401, 403, 404, 503])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"who are you?", "who are you?"),
+        ({"message": "who are you?"}, "who are you?"),
+        ({"kind": "Refusal", "message": 'User "x" cannot get'}, 'User "x" cannot get'),
+        ([1], "[1]"),
+    ],
+)
+def test_what_a_pod_refuses_is_not_the_api_servers(code, content, words):
+    assert said_of(METRICS, code, content) == (
+        api.ApiError,
+        f"what answered {code} for pod plugin-x:8080 in namespace devices is not the API server: {words}",
+    )
+
+
+def test_a_right_that_is_missing_for_a_pods_proxy():
+    message = 'pods "plugin-x:8080" is forbidden: User "x" cannot get resource "pods/proxy" in API group ""'
+    assert said_of(METRICS, 403, {"kind": "Status", "message": message}) == (
+        api.ApiError,
+        f"{message}: give this user get on pods/proxy in a Role of namespace devices",
+    )
+
+
+def test_a_403_of_something_in_front_is_no_missing_right():
+    _, said = said_of(api.Place("nodes"), 403, b"blocked by policy")
+    assert said == "the API server SERVER answered 403 to GET of nodes: blocked by policy"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'pods "x" is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1',
+        'pods "x" is forbidden: unable to create new content in namespace y because it is being terminated',
+        'users "anna" is forbidden: User "x" cannot impersonate resource "users" in API group "" at the cluster scope',
+        'admission webhook "w.example.com" denied the request: no',
+    ],
+)
+def test_what_is_forbidden_for_another_reason_asks_for_no_right(message):
+    _, said = said_of(api.Place("pods", namespace="y"), 403, {"kind": "Status", "message": message})
+    assert said == f"the API server SERVER answered 403 to GET of pods in namespace y: {message}"
+
+
+@contextlib.contextmanager
+def checking_certificates(tls):
+    """A server that says what it thinks of a client's certificate, and no more; gives its address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def check():
+            connection, _ = server.accept()
+            # Open until the client is done: else it may find a closed connection before it reads why.
+            with connection.dup() as open_until_then:
+                with contextlib.suppress(ssl.SSLError):
+                    tls.wrap_socket(connection, server_side=True).close()
+                while open_until_then.recv(65536):
+                    pass
+
+        thread = threading.Thread(target=check)
+        thread.start()
+        try:
+            yield f"https://localhost:{server.getsockname()[1]}"
+        finally:
+            thread.join()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize(
+    ("who", "says"),
+    [
+        ("foreign", "the client certificate of the user test: unknown ca"),
+        (
+            "late",
+            "the client certificate of the user test, which expired on 2020-03-01 at 00:00 UTC: certificate expired",
+        ),
+        ("nobody", "a user without credentials: certificate required"),
+    ],
+)
+def test_a_check_of_certificates_in_front(tmp_path, who, says, version):
+    if (who, version) == ("nobody", ssl.TLSVersion.TLSv1_2):
+        pytest.skip("before TLS 1.3 a server says only that there is no agreement")
+    authority = certificates.Authority(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.minimum_version = tls.maximum_version = version
+    tls.verify_mode = ssl.CERT_REQUIRED
+    tls.load_cert_chain(authority.sign("front"))
+    tls.load_verify_locations(authority.path)
+    (tmp_path / "other").mkdir()
+    theirs = {
+        "foreign": certificates.Authority(tmp_path / "other").sign("anna"),
+        "late": authority.sign("late", end=datetime.datetime(2020, 3, 1, tzinfo=datetime.UTC)),
+    }.get(who)
+    user = {"client-certificate": str(theirs), "client-key": str(theirs)} if theirs else {}
+    with checking_certificates(tls) as address:
+        path = tmp_path / "kubeconfig"
+        content = {
+            "current-context": "test",
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            "clusters": [{"name": "test", "cluster": {"server": address, "certificate-authority": "ca.crt"}}],
+            "users": [{"name": "test", "user": user}],
+        }
+        path.write_text(json.dumps(content))
+        with pytest.raises(api.ApiError) as caught:
+            api.Api(kubeconfig.read(str(path))).node("worker1")
+    assert type(caught.value) is api.ApiError
+    assert str(caught.value) == (
+        f"the API server {address} does not accept {says}: give its user a valid certificate, token or exec in {path}"
+    )

@@ -227,9 +227,11 @@ def test_a_report_needs_no_right_to_patch(run, cluster, node):
 
 
 def test_credentials_that_the_server_does_not_know(run, cluster, node):
-    result = run(node, {DONGLE: 4}, kubeconfig=cluster.kubeconfig({"token": "wrong"}))
-    message = f"worker1: the API server {cluster.server} does not accept the kubeconfig's credentials: Unauthorized"
-    assert result["msg"] == message
+    path = cluster.kubeconfig({"token": "wrong"})
+    assert run(node, {DONGLE: 4}, kubeconfig=path)["msg"] == (
+        f"worker1: the API server {cluster.server} does not accept the token of the user test: Unauthorized: give its "
+        f"user a valid certificate, token or exec in {path}"
+    )
 
 
 def test_a_node_that_the_cluster_has_not_got(run, node):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import datetime
 import json
 import pathlib
 
 import certificates
 import pytest
 import yaml
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import credentials, kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError
 from cryptography.hazmat.primitives import serialization
 
@@ -59,6 +60,85 @@ def test_a_certificate(cluster, node, inline):
         data = base64.b64encode(path.read_bytes()).decode()
         user = {"client-certificate-data": data, "client-key-data": data}
     assert 'forbidden: User "carl" cannot get' in refusal(cluster.kubeconfig(user), node)
+
+
+def of(certificate):
+    return {"client-certificate": str(certificate), "client-key": str(certificate)}
+
+
+def does_not_accept(path, node):
+    """What is said of a user whom the server does not accept, from ``accept`` on; which server, and which file."""
+    said = refusal(path, node)
+    head, tail = "does not accept ", f": give its user a valid certificate, token or exec in {path}"
+    assert said.endswith(tail), said
+    return said.partition(head)[2].removesuffix(tail)
+
+
+def test_a_certificate_that_has_expired(cluster, node):
+    end = datetime.datetime(2020, 3, 1, 12, 30, tzinfo=datetime.UTC)
+    path = cluster.kubeconfig(of(cluster.authority.sign("late", end=end)))
+    said = does_not_accept(path, node)
+    # An API server says no more than the second, one that checks it while the connection is made the first.
+    why = "certificate expired" if "certificate" in said.partition(": ")[2] else "Unauthorized"
+    assert said == f"the client certificate of the user test, which expired on 2020-03-01 at 12:30 UTC: {why}"
+
+
+# 2050 is the first year that a certificate writes with four digits.
+@pytest.mark.parametrize("year", [1950, 2049, 2050, 9999])
+def test_when_a_certificate_ends(tmp_path, year):
+    moment = datetime.datetime(year, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
+    pem = certificates.Authority(tmp_path).sign("anna", end=moment).read_bytes()
+    assert credentials.end_of_certificate(pem) == moment
+
+
+@pytest.mark.parametrize(
+    "pem", [b"", b"\xff", b"-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----", b"-----BEGIN CERTIFICATE-----"]
+)
+def test_what_is_no_certificate_has_no_end(pem):
+    assert credentials.end_of_certificate(pem) is None
+
+
+def token_with(**content):
+    """A JSON web token; nobody has signed it."""
+    parts = ({"alg": "RS256"}, content, {})
+    return ".".join(base64.urlsafe_b64encode(json.dumps(each).encode()).decode().rstrip("=") for each in parts)
+
+
+def test_a_token_that_has_expired(cluster, node):
+    path = cluster.kubeconfig({"token": token_with(exp=1577836800)})
+    expected = "the token of the user test, which expired on 2020-01-01 at 00:00 UTC: Unauthorized"
+    assert does_not_accept(path, node) == expected
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        token_with(),
+        token_with(exp="soon"),
+        token_with(exp=True),
+        token_with(exp=-1),
+        token_with(exp=1e30),
+        token_with(exp=4102444800),
+        "a.b.c",
+        "a.=.c",
+        "opaque",
+    ],
+)
+def test_a_token_of_which_nobody_knows_that_it_has_expired(cluster, node, token):
+    assert does_not_accept(cluster.kubeconfig({"token": token}), node) == "the token of the user test: Unauthorized"
+
+
+def test_a_certificate_that_another_authority_has_signed(cluster, node, tmp_path):
+    path = cluster.kubeconfig(of(certificates.Authority(tmp_path).sign("carl")))
+    shown, _, why = does_not_accept(path, node).partition(": ")
+    assert shown == "the client certificate of the user test"
+    assert why in ("unknown ca", "Unauthorized")
+
+
+def test_a_program_whose_token_the_server_does_not_know(cluster, node):
+    answer = {"status": {"token": "wrong"}}
+    path = cluster.kubeconfig({"exec": program(cluster, f"echo '{json.dumps(answer)}'")})
+    assert does_not_accept(path, node) == "the token that ./credentials gives for the user test: Unauthorized"
 
 
 def test_on_behalf_of_another(cluster, node):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import ssl
 import urllib.error
 import urllib.parse
@@ -21,6 +22,11 @@ _MAY_PASS = ("DisruptionBudget", "NamespaceTerminating")
 _PATIENCE = 15.0
 # What it answers while it starts, stops or has too much to do; and a proxy in front of one that is away.
 _NOT_READY = (429, 502, 503, 504)
+# How every authorizer says no (responsewriters.ForbiddenMessage). Quotas, Pod Security and webhooks forbid by 403, too,
+# and who may not act for another lacks another right than the one that was asked for.
+_LACKS_RIGHTS = re.compile(r'\bUser ".*" cannot (?!impersonate )', re.DOTALL)
+# How a server refuses a client's certificate before it reads anything (TLS alerts, as OpenSSL names them).
+_CERTIFICATE_REFUSED = re.compile(r"ALERT_(?:.*CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
 
 class ApiError(Exception):
@@ -214,6 +220,9 @@ class Api:
         except http.client.InvalidURL as error:
             raise self._no_address(error) from error
         except (OSError, http.client.HTTPException) as error:
+            refused = _refused_certificate(error)
+            if refused:
+                raise self._unknown_user(refused) from error
             text = f"the API server {self._access.server} does not answer: {_reason(error)}"
             if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
                 raise ApiError(text) from error
@@ -222,8 +231,17 @@ class Api:
     def _no_address(self, error: Exception) -> ApiError:
         return ApiError(f"the kubeconfig's server {self._access.server!r} is no usable address: {error}")
 
+    def _unknown_user(self, said: str) -> ApiError:
+        return ApiError(
+            f"the API server {self._access.server} does not accept {self._access.credentials}: {said}: give its user a "
+            f"valid certificate, token or exec in {self._access.path}"
+        )
+
     def _refusal(self, error: urllib.error.HTTPError, method: str, place: Place) -> ApiError:
-        said, causes = _status(error)
+        said, causes, is_api_servers = _status(error)
+        if place.part.startswith("proxy") and not is_api_servers:
+            # Whatever its number, it has nothing to do with our rights or credentials.
+            return ApiError(f"what answered {error.code} for {place} is not the API server: {said}")
         budgets = [each["message"] for each in causes if each.get("reason") in _MAY_PASS and each.get("message")]
         if place.part == "eviction" and budgets:
             return Blocked(", ".join(budgets))
@@ -231,10 +249,8 @@ class Api:
             elsewhere = error.headers.get("Location")
             return ApiError(f"{self._access.server} is no API server: it sends elsewhere, to {elsewhere}")
         if error.code == 401:
-            return ApiError(
-                f"the API server {self._access.server} does not accept the kubeconfig's credentials: {said}"
-            )
-        if error.code == 403:
+            return self._unknown_user(said)
+        if error.code == 403 and is_api_servers and _LACKS_RIGHTS.search(said):
             verb = {"GET": "get" if place.name else "list", "POST": "create"}.get(method, method.lower())
             return ApiError(f"{said}: give this user {verb} on {place.resource} in a {place.role}")
         if error.code == 404:
@@ -249,19 +265,32 @@ def _changing(dry_run: bool) -> dict[str, str]:
     return {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
 
 
-def _status(error: urllib.error.HTTPError) -> tuple[str, list[dict[str, Any]]]:
-    """What a refusal says for people, and its causes for programs."""
+def _status(error: urllib.error.HTTPError) -> tuple[str, list[dict[str, Any]], bool]:
+    """What a refusal says for people, its causes for programs, and whether an API server says it.
+
+    Something before the server, or a pod behind it, answers in a form of its own.
+    """
     try:
         content = error.read(65536)
     except (OSError, http.client.HTTPException):
         content = b""
     try:
         status = json.loads(content)
-        return str(status["message"]), list((status.get("details") or {}).get("causes") or ())
+        is_api_servers = status.get("kind") == "Status"
+        return str(status["message"]), list((status.get("details") or {}).get("causes") or ()), is_api_servers
     except (ValueError, KeyError, TypeError, AttributeError):
         text = " ".join(content.decode(errors="replace").split())
         # A page for people says less than the reason.
-        return str(error.reason) if not text or text.startswith("<") else text[:200], []
+        return str(error.reason) if not text or text.startswith("<") else text[:200], [], False
+
+
+def _refused_certificate(error: Exception) -> str:
+    """What a server says of a client's certificate; empty for any other error."""
+    reason = getattr(error, "reason", None)
+    inner = reason if isinstance(reason, Exception) else error
+    name = inner.reason if isinstance(inner, ssl.SSLError) and isinstance(inner.reason, str) else ""
+    found = _CERTIFICATE_REFUSED.search(name)
+    return name.partition("ALERT_")[2].replace("_", " ").lower() if found else ""
 
 
 def _reason(error: Exception) -> str:

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from . import credentials
+
 # Keys of a user, and why we do not go on with them: as somebody else than is meant we would.
 _UNKNOWN = {
     frozenset(
@@ -35,12 +37,17 @@ class KubeconfigError(Exception):
 
 
 class Access(NamedTuple):
-    """How to reach a cluster. proxy: its URL, empty for what the environment says."""
+    """How to reach a cluster. proxy: its URL, empty for what the environment says.
+
+    path: of the kubeconfig. credentials: what the server is shown, for messages.
+    """
 
     server: str
     tls: ssl.SSLContext
     headers: dict[str, str]
     proxy: str
+    path: str = "a kubeconfig"
+    credentials: str = "a user without credentials"
 
 
 class _Tls(ssl.SSLContext):
@@ -94,7 +101,28 @@ class _Kubeconfig:
             # Whatever is wrong with it, a message does not show it.
             token = self._header(token, f"the token of the user {context['user']}")
             headers["Authorization"] = f"Bearer {token}"
-        return Access(server.rstrip("/"), self._tls(cluster, user), headers, str(cluster.get("proxy-url") or ""))
+        return Access(
+            server.rstrip("/"),
+            self._tls(cluster, user),
+            headers,
+            str(cluster.get("proxy-url") or ""),
+            self._path,
+            self._shown(context.get("user"), user, token),
+        )
+
+    def _shown(self, name: Any, user: Mapping[str, Any], token: str) -> str:
+        """What a server is shown of a user, in words. user: with what its program gave."""
+        whose = f"of the user {name}"
+        if user.get("exec"):
+            whose = f"that {user['exec']['command']} gives for the user {name}"
+        certificate = self._content(user, "client-certificate")
+        shown = []
+        if certificate:
+            end = credentials.end_of_certificate(certificate)
+            shown.append(credentials.described(f"the client certificate {whose}", end))
+        if token:
+            shown.append(credentials.described(f"the token {whose}", credentials.end_of_token(token)))
+        return " or ".join(shown) or "a user without credentials"
 
     def _header(self, value: Any, what: str) -> str:
         """What goes into a line of a request."""
