@@ -10,9 +10,10 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments, tool
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+    clusters,
     deployed,
     elsewhere,
     foreign,
@@ -75,7 +76,7 @@ class ActionModule(ActionBase):
             pending = elsewhere.expanded(pending, own=arguments["step"] == "dismantle")
         if arguments["step"] == "leave" and not pending:
             return _outcome([])
-        found = groups.of(pending, arguments, _cluster_of)
+        found = groups.of(pending, arguments, clusters.identity)
         for group in groups.without_namesakes(found) if arguments["step"] == "deploy" else found:
             try:
                 if group.problems:
@@ -181,19 +182,6 @@ class ActionModule(ActionBase):
                 f"{self._cluster.deployment.name} until a run in which it can"
             )
         return [] if nameless else found
-
-
-def _cluster_of(path):
-    """What the kubeconfigs of one cluster have in common: its own name for itself, else where it is."""
-    try:
-        access = kubeconfig.read(path)
-        namespace = Api(access).get(Place("namespaces", "kube-system"))
-        return namespace["metadata"]["uid"] if namespace else f"{access.server} {access.proxy}"
-    except ApiError:
-        return f"{access.server} {access.proxy}"
-    except kubeconfig.KubeconfigError:
-        # What is wrong with it is said of its hosts.
-        return path
 
 
 def _lines(hosts, error):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
 
-from . import deployed
+from . import deployed, twins
 
 
 class Group(NamedTuple):
@@ -84,7 +84,4 @@ def _differences(host: str | None, deployment: manifests.Deployment, group: Grou
 def _twins(result: Mapping[str, Any], group: Group) -> Iterable[str]:
     for other in group.results:
         if other.get("node") == result.get("node"):
-            yield (
-                f"{other.get('host')} and {result.get('host')} are both the node {result.get('node')} of this cluster: "
-                f"set node_devices_node_name to the name of each"
-            )
+            yield twins.sentence(other.get("host"), result.get("host"), str(result.get("node")))

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds hosts of the play that are one node; see plugins/modules/node_names.py for its documentation."""
+
+from __future__ import annotations
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import clusters, twins
+
+
+class ActionModule(ActionBase):
+    """Speaks to API servers where two hosts give a node's name by different kubeconfigs, and to no node."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _VALID_ARGS = frozenset(("kubeconfig",))
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        given = task_arguments.of(self).get("kubeconfig", "")
+        # Of all batches, and with those that failed by now.
+        names = variables.get("ansible_play_hosts_all", ())
+        hosts = [_host(plain(name), variables.get("hostvars", {}), given) for name in names]
+        lines = list(twins.found([host for host in hosts if host is not None], clusters.identity))
+        if lines:
+            result.update(failed=True, msg="No node was touched.\n" + "\n".join(lines))
+            return result
+        result.update(changed=False)
+        return result
+
+
+def _host(name, hostvars, kubeconfig):
+    """None where no cluster is meant, or where the node's name cannot be worked out, which a later task says."""
+    try:
+        variables = hostvars[name]
+        path = plain(variables.get("node_devices_kubeconfig")) or kubeconfig
+        node = plain(variables.get("node_devices_node_name")) or name
+    except Exception:  # an expression may fail in any way
+        return None
+    return twins.Host(name, str(node), str(path)) if path else None

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts that are one and the same node of a cluster: each would take away what the other one has written there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+
+class Host(NamedTuple):
+    """A host of the inventory. node: its name in the cluster that ``kubeconfig``, a path, leads to."""
+
+    name: str
+    node: str
+    kubeconfig: str
+
+
+def found(hosts: Iterable[Host], cluster_of: Callable[[str], str]) -> Iterator[str]:
+    """A sentence for each host that is the same node as one before it.
+
+    cluster_of: a kubeconfig's path to what the files of one cluster have in common; asked only where it matters.
+    """
+    known: dict[str, list[Host]] = {}
+    clusters: dict[str, str] = {}
+
+    def are_one(one: Host, other: Host) -> bool:
+        if one.kubeconfig == other.kubeconfig:
+            return True
+        for path in (one.kubeconfig, other.kubeconfig):
+            if path not in clusters:
+                clusters[path] = cluster_of(path)
+        return clusters[one.kubeconfig] == clusters[other.kubeconfig]
+
+    for host in hosts:
+        namesakes = known.setdefault(host.node, [])
+        twin = next((each for each in namesakes if are_one(each, host)), None)
+        if twin is None:
+            namesakes.append(host)
+        else:
+            yield sentence(twin.name, host.name, host.node)
+
+
+def sentence(one: str | None, other: str | None, node: str) -> str:
+    """Of two hosts."""
+    return f"{one} and {other} are both the node {node} of this cluster: set node_devices_node_name to the name of each"
