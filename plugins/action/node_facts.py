@@ -34,7 +34,9 @@ class ActionModule(ActionBase):
         device_paths = declaration.plain(arguments.get("device_paths") or {})
         host = task_vars.get("inventory_hostname", "")
         warnings, settled = [], None
-        if known:
+        this_play = str(self._task.get_play()._uuid)
+        # Between plays of one run anybody may have had their turn at the node, other plays of it included.
+        if known and known.get("read_in") == this_play:
             facts = declaration.plain(known)
         else:
             facts = self._look(arguments, task_vars)
@@ -59,7 +61,7 @@ class ActionModule(ActionBase):
                 names = [resource["name"] for resource in declared["resources"]]
                 sentences += requirements.taken(facts["device_plugins"], names, mode)
             if not sentences:
-                result.update(facts)
+                result.update(facts, read_in=this_play)
         result["changed"] = settled is not None
         if settled:
             warnings.append(f"{host}: {settled}")

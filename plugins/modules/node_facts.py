@@ -37,7 +37,9 @@ options:
     elements: path
     default: [/opt/node-devices/current/bin/node-device-plugin, /usr/local/bin/node-device-plugin]
   known:
-    description: An earlier result of this task for the host, which saves the execution; read by the action.
+    description:
+      - An earlier result of this task for the host, which saves the execution; read by the action. One of another play
+        of the run is not taken, because the node may have changed since.
     type: raw
   cri_socket:
     description:
@@ -91,6 +93,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+read_in:
+  description: Which play it was read in, so that only that one takes it as O(known).
+  type: str
+  returned: always
 python:
   description: Version as three numbers, and executable.
   type: dict

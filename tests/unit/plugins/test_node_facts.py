@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import pathlib
+import platform
+import re
+import subprocess
+import sys
 import types
 
 import pytest
+import yaml
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
 from ansible_collections.nodedevices.kubernetes.plugins.modules.node_facts import looked_for
 
+CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
 FACTS = {
     "python": {"version": [3, 11, 2], "executable": "/usr/bin/python3"},
     "uid": 0,
@@ -23,6 +30,8 @@ FACTS = {
     "missing_devices": [],
     "other_than_devices": {},
 }
+# Of the play that the action is in.
+PLAY = "play-2"
 MISSING = "node1: /bin/tool is not on the node: run the role node_tools first"
 
 
@@ -37,7 +46,8 @@ def look(monkeypatch):
     def run_action(facts=FACTS, code=1, check=False, answers=(), **arguments):
         answers = list(answers)
         action = object.__new__(node_facts.ActionModule)
-        action._task = types.SimpleNamespace(args=arguments, check_mode=check)
+        play = types.SimpleNamespace(_uuid=PLAY)
+        action._task = types.SimpleNamespace(args=arguments, check_mode=check, get_play=lambda: play)
         given = []
 
         def execute(module_name, module_args, task_vars):
@@ -105,10 +115,46 @@ def test_a_command_that_was_found_is_not_asked_for_again(look):
 
 
 def test_what_is_known_may_be_from_before_the_command_was_installed(look):
-    result, given = look(code=0, known=FACTS, requires=["command"], command="/bin/tool")
+    known = {**FACTS, "read_in": PLAY}
+    result, given = look(code=0, known=known, requires=["command"], command="/bin/tool")
     assert given == []
     assert "failed" not in result
-    assert look(code=1, known=FACTS, requires=["command"], command="/bin/tool")[0]["failed"] is True
+    assert look(code=1, known=known, requires=["command"], command="/bin/tool")[0]["failed"] is True
+
+
+@pytest.mark.parametrize("read_in", ["play-1", None])
+def test_what_another_play_has_read_may_have_changed_since(look, read_in):
+    """Such as a role that comes after site.yml in one run: by now another plugin may serve what is declared."""
+    known = {**FACTS, "device_plugins": {"instance": None, "registered": [], "others": []}, "read_in": read_in}
+    now = {**known, "device_plugins": {"instance": None, "registered": ["a.example/b"], "others": ["other.sock"]}}
+    declared = {"cdi_specs": {}, "cdi_kinds": {}, "resources": [{"name": "a.example/b"}]}
+    result, given = look(now, known=known, declaration=declared, mode="service")
+    assert given == [{}]
+    assert "another device plugin serves a.example/b here (one listens at other.sock)" in result["msg"]
+
+
+def test_which_play_it_is_that_ansible_runs(tmp_path):
+    """Asked about this machine: what was read is made another, so that it shows whether it was taken."""
+    known = "{{ node | ansible.builtin.combine({'machine': 'known'}) }}"
+    again = {"nodedevices.kubernetes.node_facts": {"known": known}, "register": "again"}
+    shown = {"ansible.builtin.debug": {"msg": "machine: {{ again.machine }}"}}
+    plays = [
+        {"tasks": [{"nodedevices.kubernetes.node_facts": {}, "register": "node"}, again, shown]},
+        {"tasks": [again, shown]},
+    ]
+    playbook = tmp_path / "plays.yml"
+    playbook.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, **play} for play in plays]))
+    interpreter = f"ansible_python_interpreter={sys.executable}"
+    ended = subprocess.run(
+        ["ansible-playbook", "-i", "localhost,", "-c", "local", "-e", interpreter, str(playbook)],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    machines = re.findall(r"msg: 'machine: (.*)'", ended.stdout)
+    assert machines == ["known", platform.machine()], ended.stdout + ended.stderr
 
 
 def test_check_mode_does_without_the_command(look):

@@ -151,7 +151,9 @@ def look(monkeypatch, here):
     def look_at(holders, check=False, facts=None):
         action = object.__new__(node_facts.ActionModule)
         action._task = types.SimpleNamespace(
-            args={"requires": ["python"], "lock": {"minutes": 30, "break": False}}, check_mode=check
+            args={"requires": ["python"], "lock": {"minutes": 30, "break": False}},
+            check_mode=check,
+            get_play=lambda: types.SimpleNamespace(_uuid="play-1"),
         )
         executed = []
         answers = iter(holders)
