@@ -74,6 +74,31 @@ def test_a_pod_has_none_of_roots_powers():
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
 
 
+def test_an_selinux_type_is_the_containers_alone():
+    given = {"selinux_type": "container_device_plugin_t"}
+    spec = rendered(IMAGINARY, given=given)["DaemonSet"]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert container["securityContext"].pop("seLinuxOptions") == {"type": "container_device_plugin_t"}
+    # Nothing else differs.
+    assert spec == pod(IMAGINARY)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("", "must be the name of an SELinux type, such as container_device_plugin_t, not ''"),
+        (
+            "system_u:system_r:spc_t:s0",
+            "must be the name of an SELinux type, such as container_device_plugin_t, not 'system_u:system_r:spc_t:s0'",
+        ),
+        ("spc_t\n", "must be the name of an SELinux type, such as container_device_plugin_t, not 'spc_t\\n'"),
+        ({"type": "spc_t"}, "must be text, not a mapping"),
+    ],
+)
+def test_what_is_no_selinux_type(given, problem):
+    assert problems(lambda: deployment(selinux_type=given)) == ["selinux_type: %s" % problem]
+
+
 def test_the_cpu_is_asked_for_and_not_limited():
     # Admission of the node's pods waits while the plugin waits for its turn.
     (container,) = pod(IMAGINARY)["containers"]

@@ -111,6 +111,20 @@ def test_another_configuration_is_no_other_pod(cluster, run, read):
     assert read("/apis/apps/v1", "daemonsets")["metadata"]["generation"] == before
 
 
+def test_an_selinux_type_comes_and_goes(cluster, run, read):
+    def types():
+        (container,) = read("/apis/apps/v1", "daemonsets")["spec"]["template"]["spec"]["containers"]
+        return container["securityContext"].get("seLinuxOptions")
+
+    node = cluster.node({})
+    deployed(run, node)
+    assert types() is None
+    result = deployed(run, node, deployment={"selinux_type": "container_device_plugin_t"})[1]
+    assert (result["changed"], types()) == (True, {"type": "container_device_plugin_t"})
+    result = deployed(run, node)[1]
+    assert (result["changed"], types()) == (True, None)
+
+
 def test_what_the_inventory_has_no_longer_goes(cluster, run, read):
     one, other, lost = cluster.node({}), cluster.node({}), cluster.node({})
     deployed(run, one, other, lost)
@@ -607,6 +621,7 @@ def test_the_server_takes_what_the_command_renders(cluster, select_nodes):
             "namespace": "default",
             "image_pull_secrets": ["a"],
             "tolerations": [{"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute"}],
+            "selinux_type": "container_device_plugin_t",
         }
     )
     everything = {"resources": [SERIAL], "registration": "plugins_registry", "cdi_spec_dirs": ["/etc/cdi", "/srv/cdi"]}

@@ -13,6 +13,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 EVERYTHING = {
     "image": "example.com/plugin:1",
     "image_pull_secrets": ["a"],
+    "selinux_type": "container_device_plugin_t",
     "tolerations": [{"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute"}],
     "max_unavailable": 2,
 }
@@ -39,11 +40,13 @@ def test_what_is_not_valid_is_found():
     pod = content["spec"]["template"]["spec"]
     pod["hostNetworks"] = True
     pod["containers"][0]["livenessProbe"]["periodSeconds"] = "10"
+    pod["containers"][0]["securityContext"]["seLinuxOptions"]["types"] = "spc_t"
     del content["spec"]["selector"]
     assert sorted(problem.split(":")[0] for problem in schemas.problems(content)) == [
         "$.spec",
         "$.spec.template.spec",
         "$.spec.template.spec.containers[0].livenessProbe.periodSeconds",
+        "$.spec.template.spec.containers[0].securityContext.seLinuxOptions",
     ]
 
 

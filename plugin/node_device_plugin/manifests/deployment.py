@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from ..declaration import DeclarationError, Problem
 from ..declaration.schema import Field, normalise
@@ -65,6 +65,11 @@ DEPLOYMENT: Dict[str, Field] = {
     "priority_class": Field(
         "str", "The pods' priority class; the cluster's default if empty.", default="system-node-critical"
     ),
+    "selinux_type": Field(
+        "str",
+        "SELinux type of the plugin's container, such as container_device_plugin_t; the runtime's own choice if left "
+        "out.",
+    ),
     "tolerations": Field(
         "list",
         "Taints that do not keep the pods off; by default none does.",
@@ -87,6 +92,8 @@ DEPLOYMENT: Dict[str, Field] = {
 
 # DNS-1123 label; a DaemonSet's name is also part of its pods' and of a label's value.
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+# An identifier of the policy language; a whole context (user:role:type:level) is none.
+_SELINUX_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _UNAVAILABLE = re.compile(r"[1-9][0-9]{0,3}|[1-9][0-9]?%|100%")
 
 
@@ -100,6 +107,7 @@ class Deployment(NamedTuple):
     name: str
     select_nodes: str
     priority_class: str
+    selinux_type: Optional[str]
     tolerations: Tuple[Mapping[str, str], ...]
     resources: Mapping[str, Mapping[str, str]]
     max_unavailable: Union[int, str]
@@ -146,6 +154,9 @@ def parse_deployment(raw: Mapping[str, Any], where: str = "") -> Deployment:
         problems.append(
             Problem("max_unavailable", "must be a number from 1, or 1%% to 100%%, not %r" % data["max_unavailable"])
         )
+    if data["selinux_type"] is not None and not _SELINUX_TYPE.fullmatch(data["selinux_type"]):
+        message = "must be the name of an SELinux type, such as container_device_plugin_t, not %r"
+        problems.append(Problem("selinux_type", message % data["selinux_type"]))
     said = {problem.where for problem in problems}
     problems.extend(problem for problem in _resource_problems(data["resources"]) if problem.where not in said)
     for position, toleration in enumerate(data["tolerations"]):

@@ -59,6 +59,15 @@ def pod_spec(deployment: Deployment, ground: CommonGround, affinity: Mapping[str
 
 
 def _container(deployment: Deployment, ground: CommonGround, volumes: List[_Volume]) -> Dict[str, Any]:
+    security: Dict[str, Any] = {
+        "privileged": False,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+    if deployment.selinux_type is not None:
+        # Not of the pod: what holds its network namespace open needs no way to the kubelet.
+        security["seLinuxOptions"] = {"type": deployment.selinux_type}
     return {
         "name": CONTAINER,
         "image": deployment.image,
@@ -71,12 +80,7 @@ def _container(deployment: Deployment, ground: CommonGround, volumes: List[_Volu
         "livenessProbe": _probe("/healthz", period=10, failures=3),
         "readinessProbe": _probe("/readyz", period=5, failures=1),
         "resources": {key: dict(value) for key, value in deployment.resources.items() if value},
-        "securityContext": {
-            "privileged": False,
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": security,
         # The usual place is in /dev, which may be the host's.
         "terminationMessagePath": "/tmp/termination-log",
         "terminationMessagePolicy": "FallbackToLogsOnError",
