@@ -43,12 +43,15 @@ lab-nodes: system controller lab-images
 lab-down: controller
 	ansible-playbook -i inventories/lab playbooks/lab_down.yml
 
-## lab-clean: lab-down, and remove the images and the lab's state
+## lab-clean: lab-down, and remove the images and the lab's state, but for that of a kind cluster
 .PHONY: lab-clean
 lab-clean: lab-down
 	@$(ENGINE) images --filter 'reference=localhost/node-devices/*' --format '{{.Repository}}:{{.Tag}}' \
 	  | xargs --no-run-if-empty $(ENGINE) image rm
-	rm -rf .lab
+	@[ ! -d .lab ] || find .lab -mindepth 1 -maxdepth 1 ! -name kind.kubeconfig -exec rm -rf {} +
+	@# It says that the kind cluster is ours: without it that would be left alone for ever.
+	@[ ! -e .lab/kind.kubeconfig ] || echo "lab-clean: .lab/kind.kubeconfig stays, it is of the cluster of make kind: make kind-down"
+	@[ ! -d .lab ] || rmdir --ignore-fail-on-non-empty .lab
 
 ## kind: a kind cluster with the plugin as a DaemonSet and three pods that use it (needs kind and kubectl)
 .PHONY: kind
