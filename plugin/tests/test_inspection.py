@@ -1,5 +1,6 @@
 """status and doctor: on a node where all is well, and with each link of the chain broken."""
 
+import asyncio
 import contextlib
 import copy
 import json
@@ -7,10 +8,11 @@ import os
 import stat
 import sys
 from pathlib import Path
-from typing import Any, AsyncIterator, Dict, List, Optional
+from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional
 
 import pytest
 
+from node_device_plugin import pod_resources
 from node_device_plugin.command_line import main
 from node_device_plugin.configuration import kubelet_places, load
 from node_device_plugin.cri_errors import CriError
@@ -21,6 +23,8 @@ from node_device_plugin.inspection.instances import Pod, running_instances, runn
 from node_device_plugin.inspection.kubelet_process import KubeletProcess, running_kubelet
 from node_device_plugin.inspection.status import Status, status
 from node_device_plugin.inventory import Inventory
+from node_device_plugin.node_state import POD_RESOURCES_SOCKET
+from node_device_plugin.observability import client
 from node_device_plugin.observability.endpoints import UnixEndpoint
 from node_device_plugin.observability.pages import private_pages
 from node_device_plugin.observability.state import State
@@ -360,6 +364,43 @@ async def test_status_of_a_refused_configuration(node: Node) -> None:
         "%s is refused, and an older configuration in force:" % node.config,
         "  " + found.to_data()["plugin"]["configuration"]["problems"][0],
     ]
+
+
+async def test_status_where_plugin_and_kubelet_hang(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is asked once, and both at a time; they take the question and say nothing."""
+    monkeypatch.setattr(pod_resources, "_TIMEOUT", 0.5)
+    monkeypatch.setitem(client._PATIENCE, "GET", 0.5)
+    config = short_path / "config.yaml"
+    config.write_text(CONFIG % (short_path, short_path / "dp"))
+    places = kubelet_places(str(config))
+    kubelet = os.path.join(places.root_dir, POD_RESOURCES_SOCKET)
+    # Whoever is asked second is asked while the first one is still waited for.
+    asked: List[str] = []
+    both = asyncio.Event()
+    given_up: List[bool] = []
+
+    def hanging(name: str) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+        async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.append(name)
+            if len(asked) == 2:
+                both.set()
+            while await reader.read(4096):
+                pass
+            given_up.append(both.is_set())
+            writer.close()
+
+        return hang
+
+    async with contextlib.AsyncExitStack() as stack:
+        for name, socket in (("plugin", status_socket(places.device_plugin_dir)), ("kubelet", kubelet)):
+            Path(socket).parent.mkdir(parents=True)
+            await stack.enter_async_context(await asyncio.start_unix_server(hanging(name), socket))
+        found = (await status(places)).to_data()
+    assert sorted(asked) == ["kubelet", "plugin"]
+    assert given_up[0] is True
+    assert "no answer in 0.5 s" in found["problem"]
+    assert found["source"] == "none"
+    assert found["unanswered"] == "%s: DEADLINE_EXCEEDED: Deadline Exceeded" % kubelet
 
 
 def test_status_without_a_plugin_shows_holders() -> None:

@@ -39,7 +39,7 @@ runtime:
   type: str
   returned: where it is not skipped
 kubelet:
-  description: Version of the kubelet; V(none) where there is none.
+  description: Whether it answers, V(running) or V(not answering); V(none) where there is none.
   type: str
   returned: where it is not skipped
 resources:

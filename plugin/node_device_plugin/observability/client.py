@@ -8,8 +8,9 @@ from typing import Any
 
 from ..sockets import status_socket
 
-#: Seconds that an answer may take; a reload of many resources takes the longest.
-_PATIENCE = 60.0
+#: Seconds that an answer may take: what is known is told at once (the plugin itself gives up after 10), a reload of
+#: many resources takes longer.
+_PATIENCE = {"GET": 15.0, "POST": 60.0}
 
 
 class NotAnswering(Exception):
@@ -20,10 +21,10 @@ async def ask(directory: str, method: str, path: str) -> Any:
     """One page of the plugin of a device plugin directory, as data. Raises NotAnswering."""
     socket = status_socket(directory)
     try:
-        return await asyncio.wait_for(_ask(socket, method, path), _PATIENCE)
+        return await asyncio.wait_for(_ask(socket, method, path), _PATIENCE[method])
     except (ValueError, asyncio.TimeoutError) as error:
         # Before OSError, of which the latter is a kind since Python 3.11.
-        reason = str(error) or "no answer in %g s" % _PATIENCE
+        reason = str(error) or "no answer in %g s" % _PATIENCE[method]
     except PermissionError as error:
         raise NotAnswering("%s: %s: it is root's; run this as root" % (socket, error.strerror)) from error
     except OSError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import Any, Awaitable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Awaitable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .. import cdi_files, node_state
 from ..cri import CriClient
@@ -80,9 +80,15 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     record.keep_only(resources)
     runtime = await _runtime(node, resources, problems)
     expected = {resource.name: _expected_ids(resource) for resource in resources}
-    listing = await _listing(configuration, node, expected, scope.timeout, problems)
-    if listing is None:
-        rows = [Row(r.name, len(expected[r.name]), 0, (), states.PENDING, "no kubelet yet") for r in resources]
+    listing = await _listing(configuration, node, expected, scope.timeout)
+    outcomes: Dict[str, Outcome] = {}
+    if isinstance(listing, str):
+        problems.append("kubelet: %s" % listing)
+        # One that hangs may take containers of ours for leftovers as soon as it goes on.
+        rows = [_pending(resource, expected, "the kubelet does not answer") for resource in resources]
+        kubelet = "not answering"
+    elif listing is None:
+        rows = [_pending(resource, expected, "no kubelet yet") for resource in resources]
         outcomes = await _prove_by_runtime(resources, runtime, node)
         kubelet = "none"
     else:
@@ -105,6 +111,10 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
         problems.extend("%s: in a container: %s" % (name, shortcoming) for shortcoming in outcome.shortcomings)
     rows = [_with_outcome(row, outcomes) for row in rows]
     return Report(runtime.name, kubelet, rows, problems, record.proven, proven_before)
+
+
+def _pending(resource: Resource, expected: Mapping[str, List[str]], detail: str) -> Row:
+    return Row(resource.name, len(expected[resource.name]), 0, (), states.PENDING, detail)
 
 
 def _with_outcome(row: Row, outcomes: Mapping[str, Outcome]) -> Row:
@@ -157,9 +167,12 @@ def _without_cdi(state: Mapping[str, Any], by_cdi: Sequence[str]) -> str:
 
 
 async def _listing(
-    configuration: Configuration, node: Node, expected: Dict[str, List[str]], timeout: float, problems: List[str]
-) -> Optional[node_state.Listing]:
-    """What the kubelet lists, as soon as it is what is expected, else what it is in the end; None without a kubelet."""
+    configuration: Configuration, node: Node, expected: Dict[str, List[str]], timeout: float
+) -> Union[node_state.Listing, str, None]:
+    """What the kubelet lists, as soon as it is what is expected, else what it is in the end; None without a kubelet.
+
+    A sentence where there is one that does not answer.
+    """
     socket = os.path.join(node.kubelet_root, node_state.POD_RESOURCES_SOCKET)
     deadline = time.monotonic() + timeout
     while True:
@@ -173,9 +186,7 @@ async def _listing(
         if as_expected:
             return listing
         if time.monotonic() > deadline:
-            if listing is None:
-                problems.append("kubelet: expected an answer on %s, found none in %g s" % (socket, timeout))
-            return listing
+            return listing or "expected an answer on %s, found none in %g s" % (socket, timeout)
         await asyncio.sleep(_LOOK)
 
 

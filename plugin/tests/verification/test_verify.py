@@ -1,15 +1,18 @@
 """What a proof asks for."""
 
+import socket
+from pathlib import Path
 from typing import Any, Dict, List, Optional, cast
 
 import pytest
 
-from node_device_plugin import node_state
+from node_device_plugin import node_state, pod_resources
 from node_device_plugin.cri import CriClient
-from node_device_plugin.declaration import parse_resources
+from node_device_plugin.declaration import Resource, parse_configuration, parse_resources
 from node_device_plugin.node_state import Listing
-from node_device_plugin.verification import proof_by_runtime
-from node_device_plugin.verification.verify import Node, Scope, _judge, _runtime
+from node_device_plugin.verification import Node, Scope, proof_by_runtime, verify
+from node_device_plugin.verification.looking import Outcome
+from node_device_plugin.verification.verify import _judge, _runtime
 
 IDS = ("d0::0", "d0::1", "d0::2", "d0::3")
 
@@ -75,3 +78,40 @@ async def test_a_runtime_without_cdi(
     found = await _runtime(Node("/run/x.sock", "/var/lib/kubelet", None, None), resources, problems)
     assert found.gives_cdi is (said is None)
     assert [said in problem and problem.endswith("of example.com/dev") for problem in problems] == [True] * bool(said)
+
+
+@pytest.mark.parametrize(
+    ("is_there", "kubelet", "detail"),
+    [(True, "not answering", "the kubelet does not answer"), (False, "none", "no kubelet yet")],
+)
+async def test_a_kubelet_that_hangs_is_another_than_none(
+    monkeypatch: pytest.MonkeyPatch, short_path: Path, is_there: bool, kubelet: str, detail: str
+) -> None:
+    """It is said in the row, and nothing is proven beside it: when it goes on it may end what it does not know."""
+    monkeypatch.setattr(pod_resources, "_TIMEOUT", 0.1)
+    proofs: List[str] = []
+
+    async def prove(resource: Resource, *_: object) -> Outcome:
+        proofs.append(resource.name)
+        return Outcome((), ())
+
+    async def runtime(_socket: str) -> Dict[str, Any]:
+        return {"name": "containerd", "version": "2.1.9", "cdi": {"enabled": True}, "sandbox_image": "pause"}
+
+    monkeypatch.setattr(node_state, "runtime", runtime)
+    monkeypatch.setattr(proof_by_runtime, "prove", prove)
+    path = short_path / node_state.POD_RESOURCES_SOCKET
+    path.parent.mkdir()
+    device = {"id": "d0", "nodes": [{"path": "/dev/null"}]}
+    configuration = parse_configuration({"resources": [{"name": "example.com/dev", "devices": [device]}]})
+    node = Node("/run/x.sock", str(short_path), str(short_path), None)
+    with socket.socket(socket.AF_UNIX) as listening:
+        if is_there:
+            listening.bind(str(path))
+            listening.listen()
+        report = await verify(configuration, node, Scope("all", False, None, 0.0))
+    (row,) = report.rows
+    assert (report.kubelet, row.state, row.detail) == (kubelet, "pending", detail)
+    problem = "kubelet: expected an answer on %s, found none in 0 s" % path
+    assert report.problems == [problem] * is_there
+    assert proofs == ["example.com/dev"] * (not is_there)

@@ -183,6 +183,12 @@ def _of_runtime(read: Read, runtime: Mapping[str, Any] | None) -> Iterator[str]:
 def _of_kubelet(read: Read, kubelet: Mapping[str, Any] | None) -> Iterator[str]:
     if kubelet and not kubelet["running"] and (read.status or {}).get("source") == "checkpoint":
         yield "no kubelet runs, although one did before: its checkpoint is there (systemctl status kubelet)"
+    unanswered = (read.status or {}).get("unanswered")
+    if unanswered and (read.facts or {}).get("kubelet"):
+        yield (
+            f"the kubelet runs and does not answer: {unanswered}: it hangs, or its root directory is another one than "
+            f"kubelet_root_dir"
+        )
 
 
 def _of_plugin(read: Read, plugin: Mapping[str, Any] | None, resource_names: set[str]) -> Iterator[str]:

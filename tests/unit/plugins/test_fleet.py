@@ -105,6 +105,21 @@ def test_a_kubelet_that_stopped_is_wrong_and_its_checkpoint_says_who_holds_what(
     assert found["resources"][0]["held_by"] == ["0af3"]
 
 
+@pytest.mark.parametrize("source", ["checkpoint", "none"])
+def test_a_kubelet_that_hangs_is_said_to(source):
+    why = "/var/lib/kubelet/pod-resources/kubelet.sock: DEADLINE_EXCEEDED: Deadline Exceeded"
+    served = serving(CAMERA, device("a"))
+    found = entry(well(served, status={**status(served, source=source), "unanswered": why}))
+    assert (found["state"], found["kubelet"]["running"]) == ("wrong", True)
+    assert found["problems"] == [
+        f"the kubelet runs and does not answer: {why}: it hangs, or its root directory is another one than "
+        f"kubelet_root_dir"
+    ]
+    # Where none runs nobody is asked in vain.
+    joining = well(served, facts=NO_KUBELET, status={**status(served, source="none"), "unanswered": why})
+    assert entry(joining)["problems"] == []
+
+
 def test_a_kubelet_inside_another_process_is_known_by_its_answers():
     found = entry(well(serving(CAMERA, device("a")), facts=NO_KUBELET, kubelet_version="1.33.1"))
     assert found["kubelet"] == {"running": True, "version": "1.33.1"}
