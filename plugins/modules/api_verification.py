@@ -13,10 +13,6 @@ description:
   - The result is the report. It fails where something cannot be asked, not where something is wrong. In check mode it
     does nothing.
 options:
-  declaration:
-    description: The result of M(nodedevices.kubernetes.declaration).
-    type: dict
-    required: true
   proofs:
     description: What is proven; with V(unproven) what was not proven yet as it is declared now, by this image and with
       this version of the container runtime.
@@ -36,6 +32,7 @@ extends_documentation_fragment:
   - nodedevices.kubernetes.cluster
   - nodedevices.kubernetes.cluster.kubeconfig
   - nodedevices.kubernetes.cluster.deployment
+  - nodedevices.kubernetes.node.declared
 author: The node-devices authors (!UNKNOWN)
 """
 

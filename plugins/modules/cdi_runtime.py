@@ -17,10 +17,6 @@ options:
     type: str
     choices: [present, absent]
     default: present
-  node:
-    description: What M(nodedevices.kubernetes.node_facts) returned.
-    type: dict
-    required: true
   command:
     description: The plugin's command on the node, which asks the running runtime.
     type: path
@@ -34,6 +30,8 @@ options:
       - What M(nodedevices.kubernetes.cdi_specs) returned, if it ran before with nothing declared. It says who holds the
         devices of the specs that stayed, and in check mode which specs would stay.
     type: dict
+extends_documentation_fragment:
+  - nodedevices.kubernetes.node
 author: The node-devices authors (!UNKNOWN)
 """
 

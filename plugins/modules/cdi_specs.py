@@ -13,10 +13,6 @@ options:
   declaration:
     description: What M(nodedevices.kubernetes.declaration) returned; nothing declared if left out.
     type: dict
-  node:
-    description: What M(nodedevices.kubernetes.node_facts) returned.
-    type: dict
-    required: true
   prune:
     description: Whether devices go that are no longer declared and nobody holds.
     type: bool
@@ -24,12 +20,9 @@ options:
   command:
     description: The plugin's command on the node, which says who holds what.
     type: path
-  kubelet_root:
-    description: The kubelet's root directory, if it is not the default.
-    type: path
-  device_plugin_dir:
-    description: The kubelet's device plugin directory, if it is not the default.
-    type: path
+extends_documentation_fragment:
+  - nodedevices.kubernetes.node
+  - nodedevices.kubernetes.node.kubelet
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -9,10 +9,6 @@ description:
     our CDI specs, which would have to stay. Changes nothing.
   - Where the plugin serves nothing and no spec is ours there is nothing to ask.
 options:
-  node:
-    description: What M(nodedevices.kubernetes.node_facts) returned.
-    type: dict
-    required: true
   command:
     description: The plugin's command on the node, which says who holds what.
     type: path
@@ -28,12 +24,9 @@ options:
     description: How long to wait.
     type: float
     default: 10
-  kubelet_root:
-    description: The kubelet's root directory, if it is not the default.
-    type: path
-  device_plugin_dir:
-    description: The kubelet's device plugin directory, if it is not the default.
-    type: path
+extends_documentation_fragment:
+  - nodedevices.kubernetes.node
+  - nodedevices.kubernetes.node.kubelet
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -13,10 +13,6 @@ description:
   - Refuses a name that a device plugin on the node serves, by the kubelet's checkpoint there.
   - In check mode the API server goes through the whole patch and keeps nothing (dry run).
 options:
-  declaration:
-    description: The result of M(nodedevices.kubernetes.declaration).
-    type: dict
-    required: true
   state:
     description: V(reported) changes nothing and reads what is there.
     type: str
@@ -35,7 +31,9 @@ options:
     description: Seconds that the kubelet may take to follow; it looks every 10 s.
     type: int
     default: 60
-extends_documentation_fragment: [nodedevices.kubernetes.cluster]
+extends_documentation_fragment:
+  - nodedevices.kubernetes.cluster
+  - nodedevices.kubernetes.node.declared
 author: The node-devices authors (!UNKNOWN)
 """
 

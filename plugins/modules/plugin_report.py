@@ -19,10 +19,6 @@ options:
   kubeconfig:
     description: A kubeconfig file on the controller; its current context is used. Needed in mode daemonset.
     type: path
-  declaration:
-    description: The result of M(nodedevices.kubernetes.declaration).
-    type: dict
-    required: true
   command:
     description: The plugin's command on the node. Without it nothing is asked there.
     type: path
@@ -37,6 +33,7 @@ options:
 extends_documentation_fragment:
   - nodedevices.kubernetes.cluster
   - nodedevices.kubernetes.cluster.deployment
+  - nodedevices.kubernetes.node.declared
 author: The node-devices authors (!UNKNOWN)
 """
 

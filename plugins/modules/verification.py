@@ -9,10 +9,6 @@ description:
   - The result is the report. It fails where something cannot be asked, not where something is wrong. In check mode it
     does nothing.
 options:
-  declaration:
-    description: The result of M(nodedevices.kubernetes.declaration).
-    type: dict
-    required: true
   command:
     description: C(node-device-plugin verify) with its options, which reads the configuration from its input.
     type: list
@@ -22,6 +18,8 @@ options:
     description: The file that what was proven is remembered in. The command's option C(--record) names the same.
     type: path
     required: true
+extends_documentation_fragment:
+  - nodedevices.kubernetes.node.declared
 author: The node-devices authors (!UNKNOWN)
 """
 
