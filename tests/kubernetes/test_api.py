@@ -38,6 +38,27 @@ def answering(do):
         server.server_close()
 
 
+METRICS = api.Place("pods", "plugin-x:8080", "devices", part="proxy/metrics")
+
+
+def saying(code, content):
+    def say(request):
+        request.send_response(code)
+        request.end_headers()
+        request.wfile.write(content if isinstance(content, bytes) else json.dumps(content).encode())
+
+    return say
+
+
+def kubeconfig_of(server, user=None, **cluster):
+    return {
+        "current-context": "test",
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "clusters": [{"name": "test", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "test", "user": user or {}}],
+    }
+
+
 @pytest.mark.parametrize("code", [429, 502, 503, 504])
 def test_a_load_balancer_without_an_api_server_is_away_too(code):
     with answering(lambda request: request.send_error(code)) as address:
@@ -61,6 +82,49 @@ def test_a_login_in_front_gets_no_token():
     assert seen == [("/api/v1/nodes/worker1", "Bearer secret")]
 
 
+def test_an_api_server_below_a_path(tmp_path):
+    """As Rancher's proxy has those of its clusters."""
+    seen = []
+
+    def answer(request):
+        seen.append(request.path)
+        saying(200, {"kind": "Node", "metadata": {"name": "worker1"}})(request)
+
+    with answering(answer) as address:
+        for server in (f"{address}/k8s/clusters/c-1", f"{address}/k8s/clusters/c-1/"):
+            path = tmp_path / "kubeconfig"
+            path.write_text(json.dumps(kubeconfig_of(server)))
+            assert api.Api(kubeconfig.read(str(path))).node("worker1")["metadata"]["name"] == "worker1"
+    assert seen == ["/k8s/clusters/c-1/api/v1/nodes/worker1"] * 2
+
+
+@pytest.mark.parametrize("content", [b"404 page not found", b"<html>Not Found</html>", {"error": "not found"}])
+def test_an_address_without_an_api_server_says_nothing_of_nodes(content):
+    with answering(saying(404, content)) as address, pytest.raises(api.ApiError) as caught:
+        api.Api(api.Access(address, None, {}, "")).node("worker1")
+    assert type(caught.value) is api.ApiError
+    assert str(caught.value).startswith(f"{address}/api/v1/nodes/worker1 does not answer as an API server: ")
+
+
+def test_a_group_that_the_cluster_has_not_got_is_missing():
+    with answering(saying(404, b"404 page not found")) as address:
+        monitors = api.Place("podmonitors", "x", "y", "monitoring.coreos.com/v1")
+        assert api.Api(api.Access(address, None, {}, "")).get(monitors) is None
+
+
+def test_a_pod_whose_port_the_api_server_does_not_reach(monkeypatch):
+    monkeypatch.setattr(api, "_PATIENCE", 0.2)
+    done = threading.Event()
+    with answering(lambda _request: done.wait(30)) as address:
+        with pytest.raises(api.ApiError) as caught:
+            api.Api(api.Access(address, None, {}, "")).text(METRICS)
+        done.set()
+    assert str(caught.value) == (
+        "pod plugin-x:8080 in namespace devices has not answered through the API server in 0.2 s: does a firewall or a "
+        "network policy keep it from the pod's port?"
+    )
+
+
 @pytest.mark.parametrize("does", ["hang up", "answer half"])
 def test_a_server_that_breaks_off_is_away_too(does):
     def answer(request):
@@ -72,18 +136,6 @@ def test_a_server_that_breaks_off_is_away_too(does):
 
     with answering(answer) as address, pytest.raises(api.Away, match=r"does not answer: .*: run again when it does"):
         api.Api(api.Access(address, None, {}, "")).node("worker1")
-
-
-METRICS = api.Place("pods", "plugin-x:8080", "devices", part="proxy/metrics")
-
-
-def saying(code, content):
-    def say(request):
-        request.send_response(code)
-        request.end_headers()
-        request.wfile.write(content if isinstance(content, bytes) else json.dumps(content).encode())
-
-    return say
 
 
 def said_of(place, code, content):
@@ -187,13 +239,7 @@ def test_a_check_of_certificates_in_front(tmp_path, who, says, version):
     user = {"client-certificate": str(theirs), "client-key": str(theirs)} if theirs else {}
     with checking_certificates(tls) as address:
         path = tmp_path / "kubeconfig"
-        content = {
-            "current-context": "test",
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-            "clusters": [{"name": "test", "cluster": {"server": address, "certificate-authority": "ca.crt"}}],
-            "users": [{"name": "test", "user": user}],
-        }
-        path.write_text(json.dumps(content))
+        path.write_text(json.dumps(kubeconfig_of(address, user, **{"certificate-authority": "ca.crt"})))
         with pytest.raises(api.ApiError) as caught:
             api.Api(kubeconfig.read(str(path))).node("worker1")
     assert type(caught.value) is api.ApiError

@@ -608,6 +608,44 @@ def test_a_user_who_may_make_no_pod(cluster, namespace, run, read):
         reader.api.create(Place("pods", namespace=namespace), {"metadata": {"name": "x"}, "spec": {"containers": []}})
 
 
+def test_what_is_refused_for_another_reason_than_rights_asks_for_none(cluster, namespace):
+    """The server forbids it by the same number, 403."""
+    api = Api(kubeconfig.read(cluster.kubeconfig()))
+    spec = {"automountServiceAccountToken": False, "containers": [{"name": "a", "image": "b"}]}
+
+    def said_in(suffix, labels=None, quota=None):
+        name = f"{namespace}-{suffix}"
+        cluster.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels or {}}})
+        cluster.ask("POST", f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
+        if quota:
+            path = f"/api/v1/namespaces/{name}/resourcequotas"
+            cluster.ask("POST", path, {"metadata": {"name": "few"}, "spec": {"hard": quota}})
+            # What its controller does.
+            status = {"status": {"hard": quota, "used": dict.fromkeys(quota, "0")}}
+            cluster.ask("PATCH", f"{path}/few/status", status, "application/merge-patch+json")
+        if suffix == "going":
+            cluster.ask("DELETE", f"/api/v1/namespaces/{name}")
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                made = api.create(Place("pods", namespace=name), {"metadata": {"generateName": "x-"}, "spec": spec})
+            except ApiError as error:
+                return str(error)
+            # The server may not have heard of it yet.
+            api.delete(Place("pods", made["metadata"]["name"], name))
+            assert time.monotonic() < deadline
+
+    said = {
+        "violates PodSecurity": said_in("strict", {"pod-security.kubernetes.io/enforce": "restricted"}),
+        "exceeded quota: few": said_in("few", quota={"pods": "0"}),
+        "because it is being terminated": said_in("going"),
+    }
+    for reason, sentence in said.items():
+        assert sentence.startswith(f"the API server {cluster.server} answered 403 to POST of pods in namespace ")
+        assert reason in sentence
+        assert "give this user" not in sentence
+
+
 def test_no_kubeconfig(run):
     assert "set node_devices_kubeconfig" in run("deploy", kubeconfig="")["msg"]
 

@@ -52,6 +52,11 @@ def test_a_token_in_a_file_beside_it(cluster, node):
     assert name_of(cluster.kubeconfig({"tokenFile": "token"}), node) == node.name
 
 
+def test_a_token_in_a_file_goes_before_the_one_beside_it(cluster, node):
+    (cluster.folder / "token").write_text("admin-token\n")
+    assert name_of(cluster.kubeconfig({"token": "older", "tokenFile": "token"}), node) == node.name
+
+
 @pytest.mark.parametrize("inline", [False, True])
 def test_a_certificate(cluster, node, inline):
     path = cluster.authority.sign("carl")
@@ -176,6 +181,14 @@ def test_a_program_that_fails(cluster, text, message):
     assert message in problem(cluster.kubeconfig({"exec": program(cluster, text)}))
 
 
+def test_a_program_that_is_not_installed(cluster):
+    missing = {"command": "/none/aws", "installHint": "Install it:\n  apt-get install awscli\n"}
+    says = "/none/aws gives no credentials: [Errno 2] No such file or directory: '/none/aws'"
+    assert problem(cluster.kubeconfig({"exec": missing})) == f"{says}: Install it: apt-get install awscli"
+    del missing["installHint"]
+    assert problem(cluster.kubeconfig({"exec": missing})) == says
+
+
 @pytest.mark.parametrize(
     ("program", "message"),
     [
@@ -294,7 +307,18 @@ def test_what_is_wrong_is_named(cluster, change, message):
     assert problem(str(path)) == message
 
 
-def test_a_file_that_is_not_there_or_no_yaml(tmp_path):
+def test_several_files_in_one_variable(tmp_path):
+    both = f"{tmp_path}/a:{tmp_path}/b"
+    assert problem(both).startswith(f"{both} is a list of files, as the variable KUBECONFIG may be, ")
+    # One that is called so is one.
+    (tmp_path / "a:b").write_text("{}")
+    assert problem(f"{tmp_path}/a:b").startswith("current-context is not set")
+
+
+def test_a_file_that_is_not_there_or_no_yaml(tmp_path, monkeypatch):
     assert problem(str(tmp_path / "none")) == "No such file or directory"
     (tmp_path / "text").write_text("a: [")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(kubeconfig.KubeconfigError, match=f"^{tmp_path}/none: No such file or directory$"):
+        kubeconfig.read("none")
     assert problem(str(tmp_path / "text")).startswith(f"{tmp_path}/text is not valid YAML: ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import socket
 import ssl
 import urllib.error
 import urllib.parse
@@ -223,6 +224,12 @@ class Api:
             refused = _refused_certificate(error)
             if refused:
                 raise self._unknown_user(refused) from error
+            if place.part.startswith("proxy") and isinstance(error, socket.timeout):
+                # The server itself was reached, and waits longer than we do (30 s for a connection alone).
+                raise ApiError(
+                    f"{place} has not answered through the API server in {_PATIENCE:g} s: does a firewall or a "
+                    f"network policy keep it from the pod's port?"
+                ) from error
             text = f"the API server {self._access.server} does not answer: {_reason(error)}"
             if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
                 raise ApiError(text) from error
@@ -253,10 +260,14 @@ class Api:
         if error.code == 403 and is_api_servers and _LACKS_RIGHTS.search(said):
             verb = {"GET": "get" if place.name else "list", "POST": "create"}.get(method, method.lower())
             return ApiError(f"{said}: give this user {verb} on {place.resource} in a {place.role}")
-        if error.code == 404:
+        if error.code == 404 and (is_api_servers or place.group):
+            # Of a group that it has not got, an API server says so in plain text.
             return Missing(f"the cluster has no {place}: {said}")
         if error.code in (409, 422):
-            return Changed(f"the API server refused the patch of {place}: {said}")
+            what = {"POST": "to create", "DELETE": "to delete"}.get(method, "the patch of")
+            return Changed(f"the API server refused {what} {place}: {said}")
+        if error.code == 404:
+            return ApiError(f"{self._access.server}{place.path} does not answer as an API server: {said}")
         text = f"the API server {self._access.server} answered {error.code} to {method} of {place}: {said}"
         return Away(f"{text}: run again when it is ready") if error.code in _NOT_READY else ApiError(text)
 

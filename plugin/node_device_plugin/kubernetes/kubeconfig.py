@@ -63,7 +63,14 @@ class _Tls(ssl.SSLContext):
 
 def read(path: str) -> Access:
     """The access that the file's current context gives. Raises KubeconfigError."""
-    return _Kubeconfig(os.path.expanduser(path)).access()
+    path = os.path.expanduser(path)
+    if os.pathsep in path and not os.path.exists(path):
+        raise KubeconfigError(
+            f"{path} is a list of files, as the variable KUBECONFIG may be, and here it must be one: make one of them "
+            f"(kubectl config view --flatten)"
+        )
+    # Messages come from other places than where the file was looked for.
+    return _Kubeconfig(os.path.abspath(path)).access()
 
 
 class _Kubeconfig:
@@ -96,7 +103,8 @@ class _Kubeconfig:
             headers["Impersonate-User"] = self._header(user["as"], f"as of the user {context['user']}")
         if user.get("exec"):
             user = {**user, **self._of_program(user["exec"], cluster)}
-        token = user.get("token") or self._content(user, "tokenFile").decode(errors="replace").strip()
+        # As kubectl has it, the file goes before what may be an older token.
+        token = self._content(user, "tokenFile").decode(errors="replace").strip() or user.get("token")
         if token:
             # Whatever is wrong with it, a message does not show it.
             token = self._header(token, f"the token of the user {context['user']}")
@@ -107,7 +115,7 @@ class _Kubeconfig:
             headers,
             str(cluster.get("proxy-url") or ""),
             self._path,
-            self._shown(context.get("user"), user, token),
+            self._shown(context.get("user"), user, token or ""),
         )
 
     def _shown(self, name: Any, user: Mapping[str, Any], token: str) -> str:
@@ -230,7 +238,9 @@ class _Kubeconfig:
                 f"{self._path}: {command[0]}, which gives credentials, failed: {lines[-1]}"
             ) from error
         except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise KubeconfigError(f"{self._path}: {command[0]} gives no credentials: {error}") from error
+            hint = program.get("installHint") if isinstance(error, FileNotFoundError) else None
+            why = f"{error}: {' '.join(str(hint).split())}" if hint else str(error)
+            raise KubeconfigError(f"{self._path}: {command[0]} gives no credentials: {why}") from error
         if not result:
             raise KubeconfigError(f"{self._path}: {command[0]} gives neither a token nor a certificate")
         return result
