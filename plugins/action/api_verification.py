@@ -15,7 +15,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     expected_in_container,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig, quantity
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Away
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import (
     capacities_of,
 )
@@ -106,9 +106,15 @@ def _once_followed(cluster, node, resources, timeout):
     """The node object, once it shows what is declared, or does not within ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while True:
-        shown = cluster.api.node(node)
-        if all(_lacks(each, shown) is None for each in resources) or time.monotonic() >= deadline:
-            return shown
+        is_late = time.monotonic() >= deadline
+        try:
+            shown = cluster.api.node(node)
+            if is_late or all(_lacks(each, shown) is None for each in resources):
+                return shown
+        except Away:
+            # A control plane that is restarted, or fails over, comes back.
+            if is_late:
+                raise
         time.sleep(_PAUSE)
 
 

@@ -196,6 +196,10 @@ def test_a_program_that_is_not_installed(cluster):
         ({"args": []}, "exec must be a mapping with the key 'command'"),
         ({"command": "/bin/true", "args": "get token"}, "args of exec must be a list"),
         ({"command": "/bin/true", "args": 7}, "args of exec must be a list"),
+        (
+            {"command": "/bin/true", "interactiveMode": "Always"},
+            "exec wants a terminal (interactiveMode: Always), which a play has not got: use credentials that need none",
+        ),
         ({"command": "/bin/true", "env": ["A=b"]}, "env of exec must be a list of mappings of name and value"),
     ],
 )
@@ -267,10 +271,10 @@ def test_a_server_that_is_no_address(cluster, node, address):
 
 
 def test_a_proxy_is_asked(cluster, node):
-    path = cluster.kubeconfig(**{"proxy-url": "http://127.0.0.1:9"})
-    assert (
-        refusal(path, node)
-        == f"the API server {cluster.server} does not answer: Connection refused: run again when it does"
+    path = cluster.kubeconfig(**{"proxy-url": "http://anna:secret@127.0.0.1:9"})
+    assert refusal(path, node) == (
+        f"the API server {cluster.server} does not answer through the proxy 127.0.0.1:9: Connection refused: run again "
+        f"when it does"
     )
 
 

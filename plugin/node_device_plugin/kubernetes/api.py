@@ -106,6 +106,8 @@ class Api:
         try:
             proxy = access.proxy or proxy_for(access.server, urllib.request.getproxies_environment())
             through = [Through(proxy)] if proxy else []
+            # Whichever of the two it is that does not answer.
+            self._way = "".join(f" through the proxy {each.at}" for each in through)
         except ProxyError as error:
             raise ApiError(f"the API server {access.server} is reached by a proxy: {error}") from error
         except ValueError as error:
@@ -230,7 +232,7 @@ class Api:
                     f"{place} has not answered through the API server in {_PATIENCE:g} s: does a firewall or a "
                     f"network policy keep it from the pod's port?"
                 ) from error
-            text = f"the API server {self._access.server} does not answer: {_reason(error)}"
+            text = f"the API server {self._access.server} does not answer{self._way}: {_reason(error)}"
             if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
                 raise ApiError(text) from error
             raise Away(f"{text}: run again when it does") from error

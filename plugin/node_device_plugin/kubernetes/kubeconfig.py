@@ -200,6 +200,11 @@ class _Kubeconfig:
         """What a credential program gives, in the keys that a user has."""
         if not isinstance(program, dict) or not program.get("command"):
             raise KubeconfigError(f"{self._path}: exec must be a mapping with the key 'command'")
+        if program.get("interactiveMode") == "Always":
+            raise KubeconfigError(
+                f"{self._path}: exec wants a terminal (interactiveMode: Always), which a play has not got: use "
+                f"credentials that need none"
+            )
         arguments = program.get("args") or []
         if not isinstance(arguments, list):
             raise KubeconfigError(f"{self._path}: args of exec must be a list")

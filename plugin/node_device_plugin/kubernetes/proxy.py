@@ -84,7 +84,8 @@ class Through(urllib.request.BaseHandler):
             raise ProxyError("its address is not usable: %s" % error) from error
         if parts.scheme != "http" or not parts.hostname:
             raise ProxyError("one at %s:// cannot be asked: use http://HOST:PORT" % parts.scheme)
-        self._at = ("[%s]:%d" if ":" in parts.hostname else "%s:%d") % (parts.hostname, port)
+        #: Host and port, without credentials.
+        self.at = ("[%s]:%d" if ":" in parts.hostname else "%s:%d") % (parts.hostname, port)
         self._credentials = ""
         if parts.username is not None:
             pair = "%s:%s" % tuple(urllib.parse.unquote(each or "") for each in (parts.username, parts.password))
@@ -94,6 +95,6 @@ class Through(urllib.request.BaseHandler):
         """Lets the next handler open it, at the proxy."""
         if self._credentials:
             request.add_header("Proxy-authorization", self._credentials)
-        request.set_proxy(self._at, "http")
+        request.set_proxy(self.at, "http")
 
     https_open = http_open

@@ -6,6 +6,7 @@ It comes by the scheduler, which gives it what is free, as any pod; its program 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import time
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import container_view, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.container_view import View
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import quantity
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Away, Place
 
 from .daemonset import DaemonSet
 
@@ -115,17 +116,25 @@ def prove(
         outcomes: dict[str, Outcome] = {}
         deadline = time.monotonic() + timeout
         while True:
-            for resource in pods.keys() - outcomes.keys():
-                pod = cluster.api.get(place._replace(name=pods[resource])) or {}
-                outcome = _outcome(cluster, pod, is_late=time.monotonic() >= deadline, timeout=timeout)
-                if outcome is not None:
-                    outcomes[resource] = outcome
+            is_late = time.monotonic() >= deadline
+            try:
+                for resource in pods.keys() - outcomes.keys():
+                    pod = cluster.api.get(place._replace(name=pods[resource])) or {}
+                    outcome = _outcome(cluster, pod, is_late, timeout)
+                    if outcome is not None:
+                        outcomes[resource] = outcome
+            except Away:
+                # A control plane that is restarted, or fails over, comes back; the pods go on meanwhile.
+                if is_late:
+                    raise
             if not pods.keys() - outcomes.keys():
                 return outcomes
             time.sleep(_PAUSE)
     finally:
         for name in pods.values():
-            cluster.api.delete(place._replace(name=name))
+            # What was found counts all the same. It ends by itself, and the next proof takes away what is left of it.
+            with contextlib.suppress(Away):
+                cluster.api.delete(place._replace(name=name))
 
 
 def _outcome(cluster: DaemonSet, pod: Mapping[str, Any], is_late: bool, timeout: float) -> Outcome | None:

@@ -10,7 +10,7 @@ import types
 import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import ApiError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import ApiError, Away
 from ansible_collections.nodedevices.kubernetes.plugins.action import api_verification
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof
 
@@ -341,6 +341,50 @@ def test_the_pod_goes_where_the_api_server_refuses_to_show_it(cluster, monkeypat
     result = verify(IMAGINARY)
     assert (result["failed"], result["msg"]) == (True, "worker1: give this user get on pods/log in a Role")
     assert cluster.pods == {}
+
+
+@pytest.mark.parametrize("call", ["node", "get", "text"])
+def test_an_api_server_that_is_away_for_a_moment(cluster, monkeypatch, call):
+    cluster.allocatable = {"a.example/imaginary": "2"}
+    cluster.prints = {"a.example/imaginary": printed({"DEV_0": "/one"})}
+    does, times = getattr(cluster, call), iter(range(3))
+
+    def be_away(place):
+        if (getattr(place, "kinds", "") != "daemonsets") and next(times, None) is not None:
+            raise Away("it does not answer")
+        return does(place)
+
+    monkeypatch.setattr(cluster, call, be_away)
+    result = verify(IMAGINARY, timeout=30)
+    assert result["resources"][0]["state"] == "proven"
+    assert next(times, None) is None
+    assert cluster.pods == {}
+
+
+@pytest.mark.parametrize("call", ["node", "get"])
+def test_an_api_server_that_stays_away(cluster, monkeypatch, call):
+    cluster.allocatable = {"a.example/imaginary": "2"}
+    does = getattr(cluster, call)
+
+    def be_away(place):
+        if getattr(place, "kinds", "") == "daemonsets":
+            return does(place)
+        raise Away("it does not answer")
+
+    monkeypatch.setattr(cluster, call, be_away)
+    result = verify(IMAGINARY)
+    assert (result["failed"], result["msg"]) == (True, "worker1: it does not answer")
+
+
+def test_what_was_found_counts_where_its_pod_cannot_be_deleted(cluster, monkeypatch):
+    cluster.allocatable = {"a.example/imaginary": "2"}
+    cluster.prints = {"a.example/imaginary": printed({"DEV_0": "/one"})}
+
+    def be_away(_place):
+        raise Away("it does not answer")
+
+    monkeypatch.setattr(cluster, "delete", be_away)
+    assert verify(IMAGINARY)["resources"][0]["state"] == "proven"
 
 
 def test_what_plays_left_that_died_is_taken_away(cluster):
