@@ -9,6 +9,7 @@ import json
 import socket
 import ssl
 import threading
+import types
 
 import certificates
 import pytest
@@ -65,6 +66,53 @@ def test_a_load_balancer_without_an_api_server_is_away_too(code):
         expected = rf"answered {code} to GET of node worker1: [A-Z][A-Za-z ]*: run again when it is ready$"
         with pytest.raises(api.Away, match=expected):
             api.Api(api.Access(address, None, {}, "")).node("worker1")
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """How long was waited; nobody really waits, but the clock goes on."""
+    waited = []
+    clock = types.SimpleNamespace(monotonic=lambda: 1000 + sum(waited), sleep=waited.append)
+    monkeypatch.setattr(api, "time", clock)
+    return waited
+
+
+def busy(times, code=429, after="5"):
+    """Answers that it is too busy, so many times, and then a node."""
+    left = iter(range(times))
+
+    def answer(request):
+        if next(left, None) is None:
+            return saying(200, {"kind": "Node", "metadata": {"name": "worker1"}})(request)
+        request.send_response(code)
+        request.send_header("Retry-After", after)
+        request.end_headers()
+        request.wfile.write(json.dumps({"kind": "Status", "message": "please try again later"}).encode())
+        return None
+
+    return answer
+
+
+@pytest.mark.parametrize(("code", "after", "waits"), [(429, "5", [5, 5]), (503, "0", [1, 1])])
+def test_a_server_that_says_when_to_come_again_is_asked_again(pauses, code, after, waits):
+    with answering(busy(2, code, after)) as address:
+        assert api.Api(api.Access(address, None, {}, "")).node("worker1")["metadata"]["name"] == "worker1"
+    assert pauses == waits
+
+
+@pytest.mark.parametrize(
+    ("after", "waits"), [("5", [5, 5, 5, 5]), ("60", []), ("Wed, 21 Oct 2026 07:28:00 GMT", []), ("-1", []), ("²", [])]
+)
+def test_it_is_not_asked_for_ever(pauses, after, waits):
+    with answering(busy(99, 429, after)) as address, pytest.raises(api.Away, match="please try again later: run again"):
+        api.Api(api.Access(address, None, {}, "")).node("worker1")
+    assert pauses == waits
+
+
+def test_an_eviction_has_its_own_pace(pauses):
+    with answering(busy(1)) as address, pytest.raises(api.Away):
+        api.Api(api.Access(address, None, {}, "")).get(api.Place("pods", "x", "y", part="eviction"))
+    assert pauses == []
 
 
 def test_a_login_in_front_gets_no_token():

@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import ssl
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -21,6 +22,8 @@ FIELD_MANAGER = "nodedevices"
 _MAY_PASS = ("DisruptionBudget", "NamespaceTerminating")
 # Seconds that the API server may take to connect, and then for each piece of its answer.
 _PATIENCE = 15.0
+# Seconds in which one that says when to come again is asked again.
+_COME_AGAIN = 20.0
 # What it answers while it starts, stops or has too much to do; and a proxy in front of one that is away.
 _NOT_READY = (429, 502, 503, 504)
 # How every authorizer says no (responsewriters.ForbiddenMessage). Quotas, Pod Security and webhooks forbid by 403, too,
@@ -216,8 +219,7 @@ class Api:
             headers["Content-Type"] = kind
         try:
             request = urllib.request.Request(address, body, headers, method=method)
-            with self._opener.open(request, timeout=_PATIENCE) as answer:
-                return bytes(answer.read())
+            return self._answer(request, place)
         except urllib.error.HTTPError as error:
             raise self._refusal(error, method, place) from error
         except http.client.InvalidURL as error:
@@ -236,6 +238,21 @@ class Api:
             if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
                 raise ApiError(text) from error
             raise Away(f"{text}: run again when it does") from error
+
+    def _answer(self, request: urllib.request.Request, place: Place) -> bytes:
+        """As client-go does: a server that says when to come again (it stops, or has too much to do) is asked again."""
+        deadline = time.monotonic() + _COME_AGAIN
+        while True:
+            try:
+                with self._opener.open(request, timeout=_PATIENCE) as answer:
+                    return bytes(answer.read())
+            except urllib.error.HTTPError as error:
+                pause = _come_again(error)
+                # Whoever evicts goes on with other pods meanwhile.
+                if pause is None or place.part == "eviction" or time.monotonic() + pause > deadline:
+                    raise
+                error.close()
+                time.sleep(pause)
 
     def _no_address(self, error: Exception) -> ApiError:
         return ApiError(f"the kubeconfig's server {self._access.server!r} is no usable address: {error}")
@@ -276,6 +293,13 @@ class Api:
 
 def _changing(dry_run: bool) -> dict[str, str]:
     return {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
+
+
+def _come_again(error: urllib.error.HTTPError) -> float | None:
+    """After how many seconds a refusal asks for another try; None where it does not."""
+    text = error.headers.get("Retry-After") or ""
+    # It may be a date, which Kubernetes never gives.
+    return max(1.0, float(text)) if error.code in _NOT_READY and text.isascii() and text.isdigit() else None
 
 
 def _status(error: urllib.error.HTTPError) -> tuple[str, list[dict[str, Any]], bool]:
