@@ -16,7 +16,8 @@ log = logging.getLogger(__name__)
 #: Bytes of a request line, and of all headers together; larger ones are refused.
 _LARGEST_LINE = 4096
 _LARGEST_HEAD = 16384
-#: Seconds that a client may take to send its request, and to take its answer.
+#: Seconds that a client may take to send its request, and as many to take its answer. What makes the answer has its own
+#: time: a reload looks through all devices.
 _PATIENCE = 10.0
 #: Connections at once; who comes later is told to come back.
 _MOST_CONNECTIONS = 32
@@ -50,7 +51,7 @@ class Pages:
         writer.transport.set_write_buffer_limits(high=0)
         try:
             with contextlib.suppress(OSError, asyncio.TimeoutError):
-                await asyncio.wait_for(self._answer(reader, writer), _PATIENCE)
+                await self._answer(reader, writer)
         finally:
             self._open.discard(writer)
             # One that is only closed stays for as long as its client does not read what is left.
@@ -72,11 +73,11 @@ class Pages:
         # What a browser is told to do with it: nothing but show it.
         head += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\n"
         writer.write(head.encode() + (b"" if head_only else body))
-        await writer.drain()
+        await asyncio.wait_for(writer.drain(), _PATIENCE)
 
     async def _response(self, reader: asyncio.StreamReader) -> Tuple[Response, bool]:
         try:
-            method, target = await _request(reader)
+            method, target = await asyncio.wait_for(_request(reader), _PATIENCE)
         except (ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             return _plain(HTTPStatus.BAD_REQUEST), False
         path = target.partition("?")[0]
