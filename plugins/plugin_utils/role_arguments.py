@@ -36,10 +36,16 @@ def problems(roles: Iterable[Any], variables: Mapping[str, Any], template: Calla
 
 
 def _options(role: str) -> dict[str, Any]:
-    path = _ROLES / role / "meta" / "argument_specs.yml"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise AnsibleError(f"roles: there is no role {role} with argument specs ({path}: {error.strerror})") from error
-    options: dict[str, Any] = yaml.load(text, Loader=_LOADER)["argument_specs"]["main"]["options"]
-    return options
+    if role not in _OPTIONS:
+        raise AnsibleError(f"roles: there is no role {role} with argument specs ({_ROLES / role})")
+    return _OPTIONS[role]
+
+
+def _read(path: pathlib.Path) -> dict[str, Any]:
+    options: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+    return dict(options["argument_specs"]["main"]["options"])
+
+
+#: Role to the options of its argument specs. Read with this module, which the strategy loads once, and not in the
+#: processes that are forked off for each host.
+_OPTIONS = {path.parts[-3]: _read(path) for path in sorted(_ROLES.glob("*/meta/argument_specs.yml"))}

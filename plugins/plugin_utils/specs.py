@@ -196,8 +196,13 @@ class Ours:
 
 def _parsed(file: Mapping[str, Any]) -> dict[str, Any] | None:
     """A spec file as data; None where it is none."""
+    text = file["content"] or ""
     try:
-        data = yaml.safe_load(file["content"] or "")
+        try:
+            # What ours are, and most of others are; YAML takes a hundred times as long.
+            data = json.loads(text)
+        except ValueError:
+            data = yaml.safe_load(text)
     except yaml.YAMLError:
         return None
     return data if isinstance(data, dict) and isinstance(data.get("devices", []), list) else None

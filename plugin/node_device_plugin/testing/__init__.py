@@ -23,7 +23,28 @@ It keeps what the real one does to plugins, its bugs included (see plugin/tests/
 init containers, NUMA hints, eviction, volumes other than hostPath, and node objects.
 """
 
-from .recorder import RecordingPlugin, healthy
-from .stand_in import AllocatedPod, PodRejected, StandInKubelet
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .recorder import RecordingPlugin, healthy
+    from .stand_in import AllocatedPod, PodRejected, StandInKubelet
 
 __all__ = ["AllocatedPod", "PodRejected", "RecordingPlugin", "StandInKubelet", "healthy"]
+
+_WHERE = {
+    "AllocatedPod": "stand_in",
+    "PodRejected": "stand_in",
+    "RecordingPlugin": "recorder",
+    "StandInKubelet": "stand_in",
+    "healthy": "recorder",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for, and gRPC with it: the command says its version without."""
+    if name not in _WHERE:
+        raise AttributeError("module %r has no attribute %r" % (__name__, name))
+    return getattr(importlib.import_module("." + _WHERE[name], __name__), name)

@@ -24,7 +24,9 @@ importlib.import_module(sys.argv[1])
 """
 
 
-@pytest.mark.parametrize("module", ["cri", "pod_resources", "testing", "testing.kubelet", "testing.transcripts"])
+@pytest.mark.parametrize(
+    "module", ["cri", "pod_resources", "testing.stand_in", "testing.kubelet_process", "testing.transcripts"]
+)
 def test_grpc_finds_its_settings(module):
     environment = {"PYTHONPATH": ":".join(sys.path)}
     output = subprocess.run(

@@ -11,12 +11,14 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from jinja2.nativetypes import NativeEnvironment
 
 PLAYBOOKS = pathlib.Path(__file__).resolve().parents[3] / "playbooks"
+ROLES = PLAYBOOKS.parent / "roles"
 
 
 def value(text, variables):
     """A templated value as Ansible has it."""
     environment = NativeEnvironment()
     environment.filters["bool"] = boolean
+    environment.tests["changed"] = lambda result: result["changed"]
     return environment.from_string(text).render(variables)
 
 
@@ -188,3 +190,72 @@ def test_what_a_role_is_given_is_never_what_an_earlier_play_kept():
     given = set(given_names(tasks))
     assert {"cdi_specs_given_node", "verification_given_declaration"} <= given
     assert given & set(kept_names(tasks)) == set()
+
+
+def included(role, file, known):
+    """Whether a role's converge.yml goes on with a file of tasks, where so much is known."""
+    tasks = yaml.safe_load((ROLES / role / "tasks" / "converge.yml").read_text())
+    (task,) = [each for each in tasks if each.get("ansible.builtin.include_tasks") == file]
+    conditions = task["when"] if isinstance(task["when"], list) else [task["when"]]
+    return all(value("{{ %s }}" % condition, known) for condition in conditions)
+
+
+NODE_MADE = {
+    "host_devices_state": "present",
+    "host_devices_modules": [],
+    "host_devices_udev_rules": [],
+    "host_devices_nodes": [{"path": "/dev/lamp0"}],
+    "host_devices_result": {"changed": False},
+    "node_devices_declaration": {},
+    "node_devices_node": {"missing_devices": [], "other_than_devices": {}},
+}
+
+
+@pytest.mark.parametrize(
+    ("differs", "again"),
+    [
+        ({}, False),
+        ({"host_devices_result": {"changed": True}}, True),
+        # Nobody has said it yet: the look before was without them.
+        ({"node_devices_node": {"missing_devices": ["/dev/a"], "other_than_devices": {}}}, True),
+        ({"node_devices_node": {"missing_devices": [], "other_than_devices": {"/dev/a": "a file"}}}, True),
+        ({"host_devices_result": {"changed": True}, "host_devices_nodes": []}, False),
+        ({"host_devices_result": {"changed": True}, "host_devices_state": "absent"}, False),
+    ],
+)
+def test_devices_are_looked_for_again_where_that_can_tell_something(differs, again):
+    assert included("host_devices", "look_again.yml", {**NODE_MADE, **differs}) is again
+
+
+def test_the_role_alone_looks_at_no_device_again():
+    known = {key: each for key, each in NODE_MADE.items() if not key.startswith("node_devices")}
+    assert not included("host_devices", "look_again.yml", {**known, "host_devices_result": {"changed": True}})
+
+
+TIMER = "/etc/systemd/system/node-device-capacities.timer"
+
+
+@pytest.mark.parametrize(
+    ("known", "concerned"),
+    [
+        ({"node_devices_node": {"ledger": {}}}, False),
+        ({"node_devices_node": {"ledger": {}}, "node_devices_kubeconfig": ""}, False),
+        ({"node_devices_node": {"ledger": {}}, "node_devices_kubeconfig": "~/.kube/config"}, True),
+        # Without a kubeconfig it is an error, which somebody has to say.
+        (
+            {"node_devices_node": {"ledger": {}}, "extended_resources_given_declaration": {"capacities": {"a/b": 1}}},
+            True,
+        ),
+        ({"node_devices_node": {"ledger": {TIMER: {}}}}, True),
+        # The role alone, which has not looked at the node.
+        ({}, True),
+        ({"node_devices_api_only": True}, False),
+    ],
+)
+def test_a_node_that_has_no_capacities_of_ours_is_asked_once(known, concerned):
+    variables = yaml.safe_load((ROLES / "extended_resources" / "vars" / "main.yml").read_text())
+    known = {"extended_resources_given_declaration": {"capacities": {}}, "extended_resources_timer": TIMER, **known}
+    for name in ("reached", "may_restore", "concerned"):
+        name = f"extended_resources_{name}"
+        known[name] = value(variables[name], known)
+    assert included("extended_resources", "node_object.yml", known) == concerned
