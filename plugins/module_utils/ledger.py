@@ -8,7 +8,7 @@ An entry, by absolute path:
 
     {"kind": "file", "owner": "cdi_specs", "sha256": "...", "mode": 420, "before": null}
     {"kind": "link", "owner": "node_tools /opt/node-devices", "target": "versions/1", "before": null}
-    {"kind": "directory", "owners": ["cdi_specs", "device_plugin"]}
+    {"kind": "directory", "owners": ["cdi_specs", "device_plugin"], "mode": 493}
     {"kind": "tree", "owner": "node_tools /opt/node-devices"}
 
 ``before`` is what was replaced: {"kind": "file", "content": base64, "mode", "uid", "gid"}, where it has any with its
@@ -131,7 +131,7 @@ def state_of(path):
     if stat.S_ISLNK(status.st_mode):
         return {"kind": "link", "target": os.readlink(path)}
     if stat.S_ISDIR(status.st_mode):
-        return {"kind": "directory", "mode": mode}
+        return {"kind": "directory", "mode": mode, "uid": status.st_uid, "gid": status.st_gid}
     if not stat.S_ISREG(status.st_mode):
         return {"kind": "special file"}
     with open(path, "rb") as file:

@@ -11,6 +11,9 @@ import os
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
 
+# Owner and group of what is written: root's. Who owns a file may change it, whatever its mode.
+_OURS = (os.geteuid(), os.getegid())
+
 
 class Report:
     """What was done, or in check mode would be."""
@@ -32,8 +35,9 @@ class Report:
     def add_diff(self, path, before, after):
         texts = [_shown(before), _shown(after)]
         if texts[0] == texts[1]:
-            # Only the mode differs, or the file is empty; and Ansible shows headers only beside a difference.
-            texts = ["mode %04o\n" % state["mode"] if state else "" for state in (before, after)]
+            # Only mode or owner differ, or the file is empty; and Ansible shows headers only beside a difference.
+            owners = [_owner_of(state) for state in (before, after) if state]
+            texts = [_access(state, len(set(owners)) > 1) if state else "" for state in (before, after)]
         self.diffs.append(
             {
                 "before_header": _header(path, before),
@@ -73,6 +77,7 @@ class Managed:
         return self.report
 
     def _make(self, wanted, validate):
+        wanted = self._folders_around(wanted) + wanted
         states = [(item, ledgers.state_of(item["path"])) for item in wanted]
         todo = [(item, state) for item, state in states if self._differs(item, state)]
         folders = self._missing_folders(wanted)
@@ -91,11 +96,11 @@ class Managed:
         try:
             for folder, mode in folders.items():
                 os.mkdir(folder)
-                os.chmod(folder, mode)
+                _set_access(folder, mode)
                 self.after_write(folder)
             for item, _state in todo:
                 if item["kind"] == "file":
-                    name = ledgers.stage_file(item["path"], item["content"], item["mode"])
+                    name = ledgers.stage_file(item["path"], item["content"], item["mode"], *_OURS)
                     staged.append(name)
                     validate(item, name)
         except BaseException:
@@ -112,19 +117,21 @@ class Managed:
             elif item["kind"] == "link":
                 ledgers.write_link(item["path"], item["target"])
             else:
-                os.chmod(item["path"], item["mode"])
+                _set_access(item["path"], item["mode"])
             self.after_write(item["path"])
 
     def _differs(self, item, state):
         if item["kind"] == "directory":
-            # One that others made keeps its mode; one that is missing is made with the folders.
+            # One that others made keeps its mode and owner; one that is missing is made with the folders.
             ours = item["path"] in self.ledger.entries
-            return state is not None and (state["kind"] != "directory" or (ours and state["mode"] != item["mode"]))
+            if state is None or state["kind"] != "directory":
+                return state is not None
+            return ours and (state["mode"], _owner_of(state)) != (item["mode"], _OURS)
         if state is None or state["kind"] != item["kind"]:
             return True
         if item["kind"] == "link":
             return state["target"] != item["target"]
-        return (state["content"], state["mode"]) != (item["content"], item["mode"])
+        return (state["content"], state["mode"], _owner_of(state)) != (item["content"], item["mode"], _OURS)
 
     def _refuse_unsafe(self, item, state):
         owner = self.ledger.entries.get(item["path"], {}).get("owner", self.owner)
@@ -135,6 +142,21 @@ class Managed:
             raise Refused("%s is a %s; a %s is wanted there" % (item["path"], kind, item["kind"]))
         if item["kind"] == "directory" and kind != "directory":
             raise Refused("%s is a %s; a directory is wanted there" % (item["path"], kind))
+
+    def _folders_around(self, wanted):
+        """The folders that we made for ``wanted``, as wanted themselves: who may write there may replace what is in."""
+        named = {item["path"] for item in wanted}
+        folders = {}
+        for item in wanted:
+            path = os.path.dirname(item["path"])
+            while path != "/":
+                entry = self.ledger.entries.get(path, {})
+                # Not what somebody has put elsewhere, with a link in its place.
+                there = os.path.isdir(path) and not os.path.islink(path)
+                if entry.get("kind") == "directory" and "mode" in entry and path not in named and there:
+                    folders[path] = {"kind": "directory", "path": path, "mode": entry["mode"]}
+                path = os.path.dirname(path)
+        return [folders[path] for path in sorted(folders)]
 
     def _missing_folders(self, wanted):
         """Directories to make, outermost first: path to mode."""
@@ -154,9 +176,11 @@ class Managed:
 
     def _claim_folders(self, wanted, folders):
         """Note the directories that we make, and who needs those that we made."""
-        for folder in folders:
-            self.ledger.entries[folder] = {"kind": "directory", "owners": []}
+        for folder, mode in folders.items():
+            self.ledger.entries[folder] = {"kind": "directory", "owners": [], "mode": mode}
         for item in wanted:
+            if item["kind"] == "directory" and item["path"] in self.ledger.entries:
+                self.ledger.entries[item["path"]]["mode"] = item["mode"]
             path = item["path"] if item["kind"] == "directory" else os.path.dirname(item["path"])
             while path != "/":
                 owners = self.ledger.entries.get(path, {}).get("owners")
@@ -248,6 +272,22 @@ def _is_ours(state, entry):
     if entry["kind"] == "link":
         return state["target"] == entry["target"]
     return ledgers.sha256(state["content"]) == entry["sha256"]
+
+
+def _owner_of(state):
+    """Owner and group of a state; those of a wanted item, which has none, are ours."""
+    return (state["uid"], state["gid"]) if "uid" in state else _OURS
+
+
+def _set_access(path, mode):
+    """Mode, owner and group, whatever the folder that it is in passes on."""
+    os.chown(path, *_OURS)
+    os.chmod(path, mode)
+
+
+def _access(state, with_owner):
+    """Mode, and owner where that differs, as a diff shows them."""
+    return "mode %04o" % state["mode"] + (", owner %d:%d" % _owner_of(state) if with_owner else "") + "\n"
 
 
 def _header(path, state):

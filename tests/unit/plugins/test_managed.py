@@ -178,6 +178,54 @@ def test_a_mode_that_somebody_changed_is_shown_and_mended(node):
     assert oct((node.root / "a").stat().st_mode) == "0o100644"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+def test_an_owner_that_somebody_changed_is_shown_and_mended(node):
+    everything_there = everything(node)
+    node.converge(*everything_there)
+    # Folders too: whoever owns one may replace what is in it, whatever that file's owner.
+    given = [node.path(name) for name in ("etc/cdi/a.json", "etc/app", "var/sockets")]
+    for path in given:
+        os.chown(path, 65534, 65533)
+    foretold = node.converge(*everything_there, check=True)
+    assert sorted(foretold.written) == sorted(given)
+    assert {(diff["before"], diff["after"]) for diff in foretold.diffs} == {
+        ("mode 0644, owner 65534:65533\n", "mode 0644, owner 0:0\n"),
+        ("mode 0755, owner 65534:65533\n", "mode 0755, owner 0:0\n"),
+        ("mode 0750, owner 65534:65533\n", "mode 0750, owner 0:0\n"),
+    }
+    assert node.converge(*everything_there).diffs == foretold.diffs
+    assert {(os.stat(path).st_uid, os.stat(path).st_gid) for path in given} == {(0, 0)}
+    assert not node.converge(*everything_there).changed
+    node.converge()
+    assert node.snapshot() == {}
+
+
+def test_a_folder_of_ours_that_everybody_may_write_to_is_mended(node):
+    node.converge(*everything(node))
+    (node.root / "etc" / "app").chmod(0o777)
+    (node.root / "theirs").mkdir(mode=0o700)
+    report = node.converge(*everything(node), node.file("theirs/a", "1"))
+    assert node.path("etc/app") in report.written
+    assert ("mode 0777\n", "mode 0755\n") in [(diff["before"], diff["after"]) for diff in report.diffs]
+    snapshot = node.snapshot()
+    assert (snapshot["etc/app"][0], snapshot["theirs"][0]) == ("0o40755", "0o40700")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders to others")
+def test_a_folder_that_passes_its_group_on_is_no_drift(node):
+    os.chown(node.root, 0, 65534)
+    node.root.chmod(0o2755)
+    node.converge(*everything(node))
+    assert not node.converge(*everything(node)).changed
+
+
+def test_a_folder_that_somebody_moved_behind_a_link_stays_so(node):
+    node.converge(*everything(node))
+    os.rename(node.path("etc/app"), node.path("elsewhere"))
+    os.symlink("../elsewhere", node.path("etc/app"))
+    assert not node.converge(*everything(node)).changed
+
+
 def test_a_change_by_someone_else_stays_when_ours_goes(node):
     node.converge(node.file("d/a", "ours"), node.file("d/b", "ours"))
     (node.root / "d" / "a").write_text("theirs")
