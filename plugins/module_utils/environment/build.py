@@ -6,6 +6,7 @@ from __future__ import annotations
 import configparser
 import json
 import os
+import stat
 import subprocess
 import sys
 import tarfile
@@ -41,14 +42,50 @@ def base_python():
 
 def is_complete(folder, name):
     """Whether the environment is whole, and its Python still the one that it was made for."""
+    marker = _marker_of(folder)
+    python = os.path.join(folder, "bin", "python")
+    same_python = marker.get("python") == list(sys.version_info[:2]) and os.path.realpath(python) == base_python()
+    can_run = same_python and os.access(os.path.join(folder, "bin", COMMAND), os.X_OK)
+    return marker.get("name") == name and can_run and not _edited(folder, marker)
+
+
+def edited(folder):
+    """The files that somebody changed or removed since the environment was made, by their paths in it."""
+    return _edited(folder, _marker_of(folder))
+
+
+def _marker_of(folder):
     try:
         with open(os.path.join(folder, _MARKER), encoding="utf-8") as file:
             marker = json.load(file)
     except (OSError, ValueError):
-        return False
-    python = os.path.join(folder, "bin", "python")
-    same_python = marker.get("python") == list(sys.version_info[:2]) and os.path.realpath(python) == base_python()
-    return marker.get("name") == name and same_python and os.access(os.path.join(folder, "bin", COMMAND), os.X_OK)
+        return {}
+    return marker if isinstance(marker, dict) else {}
+
+
+def _edited(folder, marker):
+    files = marker.get("files")
+    if not isinstance(files, dict):
+        # Made before there was a list of them.
+        return []
+    return sorted(path for path, was in files.items() if _looks(os.path.join(folder, path)) != was)
+
+
+def _looks(path):
+    """What a file is without its content, which would take long to read in each run; None where there is none."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    access = [status.st_mode, status.st_uid, status.st_gid]
+    # What comes beside our files is none of ours. Whole seconds: not every file system keeps more of them.
+    return access if stat.S_ISDIR(status.st_mode) else [*access, status.st_size, int(status.st_mtime)]
+
+
+def _files_of(folder):
+    """What all below a folder, and itself, looks like, by the path in it."""
+    paths = [os.path.join(parent, name) for parent, folders, names in os.walk(folder) for name in folders + names]
+    return {os.path.relpath(path, folder): _looks(path) for path in [folder, *paths]}
 
 
 def unpack_wheel(archive, member, digest, site):
@@ -111,8 +148,9 @@ def build(folder, name, archive_path, wheels):
     compile_all = ["-m", "compileall", "-q", "-j", "0", "-s", partial, "-p", folder, site]
     run([os.path.join(partial, "bin", "python"), "-I", *compile_all])
     _try_to_load(partial, module)
+    marker = {"name": name, "python": list(sys.version_info[:2]), "wheels": wheels, "files": _files_of(partial)}
     with open(os.path.join(partial, _MARKER), "w", encoding="utf-8") as file:
-        json.dump({"name": name, "python": list(sys.version_info[:2]), "wheels": wheels}, file, indent=1)
+        json.dump(marker, file)
     os.sync()
     ledgers.remove_tree(folder)
     os.rename(partial, folder)

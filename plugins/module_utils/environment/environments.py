@@ -12,6 +12,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (
     COMMAND,
     build,
+    edited,
     is_complete,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.unit import Unit
@@ -19,6 +20,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger impo
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed, Report
 
 _OWNER = "node_tools"
+# Of the files that somebody edited, how many are named.
+_SHOWN = 5
 
 
 class Environments:
@@ -109,6 +112,7 @@ class Environments:
     def present(self, name):
         self.refuse_again(name)
         was, before = self.versions.current(), self._previous()
+        by_hand = edited(self.versions.folder(name))
         made = self.install(name)
         previous = before
         if was != name:
@@ -126,7 +130,7 @@ class Environments:
         if made:
             folder = self.versions.folder(name)
             report.written.append(folder)
-            report.add_diff(folder, None, {"kind": "virtual environment"})
+            report.add_diff(folder, _edited_environment(by_hand), {"kind": "virtual environment"})
         return report
 
     def rolled_back(self, wanted):
@@ -197,6 +201,14 @@ class Environments:
 
 def _link(name):
     return {"kind": "link", "target": "versions/%s" % name} if name else None
+
+
+def _edited_environment(files):
+    """An environment that somebody edited, as a diff shows it; None where there was none, or its Python has gone."""
+    if not files:
+        return None
+    more = ["and %d more" % (len(files) - _SHOWN)] if len(files) > _SHOWN else []
+    return {"kind": "virtual environment, in which these files were changed: " + ", ".join(files[:_SHOWN] + more)}
 
 
 def _is_named(name, wanted):

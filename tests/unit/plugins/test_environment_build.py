@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import subprocess
+import sys
 import tarfile
 import zipfile
 
@@ -12,6 +13,7 @@ import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (
     COMMAND,
     build,
+    edited,
     is_complete,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
@@ -52,6 +54,32 @@ def test_it_runs(lay_out):
     folder = lay_out(plugin="def main():\n    print('here')\n", grpc="")
     assert is_complete(str(folder), NAME)
     assert subprocess.run([folder / "bin" / COMMAND], capture_output=True, check=True).stdout == b"here\n"
+
+
+EDITS = {
+    "module changed": ("lib/python{}/site-packages/plugin.py", lambda path: path.write_text("def main(): pass\n")),
+    "module removed": ("lib/python{}/site-packages/grpc.py", lambda path: path.unlink()),
+    "for all to write": ("lib/python{}/site-packages/plugin.py", lambda path: path.chmod(0o666)),
+    "folder for all to write": ("lib/python{}/site-packages", lambda path: path.chmod(0o777)),
+    "script changed": (f"bin/{COMMAND}", lambda path: path.write_text("#!/bin/true\n")),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_what_somebody_edited_is_not_whole(lay_out, edit):
+    folder = lay_out(plugin="def main():\n    print('here')\n", grpc="")
+    assert (is_complete(str(folder), NAME), edited(str(folder))) == (True, [])
+    where, change = EDITS[edit]
+    path = where.format("%d.%d" % sys.version_info[:2])
+    change(folder / path)
+    assert (is_complete(str(folder), NAME), edited(str(folder))) == (False, [path])
+    assert is_complete(str(lay_out(plugin="def main():\n    print('here')\n", grpc="")), NAME)
+
+
+def test_what_lies_beside_its_files_is_no_edit(lay_out):
+    folder = lay_out(plugin="def main():\n    print('here')\n", grpc="")
+    (folder / "lib" / "note").write_text("of somebody")
+    assert is_complete(str(folder), NAME)
 
 
 def test_what_does_not_load_is_refused_and_the_one_before_it_stays(lay_out, tmp_path):
