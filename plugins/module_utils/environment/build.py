@@ -41,17 +41,25 @@ def base_python():
 
 
 def is_complete(folder, name):
-    """Whether the environment is whole, and its Python still the one that it was made for."""
+    """Whether the environment can run, and is as it was made."""
+    return can_run(folder, name) and not edited(folder)
+
+
+def can_run(folder, name):
+    """Whether the environment was finished, and its Python still is the one that it was made for."""
     marker = _marker_of(folder)
     python = os.path.join(folder, "bin", "python")
     same_python = marker.get("python") == list(sys.version_info[:2]) and os.path.realpath(python) == base_python()
-    can_run = same_python and os.access(os.path.join(folder, "bin", COMMAND), os.X_OK)
-    return marker.get("name") == name and can_run and not _edited(folder, marker)
+    return marker.get("name") == name and same_python and os.access(os.path.join(folder, "bin", COMMAND), os.X_OK)
 
 
 def edited(folder):
     """The files that somebody changed or removed since the environment was made, by their paths in it."""
-    return _edited(folder, _marker_of(folder))
+    files = _marker_of(folder).get("files")
+    if not isinstance(files, dict):
+        # Made before there was a list of them.
+        return []
+    return sorted(path for path, was in files.items() if _looks(os.path.join(folder, path)) != was)
 
 
 def _marker_of(folder):
@@ -61,14 +69,6 @@ def _marker_of(folder):
     except (OSError, ValueError):
         return {}
     return marker if isinstance(marker, dict) else {}
-
-
-def _edited(folder, marker):
-    files = marker.get("files")
-    if not isinstance(files, dict):
-        # Made before there was a list of them.
-        return []
-    return sorted(path for path, was in files.items() if _looks(os.path.join(folder, path)) != was)
 
 
 def _looks(path):

@@ -12,11 +12,12 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (
     COMMAND,
     build,
+    can_run,
     edited,
     is_complete,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.unit import Unit
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused, remove_tree
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed, Report
 
 _OWNER = "node_tools"
@@ -87,18 +88,25 @@ class Environments:
         # The folders and the ledger's entry first, so that an interrupted run leaves nothing unknown.
         folders = {"kind": "directory", "path": self.folders, "mode": 0o755}
         self.managed().converge([folders], keep=self.ledger.of(self.owner))
-        for path in (folder, self.versions.folder(".%s.partial" % name)):
+        partial = self.versions.folder(".%s.partial" % name)
+        for path in (folder, partial):
             self.ledger.entries[path] = {"kind": "tree", "owner": self.owner}
         self.ledger.save()
-        build(folder, name, self.module.params["archive"], self.module.params["wheels"])
-        del self.ledger.entries[self.versions.folder(".%s.partial" % name)]
-        self.ledger.save()
+        try:
+            build(folder, name, self.module.params["archive"], self.module.params["wheels"])
+        finally:
+            # Where it failed: of a full disk, it is what filled it.
+            remove_tree(partial)
+            for path in (folder, partial):
+                if not os.path.isdir(path):
+                    del self.ledger.entries[path]
+            self.ledger.save()
         return True
 
     def stay(self, name, previous, without=None):
         """The environments that stay: this one, the one before it, and the newest of the others that can run."""
         first = [name] + [previous] * (previous not in (name, None))
-        others = [other for other in self.names() if other not in (*first, without) and self._is_whole(other)]
+        others = [other for other in self.names() if other not in (*first, without) and self._can_run(other)]
         stay = first + others[: max(self.module.params["keep"] - len(first), 0)]
         return [self.versions.folder(each) for each in stay]
 
@@ -116,7 +124,7 @@ class Environments:
         made = self.install(name)
         previous = before
         if was != name:
-            previous = was if was and self._is_whole(was) else None
+            previous = was if was and self._can_run(was) else None
         try:
             report = self._go_to(was, name, previous, anew=made)
         except Refused as error:
@@ -148,7 +156,7 @@ class Environments:
             raise Refused("version %s is not below %s; there are: %s" % (wanted, self.root, ", ".join(self.names())))
         if name == was:
             return self._go_to(was, was, previous)
-        if not self._is_whole(name):
+        if not self._can_run(name):
             raise Refused("version %s cannot run here any more: its Python has gone" % name)
         return self._go_to(was, name, None)
 
@@ -157,8 +165,9 @@ class Environments:
         name = self.versions.target_of(self.previous)
         return name if name in self.names() else None
 
-    def _is_whole(self, name):
-        return is_complete(self.versions.folder(name), name)
+    def _can_run(self, name):
+        # Also where somebody has edited it since: that is what ran.
+        return can_run(self.versions.folder(name), name)
 
     def _go_to(self, was, name, previous, anew=False):
         """Make a version the current one, on trial where a service runs from here, and keep what is to stay."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -232,6 +233,56 @@ def test_check_mode_says_so_and_does_nothing(node):
     assert told["restarted"] is True
     assert node.links == [A, None]
     assert node.unit.started == []
+
+
+def edit(node, name):
+    """A file of an environment that is not as it was made."""
+    marker = node.root / "versions" / name / "complete.json"
+    marker.write_text(json.dumps({**json.loads(marker.read_text()), "files": {"lib/gone.py": [0o100644, 0, 0, 1, 1]}}))
+
+
+def test_check_mode_says_what_somebody_edited(node):
+    edit(node, A)
+    node.check_mode = True
+    report, told = node.run("present", A)
+    (diff,) = report.diffs
+    assert (diff["before"], diff["after"]) == (
+        "virtual environment, in which these files were changed: lib/gone.py\n",
+        "virtual environment\n",
+    )
+    # It is made anew, and has to serve what was served before.
+    assert (report.changed, told["restarted"]) == (True, True)
+
+
+def test_what_somebody_edited_can_be_gone_back_to(node):
+    edit(node, A)
+    node.add(B)
+    node.run("present", B)
+    assert node.links == [B, A]
+    node.run("rolled_back")
+    assert node.links == [A, None]
+
+
+def test_what_could_not_be_laid_out_leaves_nothing(node, monkeypatch):
+    def full(folder, name, _archive, _wheels):
+        partial = node.root / "versions" / f".{name}.partial"
+        partial.mkdir()
+        (partial / "large").write_bytes(b"x")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(environments, "build", full)
+    node.params.update(archive="x", wheels={})
+    entries = Ledger(node.ledger_folder).entries
+    with pytest.raises(OSError, match="No space left"):
+        node.run("present", B)
+    assert node.names == [A]
+    assert Ledger(node.ledger_folder).entries == entries
+    # Nor does what is there go where it cannot be made anew.
+    edit(node, A)
+    with pytest.raises(OSError, match="No space left"):
+        node.run("present", A)
+    assert (node.names, node.links) == ([A], [A, None])
+    assert Ledger(node.ledger_folder).entries == entries
 
 
 BAD = {
