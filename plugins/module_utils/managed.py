@@ -21,6 +21,8 @@ class Report:
     def __init__(self):
         #: Written anew or changed, in the order in which they were asked for.
         self.written = []
+        #: Of these, those that are there anew or have another content: whoever reads them has something new to read.
+        self.contents = []
         #: Removed, or put back to what was there before.
         self.removed = []
         #: Left although it is no longer wanted: path and reason.
@@ -84,9 +86,12 @@ class Managed:
         for item, state in todo:
             self._refuse_unsafe(item, state)
             self.report.written.append(item["path"])
+            if not _has_content(item, state):
+                self.report.contents.append(item["path"])
             self.report.add_diff(item["path"], state, item)
         for folder, mode in folders.items():
             self.report.written.append(folder)
+            self.report.contents.append(folder)
             self.report.add_diff(folder, None, {"kind": "directory", "mode": mode})
         if self.check:
             return
@@ -98,11 +103,15 @@ class Managed:
                 os.mkdir(folder)
                 _set_access(folder, mode)
                 self.after_write(folder)
-            for item, _state in todo:
+            for item, state in todo:
                 if item["kind"] == "file":
                     name = ledgers.stage_file(item["path"], item["content"], item["mode"], *_OURS)
                     staged.append(name)
                     validate(item, name)
+                    if _has_content(item, state):
+                        # A new file, as whoever owned the old one may have it open, but nothing new to read: a service
+                        # that goes by the time is not restarted for it.
+                        os.utime(name, ns=(os.lstat(name).st_atime_ns, os.lstat(item["path"]).st_mtime_ns))
         except BaseException:
             for name in staged:
                 os.unlink(name)
@@ -127,11 +136,9 @@ class Managed:
             if state is None or state["kind"] != "directory":
                 return state is not None
             return ours and (state["mode"], _owner_of(state)) != (item["mode"], _OURS)
-        if state is None or state["kind"] != item["kind"]:
+        if not _has_content(item, state):
             return True
-        if item["kind"] == "link":
-            return state["target"] != item["target"]
-        return (state["content"], state["mode"], _owner_of(state)) != (item["content"], item["mode"], _OURS)
+        return item["kind"] == "file" and (state["mode"], _owner_of(state)) != (item["mode"], _OURS)
 
     def _refuse_unsafe(self, item, state):
         owner = self.ledger.entries.get(item["path"], {}).get("owner", self.owner)
@@ -272,6 +279,13 @@ def _is_ours(state, entry):
     if entry["kind"] == "link":
         return state["target"] == entry["target"]
     return ledgers.sha256(state["content"]) == entry["sha256"]
+
+
+def _has_content(item, state):
+    """Whether what is there is what is wanted, but for mode and owner."""
+    if state is None or state["kind"] != item["kind"]:
+        return False
+    return all(state[key] == item[key] for key in ("content", "target") if key in item)
 
 
 def _owner_of(state):

@@ -74,6 +74,11 @@ written:
   type: list
   elements: str
   returned: success
+contents:
+  description: Of these, those that are there anew or have another content; of the others only mode or owner changed.
+  type: list
+  elements: str
+  returned: success
 removed:
   description: Paths that were removed, or put back to what was there before.
   type: list
@@ -157,7 +162,12 @@ def main():
     except OSError as error:
         module.fail_json(msg="%s: %s" % (error.filename or module.params["owner"], error.strerror or error))
     module.exit_json(
-        changed=report.changed, written=report.written, removed=report.removed, kept=report.kept, diff=report.diffs
+        changed=report.changed,
+        written=report.written,
+        contents=report.contents,
+        removed=report.removed,
+        kept=report.kept,
+        diff=report.diffs,
     )
 
 
