@@ -71,7 +71,10 @@ class Ledger:
         self._saved = json.loads(json.dumps(self.entries))
 
     def _damaged(self, why):
-        return Refused("%s is damaged (%s); put it back from a backup, or remove it" % (self.path, why))
+        return Refused(
+            "%s is damaged (%s); put it back from a backup. Without one remove it, and run site.yml: it knows its own "
+            "files by their names, but not what was there before them" % (self.path, why)
+        )
 
     def __enter__(self):
         os.makedirs(self.folder, mode=0o755, exist_ok=True)

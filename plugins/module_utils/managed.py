@@ -14,6 +14,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger impo
 # Owner and group of what is written: root's. Who owns a file may change it, whatever its mode.
 _OURS = (os.geteuid(), os.getegid())
 
+# In the path of every file that is ours alone.
+_OUR_NAME = "node-device"
+
 
 class Report:
     """What was done, or in check mode would be."""
@@ -206,10 +209,12 @@ class Managed:
         states = {item["path"]: state for item, state in todo}
         for item in wanted:
             path = item["path"]
-            if item["kind"] == "directory" or (path not in states and path not in self.ledger.entries):
-                continue
             known = self.ledger.entries.get(path)
-            before = known["before"] if known else ledgers.storable(states[path])
+            is_right = path not in states and known is None
+            if item["kind"] == "directory" or (is_right and _OUR_NAME not in path):
+                continue
+            # What is right already is somebody else's, unless its name is ours: then a ledger was lost.
+            before = known["before"] if known else ledgers.storable(states.get(path))
             entry = {"kind": item["kind"], "owner": self.owner, "before": before}
             if item["kind"] == "file":
                 entry.update(sha256=ledgers.sha256(item["content"]), mode=item["mode"])

@@ -82,6 +82,8 @@ class Environments:
         """Make the environment if it is not whole; returns whether it had to be made."""
         folder = self.versions.folder(name)
         if is_complete(folder, name):
+            # Unless the ledger was lost, it is there.
+            self.ledger.entries.setdefault(folder, {"kind": "tree", "owner": self.owner})
             return False
         if self.module.check_mode:
             return True
@@ -186,7 +188,11 @@ class Environments:
 
     def absent(self):
         if not self.ledger.of(self.owner):
-            return Report()
+            report = Report()
+            if os.path.isdir(self.folders):
+                reason = "%s does not know what is ours: site.yml enters it anew, after which it can be taken away"
+                report.kept.append({"path": self.root, "reason": reason % self.ledger.path})
+            return report
         left = self.module.params["left"]
         others = self.others() if left is None else left
         if not others:

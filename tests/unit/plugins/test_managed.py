@@ -144,6 +144,21 @@ def test_what_was_right_already_is_not_ours(node):
     assert (node.root / "a").read_text() == "same"
 
 
+def test_a_ledger_that_was_lost_knows_our_names_again(node):
+    ours = [node.file("etc/node-device-plugin/config.yaml", "x"), node.link("bin/node-device-plugin", "x")]
+    node.converge(*ours, node.file("theirs", "same"))
+    os.unlink(pathlib.Path(node.ledger) / "ledger.json")
+    (node.root / "bin/node-device-plugin").unlink()
+    (node.root / "bin/node-device-plugin").symlink_to("of somebody")
+    report = node.converge(*ours, node.file("theirs", "same"))
+    assert report.written == [node.path("bin/node-device-plugin")]
+    report = node.converge()
+    assert report.removed == [node.path("bin/node-device-plugin"), node.path("etc/node-device-plugin/config.yaml")]
+    # Folders and what has another name may have been there before.
+    assert set(node.snapshot()) == {"etc", "etc/node-device-plugin", "bin", "bin/node-device-plugin", "theirs"}
+    assert os.readlink(node.path("bin/node-device-plugin")) == "of somebody"
+
+
 def test_takes_away_what_is_no_longer_wanted(node):
     node.converge(node.file("d/a", "1"), node.file("d/b", "2"), node.file("e/c", "3"))
     report = node.converge(node.file("d/a", "1"))

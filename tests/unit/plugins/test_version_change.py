@@ -137,7 +137,7 @@ class Node:
     """A node with versions, of which the first one is current."""
 
     def __init__(self, folder):
-        self.root = folder / "root"
+        self.root = folder / "node-devices"
         self.unit = FakeUnit(self.root)
         self.ledger_folder = str(folder / "ledger")
         self.warnings = []
@@ -233,6 +233,20 @@ def test_check_mode_says_so_and_does_nothing(node):
     assert told["restarted"] is True
     assert node.links == [A, None]
     assert node.unit.started == []
+
+
+def test_a_ledger_that_was_lost_is_said_and_made_anew(node):
+    os.unlink(os.path.join(node.ledger_folder, "ledger.json"))
+    report, _told = node.run("absent")
+    assert not report.changed
+    (kept,) = report.kept
+    assert kept["path"] == str(node.root)
+    assert kept["reason"].startswith(f"{node.ledger_folder}/ledger.json does not know what is ours: site.yml")
+    report, _told = node.run("present", A)
+    assert not report.changed
+    node.run("absent")
+    assert sorted(os.listdir(node.root)) == ["versions"]
+    assert node.names == []
 
 
 def edit(node, name):
