@@ -80,9 +80,7 @@ class Ledger:
         os.makedirs(self.folder, mode=0o755, exist_ok=True)
         self._lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        # Of a writer that was killed.
-        for leftover in glob.glob(os.path.join(self.folder, ".%s.*.tmp" % _NAME)):
-            remove_file(leftover)
+        remove_leftovers(self.path)
         self.read()
         return self
 
@@ -192,6 +190,13 @@ def stage_file(path, content, mode, uid=None, gid=None, attributes=None):
         os.unlink(staged)
         raise
     return staged
+
+
+def remove_leftovers(path):
+    """Remove what a writer of ``path`` that was killed left beside it. For the ledger's only writer."""
+    folder, name = os.path.split(path)
+    for leftover in glob.glob(os.path.join(glob.escape(folder), ".%s.*.tmp" % glob.escape(name))):
+        remove_file(leftover)
 
 
 @contextlib.contextmanager

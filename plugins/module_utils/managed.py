@@ -107,6 +107,7 @@ class Managed:
                 _set_access(folder, mode)
                 self.after_write(folder)
             for item, state in todo:
+                ledgers.remove_leftovers(item["path"])
                 if item["kind"] == "file":
                     name = ledgers.stage_file(item["path"], item["content"], item["mode"], *_OURS)
                     staged.append(name)
@@ -256,6 +257,7 @@ class Managed:
                     if before is not None:
                         self.after_write(path)
         if not self.check:
+            ledgers.remove_leftovers(path)
             del self.ledger.entries[path]
 
     def _take_away_folder(self, folder):

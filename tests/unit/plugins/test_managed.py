@@ -318,10 +318,16 @@ def test_a_power_cut_after_the_ledger_is_harmless(node, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             node.converge(node.file("a", "ours"))
     assert node.path("a") in node.entries()
-    for leftover in node.root.glob(".*"):
-        leftover.unlink()
+    assert len(list(node.root.glob(".a.*.tmp"))) == 1
     assert not node.converge().changed
     assert node.snapshot() == before
+
+
+def test_what_a_power_cut_left_beside_a_file_goes_when_that_is_written(node):
+    (node.root / ".a.k2x9.tmp").write_text("half")
+    (node.root / ".b.k2x9.tmp").write_text("of somebody")
+    node.converge(node.file("a", "ours"))
+    assert set(node.snapshot()) == {"a", ".b.k2x9.tmp"}
 
 
 def test_the_ledger_is_private_and_says_who_and_what(node):
