@@ -187,7 +187,8 @@ class Environments:
         return report
 
     def absent(self):
-        if not self.ledger.of(self.owner):
+        # After a first one that could not be laid out, there are folders alone.
+        if not self.ledger.of(self.owner) and not self.ledger.directories_of(self.owner):
             report = Report()
             if os.path.isdir(self.folders):
                 reason = "%s does not know what is ours: site.yml enters it anew, after which it can be taken away"

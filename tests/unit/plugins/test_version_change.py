@@ -277,6 +277,24 @@ def test_what_somebody_edited_can_be_gone_back_to(node):
     assert node.links == [A, None]
 
 
+def test_what_could_not_be_laid_out_at_first_is_taken_away_by_an_uninstall(tmp_path, monkeypatch):
+    def full(*_arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(environments, "build", full)
+    monkeypatch.setattr(change, "UNITS", str(tmp_path / "units"))
+    node = Node(tmp_path)
+    (node.root / "versions").rmdir()
+    node.root.rmdir()
+    node.params.update(archive="x", wheels={})
+    with pytest.raises(OSError, match="No space left"):
+        node.run("present", A)
+    report, _told = node.run("absent")
+    assert report.kept == []
+    assert not node.root.exists()
+    assert not os.path.exists(node.ledger_folder)
+
+
 def test_what_could_not_be_laid_out_leaves_nothing(node, monkeypatch):
     def full(folder, name, _archive, _wheels):
         partial = node.root / "versions" / f".{name}.partial"
