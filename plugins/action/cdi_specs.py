@@ -48,12 +48,11 @@ class ActionModule(ActionBase):
             task_vars=task_vars,
         )
         answer["stays"] = [file["path"] for file in files]
-        answer["kept"] = answer.get("kept", []) + [
-            {"device": held.leftover.name, "reason": held.reason} for held in staying if held.reason
-        ]
-        if answer["kept"]:
+        devices_kept = [{"device": held.leftover.name, "reason": held.reason} for held in staying if held.reason]
+        if devices_kept:
+            answer["kept"] = answer.get("kept", []) + devices_kept
             answer["warnings"] = answer.get("warnings", []) + [
-                f"kept: {kept.get('device') or kept['path']}, {kept['reason']}" for kept in answer["kept"]
+                f"kept: {kept['device']}, {kept['reason']}" for kept in devices_kept
             ]
         return answer
 

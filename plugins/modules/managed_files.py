@@ -10,7 +10,8 @@ description:
   - Makes a set of files, directories and links what it should be, each in one atomic step, and keeps the ledger
     (C(/var/lib/node-devices/ledger.json)) of what was written and what was there before.
   - The set is everything that the owner wants on the node. What the ledger says it wrote earlier and is not in the set
-    is taken away, what it replaced is put back. A file that someone else has changed since stays, and is reported.
+    is taken away, what it replaced is put back. A file that someone else has changed since stays, and a
+    warning says so.
   - Directories that are missing are made, and go again when nobody needs them and they are empty.
 options:
   owner:
@@ -161,6 +162,8 @@ def main():
         module.fail_json(msg=str(refusal))
     except OSError as error:
         module.fail_json(msg="%s: %s" % (error.filename or module.params["owner"], error.strerror or error))
+    for kept in report.kept:
+        module.warn("kept: %(path)s, %(reason)s" % kept)
     module.exit_json(
         changed=report.changed,
         written=report.written,

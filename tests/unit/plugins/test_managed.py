@@ -6,11 +6,13 @@ import errno
 import json
 import os
 import pathlib
+import types
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
+from ansible_collections.nodedevices.kubernetes.plugins.modules import managed_files
 
 
 @pytest.fixture
@@ -264,6 +266,25 @@ def test_a_change_by_someone_else_stays_when_ours_goes(node):
     assert report.kept == [{"path": node.path("d/a"), "reason": "it was changed by someone else since"}]
     assert set(node.snapshot()) == {"d", "d/a"}
     assert node.entries() == {}
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_what_stays_for_that_is_said_of_every_role(node, monkeypatch, check):
+    warnings, ended = [], []
+    module = types.SimpleNamespace(
+        params={"owner": "role", "files": [], "keep": []},
+        check_mode=check,
+        warn=warnings.append,
+        exit_json=lambda **answer: ended.append(answer),
+    )
+    monkeypatch.setattr(managed_files, "AnsibleModule", lambda **_arguments: module)
+    monkeypatch.setattr(managed_files, "Ledger", lambda: Ledger(node.ledger))
+    node.converge(node.file("a", "ours"), node.file("b", "ours"))
+    (node.root / "a").write_text("theirs")
+    managed_files.main()
+    assert warnings == [f"kept: {node.path('a')}, it was changed by someone else since"]
+    (answer,) = ended
+    assert (answer["removed"], [kept["path"] for kept in answer["kept"]]) == ([node.path("b")], [node.path("a")])
 
 
 def test_folders_stay_while_anyone_needs_them(node):
