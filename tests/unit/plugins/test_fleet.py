@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
+from pathlib import Path
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import document, node, resources, table
@@ -347,3 +349,43 @@ def test_every_state_of_a_fleet_has_a_severity():
     states = {row["state"] for each in nodes for row in each["resources"]}
     assert states <= set(resources.STATES)
     assert states >= {"not served", "not registered", "without CDI", "unhealthy", "degraded", "unknown", "pending"}
+
+
+def documented():
+    """The table of docs/status.md: a key's path, without what is a list in it, to the words in backticks of its row."""
+    page = (Path(__file__).parents[3] / "docs" / "status.md").read_text(encoding="utf-8")
+    rows, above = {}, ["nodes", "resources"]
+    for line in page.partition("## The JSON")[2].splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if line.startswith("| ") and cells[0] != "key":
+            depth = cells[0].count("\N{HORIZONTAL ELLIPSIS}")
+            for key in re.findall("`([^`]+)`", cells[0]):
+                path = ".".join([*above[:depth], key.replace("[]", "")])
+                rows[path] = {word for said in cells[1:] for word in re.findall("`([^`]+)`", said)}
+    return rows
+
+
+def leaves(value, path=""):
+    """Paths of all values; keys that are data themselves (a version, a state) are none."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return {leaf for each in value for leaf in leaves(each, path)}
+    if not isinstance(value, dict) or path in ("summary.nodes", "summary.versions", "summary.resources.states"):
+        return {path}
+    return {leaf for name, each in value.items() for leaf in leaves(each, f"{path}.{name}".lstrip("."))}
+
+
+def test_the_json_has_the_keys_that_are_documented():
+    rows = documented()
+    assert {"summary.findings", "nodes.pod", "nodes.resources.devices"} <= set(rows)
+    pod = dict.fromkeys(("name", "state", "reason", "image", "image_id", "architecture"), "x")
+    entries = [*fleet(44, 4), node.entry("pod", well(pod=pod))]
+    there = leaves(document.document(entries, "0.1.0", datetime.datetime.now(datetime.UTC)))
+    assert [row for row in rows if not any(f"{leaf}.".startswith(f"{row}.") for leaf in there)] == []
+    undocumented = []
+    for leaf in sorted(there - set(rows)):
+        row = max((path for path in rows if leaf.startswith(f"{path}.")), key=len, default="")
+        # In its row by its own name, or with its parent's, such as cdi.enabled.
+        if leaf[len(row) :].lstrip(".") not in rows.get(row, ()):
+            undocumented.append(leaf)
+    # A part that is null on some nodes has its keys on others.
+    assert [leaf for leaf in undocumented if not any(row.startswith(f"{leaf}.") for row in rows)] == []
