@@ -8,9 +8,11 @@ a file for each number of hosts.
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 from typing import Any, Dict, List, NamedTuple, Sequence
@@ -23,6 +25,10 @@ from .plays import CHECKOUT, FORKS, Run, Unreachable, play
 HOSTS = tuple(int(count) for count in os.environ.get("BENCH_HOSTS", "10,20,40,200").split(","))
 #: The executions of a run without a change that are asked for, without and with those of the verification.
 EXECUTIONS = (12, 18)
+# As plays have it that begin in the checkout: the inventory of the throwaway nodes has its own.
+_SETTINGS = configparser.ConfigParser()
+_SETTINGS.read(CHECKOUT / "ansible.cfg")
+_SSH_ARGS = _SETTINGS["ssh_connection"]["ssh_args"]
 # Like verification, whose tasks all have it in their names.
 _VERIFICATION = "verif"
 
@@ -61,14 +67,17 @@ def measured(nodes: Nodes, counts: Sequence[int], pings: int = 5) -> List[Figure
     figures: List[Figure] = []
     a_host: List[float] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
-        for count in counts:
-            inventory = inventory_of(nodes, pathlib.Path(scratch), count)
-            ping = _ping(inventory, pings)
-            print("bench: fleet: %d hosts ..." % count, file=sys.stderr, flush=True)
-            run = play(CHECKOUT / "playbooks" / "site.yml", inventory)
-            _write(run, count)
-            figures += figures_of(run, count, ping)
-            a_host.append(run.seconds / count)
+        try:
+            for count in counts:
+                inventory = inventory_of(nodes, pathlib.Path(scratch), count)
+                ping = _ping(inventory, pings)
+                print("bench: fleet: %d hosts ..." % count, file=sys.stderr, flush=True)
+                run = play(CHECKOUT / "playbooks" / "site.yml", inventory)
+                _write(run, count)
+                figures += figures_of(run, count, ping)
+                a_host.append(run.seconds / count)
+        finally:
+            _hang_up(pathlib.Path(scratch))
     if len(counts) > 1:
         name = "no change: time a host, %d hosts against %d" % (counts[-1], counts[0])
         figures.append(Figure(name, "times", a_host[-1] / a_host[0]))
@@ -113,9 +122,10 @@ def inventory_of(nodes: Nodes, scratch: pathlib.Path, count: int) -> pathlib.Pat
         if of_node.exists():
             (variables / group).symlink_to(of_node)
         names = ["bench-%d" % each for each in range(number, count, len(nodes.names))]
-        # A connection each, as other machines have.
+        # A connection each, as other machines have, that lasts as long as theirs.
         host = {
             "ansible_host": node,
+            "ansible_ssh_args": _SSH_ARGS,
             "ansible_control_path": str(scratch / "{{ inventory_hostname }}"),
             # Its other names have the node, too, and are no other play.
             "node_devices_lock_break": True,
@@ -123,6 +133,15 @@ def inventory_of(nodes: Nodes, scratch: pathlib.Path, count: int) -> pathlib.Pat
         groups[group] = {"hosts": dict.fromkeys(names, host)}
     (folder / "hosts.json").write_text(json.dumps({"lab_nodes": {"children": groups}}))
     return folder
+
+
+def _hang_up(scratch: pathlib.Path) -> None:
+    """End the connections, each of them a process in its node and one of its engine, which would last for minutes."""
+    for path in scratch.iterdir():
+        if path.is_socket():
+            subprocess.run(
+                ["ssh", "-F", "none", "-S", str(path), "-O", "exit", "node"], stderr=subprocess.DEVNULL, check=False
+            )
 
 
 def _ping(inventory: pathlib.Path, count: int) -> float:

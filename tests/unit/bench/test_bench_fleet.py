@@ -54,7 +54,8 @@ def test_each_host_is_one_of_the_nodes_and_has_its_variables(nodes, tmp_path):
     assert {host["of"] for host in hosts.values()} == {"both"}
     # One node under two names is refused otherwise.
     assert {host["node_devices_lock_break"] for host in hosts.values()} == {True}
-    # A connection each.
+    # A connection each, which outlasts a task of them all.
+    assert all("ControlPersist=600s" in host["ansible_ssh_args"] for host in hosts.values())
     assert (
         len({host["ansible_control_path"].replace("{{ inventory_hostname }}", name) for name, host in hosts.items()})
         == 5
