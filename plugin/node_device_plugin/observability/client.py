@@ -8,8 +8,7 @@ from typing import Any
 
 from ..sockets import status_socket
 
-#: Seconds that an answer may take: what is known is told at once (the plugin itself gives up after 10), a reload of
-#: many resources takes longer.
+#: Seconds that an answer may take: what is known is told at once, a reload of many resources takes longer.
 _PATIENCE = {"GET": 15.0, "POST": 60.0}
 
 
