@@ -1,4 +1,4 @@
-"""How plays reach nodes: one that dies under a play does not keep it for hours."""
+"""How plays reach nodes: one that dies under a play does not keep it waiting."""
 
 from __future__ import annotations
 
