@@ -15,6 +15,9 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 # Its fork handlers spoil the pollers of a process that starts a program where Python forks for that (before 3.10; seen:
 # "epoll_wait error: Bad file descriptor" and calls that never end). Nobody here speaks gRPC in a fork.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+# A server reads its sockets in the thread that hands calls to Python, not in one of another pool that has to wake it:
+# where processes wait for a core, so does each thread that is woken, and Allocate holds up the admission of pods.
+os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
 
 import grpc as grpc
 import grpc.aio

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import Any, AsyncIterator, Iterator, NoReturn, Optional, Set, Tuple
+from typing import Any, AsyncIterator, Iterator, List, NoReturn, Optional, Set, Tuple
 
 from .allocation import NotAllocatable, OverLimit, UnhealthyDevice, UnknownDevice, allocate, devices_of
 from .channels import grpc
@@ -172,21 +172,24 @@ class DevicePlugin(api_grpc.DevicePluginServicer):
             answers = [allocate(self.table, list(asked.devices_ids)) for asked in request.container_requests]
         except NotAllocatable as error:
             await self._refuse(context, "to allocate", error)
-        for asked, answer in zip(request.container_requests, answers):
-            given = [device.name for device in answer.cdi_devices] + [node.host_path for node in answer.devices]
-            given += [mount.host_path for mount in answer.mounts] + sorted(answer.envs) + sorted(answer.annotations)
-            log.info(
-                "%s: allocated %s as %s",
-                resource,
-                " ".join(sorted(asked.devices_ids)),
-                " ".join(given) or "nothing to add",
-            )
+        # Told once the answer has gone out, for which the admission of pods waits.
+        asyncio.get_running_loop().call_soon(_tell, resource, request, answers)
         return api.AllocateResponse(container_responses=answers)
 
     async def _refuse(self, context: Any, what: str, error: NotAllocatable) -> NoReturn:
         log.error("%s: refused %s: %s", self.table.resource.name, what, error)
         await context.abort(_CODES[type(error)], str(error))
         raise AssertionError("abort raises")
+
+
+def _tell(resource: str, request: api.AllocateRequest, answers: List[api.ContainerAllocateResponse]) -> None:
+    """Log what each container was given."""
+    for asked, answer in zip(request.container_requests, answers):
+        given = [device.name for device in answer.cdi_devices] + [node.host_path for node in answer.devices]
+        given += [mount.host_path for mount in answer.mounts] + sorted(answer.envs) + sorted(answer.annotations)
+        log.info(
+            "%s: allocated %s as %s", resource, " ".join(sorted(asked.devices_ids)), " ".join(given) or "nothing to add"
+        )
 
 
 def _device(entry: Listed) -> api.Device:

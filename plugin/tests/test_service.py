@@ -95,6 +95,16 @@ async def test_every_container_request_is_answered_in_its_order() -> None:
     assert [dict(each.envs) for each in answer.container_responses] == [{"DEV_0": "d1"}, {"DEV_0": "d0"}]
 
 
+async def test_what_was_given_is_logged_after_the_answer(caplog: pytest.LogCaptureFixture) -> None:
+    request = api.AllocateRequest()
+    request.container_requests.add(devices_ids=["d1", "d0"])
+    with caplog.at_level("INFO"):
+        await service(env={"DEV_{index}": "{id}"}).Allocate(request, Context())
+        assert caplog.messages == []
+        await asyncio.sleep(0)
+    assert caplog.messages == ["example.com/dev: allocated d0 d1 as DEV_0 DEV_1"]
+
+
 @pytest.mark.parametrize(
     ("ids", "says"),
     [

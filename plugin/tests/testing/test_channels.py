@@ -18,7 +18,7 @@ import importlib, os, sys
 class Watch:
     def find_spec(self, name, path=None, target=None):
         if name == "grpc":
-            print(os.environ.get("GRPC_VERBOSITY"), os.environ.get("GRPC_ENABLE_FORK_SUPPORT"))
+            print(*map(os.environ.get, ("GRPC_VERBOSITY", "GRPC_ENABLE_FORK_SUPPORT", "GRPC_EXPERIMENTS")))
 sys.meta_path.insert(0, Watch())
 importlib.import_module(sys.argv[1])
 """
@@ -35,7 +35,14 @@ def test_grpc_finds_its_settings(module):
         stdout=subprocess.PIPE,
         env=environment,
     ).stdout
-    assert output.decode().split() == ["ERROR", "0"]
+    assert output.decode().split() == ["ERROR", "0", "-event_engine_listener"]
+
+
+def test_grpc_knows_its_settings():
+    program = "from node_device_plugin.channels import grpc; grpc.insecure_channel('unix:/nowhere')"
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], check=True, stderr=subprocess.PIPE, env=environment)
+    assert done.stderr == b""
 
 
 async def test_a_fresh_channel_does_not_wait_for_earlier_failures(kubelet, folder):
