@@ -1,4 +1,4 @@
-"""Somebody else's device plugin, which serves one device until it is ended: foreign_plugin.py RESOURCE DEVICE
+"""Somebody else's device plugin, which serves until it is ended: foreign_plugin.py RESOURCE DEVICE...
 
 Runs on a node with the environment of role node_tools.
 """
@@ -12,10 +12,10 @@ import sys
 from node_device_plugin.testing.recorder import RecordingPlugin, healthy
 
 
-async def _serve(resource: str, device: str) -> None:
+async def _serve(resource: str, *devices: str) -> None:
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    plugin = RecordingPlugin("/var/lib/kubelet/device-plugins", resource, "foreign.sock", healthy([device]))
+    plugin = RecordingPlugin("/var/lib/kubelet/device-plugins", resource, "foreign.sock", healthy(devices))
     await plugin.start()
     said = await plugin.register()
     assert said == "ok", said
