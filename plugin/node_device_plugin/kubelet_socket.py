@@ -28,6 +28,7 @@ class KubeletSocket:
         self.path = os.path.join(directory, NAME)
         self._connection: Optional[_Connection] = None
         self._watch: Optional[Watch] = None
+        self._waiting = 0
 
     def identity(self) -> Optional[Identity]:
         """Which socket is there now; None where there is none."""
@@ -39,15 +40,23 @@ class KubeletSocket:
 
     async def other_than(self, known: Optional[Identity]) -> Identity:
         """Return as soon as there is a socket, and not the one that is known."""
-        while True:
-            if self._watch is None:
-                self._watch = Watch(_SWEEP)
-            # Watched first and looked at then, so that nothing is missed.
-            self._watch.look_at([self.directory], buses=False)
-            identity = self.identity()
-            if identity is not None and identity != known:
-                return identity
-            await self._watch.changed(None if self._watch.sees(self.directory) else _LOOK)
+        if self._watch is None:
+            self._watch = Watch(_SWEEP)
+        watch = self._watch
+        self._waiting += 1
+        try:
+            while True:
+                # Watched first and looked at then, so that nothing is missed.
+                watch.look_at([self.directory], buses=False)
+                identity = self.identity()
+                if identity is not None and identity != known:
+                    return identity
+                await watch.changed(None if watch.sees(self.directory) else _LOOK)
+        finally:
+            self._waiting -= 1
+            if not self._waiting and watch is self._watch:
+                # The kubelet writes its checkpoint here with each Allocate, which is no time to be woken for nothing.
+                watch.look_at([], buses=False)
 
     def close(self) -> None:
         """Look out no longer, once nobody waits."""

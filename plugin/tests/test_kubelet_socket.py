@@ -32,6 +32,33 @@ async def test_all_that_wait_hear_of_a_new_socket_and_one_that_gives_up_leaves_t
     assert await asyncio.wait_for(again, 5) == socket.identity() != first[0]
 
 
+async def test_the_kubelets_checkpoint_wakes_nobody_while_nobody_waits(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, woken = watch.Inotify.read, []
+
+    def counted(inotify: watch.Inotify) -> "set[str]":
+        woken.append(inotify)
+        return read(inotify)
+
+    monkeypatch.setattr(watch.Inotify, "read", counted)
+    socket = KubeletSocket(str(short_path))
+    Path(socket.path).touch()
+    known = await socket.other_than(None)
+    await asyncio.sleep(0.05)
+    woken.clear()
+    (short_path / "kubelet_internal_checkpoint").touch()
+    await asyncio.sleep(0.05)
+    assert woken == []
+    waiting = asyncio.create_task(socket.other_than(known))
+    await asyncio.sleep(0.05)
+    Path(socket.path).unlink()
+    Path(socket.path).touch()
+    assert await asyncio.wait_for(waiting, 1) == socket.identity() != known
+    assert woken
+    socket.close()
+
+
 @pytest.mark.parametrize("is_there", [True, False], ids=["no inotify", "no directory yet"])
 async def test_found_where_the_directory_cannot_be_watched(
     short_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
