@@ -347,3 +347,19 @@ def test_a_file_that_would_be_passed_over_is_said(folder, capsys):
     assert main(["manifests", "--deployment", str(folder / "deployment.yaml"), str(folder / "nodes")]) == 1
     said = capsys.readouterr().err
     assert said == "node-device-plugin: %s/nodes/worker-2.yml: is passed over: only NODE.yaml is read\n" % folder
+
+
+@pytest.mark.parametrize("name", ["1e3", "7e12", "089", "0o17", "1e-3", "y", "n"])
+def test_names_that_kubectl_would_read_as_numbers_or_as_yes(folder, capsys, name):
+    """Seen with an API server, whose YAML is kubectl's: a key of the ConfigMap was 1000 for the node 1e3."""
+    (folder / "nodes" / "worker.yaml").rename(folder / "nodes" / f"{name}.yaml")
+    (folder / "deployment.yaml").write_text(
+        yaml.safe_dump({"image": "example.com/plugin:1", "name": name, "tolerations": [{"key": name, "value": name}]})
+    )
+    assert main(["manifests", "--deployment", str(folder / "deployment.yaml"), str(folder / "nodes")]) == 0
+    text = capsys.readouterr().out
+    scalars = [event for event in yaml.parse(text) if isinstance(event, yaml.ScalarEvent) and event.value == name]
+    assert len(scalars) >= 8
+    assert {scalar.style for scalar in scalars} == {"'"}
+    config_map = next(each for each in yaml.safe_load_all(text) if each["kind"] == "ConfigMap")
+    assert list(config_map["data"]) == [name]
