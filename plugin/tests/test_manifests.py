@@ -273,6 +273,46 @@ def test_resources_that_the_api_server_would_refuse_after_the_rest_is_written(re
     assert problems(lambda: deployment(resources=resources)) == ["resources.%s" % problem]
 
 
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"resources": {"requests": {"cpus": "1"}}}, "resources.requests.cpus: is no resource of a container: known"),
+        ({"resources": {"limits": {"memory": "1e9999999"}}}, "resources.limits.memory: must be a quantity such as"),
+        ({"tolerations": [{"key": "", "value": "x"}]}, "tolerations[0].key: is missing; only Exists does without"),
+        ({"tolerations": [{"key": "a b"}]}, "tolerations[0].key: 'a b' is no key of a label or taint: "),
+        ({"tolerations": [{"key": "A.example/b"}]}, "tolerations[0].key: 'A.example/b' is no key of a label or taint: "),
+        ({"tolerations": [{"key": "a", "value": "x y"}]}, "tolerations[0].value: 'x y' is no value of a label or tai"),
+        ({"priority_class": "High!"}, "priority_class: must be lower case letters, digits, '-' and '.' inside, not"),
+        ({"image_pull_secrets": ["a", ""]}, "image_pull_secrets[1]: must be lower case letters, digits, '-' and '.' in"),
+        ({"image_pull_secrets": [1]}, "image_pull_secrets[0]: must be text, not 1 (in quotes it is text)"),
+        ({"monitoring_labels": {"a b": "c"}}, "monitoring_labels.a b: 'a b' is no key of a label or taint: "),
+        ({"monitoring_labels": {"a": "x" * 64}}, "monitoring_labels.a: 'xxx"),
+        (
+            {"monitoring_labels": {"app.kubernetes.io/managed-by": "helm"}},
+            "monitoring_labels.app.kubernetes.io/managed-by: is the label by which our objects are known as ours",
+        ),
+    ],
+)
+def test_what_the_api_server_would_refuse_after_the_rest_is_written(given, problem):
+    (found,) = problems(lambda: deployment(**given))
+    assert found.startswith(problem)
+
+
+def test_names_that_it_takes():
+    deployment(
+        tolerations=[
+            {"key": "", "operator": "Exists"},
+            {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"},
+            {"key": "dedicated", "value": ""},
+            {"key": "a" * 63, "value": "B_1.x"},
+        ],
+        priority_class="",
+        image_pull_secrets=["registry.example.com"],
+        monitoring_labels={"release": "prometheus", "app.kubernetes.io/instance": "theirs"},
+        resources={"limits": {"ephemeral-storage": "1Gi", "example.com/x": "1", "hugepages-2Mi": "2Mi"}},
+    )
+
+
 def test_resources_that_it_takes():
     given = {"requests": {"cpu": "0.1", "memory": "64M"}, "limits": {"memory": "64Mi", "cpu": "1"}}
     assert deployment(resources=given).resources == given
