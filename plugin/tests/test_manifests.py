@@ -142,6 +142,25 @@ def test_directories_of_other_distributions():
     }
 
 
+@pytest.mark.parametrize("settings", [{"cdi_spec_dirs": ["/etc/cdi", "/etc/cdi", "/var/run/cdi"]}, {}])
+@pytest.mark.parametrize("path", ["/etc/cdi/*", "/var/run/cdi/*", "/var/lib/kubelet/device-plugins/*", "/srv/odd/*"])
+def test_a_directory_that_is_asked_for_twice_is_mounted_once(settings, path):
+    spec = pod({"name": "example.com/odd", "discover": {"paths": [path]}}, **settings)
+    (container,) = spec["containers"]
+    mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
+    assert len(mounted) == len(set(mounted))
+    assert host_paths(**settings)["/var/run/cdi"] is True
+
+
+def test_nothing_of_the_host_hides_the_configurations():
+    resource = {"name": "example.com/odd", "discover": {"paths": ["/etc/node-device-plugin/devices/*"]}}
+    assert problems(lambda: rendered(resource, cdi_spec_dirs=["/etc/node-device-plugin", "/var/run/cdi"])) == [
+        "worker: cdi_spec_dirs: /etc/node-device-plugin is where a pod finds its configuration: choose another directory",
+        "worker: resources[0] (example.com/odd): has devices in /etc/node-device-plugin/devices, which a pod cannot see: "
+        "the image has its own",
+    ]
+
+
 def test_a_node_reads_its_own_file_and_follows_its_changes(tmp_path):
     objects = rendered(SERIAL, given={"name": "other"})
     text = objects["ConfigMap"]["data"]["worker"]

@@ -6,10 +6,8 @@ import posixpath
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple
 
 from .deployment import Deployment
-from .nodes import CommonGround
+from .nodes import CONFIGURATIONS, CommonGround
 
-#: Where a pod finds the configurations of all nodes, each in a file of the node's name.
-CONFIGURATIONS = "/etc/node-device-plugin"
 #: The folder of its sockets; see node_device_plugin.sockets.
 _SOCKET_FOLDER = "node-device-plugin"
 _PORT = "http"
@@ -28,7 +26,11 @@ class _Volume(NamedTuple):
 
 def pod_spec(deployment: Deployment, ground: CommonGround, affinity: Mapping[str, Any]) -> Dict[str, Any]:
     """The spec of a pod. affinity: which nodes it may run on, in the keys of a pod spec."""
-    volumes = list(_volumes(ground))
+    # A path can be mounted once only; what is looked at as well, such as devices beside CDI specs, comes last.
+    volumes: List[_Volume] = []
+    for volume in _volumes(ground):
+        if volume.path not in {other.path for other in volumes}:
+            volumes.append(volume)
     spec: Dict[str, Any] = {
         **affinity,
         # It speaks to its kubelet over sockets alone, and never to the API server.
