@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import schema
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import api
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import (
     ANNOTATION,
@@ -59,6 +60,12 @@ def test_a_number_that_the_api_server_writes_in_another_way(run, node):
     assert run(node, {DONGLE: 23000})["changed"] is True
     assert node.extended == {DONGLE: "23k"}
     assert run(node, {DONGLE: 23000})["changed"] is False
+
+
+def test_the_largest_number_that_a_declaration_may_have(run, node):
+    for number in (min(10**18, schema.LARGEST_CAPACITY), schema.LARGEST_CAPACITY - 775):
+        assert run(node, {DONGLE: number})["changed"] is True
+        assert run(node, {DONGLE: number})["changed"] is False
 
 
 def test_changed_and_removed_and_nothing_else(run, node):

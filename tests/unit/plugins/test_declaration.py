@@ -139,7 +139,7 @@ def test_problems_of_capacities_are_placed_in_their_variables():
             "node_devices_resources_b[2] (nvidia).replicas: is not a known key; known are capacity, name",
             "node_devices_resources_b[2] (nvidia).name: 'nvidia' is not an extended resource: it takes the form "
             "domain/name, with exactly one '/'",
-            f"node_devices_resources_b[3].capacity: must be at most {2**63 - 1}, not {2**63}",
+            f"node_devices_resources_b[3].capacity: must be at most {(2**63 - 1) // 1000}, not {2**63}",
             "node_devices_resources_b[3].name: is missing",
             "node_devices_resources_b[4].name: must be text, not a list",
         ]
