@@ -193,6 +193,46 @@ def test_a_patch_that_meets_another_state_is_made_anew(run, node, monkeypatch):
     assert node.extended == {DONGLE: "6"}
 
 
+@pytest.fixture
+def meanwhile(monkeypatch):
+    """meanwhile(do): it is done once, right after the node object was read."""
+    read = api.Api.node
+
+    def arrange(do):
+        left = [do]
+
+        def racing(self, name):
+            found = read(self, name)
+            while left:
+                left.pop()()
+            return found
+
+        monkeypatch.setattr(api.Api, "node", racing)
+
+    return arrange
+
+
+def test_annotations_that_somebody_adds_meanwhile_stay(run, node, cluster, meanwhile):
+    """Where there was none, ours would come as a map with nothing else in it."""
+
+    def annotate(annotations):
+        content = {"metadata": {"annotations": annotations}}
+        cluster.ask("PATCH", f"/api/v1/nodes/{node.name}", content, "application/merge-patch+json")
+
+    annotate(None)
+    meanwhile(lambda: annotate({"of": "a network"}))
+    assert run(node, {DONGLE: 4})["changed"] is True
+    assert node.annotations["of"] == "a network"
+    assert memory(node) == {"patched": {DONGLE: None}, "served": []}
+
+
+def test_a_capacity_that_somebody_adds_meanwhile_comes_back_later(run, node, meanwhile):
+    meanwhile(lambda: node.set_capacity("others", DONGLE, "9"))
+    assert run(node, {DONGLE: 4})["changed"] is True
+    run(node, {})
+    assert node.extended == {DONGLE: "9"}
+
+
 def test_a_kubelet_that_does_not_follow(run, cluster):
     node = cluster.node(FIRST)
     condition = {"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status."}
