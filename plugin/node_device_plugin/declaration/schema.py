@@ -496,8 +496,14 @@ def _hint(kind: str, value: Any, where: str) -> str:
         return " (in quotes it is text: YAML takes 0%o for %d)" % (value, value)
     if kind == "str" and not isinstance(value, (str, dict, list, tuple)) and value is not None:
         return " (in quotes it is text)"
+    hints = []
     if kind == "int" and isinstance(value, str) and value.isdecimal():
-        return " (without quotes it is a number)"
+        hints.append("without quotes it is a number")
+    if where.endswith(".capacity") and (hints or isinstance(value, float)):
+        # Facts are often text, such as a disk's sectors, and a quotient is no whole number.
+        hints.append("of an expression's result '| int' makes one")
+    if hints:
+        return " (%s)" % "; ".join(hints)
     return ""
 
 
