@@ -422,3 +422,14 @@ def test_names_that_kubectl_would_read_as_numbers_or_as_yes(folder, capsys, name
     assert {scalar.style for scalar in scalars} == {"'"}
     config_map = next(each for each in yaml.safe_load_all(text) if each["kind"] == "ConfigMap")
     assert list(config_map["data"]) == [name]
+
+
+def test_a_node_without_the_directory_of_another_nodes_devices_runs_its_pod_too():
+    odd = {"name": "example.com/odd", "devices": [{"id": "odd0", "nodes": [{"path": "/dev/odd", "host_path": "/srv/a/b"}]}]}
+    found = manifests.render(deployment(), {"one": configuration(odd), "two": configuration(SERIAL)})
+    (daemon_set,) = (each.content for each in found if each.content["kind"] == "DaemonSet")
+    volumes = daemon_set["spec"]["template"]["spec"]["volumes"]
+    kinds = {each["hostPath"]["path"]: each["hostPath"]["type"] for each in volumes if "hostPath" in each}
+    # A hostPath of type Directory keeps the pod from starting where it is not there.
+    assert kinds["/srv/a"] == "DirectoryOrCreate"
+    assert kinds["/dev"] == "Directory"

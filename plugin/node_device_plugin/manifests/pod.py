@@ -121,5 +121,8 @@ def _volumes(ground: CommonGround) -> Iterator[_Volume]:
     # Specs of what it discovers, and of what it discovered once.
     yield _Volume("cdi-dynamic", ground.dynamic_cdi_dir, "DirectoryOrCreate", writable=True)
     for number, path in enumerate(ground.device_directories):
-        # It looks at device nodes and opens none: the device cgroup would not let it.
-        yield _Volume("devices-%d" % number if number else "devices", path, "Directory")
+        # It looks at device nodes and opens none: the device cgroup would not let it. A node may be without a directory
+        # that another one's devices are in, or lose it; nobody makes one in sysfs.
+        is_the_kernels = path == "/dev" or path.startswith("/sys/")
+        kind = "Directory" if is_the_kernels else "DirectoryOrCreate"
+        yield _Volume("devices-%d" % number if number else "devices", path, kind)
