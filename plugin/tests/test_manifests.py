@@ -155,9 +155,10 @@ def test_a_directory_that_is_asked_for_twice_is_mounted_once(settings, path):
 def test_nothing_of_the_host_hides_the_configurations():
     resource = {"name": "example.com/odd", "discover": {"paths": ["/etc/node-device-plugin/devices/*"]}}
     assert problems(lambda: rendered(resource, cdi_spec_dirs=["/etc/node-device-plugin", "/var/run/cdi"])) == [
-        "worker: cdi_spec_dirs: /etc/node-device-plugin is where a pod finds its configuration: choose another directory",
-        "worker: resources[0] (example.com/odd): has devices in /etc/node-device-plugin/devices, which a pod cannot see: "
-        "the image has its own",
+        "worker: cdi_spec_dirs: /etc/node-device-plugin is where a pod finds its configuration: choose another "
+        "directory",
+        "worker: resources[0] (example.com/odd): has devices in /etc/node-device-plugin/devices, which a pod cannot "
+        "see: the image has its own",
     ]
 
 
@@ -299,10 +300,10 @@ def test_resources_that_the_api_server_would_refuse_after_the_rest_is_written(re
         ({"resources": {"limits": {"memory": "1e9999999"}}}, "resources.limits.memory: must be a quantity such as"),
         ({"tolerations": [{"key": "", "value": "x"}]}, "tolerations[0].key: is missing; only Exists does without"),
         ({"tolerations": [{"key": "a b"}]}, "tolerations[0].key: 'a b' is no key of a label or taint: "),
-        ({"tolerations": [{"key": "A.example/b"}]}, "tolerations[0].key: 'A.example/b' is no key of a label or taint: "),
+        ({"tolerations": [{"key": "A.example/b"}]}, "tolerations[0].key: 'A.example/b' is no key of a label or taint"),
         ({"tolerations": [{"key": "a", "value": "x y"}]}, "tolerations[0].value: 'x y' is no value of a label or tai"),
         ({"priority_class": "High!"}, "priority_class: must be lower case letters, digits, '-' and '.' inside, not"),
-        ({"image_pull_secrets": ["a", ""]}, "image_pull_secrets[1]: must be lower case letters, digits, '-' and '.' in"),
+        ({"image_pull_secrets": ["a", ""]}, "image_pull_secrets[1]: must be lower case letters, digits, '-' and '."),
         ({"image_pull_secrets": [1]}, "image_pull_secrets[0]: must be text, not 1 (in quotes it is text)"),
         ({"monitoring_labels": {"a b": "c"}}, "monitoring_labels.a b: 'a b' is no key of a label or taint: "),
         ({"monitoring_labels": {"a": "x" * 64}}, "monitoring_labels.a: 'xxx"),
@@ -425,7 +426,8 @@ def test_names_that_kubectl_would_read_as_numbers_or_as_yes(folder, capsys, name
 
 
 def test_a_node_without_the_directory_of_another_nodes_devices_runs_its_pod_too():
-    odd = {"name": "example.com/odd", "devices": [{"id": "odd0", "nodes": [{"path": "/dev/odd", "host_path": "/srv/a/b"}]}]}
+    nodes = [{"path": "/dev/odd", "host_path": "/srv/a/b"}]
+    odd = {"name": "example.com/odd", "devices": [{"id": "odd0", "nodes": nodes}]}
     found = manifests.render(deployment(), {"one": configuration(odd), "two": configuration(SERIAL)})
     (daemon_set,) = (each.content for each in found if each.content["kind"] == "DaemonSet")
     volumes = daemon_set["spec"]["template"]["spec"]["volumes"]

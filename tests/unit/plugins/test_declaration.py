@@ -116,8 +116,12 @@ def test_capacities_stand_beside_the_plugins_resources_and_are_none_of_them():
 def test_problems_of_capacities_are_placed_in_their_variables():
     lines = problems_of(
         {
-            "node_devices_resources": [KVM, {"name": KVM["name"], "capacity": 1}, {"name": "a.io/b", "capacity": "4"}]
-            + [{"name": "a.io/c", "capacity": 7.5}],
+            "node_devices_resources": [
+                KVM,
+                {"name": KVM["name"], "capacity": 1},
+                {"name": "a.io/b", "capacity": "4"},
+                {"name": "a.io/c", "capacity": 7.5},
+            ],
             "node_devices_resources_b": [
                 {"name": "a.io/b", "capacity": None},
                 {"name": "a.io/b", "capacity": 1},
