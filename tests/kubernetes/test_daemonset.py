@@ -450,6 +450,21 @@ def test_a_namespace_that_refuses_hostpath(cluster, run, read, namespace, check)
     assert read("/api/v1", "configmaps") is None
 
 
+@pytest.mark.parametrize("check", [False, True])
+def test_a_namespace_that_says_nothing_in_a_cluster_that_refuses_hostpath(cluster, run, read, namespace, check):
+    """As in real.py: what the API server enforces by itself stands in no object."""
+    cluster.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    cluster.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
+    result = run("configure", cluster.node({}), IMAGINARY, check=check)
+    assert result["msg"].startswith(
+        f"worker1: the namespace {namespace} was there before us and enforces Pod Security level baseline, which lets"
+    )
+    assert read("/api/v1", "configmaps") is None
+    label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}}
+    cluster.ask("PATCH", f"/api/v1/namespaces/{namespace}", label, "application/merge-patch+json")
+    assert run("configure", cluster.node({}), IMAGINARY, check=check)["changed"] is True
+
+
 def test_a_cluster_without_the_prometheus_operator(cluster, run):
     node = cluster.node({})
     _pending, result = deployed(run, node, deployment={"pod_monitor": True})

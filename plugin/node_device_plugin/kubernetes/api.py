@@ -170,9 +170,9 @@ class Api:
         """Change fields by a merge patch (RFC 7386); null takes one away. Raises ApiError, Missing."""
         return self._object("PATCH", place, _changing(dry_run), content, "application/merge-patch+json")
 
-    def create(self, place: Place, content: dict[str, Any]) -> dict[str, Any]:
+    def create(self, place: Place, content: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
         """Make a new object. place: of its kind and namespace. Raises ApiError."""
-        return self._object("POST", place, _changing(False), content, "application/json")
+        return self._object("POST", place, _changing(dry_run), content, "application/json")
 
     def delete(self, place: Place, dry_run: bool = False) -> bool:
         """Delete an object, and what belongs to it; False where there is none. Raises ApiError."""
