@@ -288,6 +288,18 @@ def test_a_node_that_the_cluster_has_not_got(run, node):
     )
 
 
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("api_only", [False, True])
+def test_of_a_node_that_has_left_the_cluster_there_is_nothing_to_take_away(run, node, check, api_only):
+    """Whoever takes a machine out of a cluster may do so before the uninstall, which has more to do there."""
+    result = run(node, {DONGLE: 4}, (KVM,), node_name="gone", state="absent", check=check, api_only=api_only)
+    assert (result["changed"], result["resources"], result["lingering"]) == (False, [], [])
+    assert result["warnings"] == [
+        "worker1: the cluster has no node gone, so nothing is taken off it there; if that is not its name, set "
+        "node_devices_node_name and run again"
+    ]
+
+
 def test_an_api_server_that_is_away(run, cluster, node, unused_server):
     result = run(node, {DONGLE: 4}, kubeconfig=cluster.kubeconfig(server=unused_server))
     assert result["msg"] == (
