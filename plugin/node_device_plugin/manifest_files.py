@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Dict, List, Sequence
 
 from .configuration import load
@@ -15,6 +16,9 @@ from .manifests import render as render_objects
 _ENDING = ".yaml"
 #: What is meant for one, too, and must not be passed over.
 _ALIKE = (".yml", ".json")
+# What kubectl's parser takes for a number or a truth value, and PyYAML does not, so that it would stand there without
+# quotes: 1e3, 089, 0o17, y. A node may be called so. Whatever begins as a number does is quoted.
+_AMBIGUOUS = re.compile(r"[-+.0-9].*|[yYnN]", re.DOTALL)
 
 
 def render(folder: str, deployment: str) -> List[Manifest]:
@@ -65,7 +69,8 @@ def to_yaml(manifests: Sequence[Manifest]) -> str:
             return True
 
     def text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+        style = "|" if "\n" in value else "'" if _AMBIGUOUS.fullmatch(value) else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
     documents = []

@@ -142,6 +142,26 @@ def test_directories_of_other_distributions():
     }
 
 
+@pytest.mark.parametrize("settings", [{"cdi_spec_dirs": ["/etc/cdi", "/etc/cdi", "/var/run/cdi"]}, {}])
+@pytest.mark.parametrize("path", ["/etc/cdi/*", "/var/run/cdi/*", "/var/lib/kubelet/device-plugins/*", "/srv/odd/*"])
+def test_a_directory_that_is_asked_for_twice_is_mounted_once(settings, path):
+    spec = pod({"name": "example.com/odd", "discover": {"paths": [path]}}, **settings)
+    (container,) = spec["containers"]
+    mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
+    assert len(mounted) == len(set(mounted))
+    assert host_paths(**settings)["/var/run/cdi"] is True
+
+
+def test_nothing_of_the_host_hides_the_configurations():
+    resource = {"name": "example.com/odd", "discover": {"paths": ["/etc/node-device-plugin/devices/*"]}}
+    assert problems(lambda: rendered(resource, cdi_spec_dirs=["/etc/node-device-plugin", "/var/run/cdi"])) == [
+        "worker: cdi_spec_dirs: /etc/node-device-plugin is where a pod finds its configuration: choose another "
+        "directory",
+        "worker: resources[0] (example.com/odd): has devices in /etc/node-device-plugin/devices, which a pod cannot "
+        "see: the image has its own",
+    ]
+
+
 def test_a_node_reads_its_own_file_and_follows_its_changes(tmp_path):
     objects = rendered(SERIAL, given={"name": "other"})
     text = objects["ConfigMap"]["data"]["worker"]
@@ -273,6 +293,46 @@ def test_resources_that_the_api_server_would_refuse_after_the_rest_is_written(re
     assert problems(lambda: deployment(resources=resources)) == ["resources.%s" % problem]
 
 
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"resources": {"requests": {"cpus": "1"}}}, "resources.requests.cpus: is no resource of a container: known"),
+        ({"resources": {"limits": {"memory": "1e9999999"}}}, "resources.limits.memory: must be a quantity such as"),
+        ({"tolerations": [{"key": "", "value": "x"}]}, "tolerations[0].key: is missing; only Exists does without"),
+        ({"tolerations": [{"key": "a b"}]}, "tolerations[0].key: 'a b' is no key of a label or taint: "),
+        ({"tolerations": [{"key": "A.example/b"}]}, "tolerations[0].key: 'A.example/b' is no key of a label or taint"),
+        ({"tolerations": [{"key": "a", "value": "x y"}]}, "tolerations[0].value: 'x y' is no value of a label or tai"),
+        ({"priority_class": "High!"}, "priority_class: must be lower case letters, digits, '-' and '.' inside, not"),
+        ({"image_pull_secrets": ["a", ""]}, "image_pull_secrets[1]: must be lower case letters, digits, '-' and '."),
+        ({"image_pull_secrets": [1]}, "image_pull_secrets[0]: must be text, not 1 (in quotes it is text)"),
+        ({"monitoring_labels": {"a b": "c"}}, "monitoring_labels.a b: 'a b' is no key of a label or taint: "),
+        ({"monitoring_labels": {"a": "x" * 64}}, "monitoring_labels.a: 'xxx"),
+        (
+            {"monitoring_labels": {"app.kubernetes.io/managed-by": "helm"}},
+            "monitoring_labels.app.kubernetes.io/managed-by: is the label by which our objects are known as ours",
+        ),
+    ],
+)
+def test_what_the_api_server_would_refuse_after_the_rest_is_written(given, problem):
+    (found,) = problems(lambda: deployment(**given))
+    assert found.startswith(problem)
+
+
+def test_names_that_it_takes():
+    deployment(
+        tolerations=[
+            {"key": "", "operator": "Exists"},
+            {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"},
+            {"key": "dedicated", "value": ""},
+            {"key": "a" * 63, "value": "B_1.x"},
+        ],
+        priority_class="",
+        image_pull_secrets=["registry.example.com"],
+        monitoring_labels={"release": "prometheus", "app.kubernetes.io/instance": "theirs"},
+        resources={"limits": {"ephemeral-storage": "1Gi", "example.com/x": "1", "hugepages-2Mi": "2Mi"}},
+    )
+
+
 def test_resources_that_it_takes():
     given = {"requests": {"cpu": "0.1", "memory": "64M"}, "limits": {"memory": "64Mi", "cpu": "1"}}
     assert deployment(resources=given).resources == given
@@ -347,3 +407,31 @@ def test_a_file_that_would_be_passed_over_is_said(folder, capsys):
     assert main(["manifests", "--deployment", str(folder / "deployment.yaml"), str(folder / "nodes")]) == 1
     said = capsys.readouterr().err
     assert said == "node-device-plugin: %s/nodes/worker-2.yml: is passed over: only NODE.yaml is read\n" % folder
+
+
+@pytest.mark.parametrize("name", ["1e3", "7e12", "089", "0o17", "1e-3", "y", "n"])
+def test_names_that_kubectl_would_read_as_numbers_or_as_yes(folder, capsys, name):
+    """Seen with an API server, whose YAML is kubectl's: a key of the ConfigMap was 1000 for the node 1e3."""
+    (folder / "nodes" / "worker.yaml").rename(folder / "nodes" / f"{name}.yaml")
+    (folder / "deployment.yaml").write_text(
+        yaml.safe_dump({"image": "example.com/plugin:1", "name": name, "tolerations": [{"key": name, "value": name}]})
+    )
+    assert main(["manifests", "--deployment", str(folder / "deployment.yaml"), str(folder / "nodes")]) == 0
+    text = capsys.readouterr().out
+    scalars = [event for event in yaml.parse(text) if isinstance(event, yaml.ScalarEvent) and event.value == name]
+    assert len(scalars) >= 8
+    assert {scalar.style for scalar in scalars} == {"'"}
+    config_map = next(each for each in yaml.safe_load_all(text) if each["kind"] == "ConfigMap")
+    assert list(config_map["data"]) == [name]
+
+
+def test_a_node_without_the_directory_of_another_nodes_devices_runs_its_pod_too():
+    nodes = [{"path": "/dev/odd", "host_path": "/srv/a/b"}]
+    odd = {"name": "example.com/odd", "devices": [{"id": "odd0", "nodes": nodes}]}
+    found = manifests.render(deployment(), {"one": configuration(odd), "two": configuration(SERIAL)})
+    (daemon_set,) = (each.content for each in found if each.content["kind"] == "DaemonSet")
+    volumes = daemon_set["spec"]["template"]["spec"]["volumes"]
+    kinds = {each["hostPath"]["path"]: each["hostPath"]["type"] for each in volumes if "hostPath" in each}
+    # A hostPath of type Directory keeps the pod from starting where it is not there.
+    assert kinds["/srv/a"] == "DirectoryOrCreate"
+    assert kinds["/dev"] == "Directory"

@@ -40,10 +40,7 @@ class ActionModule(ActionBase):
         arguments = task_arguments.of(self)
         try:
             if not arguments.get("kubeconfig"):
-                raise Refused(
-                    "a DaemonSet is deployed through the Kubernetes API: set node_devices_kubeconfig to a kubeconfig "
-                    "file on the controller"
-                )
+                raise Refused(deployed.NO_CLUSTER)
             self._host, self._node = host, arguments.get("node_name") or host
             self._text = deployed.configuration_text(arguments["declaration"]) if "declaration" in arguments else ""
             self._patience = float(arguments.get("patience", 120))

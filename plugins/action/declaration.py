@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, role_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
 
 
 class ActionModule(ActionBase):
@@ -21,7 +22,8 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         task_vars = task_vars or {}
         template = self._templar.template
-        problems = role_arguments.problems(self._task.args.get("roles") or (), task_vars, template)
+        roles = self._task.args.get("roles") or ()
+        problems = role_arguments.problems(roles, task_vars, template)
         settings = self._task.args.get("settings")
         api_only = boolean(template(task_vars.get("node_devices_api_only", False)), strict=False)
         if api_only and (settings is None or isinstance(settings, Mapping)):
@@ -31,6 +33,9 @@ class ActionModule(ActionBase):
             read = declaration.read(task_vars, template, settings)
         except declaration.DeclarationProblems as error:
             problems += error.lines
+        # What deploys it says the same, long after the first roles have written to the nodes.
+        if not problems and "device_plugin" in roles:
+            problems += _of_a_daemonset(task_vars, template, read.configuration)
         if problems:
             host = task_vars.get("inventory_hostname", "")
             lines = [f"{host}: {line}" for line in problems]
@@ -41,3 +46,10 @@ class ActionModule(ActionBase):
             return result
         result.update(changed=False, **read.as_data())
         return result
+
+
+def _of_a_daemonset(task_vars, template, configuration):
+    if template(task_vars.get("device_plugin_mode")) != "daemonset":
+        return []
+    deployment = declaration.plain(template(task_vars.get("device_plugin_deployment"))) or {}
+    return deployed.problems(deployment, template(task_vars.get("node_devices_kubeconfig")), configuration)

@@ -19,6 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
     ApiError,
     Away,
     Changed,
+    Place,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 
@@ -51,6 +52,9 @@ class ActionModule(ActionBase):
         try:
             cluster = Api(kubeconfig.read(arguments["kubeconfig"]))
             name = arguments.get("node_name") or host
+            if state == "absent" and cluster.get(Place("nodes", name)) is None:
+                result.update(changed=False, resources=[], lingering=[], warnings=[_gone(host, name)])
+                return result
             api_only = boolean(arguments.get("api_only", False))
             if api_only:
                 registered = resources.registered_by(cluster.node(name))
@@ -149,6 +153,13 @@ def _no_cluster(capacities):
     return (
         f"a capacity is declared for {', '.join(sorted(capacities))}, which is patched through the Kubernetes API: set "
         f"node_devices_kubeconfig to a kubeconfig file on the controller"
+    )
+
+
+def _gone(host, node):
+    return (
+        f"{host}: the cluster has no node {node}, so nothing is taken off it there; if that is not its name, set "
+        f"node_devices_node_name and run again"
     )
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -31,7 +32,9 @@ def problems(roles: Iterable[Any], variables: Mapping[str, Any], template: Calla
     for name in [*declaration.variables_of(options), declaration.SETTINGS]:
         options.pop(name, None)
     given = {name: variables[name] for name in options if name in variables}
-    validated = ArgumentSpecValidator(options).validate(template(given), validate_role_argument_spec=True)
+    # A copy: it fills in what is left out of a default that is a list or a mapping where that stands, as None.
+    validator = ArgumentSpecValidator(copy.deepcopy(options))
+    validated = validator.validate(template(given), validate_role_argument_spec=True)
     return list(validated.error_messages)
 
 

@@ -14,6 +14,17 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
+# Of a namespace that says nothing itself: as in clusters that are hardened.
+_ADMISSION = """
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+  - name: PodSecurity
+    configuration:
+      apiVersion: pod-security.admission.config.k8s.io/v1
+      kind: PodSecurityConfiguration
+      defaults: {enforce: baseline}
+"""
 # Seconds until it must serve.
 _PATIENCE = 60
 
@@ -42,6 +53,7 @@ def serving(folder: pathlib.Path, tls: Any, tokens: dict[str, str]) -> Iterator[
     (folder / "tokens.csv").write_text(
         "".join(f"{token},{user},{user},{groups.get(user, 'system:nodes')}\n" for token, user in tokens.items())
     )
+    (folder / "admission.yaml").write_text(_ADMISSION)
     certificate = tls.sign("api-server")
     commands = [
         [
@@ -65,6 +77,7 @@ def serving(folder: pathlib.Path, tls: Any, tokens: dict[str, str]) -> Iterator[
             f"--token-auth-file={folder}/tokens.csv",
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
+            f"--admission-control-config-file={folder}/admission.yaml",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}",

@@ -68,6 +68,24 @@ def test_a_load_balancer_without_an_api_server_is_away_too(code):
             api.Api(api.Access(address, None, {}, "")).node("worker1")
 
 
+@pytest.mark.parametrize(
+    "said", ["rpc error: code = Unknown desc = context deadline exceeded", "etcdserver: request timed out"]
+)
+def test_an_api_server_without_its_etcd_is_away_too(said):
+    expected = f"answered 500 to GET of node worker1: {said}: run again when it is ready$"
+    answer = saying(500, {"kind": "Status", "message": said, "code": 500})
+    with answering(answer) as address, pytest.raises(api.Away, match=expected):
+        api.Api(api.Access(address, None, {}, "")).node("worker1")
+
+
+def test_what_an_api_server_cannot_do_at_all_is_not_away():
+    said = "failed to create typed patch object"
+    answer = saying(500, {"kind": "Status", "message": said, "code": 500})
+    with answering(answer) as address, pytest.raises(api.ApiError, match=f"{said}$") as caught:
+        api.Api(api.Access(address, None, {}, "")).node("worker1")
+    assert not isinstance(caught.value, api.Away)
+
+
 @pytest.fixture
 def pauses(monkeypatch):
     """How long was waited; nobody really waits, but the clock goes on."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import threading
 import time
 import types
 import urllib.error
+import urllib.request
 
 import daemonset_steps
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifest_files, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Place
@@ -448,6 +450,21 @@ def test_a_namespace_that_refuses_hostpath(cluster, run, read, namespace, check)
     assert read("/api/v1", "configmaps") is None
 
 
+@pytest.mark.parametrize("check", [False, True])
+def test_a_namespace_that_says_nothing_in_a_cluster_that_refuses_hostpath(cluster, run, read, namespace, check):
+    """As in real.py: what the API server enforces by itself stands in no object."""
+    cluster.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    cluster.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
+    result = run("configure", cluster.node({}), IMAGINARY, check=check)
+    assert result["msg"].startswith(
+        f"worker1: the namespace {namespace} was there before us and enforces Pod Security level baseline, which lets"
+    )
+    assert read("/api/v1", "configmaps") is None
+    label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}}
+    cluster.ask("PATCH", f"/api/v1/namespaces/{namespace}", label, "application/merge-patch+json")
+    assert run("configure", cluster.node({}), IMAGINARY, check=check)["changed"] is True
+
+
 def test_a_cluster_without_the_prometheus_operator(cluster, run):
     node = cluster.node({})
     _pending, result = deployed(run, node, deployment={"pod_monitor": True})
@@ -672,3 +689,23 @@ def test_the_server_takes_what_the_command_renders(cluster, select_nodes):
         path = f"{path}/{content['metadata']['name']}?{query}"
         after = cluster.ask("PATCH", path, content, "application/apply-patch+yaml")
         assert after["metadata"]["name"] == content["metadata"]["name"]
+
+
+def test_the_server_reads_the_commands_text_as_it_is_meant(cluster, namespace):
+    """Its parser of YAML is kubectl's, and takes more for numbers than ours."""
+    deployment = manifests.parse_deployment({"image": "example.com/plugin:1", "namespace": namespace, "name": "7e12"})
+    nodes = {name: parse_configuration({"resources": [SERIAL]}) for name in ("1e3", "089", "y", "w-1.example.com")}
+    groups = {"Namespace": "/api/v1/namespaces", "ConfigMap": f"/api/v1/namespaces/{namespace}/configmaps"}
+    after = {}
+    for manifest in manifests.render(deployment, nodes):
+        kind, name = manifest.content["kind"], manifest.content["metadata"]["name"]
+        path = f"{groups.get(kind, f'/apis/apps/v1/namespaces/{namespace}/daemonsets')}/{name}?fieldManager=test"
+        headers = {"Authorization": "Bearer admin-token", "Content-Type": "application/apply-patch+yaml"}
+        text = manifest_files.to_yaml([manifest]).encode()
+        request = urllib.request.Request(f"{cluster.server}{path}", text, headers, method="PATCH")
+        with cluster.opener.open(request, timeout=10) as answer:
+            after[kind] = json.load(answer)
+    assert sorted(after["ConfigMap"]["data"]) == sorted(nodes)
+    affinity = after["DaemonSet"]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert sorted(term["matchFields"][0]["values"][0] for term in terms) == sorted(nodes)

@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import schema
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import api
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import (
     ANNOTATION,
@@ -59,6 +60,12 @@ def test_a_number_that_the_api_server_writes_in_another_way(run, node):
     assert run(node, {DONGLE: 23000})["changed"] is True
     assert node.extended == {DONGLE: "23k"}
     assert run(node, {DONGLE: 23000})["changed"] is False
+
+
+def test_the_largest_number_that_a_declaration_may_have(run, node):
+    for number in (min(10**18, schema.LARGEST_CAPACITY), schema.LARGEST_CAPACITY - 775):
+        assert run(node, {DONGLE: number})["changed"] is True
+        assert run(node, {DONGLE: number})["changed"] is False
 
 
 def test_changed_and_removed_and_nothing_else(run, node):
@@ -186,6 +193,46 @@ def test_a_patch_that_meets_another_state_is_made_anew(run, node, monkeypatch):
     assert node.extended == {DONGLE: "6"}
 
 
+@pytest.fixture
+def meanwhile(monkeypatch):
+    """meanwhile(do): it is done once, right after the node object was read."""
+    read = api.Api.node
+
+    def arrange(do):
+        left = [do]
+
+        def racing(self, name):
+            found = read(self, name)
+            while left:
+                left.pop()()
+            return found
+
+        monkeypatch.setattr(api.Api, "node", racing)
+
+    return arrange
+
+
+def test_annotations_that_somebody_adds_meanwhile_stay(run, node, cluster, meanwhile):
+    """Where there was none, ours would come as a map with nothing else in it."""
+
+    def annotate(annotations):
+        content = {"metadata": {"annotations": annotations}}
+        cluster.ask("PATCH", f"/api/v1/nodes/{node.name}", content, "application/merge-patch+json")
+
+    annotate(None)
+    meanwhile(lambda: annotate({"of": "a network"}))
+    assert run(node, {DONGLE: 4})["changed"] is True
+    assert node.annotations["of"] == "a network"
+    assert memory(node) == {"patched": {DONGLE: None}, "served": []}
+
+
+def test_a_capacity_that_somebody_adds_meanwhile_comes_back_later(run, node, meanwhile):
+    meanwhile(lambda: node.set_capacity("others", DONGLE, "9"))
+    assert run(node, {DONGLE: 4})["changed"] is True
+    run(node, {})
+    assert node.extended == {DONGLE: "9"}
+
+
 def test_a_kubelet_that_does_not_follow(run, cluster):
     node = cluster.node(FIRST)
     condition = {"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status."}
@@ -239,6 +286,18 @@ def test_a_node_that_the_cluster_has_not_got(run, node):
     assert result["msg"] == (
         "worker1: the cluster has no node elsewhere: set node_devices_node_name to its name there, or let it join first"
     )
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("api_only", [False, True])
+def test_of_a_node_that_has_left_the_cluster_there_is_nothing_to_take_away(run, node, check, api_only):
+    """Whoever takes a machine out of a cluster may do so before the uninstall, which has more to do there."""
+    result = run(node, {DONGLE: 4}, (KVM,), node_name="gone", state="absent", check=check, api_only=api_only)
+    assert (result["changed"], result["resources"], result["lingering"]) == (False, [], [])
+    assert result["warnings"] == [
+        "worker1: the cluster has no node gone, so nothing is taken off it there; if that is not its name, set "
+        "node_devices_node_name and run again"
+    ]
 
 
 def test_an_api_server_that_is_away(run, cluster, node, unused_server):

@@ -26,6 +26,8 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
         ("x", None),
         ("", None),
         ("1.2.3", None),
+        # Valid for Decimal, but more than it calculates with.
+        ("1e9999999", None),
     ],
 )
 def test_values(text, number):

@@ -9,7 +9,10 @@ import re
 import daemonset_steps
 import pytest
 import yaml
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import (
+    extended_resources,
+    kubeconfig,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, Place
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, proven, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
@@ -84,6 +87,16 @@ def test_what_a_fixed_capacity_needs(cluster, user_with):
     operations = [{"op": "add", "path": "/status/capacity/example.com~1a", "value": "1"}]
     assert api.node(node.name)["metadata"]["name"] == node.name
     assert api.patch_node_status(node.name, operations)["status"]["capacity"]["example.com/a"] == "1"
+
+
+def test_what_the_whole_of_site_yml_does_to_a_node_object_with_the_rights_of_a_daemonset(cluster, user_with):
+    """Role extended_resources remembers there what the kubelet will leave behind of the plugin, and takes it away."""
+    node = cluster.node({"cpu": "2"})
+    api = Api(kubeconfig.read(user_with(documented("docs/daemonset.md"))))
+    for served in ({IMAGINARY["name"]}, set()):
+        wanted = extended_resources.Wanted({}, frozenset(served), frozenset())
+        plan = extended_resources.plan(api.node(node.name), wanted)
+        assert extended_resources.annotation_of(api.patch_node_status(node.name, plan.operations)) == plan.memory
 
 
 def test_another_user_has_none_of_them(cluster, run, user_with):

@@ -45,9 +45,32 @@ def resource_name_problem(name: str) -> Optional[str]:
 
 def node_name_problem(name: str) -> Optional[str]:
     """Why Kubernetes has no node of that name, or None."""
-    if len(name) <= _MAX_DNS and _DNS1123_SUBDOMAIN.fullmatch(name):
+    if is_object_name(name):
         return None
     return "%r is no name of a node: a lower-case DNS name of at most %d characters" % (name, _MAX_DNS)
+
+
+def is_object_name(name: str) -> bool:
+    """Whether an object of Kubernetes may be called so (a DNS-1123 subdomain)."""
+    return len(name) <= _MAX_DNS and bool(_DNS1123_SUBDOMAIN.fullmatch(name))
+
+
+def label_key_problem(key: str) -> Optional[str]:
+    """Why no label and no taint of Kubernetes has ``key`` (IsQualifiedName), or None."""
+    domain, slash, label = key.rpartition("/")
+    if (not slash or is_object_name(domain)) and len(label) <= _MAX_LABEL_NAME and _LABEL_NAME.fullmatch(label):
+        return None
+    return "%r is no key of a label or taint: a name, or domain/name, out of letters, digits, '-', '_' and '.'" % key
+
+
+def label_value_problem(value: str) -> Optional[str]:
+    """Why no label and no taint of Kubernetes has ``value`` (IsValidLabelValue), or None."""
+    if not value or (len(value) <= _MAX_LABEL_NAME and _LABEL_NAME.fullmatch(value)):
+        return None
+    return (
+        "%r is no value of a label or taint: at most %d letters, digits, '-', '_' and '.', with a letter or digit at "
+        "both ends" % (value, _MAX_LABEL_NAME)
+    )
 
 
 def cdi_kind_problem(kind: str) -> Optional[str]:

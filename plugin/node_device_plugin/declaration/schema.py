@@ -20,8 +20,9 @@ _TYPES: Dict[str, Any] = {
 
 #: The largest uid or gid: an unsigned number of 32 bits in CDI, of which Linux keeps the last for "none".
 LARGEST_ID = 2**32 - 2
-#: A Kubernetes quantity is exact up to a signed number of 64 bits.
-LARGEST_CAPACITY = 2**63 - 1
+#: An API server looks at a quantity's thousandths as a signed number of 64 bits to see that it is whole
+#: (ValidateResourceQuantityValue): of 10**18 it says that it is not an integer.
+LARGEST_CAPACITY = (2**63 - 1) // 1000
 #: Seconds: a day, beyond which nobody means a time limit.
 LONGEST_TIME = 86400
 #: A device's numbers in Linux: 12 and 20 bits (include/linux/kdev_t.h).
@@ -495,8 +496,14 @@ def _hint(kind: str, value: Any, where: str) -> str:
         return " (in quotes it is text: YAML takes 0%o for %d)" % (value, value)
     if kind == "str" and not isinstance(value, (str, dict, list, tuple)) and value is not None:
         return " (in quotes it is text)"
+    hints = []
     if kind == "int" and isinstance(value, str) and value.isdecimal():
-        return " (without quotes it is a number)"
+        hints.append("without quotes it is a number")
+    if where.endswith(".capacity") and (hints or isinstance(value, float)):
+        # Facts are often text, such as a disk's sectors, and a quotient is no whole number.
+        hints.append("of an expression's result '| int' makes one")
+    if hints:
+        return " (%s)" % "; ".join(hints)
     return ""
 
 

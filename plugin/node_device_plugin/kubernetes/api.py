@@ -26,6 +26,10 @@ _PATIENCE = 15.0
 _COME_AGAIN = 20.0
 # What it answers while it starts, stops or has too much to do; and a proxy in front of one that is away.
 _NOT_READY = (429, 502, 503, 504)
+# How the words begin with which an API server passes on, by 500, what its etcd or the way to it says. Seen of 1.36.2
+# beside an etcd that has lost its quorum, when something is written: "rpc error: code = Unknown desc = context deadline
+# exceeded"; the others are those of etcd's own errors.
+_OF_ETCD = ("rpc error: ", "etcdserver: ")
 # How every authorizer says no (responsewriters.ForbiddenMessage). Quotas, Pod Security and webhooks forbid by 403, too,
 # and who may not act for another lacks another right than the one that was asked for.
 _LACKS_RIGHTS = re.compile(r'\bUser ".*" cannot (?!impersonate )', re.DOTALL)
@@ -166,9 +170,9 @@ class Api:
         """Change fields by a merge patch (RFC 7386); null takes one away. Raises ApiError, Missing."""
         return self._object("PATCH", place, _changing(dry_run), content, "application/merge-patch+json")
 
-    def create(self, place: Place, content: dict[str, Any]) -> dict[str, Any]:
+    def create(self, place: Place, content: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
         """Make a new object. place: of its kind and namespace. Raises ApiError."""
-        return self._object("POST", place, _changing(False), content, "application/json")
+        return self._object("POST", place, _changing(dry_run), content, "application/json")
 
     def delete(self, place: Place, dry_run: bool = False) -> bool:
         """Delete an object, and what belongs to it; False where there is none. Raises ApiError."""
@@ -288,7 +292,10 @@ class Api:
         if error.code == 404:
             return ApiError(f"{self._access.server}{place.path} does not answer as an API server: {said}")
         text = f"the API server {self._access.server} answered {error.code} to {method} of {place}: {said}"
-        return Away(f"{text}: run again when it is ready") if error.code in _NOT_READY else ApiError(text)
+        is_without_etcd = error.code == 500 and is_api_servers and said.startswith(_OF_ETCD)
+        if error.code in _NOT_READY or is_without_etcd:
+            return Away(f"{text}: run again when it is ready")
+        return ApiError(text)
 
 
 def _changing(dry_run: bool) -> dict[str, str]:

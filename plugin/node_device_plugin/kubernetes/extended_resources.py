@@ -281,12 +281,17 @@ def _annotate(node: Mapping[str, Any], text: str | None) -> list[dict[str, Any]]
     if now == text:
         return []
     if now is None and not node["metadata"].get("annotations"):
-        return [{"op": "add", "path": "/metadata/annotations", "value": {ANNOTATION: text}}]
+        # The whole map: what somebody else has put there meanwhile would go.
+        version = {"op": "test", "path": "/metadata/resourceVersion", "value": node["metadata"]["resourceVersion"]}
+        return [version, {"op": "add", "path": "/metadata/annotations", "value": {ANNOTATION: text}}]
     return _change(f"/metadata/annotations/{escaped(ANNOTATION)}", now, text)
 
 
 def _set(capacity: Mapping[str, str], changes: Mapping[str, str | None]) -> list[dict[str, Any]]:
-    operations = []
+    operations: list[dict[str, Any]] = []
+    if any(name not in capacity for name in changes):
+        # What is not there has no value to test, and somebody else may have added it meanwhile.
+        operations.append({"op": "test", "path": "/status/capacity", "value": dict(capacity)})
     for name, value in sorted(changes.items()):
         operations += _change(f"/status/capacity/{escaped(name)}", capacity.get(name), value)
     return operations

@@ -18,9 +18,9 @@ def number(text: object) -> Decimal | None:
     digits, exponent, suffix = found.groups()
     try:
         value = Decimal(digits + (exponent or ""))
+        return value * _BINARY[suffix] if suffix in _BINARY else value.scaleb(_DECIMAL[suffix or ""])
     except ArithmeticError:
         return None
-    return value * _BINARY[suffix] if suffix in _BINARY else value.scaleb(_DECIMAL[suffix or ""])
 
 
 def same(one: object, other: object) -> bool:

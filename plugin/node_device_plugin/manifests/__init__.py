@@ -4,11 +4,10 @@ Pure: it reads and writes nothing. Standard library only, Python 3.9, and of the
 and Kubernetes' quantities alone, because Ansible's side imports it from the collection's own path on the controller.
 """
 
-from .deployment import DEPLOYMENT, Deployment, parse_deployment
+from .deployment import DEPLOYMENT, MANAGED_BY, Deployment, parse_deployment
 from .nodes import CommonGround, common_ground, configuration_text, for_pod, read_configuration_text
 from .objects import (
     LABELS,
-    MANAGED_BY,
     NODE_LABEL,
     Manifest,
     config_map,

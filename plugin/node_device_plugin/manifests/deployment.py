@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from ..declaration import DeclarationError, Problem
+from ..declaration import DeclarationError, Problem, names
 from ..declaration.schema import Field, normalise
 from ..kubernetes import quantity
 
@@ -90,10 +90,14 @@ DEPLOYMENT: Dict[str, Field] = {
     ),
 }
 
+#: Label of every object that is ours to change, and of a namespace that is ours to remove.
+MANAGED_BY = {"app.kubernetes.io/managed-by": "nodedevices"}
 # DNS-1123 label; a DaemonSet's name is also part of its pods' and of a label's value.
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 # An identifier of the policy language; a whole context (user:role:type:level) is none.
 _SELINUX_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+# What a container may ask for without a domain in front (IsStandardContainerResourceName), hugepages-SIZE aside.
+_STANDARD = ("cpu", "memory", "ephemeral-storage")
 _UNAVAILABLE = re.compile(r"[1-9][0-9]{0,3}|[1-9][0-9]?%|100%")
 
 
@@ -120,6 +124,10 @@ def _resource_problems(resources: Mapping[str, Mapping[str, str]]) -> Iterator[P
     """What the API server would refuse of a pod's CPU and memory, once the rest is in the cluster."""
     for kind in ("requests", "limits"):
         for name, text in resources[kind].items():
+            if "/" not in name and name not in _STANDARD and not name.startswith("hugepages-"):
+                message = "is no resource of a container: known are %s" % ", ".join(_STANDARD)
+                yield Problem("resources.%s.%s" % (kind, name), message)
+                continue
             number = quantity.number(text)
             if number is None or number < 0:
                 message = "must be a quantity such as 96Mi or 100m, not %r" % text
@@ -130,6 +138,40 @@ def _resource_problems(resources: Mapping[str, Mapping[str, str]]) -> Iterator[P
         if asked is not None and most is not None and asked > most >= 0:
             message = "%s is more than limits.%s, %s, which Kubernetes refuses: set both" % (request, name, limit)
             yield Problem("resources.requests.%s" % name, message)
+
+
+def _toleration_problems(tolerations: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
+    for position, toleration in enumerate(tolerations):
+        where = "tolerations[%d]." % position
+        key, value = toleration.get("key"), toleration.get("value")
+        if toleration.get("operator") == "Exists" and value is not None:
+            yield Problem(where + "value", "has no meaning beside operator Exists")
+        elif value is not None and names.label_value_problem(value):
+            yield Problem(where + "value", str(names.label_value_problem(value)))
+        if not key:
+            if toleration.get("operator") != "Exists":
+                yield Problem(where + "key", "is missing; only Exists does without")
+        elif names.label_key_problem(key):
+            yield Problem(where + "key", str(names.label_key_problem(key)))
+
+
+def _name_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """Names of other objects, and labels."""
+    named = [("image_pull_secrets[%d]" % position, name) for position, name in enumerate(data["image_pull_secrets"])]
+    if data["priority_class"]:
+        named.append(("priority_class", data["priority_class"]))
+    for where, name in named:
+        # What is no text is said already.
+        if name is not None and not names.is_object_name(name):
+            yield Problem(where, "must be lower case letters, digits, '-' and '.' inside, not %r" % name)
+    for key, value in data["monitoring_labels"].items():
+        where = "monitoring_labels.%s" % key
+        if key in MANAGED_BY:
+            # With another value the next run would take the monitors for somebody else's.
+            yield Problem(where, "is the label by which our objects are known as ours: leave it out")
+        for message in (names.label_key_problem(key), names.label_value_problem(value)):
+            if message:
+                yield Problem(where, message)
 
 
 def parse_deployment(raw: Mapping[str, Any], where: str = "") -> Deployment:
@@ -159,11 +201,8 @@ def parse_deployment(raw: Mapping[str, Any], where: str = "") -> Deployment:
         problems.append(Problem("selinux_type", message % data["selinux_type"]))
     said = {problem.where for problem in problems}
     problems.extend(problem for problem in _resource_problems(data["resources"]) if problem.where not in said)
-    for position, toleration in enumerate(data["tolerations"]):
-        if toleration["operator"] == "Exists" and toleration.get("value") is not None:
-            problems.append(Problem("tolerations[%d].value" % position, "has no meaning beside operator Exists"))
-        if toleration["operator"] != "Exists" and toleration.get("key") is None:
-            problems.append(Problem("tolerations[%d].key" % position, "is missing; only Exists does without"))
+    problems.extend(_toleration_problems(data["tolerations"]))
+    problems.extend(_name_problems(data))
     if problems:
         raise DeclarationError([Problem(where + problem.where, problem.message) for problem in problems])
     unavailable = data["max_unavailable"]

@@ -16,6 +16,8 @@ _COMMENT = "# Rendered from the declaration: what is changed here by hand is ove
 _DEV = "/dev"
 # From here on a path of the declaration is a pattern, or hangs on what was found.
 _VARIABLE = re.compile(r"[*?\[{]")
+#: Where a pod finds the configurations of all nodes, each in a file of the node's name.
+CONFIGURATIONS = "/etc/node-device-plugin"
 # What is mounted here would hide the plugin itself.
 _OF_THE_IMAGE = frozenset({"bin", "lib", "lib64", "proc", "sbin", "usr"})
 #: Settings that decide what a pod mounts, and so must be the same on all nodes of one DaemonSet.
@@ -106,6 +108,12 @@ def common_ground(configurations: Mapping[str, Configuration]) -> CommonGround:
 def _pod_problems(node: str, configuration: Configuration) -> Iterator[Problem]:
     if not configuration.http_address:
         yield Problem("%s: http_address" % node, "is empty, and a pod's probes need it")
+    for key in ("cdi_spec_dirs", "dynamic_cdi_dir"):
+        value = getattr(configuration, key)
+        for directory in (value,) if isinstance(value, str) else value:
+            if _holds_configurations(directory):
+                message = "%s is where a pod finds its configuration: choose another directory" % directory
+                yield Problem("%s: %s" % (node, key), message)
     for position, resource in enumerate(configuration.resources):
         if resource.health.open:
             yield Problem(
@@ -114,11 +122,19 @@ def _pod_problems(node: str, configuration: Configuration) -> Iterator[Problem]:
                 "or run the plugin as a service",
             )
         for directory in sorted(set(_directories(resource))):
-            if directory != _DEV and (directory.count("/") == 1 or directory.split("/")[1] in _OF_THE_IMAGE):
+            if directory != _DEV and (
+                directory.count("/") == 1
+                or directory.split("/")[1] in _OF_THE_IMAGE
+                or _holds_configurations(directory)
+            ):
                 yield Problem(
                     "%s: resources[%d] (%s)" % (node, position, resource.name),
                     "has devices in %s, which a pod cannot see: the image has its own" % directory,
                 )
+
+
+def _holds_configurations(directory: str) -> bool:
+    return (directory + "/").startswith(CONFIGURATIONS + "/")
 
 
 def _directories(resource: Resource) -> Iterator[str]:

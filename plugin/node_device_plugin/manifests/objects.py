@@ -6,12 +6,10 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from ..declaration import Configuration, DeclarationError, Problem
 from . import monitoring
-from .deployment import Deployment
+from .deployment import MANAGED_BY, Deployment
 from .nodes import CommonGround, common_ground, configuration_text
 from .pod import pod_spec
 
-#: Label of every object, and of a namespace that is ours to remove.
-MANAGED_BY = {"app.kubernetes.io/managed-by": "nodedevices"}
 #: Labels that every DaemonSet of the plugin has.
 LABELS = {"app.kubernetes.io/name": "node-device-plugin", **MANAGED_BY}
 #: Label of a node whose devices a DaemonSet serves; its value is the DaemonSet's name.

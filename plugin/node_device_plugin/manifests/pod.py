@@ -6,10 +6,8 @@ import posixpath
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple
 
 from .deployment import Deployment
-from .nodes import CommonGround
+from .nodes import CONFIGURATIONS, CommonGround
 
-#: Where a pod finds the configurations of all nodes, each in a file of the node's name.
-CONFIGURATIONS = "/etc/node-device-plugin"
 #: The folder of its sockets; see node_device_plugin.sockets.
 _SOCKET_FOLDER = "node-device-plugin"
 _PORT = "http"
@@ -28,7 +26,11 @@ class _Volume(NamedTuple):
 
 def pod_spec(deployment: Deployment, ground: CommonGround, affinity: Mapping[str, Any]) -> Dict[str, Any]:
     """The spec of a pod. affinity: which nodes it may run on, in the keys of a pod spec."""
-    volumes = list(_volumes(ground))
+    # A path can be mounted once only; what is looked at as well, such as devices beside CDI specs, comes last.
+    volumes: List[_Volume] = []
+    for volume in _volumes(ground):
+        if volume.path not in {other.path for other in volumes}:
+            volumes.append(volume)
     spec: Dict[str, Any] = {
         **affinity,
         # It speaks to its kubelet over sockets alone, and never to the API server.
@@ -119,5 +121,8 @@ def _volumes(ground: CommonGround) -> Iterator[_Volume]:
     # Specs of what it discovers, and of what it discovered once.
     yield _Volume("cdi-dynamic", ground.dynamic_cdi_dir, "DirectoryOrCreate", writable=True)
     for number, path in enumerate(ground.device_directories):
-        # It looks at device nodes and opens none: the device cgroup would not let it.
-        yield _Volume("devices-%d" % number if number else "devices", path, "Directory")
+        # It looks at device nodes and opens none: the device cgroup would not let it. A node may be without a directory
+        # that another one's devices are in, or lose it; nobody makes one in sysfs.
+        is_the_kernels = path == "/dev" or path.startswith("/sys/")
+        kind = "Directory" if is_the_kernels else "DirectoryOrCreate"
+        yield _Volume("devices-%d" % number if number else "devices", path, kind)

@@ -7,11 +7,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
+    Configuration,
+    DeclarationError,
+    parse_configuration,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import tool, wheels
 
 from .rollout import Running
 
+#: Where no kubeconfig is given.
+NO_CLUSTER = (
+    "a DaemonSet is deployed through the Kubernetes API: set node_devices_kubeconfig to a kubeconfig file on the "
+    "controller"
+)
 # What `make image` makes.
 _IMAGE = "localhost/node-devices/node-device-plugin"
 
@@ -22,6 +31,24 @@ def parse(deployment: Mapping[str, Any]) -> manifests.Deployment:
         {"image": f"{_IMAGE}:{wheels.version()}", **deployment, "select_nodes": "by_label"},
         where="device_plugin_deployment.",
     )
+
+
+def problems(deployment: Any, kubeconfig: Any, configuration: Configuration) -> list[str]:
+    """Why a host can have no DaemonSet, as far as that can be told without the cluster and other hosts; a line each.
+
+    deployment: device_plugin_deployment. kubeconfig: node_devices_kubeconfig, empty where none is set.
+    """
+    lines = [] if kubeconfig else [NO_CLUSTER]
+    try:
+        parse(deployment)
+    except DeclarationError as error:
+        lines += map(str, error.problems)
+    try:
+        manifests.common_ground({"": configuration})
+    except DeclarationError as error:
+        # Its places begin with the node's name, which whoever says them has said already.
+        lines += [str(problem).removeprefix(": ") for problem in error.problems]
+    return lines
 
 
 def configuration_text(declared: Mapping[str, Any]) -> str:

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import ApiError, Place
 
 from .objects import Change, Objects, Refused, is_ours
 
 _ENFORCE = "pod-security.kubernetes.io/enforce"
+# How Pod Security refuses a pod.
+_VIOLATES = re.compile(r'violates PodSecurity "(\w+):')
 # Seconds that one that is being deleted may take, and between two looks at it.
 _ENDING = 60.0
 _PAUSE = 0.5
@@ -55,7 +58,7 @@ class Namespace:
         """Have it, with its labels where it is ours. Raises Refused where it lets no pod of ours run."""
         now = self._objects.api.get(self._place)
         if now is not None and not is_ours(now):
-            level = (now["metadata"].get("labels") or {}).get(_ENFORCE, "privileged")
+            level = (now["metadata"].get("labels") or {}).get(_ENFORCE) or self._enforced_by_default()
             if level != "privileged":
                 raise Refused(
                     f"the namespace {self._deployment.namespace} was there before us and enforces Pod Security level "
@@ -64,6 +67,27 @@ class Namespace:
                 )
             return []
         return [self._objects.apply(self._place, manifests.namespace(self._deployment).content)]
+
+    def _enforced_by_default(self) -> str:
+        """The level that holds where the namespace says none: the API server's own, which no object shows."""
+        place = Place("pods", namespace=self._deployment.namespace)
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"generateName": f"{self._deployment.name}-"},
+            "spec": {
+                "automountServiceAccountToken": False,
+                "containers": [{"name": manifests.CONTAINER, "image": self._deployment.image}],
+                "volumes": [{"name": "host", "hostPath": {"path": "/dev"}}],
+            },
+        }
+        try:
+            self._objects.api.create(place, pod, dry_run=True)
+        except ApiError as error:
+            # Whatever else is said of it is said of the pods, too, if it still holds then.
+            found = _VIOLATES.search(str(error))
+            return found.group(1) if found else "privileged"
+        return "privileged"
 
     def remove(self) -> list[Change]:
         """Take it away where it is ours and empty but for what goes with it."""

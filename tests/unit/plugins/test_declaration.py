@@ -116,7 +116,12 @@ def test_capacities_stand_beside_the_plugins_resources_and_are_none_of_them():
 def test_problems_of_capacities_are_placed_in_their_variables():
     lines = problems_of(
         {
-            "node_devices_resources": [KVM, {"name": KVM["name"], "capacity": 1}, {"name": "a.io/b", "capacity": "4"}],
+            "node_devices_resources": [
+                KVM,
+                {"name": KVM["name"], "capacity": 1},
+                {"name": "a.io/b", "capacity": "4"},
+                {"name": "a.io/c", "capacity": 7.5},
+            ],
             "node_devices_resources_b": [
                 {"name": "a.io/b", "capacity": None},
                 {"name": "a.io/b", "capacity": 1},
@@ -131,7 +136,9 @@ def test_problems_of_capacities_are_placed_in_their_variables():
             "node_devices_resources[1] (devices.example.com/kvm).name: is declared already, as "
             "node_devices_resources[0]",
             "node_devices_resources[2] (a.io/b).capacity: must be a whole number, not the text '4' "
-            "(without quotes it is a number)",
+            "(without quotes it is a number; of an expression's result '| int' makes one)",
+            "node_devices_resources[3] (a.io/c).capacity: must be a whole number, not 7.5 "
+            "(of an expression's result '| int' makes one)",
             "node_devices_resources_b[0] (a.io/b).capacity: is missing",
             "node_devices_resources_b[0] (a.io/b).name: is declared already, as node_devices_resources[2] (a.io/b)",
             "node_devices_resources_b[1] (a.io/b).name: is declared already, as node_devices_resources[2] (a.io/b)",
@@ -139,7 +146,7 @@ def test_problems_of_capacities_are_placed_in_their_variables():
             "node_devices_resources_b[2] (nvidia).replicas: is not a known key; known are capacity, name",
             "node_devices_resources_b[2] (nvidia).name: 'nvidia' is not an extended resource: it takes the form "
             "domain/name, with exactly one '/'",
-            f"node_devices_resources_b[3].capacity: must be at most {2**63 - 1}, not {2**63}",
+            f"node_devices_resources_b[3].capacity: must be at most {(2**63 - 1) // 1000}, not {2**63}",
             "node_devices_resources_b[3].name: is missing",
             "node_devices_resources_b[4].name: must be text, not a list",
         ]

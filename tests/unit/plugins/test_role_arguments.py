@@ -62,3 +62,10 @@ def test_site_holds_its_variables_to_every_role_that_does_not_do_so_itself():
     }
     assert entered == set(checked["roles"])
     assert len(entered) == 7
+
+
+def test_a_second_host_is_held_to_the_same():
+    """Ansible's validator fills in defaults where they stand."""
+    for _host in range(2):
+        assert problems("device_plugin", device_plugin_deployment={"name": "a"}) == []
+        assert problems("device_plugin") == []

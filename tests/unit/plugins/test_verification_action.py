@@ -147,3 +147,37 @@ def test_a_declaration_is_refused_with_all_that_is_wrong_with_the_roles_variable
     assert len(lines) == 3
     assert all(line.startswith("node1: ") for line in lines[1:])
     assert [name for line in lines[1:] for name in variables if name in line] == [*reversed(variables)]
+
+
+DAEMONSET = {
+    "device_plugin_mode": "daemonset",
+    "node_devices_kubeconfig": "/x",
+    "node_devices_resources": [{"name": "a.example/crand"}],
+}
+
+
+def test_what_no_daemonset_can_have_is_refused_before_any_node_is_touched(node):
+    kvm = {"id": "kvm0", "nodes": [{"path": "/dev/kvm"}]}
+    opening = {"name": "a.example/kvm", "health": {"open": True}, "devices": [kvm]}
+    variables = {
+        **DAEMONSET,
+        "node_devices_resources": [opening],
+        "device_plugin_deployment": {"resources": {"limits": {"memory": "lots"}}, "namespace": "Ours"},
+    }
+    assert [line.split(" ")[1] for line in read(variables, roles=["device_plugin"])["msg"].splitlines()[1:]] == [
+        "device_plugin_deployment.namespace:",
+        "device_plugin_deployment.resources.limits.memory:",
+        "resources[0]",
+    ]
+    # Nothing of it is meant for a service, nor asked of a role that only reads.
+    assert "msg" not in read({**variables, "device_plugin_mode": "service"}, roles=["device_plugin"])
+    assert "msg" not in read(variables)
+
+
+def test_a_daemonset_without_a_cluster_is_refused_before_any_node_is_touched(node):
+    lines = read({**DAEMONSET, "node_devices_kubeconfig": ""}, roles=["device_plugin"])["msg"].splitlines()
+    assert lines[1:] == [
+        "node1: a DaemonSet is deployed through the Kubernetes API: set node_devices_kubeconfig to a kubeconfig file "
+        "on the controller"
+    ]
+    assert "msg" not in read(DAEMONSET, roles=["device_plugin"])
