@@ -68,6 +68,9 @@ async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstanc
         http.move(loaded.configuration.http_address)
         own.move(status_socket(directory))
         change = await resources.apply(loaded.configuration)
+        if not loaded.configuration.resources:
+            # Whoever takes the plugin off a node that it cannot reach otherwise waits until it runs with nothing.
+            await resources.prune()
         instance.release(but=directory)
         log.info("configuration %s: %s", loaded.sha256[:12], change)
 

@@ -201,6 +201,26 @@ dynamic_cdi_dir: %(here)s/cdi
     assert spec.exists()
 
 
+async def test_with_nothing_left_to_serve_its_cdi_specs_are_gone_once_it_says_so(short_path: Path) -> None:
+    """An uninstall that reaches nothing of the node but its pod waits for that before it takes the pod away."""
+    folders = "cdi_owner: plugin\ndynamic_cdi_dir: %s/cdi\nkubelet_root_dir: %s\n" % (short_path, short_path)
+    directory, cdi = short_path / "dp", short_path / "cdi"
+    async with StandInKubelet(str(directory)) as kubelet, running(short_path, folders) as (_process, journal):
+        await kubelet.registered("example.com/dev")
+        await journal.until("READY=1")
+        assert [path.name for path in cdi.iterdir()] == ["node-device-plugin_example.com_dev.json"]
+        config = short_path / "config.yaml"
+        config.write_text("kubelet_device_plugin_dir: %s\nresources: []\n%s" % (directory, folders))
+        sha256, said = load(str(config)).sha256, ""
+        for _look in range(100):
+            said = (await client.ask(str(directory), "GET", "/status"))["configuration"]["sha256"]
+            if said == sha256:
+                break
+            await asyncio.sleep(0.1)
+        assert said == sha256
+        assert list(cdi.iterdir()) == []
+
+
 async def test_sighup_reads_the_configuration_again(short_path: Path) -> None:
     async with StandInKubelet(str(short_path / "dp")) as kubelet, running(short_path) as (process, journal):
         await kubelet.registered("example.com/dev")

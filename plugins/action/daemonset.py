@@ -10,7 +10,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments, tool
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     clusters,
@@ -142,11 +142,36 @@ class ActionModule(ActionBase):
             self._cluster,
             *(self._daemon_set(arguments["kubeconfig"], deployed.parse(each)) for each in places),
         ]
+        tidied = {}
+        if boolean(arguments.get("api_only", False)) and not self._task.check_mode:
+            tidied = {change.what: change for cluster in clusters for change in self._tidy(cluster)}
         # In check mode each of them finds the node as it is.
         changes = {change.what: change for cluster in clusters for change in cluster.forget(self._node)}
+        changes.update({what: tidied[what]._replace(after=None) for what in changes.keys() & tidied.keys()})
         for cluster in clusters if not self._task.check_mode else ():
             rollout.await_end(cluster, self._node, self._patience)
         return {**_outcome(changes.values()), **self._whose(arguments, places)}
+
+    def _tidy(self, cluster):
+        """Have the plugin take away the CDI specs that no pod holds: nobody else reaches the node when it has gone."""
+        node, text = cluster.api.get(Place("nodes", self._node)), cluster.texts().get(self._node)
+        if node is None or text is None or not cluster.is_selected(node):
+            return []
+        changes = []
+        try:
+            pod = rollout.newest(cluster, self._node)
+            if pod is None or not rollout.is_started(pod):
+                raise Refused("its pod does not run")
+            empty = manifests.configuration_text(manifests.read_configuration_text(text)._replace(resources=()))
+            changes = cluster.configure(self._node, empty)
+
+            def ask(pod):
+                return rollout.ask_through_api(cluster.api, pod)
+
+            rollout.await_node(cluster, self._node, manifests.sha256_of(empty), ask, self._patience)
+        except (DeclarationError, Refused) as error:
+            self._warnings.append(f"{self._host}: CDI specs that the plugin wrote stay on the node: {error}")
+        return changes
 
     def _leave(self, _arguments, results):
         """The rest of a DaemonSet where nodes were before their label changed; all of it once nobody needs it."""

@@ -108,7 +108,7 @@ class ActionModule(ActionBase):
             break
         lingering = plan.lingering
         if not dry_run:
-            node = _wait_for_kubelet(cluster, name, node, plan, patience)
+            node = _wait_for_kubelet(cluster, name, before if api_only else None, node, plan, patience)
             wrong = resources.differing(node, plan, "allocatable")
             still = resources.kept_by_the_kubelet(before, node, plan) if api_only else []
             if wrong and not still:
@@ -138,10 +138,17 @@ def _check(node, plan):
         raise Stopped(f"the API server took the patch, but not the annotation {resources.ANNOTATION}")
 
 
-def _wait_for_kubelet(cluster, name, node, plan, patience):
-    """The node once its kubelet has made the capacities allocatable, which it does at its next look (10 s), or then."""
+def _wait_for_kubelet(cluster, name, before, node, plan, patience):
+    """The node once its kubelet has made the capacities allocatable, which it does at its next look (10 s), or then.
+
+    before: the node object that the plan was made for, where it tells what the kubelet keeps; that is not waited for
+    once the kubelet has written it again.
+    """
     deadline = time.monotonic() + patience
     while resources.differing(node, plan, "allocatable") and time.monotonic() < deadline:
+        kept = resources.kept_by_the_kubelet(before, node, plan) if before else []
+        if kept and set(kept) <= set(resources.differing(node, plan, "capacity")):
+            break
         time.sleep(_PAUSE)
         # One that is restarted comes back.
         with contextlib.suppress(Away):

@@ -51,6 +51,8 @@ options:
     description:
       - Whether only the API reaches the node. V(configure) then refuses, unless O(takeover), resources that another
         device plugin serves there, by the node object.
+      - V(remove) first lets the plugin run with no resource, so that it takes away its CDI specs that no pod holds,
+        which nobody else can. Where it does not come to that, a warning says why.
     type: bool
     default: false
   takeover:

@@ -18,10 +18,11 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import foreign, proof, proven
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import foreign, proof, proven, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import namespace as namespaces
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.deployed import parse
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import Refused
 from daemonset_steps import IMAGINARY, LABEL, deployed, labels
 
 pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)
@@ -243,6 +244,48 @@ def test_what_was_proven_goes_with_the_nodes_part(cluster, run):
     assert run("remove", node)["what"] == foreseen
     assert f"annotation nodedevices.kubernetes/proven of node {node.name}" in foreseen
     assert node.annotations == {"of": "others"}
+
+
+def _pod_of(monkeypatch, ends):
+    """A pod that runs on every node, as far as a rollout looks. ends: what waiting for its plugin comes to."""
+    monkeypatch.setattr(rollout, "newest", lambda cluster, node: {"status": {"containerStatuses": [{"started": True}]}})
+    monkeypatch.setattr(rollout, "await_node", ends)
+
+
+def test_where_only_the_api_reaches_the_plugin_tidies_up_before_it_goes(cluster, run, read, monkeypatch):
+    node, seen = cluster.node({}), []
+    (configured,), _result = deployed(run, node, api_only=True)
+    run("select", node)
+
+    def tidied(daemon_set, name, sha256, ask, patience):
+        text = daemon_set.texts()[name]
+        seen.append((manifests.sha256_of(text) == sha256, manifests.read_configuration_text(text).resources))
+
+    _pod_of(monkeypatch, tidied)
+    foreseen = run("remove", node, check=True, api_only=True)
+    assert seen == []
+    removed = run("remove", node, api_only=True)
+    assert seen == [(True, ())]
+    assert (removed["what"], removed["diff"]) == (foreseen["what"], foreseen["diff"])
+    assert configured["text"] in [each["before"] for each in removed["diff"]]
+    assert "warnings" not in removed
+    assert not read("/api/v1", "configmaps").get("data")
+
+
+def test_a_plugin_that_cannot_tidy_up_is_taken_away_all_the_same(cluster, run, read, monkeypatch):
+    one, other = cluster.node({}), cluster.node({})
+    deployed(run, one, other, api_only=True)
+    run("select", one)
+    run("select", other)
+    head = "worker1: CDI specs that the plugin wrote stay on the node: "
+    assert run("remove", one, api_only=True)["warnings"] == [f"{head}its pod does not run"]
+
+    def refused(*_given):
+        raise Refused("within 1 s it is not ready")
+
+    _pod_of(monkeypatch, refused)
+    assert run("remove", other, api_only=True)["warnings"] == [f"{head}within 1 s it is not ready"]
+    assert not read("/api/v1", "configmaps").get("data")
 
 
 def test_what_others_have_in_our_namespace_keeps_it(cluster, run, read, namespace):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 
 import pytest
@@ -342,6 +343,23 @@ def test_a_node_that_only_the_api_reaches(run, node, kubelet):
     assert run(node, {DONGLE: 5}, api_only=True)["changed"] is True
     result = run(node, {KVM: 3}, api_only=True)
     assert result["msg"].startswith(f"worker1: {KVM}: a device plugin on this node serves it (2 there now)")
+
+
+def test_what_the_kubelet_has_written_again_is_not_waited_for(run, node):
+    """Seen with Kubernetes 1.36.2: at its next look the kubelet writes the capacity again, for five minutes."""
+    node.set_capacity("kubelet", KVM, "2")
+    run(node, {}, (KVM,), api_only=True)
+    node.not_forgotten = {KVM}
+    eventually(lambda: node.read()["status"].get("allocatable", {}).get(KVM) == "0")
+    next_look = threading.Timer(1, node.set_capacity, ("kubelet", KVM, "2"))
+    next_look.start()
+    began = time.monotonic()
+    result = run(node, {}, state="absent", api_only=True, patience=60)
+    assert time.monotonic() - began < 30
+    next_look.join()
+    assert "failed" not in result
+    assert result["lingering"] == [KVM]
+    assert memory(node) == {"patched": {}, "served": [KVM]}
 
 
 def test_what_the_kubelet_has_not_forgotten_goes_with_a_later_run(run, node):
