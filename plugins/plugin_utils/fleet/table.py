@@ -53,7 +53,8 @@ def text(document: Mapping[str, Any]) -> str:
 def summed_up(document: Mapping[str, Any]) -> str:
     """Such as ``3 nodes: 1 wrong, 2 ok``."""
     states = ", ".join(f"{count} {state}" for state, count in document["summary"]["nodes"].items())
-    return f"{len(document['nodes'])} nodes{': ' if states else ''}{states}"
+    total = len(document["nodes"])
+    return f"{total} {'node' if total == 1 else 'nodes'}{': ' if states else ''}{states}"
 
 
 def number(value: int | None) -> str:

@@ -341,6 +341,7 @@ def test_the_tables():
         "",
         "3 nodes: 1 wrong, 1 unreachable, 1 pending",
     ]
+    assert table.text(whole(nodes[2])).splitlines()[-1] == "1 node: 1 unreachable"
 
 
 def test_every_state_of_a_fleet_has_a_severity():
