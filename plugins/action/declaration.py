@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, role_arguments
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
 
 
 class ActionModule(ActionBase):
@@ -51,5 +50,8 @@ class ActionModule(ActionBase):
 def _of_a_daemonset(task_vars, template, configuration):
     if template(task_vars.get("device_plugin_mode")) != "daemonset":
         return []
+    # Every role reads the declaration, on every host: only where there is a DaemonSet is there a use for it.
+    from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
+
     deployment = declaration.plain(template(task_vars.get("device_plugin_deployment"))) or {}
     return deployed.problems(deployment, template(task_vars.get("node_devices_kubeconfig")), configuration)
