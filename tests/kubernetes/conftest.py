@@ -10,6 +10,7 @@ import socket
 import ssl
 import sys
 import threading
+import time
 import types
 import urllib.error
 import urllib.request
@@ -119,6 +120,15 @@ class Node:
     @property
     def annotations(self) -> dict[str, str]:
         return self.read()["metadata"]["annotations"]
+
+    def version(self) -> str:
+        """Of the object, once its kubelet has followed."""
+        for _ in range(500):
+            node = self.read()
+            if node["status"].get("allocatable") == node["status"].get("capacity"):
+                return str(node["metadata"]["resourceVersion"])
+            time.sleep(0.02)
+        raise AssertionError("its kubelet does not follow: %s" % node["status"])
 
     @contextlib.contextmanager
     def kubelet(self) -> Iterator[None]:

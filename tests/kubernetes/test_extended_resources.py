@@ -50,11 +50,11 @@ def test_patched_and_allocatable_and_then_unchanged(run, node):
     assert result["diff"]["after"]["capacity"] == {DONGLE: "4"}
     assert memory(node) == {"patched": {DONGLE: None}, "served": []}
     assert node.annotations["of"] == "others"
-    version = node.read()["metadata"].get("resourceVersion")
+    version = node.version()
     again = run(node, {DONGLE: 4})
     assert again["changed"] is False
     assert again["diff"]["before"] == again["diff"]["after"]
-    assert node.read()["metadata"].get("resourceVersion") == version
+    assert node.version() == version
 
 
 def test_a_number_that_the_api_server_writes_in_another_way(run, node):

@@ -68,10 +68,10 @@ def test_what_the_kubelet_reset_is_restored_and_the_rest_is_left_alone(run, node
     assert capsys.readouterr().out == f"{DONGLE}: 4 again: a restart of the kubelet had reset it\n"
     # A run has nothing left to do, and knows what is ours.
     assert run(node, {DONGLE: 4, LICENSE: 2})["changed"] is False
-    version = node.read()["metadata"].get("resourceVersion")
+    version = node.version()
     assert restored(path) == 0
     assert capsys.readouterr().out == ""
-    assert node.read()["metadata"].get("resourceVersion") == version
+    assert node.version() == version
 
 
 def test_a_number_that_somebody_set_stays(run, node, settings):
