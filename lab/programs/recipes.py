@@ -1,0 +1,146 @@
+"""Which real programs the project builds, and what each needs beside the go.mod and go.sum of its directory.
+
+A directory's name is a recipe's, with the pinned minor version behind a dash where several minors are pinned.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pathlib
+import re
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+class ProgramError(Exception):
+    """A program cannot be built or pinned; the message says why, and what to do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How one Go module becomes programs."""
+
+    module: str
+    #: Packages that become programs, below the module; "" is the module itself.
+    packages: tuple[str, ...] = ("",)
+    #: Programs by the name that Go gives them, where that is not the name people know.
+    names: tuple[tuple[str, str], ...] = ()
+    tags: str = ""
+    #: True where the program needs a C compiler.
+    cgo: bool = False
+    #: Go variables that hold the version; {version}, {major} and {minor} are replaced.
+    variables: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(f"{self.module}/{package}".rstrip("/") for package in self.packages)
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The programs' names, in the order of the packages."""
+        # Go names a program by the last element of its path that is no version.
+        built = [re.sub(r"/v\d+$", "", path).rpartition("/")[2] for path in self.paths]
+        return tuple(dict(self.names).get(name, name) for name in built)
+
+
+def _containerd(module: str, *tags: str) -> Recipe:
+    return Recipe(
+        module,
+        ("cmd/containerd", "cmd/containerd-shim-runc-v2", "cmd/ctr"),
+        # These snapshotters need C libraries; the lab's nodes use overlayfs.
+        tags=",".join(("no_btrfs", "no_devmapper", "no_zfs", *tags)),
+        variables=((f"{module}/version.Version", "v{version}"), (f"{module}/version.Package", module)),
+    )
+
+
+_KUBERNETES = ("kubelet", "kubeadm", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+_KUBERNETES_VERSION = {
+    "gitVersion": "v{version}",
+    "gitMajor": "{major}",
+    "gitMinor": "{minor}",
+    # A module says nothing of the commit that it was made from; go.sum holds its content.
+    "gitCommit": "0000000000000000000000000000000000000000",
+    "gitTreeState": "archive",
+}
+
+RECIPES = {
+    "kubernetes": Recipe(
+        "k8s.io/kubernetes",
+        tuple(f"cmd/{program}" for program in _KUBERNETES),
+        variables=tuple(
+            (f"{package}.{name}", value)
+            for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+            for name, value in _KUBERNETES_VERSION.items()
+        ),
+    ),
+    "etcd": Recipe("go.etcd.io/etcd/server/v3", names=(("server", "etcd"),)),
+    "containerd": _containerd("github.com/containerd/containerd/v2"),
+    "containerd-1.7": _containerd("github.com/containerd/containerd", "no_aufs"),
+    "nvidia-container-toolkit": Recipe(
+        "github.com/NVIDIA/nvidia-container-toolkit",
+        ("cmd/nvidia-ctk", "cmd/nvidia-cdi-hook"),
+        cgo=True,
+        variables=(("github.com/NVIDIA/nvidia-container-toolkit/internal/info.version", "{version}"),),
+    ),
+    "kind": Recipe("sigs.k8s.io/kind"),
+}
+
+
+def recipe_of(name: str) -> Recipe:
+    """The recipe for a directory's name. Raises ProgramError for a name without one."""
+    for key in (name, re.sub(r"-[0-9.]+$", "", name)):
+        if key in RECIPES:
+            return RECIPES[key]
+    raise ProgramError(f"unknown program {name!r}; known are {', '.join(pinned())}")
+
+
+def pinned() -> list[str]:
+    """The names of all pinned programs, oldest minor first."""
+    names = [path.parent.name for path in HERE.glob("*/go.sum")]
+    return sorted(names, key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
+
+
+def minors(of: str) -> list[str]:
+    """The pinned minors of a program, newest first: `kubernetes` gives kubernetes-1.37, kubernetes-1.36..."""
+    return [name for name in reversed(pinned()) if re.fullmatch(rf"{of}-[0-9.]+", name)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pin:
+    """One pinned program: a directory with go.mod and go.sum."""
+
+    name: str
+
+    @property
+    def directory(self) -> pathlib.Path:
+        return HERE / self.name
+
+    @property
+    def recipe(self) -> Recipe:
+        return recipe_of(self.name)
+
+    @property
+    def version(self) -> str:
+        """The pinned version, without v. Raises ProgramError where go.mod names none."""
+        path = self.directory / "go.mod"
+        if not path.exists():
+            raise ProgramError(f"{self.name} is not pinned; pinned are {', '.join(pinned())}")
+        found = re.search(rf"^(?:require |\s+){re.escape(self.recipe.module)} v(\S+)", path.read_text(), re.M)
+        if not found:
+            raise ProgramError(f"{path} requires no {self.recipe.module}; pin it again with lab/programs/pin")
+        return found[1]
+
+    @property
+    def go_version(self) -> str:
+        """The oldest Go that builds it, for example 1.26.0."""
+        found = re.search(r"^go (\S+)", (self.directory / "go.mod").read_text(), re.M)
+        return found[1] if found else "1.24"
+
+    @property
+    def digest(self) -> str:
+        """Names what the programs are made of: the pinned modules, Go files of ours, and the recipe."""
+        parts = hashlib.sha256(repr(self.recipe).encode())
+        for path in sorted(self.directory.iterdir()):
+            parts.update(path.name.encode() + b"\0" + path.read_bytes())
+        return parts.hexdigest()[:12]
