@@ -8,6 +8,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 ENGINE := roles/lab_node/files/engine
 
+# Names the real programs that are built; a variable that is set, even to nothing, stays as it is.
+$(foreach built,$(shell lab/programs/build --env),$(eval export $(built)))
+
 # Set-up, as prerequisites: `system` and `dev` for what needs both the lab and the tests' tools.
 .PHONY: system controller dev
 system:
@@ -21,6 +24,11 @@ dev: controller
 .PHONY: help
 help:
 	@sed -n 's/^## /make /p' $(MAKEFILE_LIST)
+
+## kubernetes: build kubelet, kubeadm, kubectl, the control plane and etcd from pinned Go modules (KUBERNETES_VERSION=1.36)
+.PHONY: kubernetes
+kubernetes: controller
+	@lab/programs/build kubernetes
 
 ## lab: two throwaway nodes on this machine, provisioned and verified
 .PHONY: lab
@@ -94,14 +102,33 @@ faults: dev
 lint-ansible: dev
 	ansible-lint --offline -q
 
-## test: everything: check, docs, faults, oldest Python, installed collection, sanity, real API server and containerds, image, molecule
-.PHONY: test
-test: check one-core-each faults oldest-python api-server runtimes image-test molecule
+# A test command is a list of steps, each of them a target; tests/run makes them and says which programs judged.
 
-# What does one thing after the other, two of it at a time, while the nodes' images are built.
-.PHONY: one-core-each
-one-core-each: dev
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line lab-images lint-ansible sanity collection docs docs-test
+## test: whether the project works on this machine: lint, unit tests, docs, the installed collection, scenario default
+.PHONY: test
+test: system dev
+	@tests/run 'make test' $(MAKE) check docs-and-images collection scenario-default
+
+## test-all: build the real programs, then everything on them (ALLOW_STAND_IN=1: without them where they cannot be built)
+.PHONY: test-all
+test-all: system dev
+	@tests/run 'make test-all' $(MAKE) programs check docs-and-images collection scenario-default \
+	  lint-slowly faults oldest-python runtimes image-test scenario-airgap scenario-devices scenario-preflight \
+	  scenario-rollback scenario-runtimes scenario-uninstall scenario-upgrade \
+	  --needs-programs api-server scenario-cluster
+
+# Every real program that `make test-all` needs.
+.PHONY: programs
+programs: kubernetes
+	@lab/programs/build kubernetes-1.36 kubelet
+	@lab/programs/build containerd-2.4
+
+# Two at a time: each of these keeps one core busy.
+.PHONY: docs-and-images lint-slowly
+docs-and-images: system dev
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line lab-images docs docs-test
+lint-slowly: dev
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint-ansible sanity
 
 # The plugin's unit tests as on the oldest node: Debian bullseye, Python 3.9.
 .PHONY: oldest-python
@@ -117,7 +144,7 @@ collection: dev
 sanity: dev
 	@tests/sanity/run
 
-# What is done through the Kubernetes API, against a real API server where KUBERNETES_BIN_DIR has one.
+# What is done through the Kubernetes API, against a real API server.
 .PHONY: api-server
 api-server: dev
 	pytest tests/kubernetes -k real_api_server
@@ -127,11 +154,9 @@ api-server: dev
 runtimes: system dev
 	pytest tests/runtimes
 
-# One scenario after the other: each has its own nodes, and their kubelets and containerds share the machine.
-.PHONY: molecule
-molecule: system dev lab-images
-	molecule --version
-	molecule test --all --no-command-borders
+# One molecule scenario: make scenario-default. Scenarios share the machine's names and limits: one at a time.
+scenario-%: system dev lab-images
+	molecule test --scenario-name $* --no-command-borders
 
 ## image: the plugin's container image, and an archive of it in .image/ (IMAGE_BASE=debian, IMAGE_ARCH=arm64, IMAGE=name)
 .PHONY: image

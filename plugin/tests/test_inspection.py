@@ -283,6 +283,9 @@ async def test_the_kubelet(node: Node) -> None:
     assert (await node.wrong())["kubelet"].startswith("1.28.9 drops CDI names")
     node.kubelet = KubeletProcess(1, None, str(node.folder))
     assert await node.wrong() == {}
+    node.kubelet = KubeletProcess(1, (1, 36, 2), str(node.folder), build="stand-in")
+    (kubelet,) = [each for each in await node.examine() if each.link == "kubelet"]
+    assert kubelet.found == "the lab's stand-in, root directory %s" % node.folder
     node.kubelet = None
     (kubelet,) = [each for each in await node.examine() if each.link == "kubelet"]
     assert (kubelet.state, kubelet.found.split(",")[0]) == ("ok", "one answers below %s" % node.folder)
@@ -459,6 +462,11 @@ def processes(folder: Path, version: str, *more: str) -> str:
 def test_the_running_kubelet(tmp_path: Path) -> None:
     proc = processes(tmp_path, "Kubernetes v1.36.2")
     assert running_kubelet(proc) == KubeletProcess(77, (1, 36, 2), "/data/kubelet")
+
+
+def test_the_labs_stand_in_is_known_by_the_build_in_its_version(tmp_path: Path) -> None:
+    proc = processes(tmp_path, "Kubernetes v1.36.2+stand-in")
+    assert running_kubelet(proc) == KubeletProcess(77, (1, 36, 2), "/data/kubelet", build="stand-in")
 
 
 def test_the_runtime_that_the_kubelet_uses(tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ class Doctor(NamedTuple):
             found = "%s drops CDI names without a word; 1.29 is the first that passes them on"
             findings.wrong("kubelet", found % _dotted(kubelet.version), "apt-get install --only-upgrade kubelet")
         else:
-            findings.ok("kubelet", "%s, root directory %s" % (_dotted(kubelet.version), kubelet.root_dir))
+            name = "the lab's stand-in" if kubelet.build == "stand-in" else _dotted(kubelet.version)
+            findings.ok("kubelet", "%s, root directory %s" % (name, kubelet.root_dir))
 
 
 async def _runtime(

@@ -18,6 +18,7 @@ _PATIENCE = 20
 class KubeletProcess(NamedTuple):
     """version: three numbers, None where it does not tell. root_dir: its --root-dir.
 
+    build: what its version has behind a plus, such as ``k3s1``, or ``stand-in`` for the lab's double of a kubelet.
     runtime_socket: of the container runtime that it uses, None where it is not told which.
     """
 
@@ -25,6 +26,7 @@ class KubeletProcess(NamedTuple):
     version: Optional[Tuple[int, ...]]
     root_dir: str
     runtime_socket: Optional[str] = None
+    build: str = ""
 
 
 def running_kubelet(proc: str = "/proc") -> Optional[KubeletProcess]:
@@ -41,12 +43,12 @@ def running_kubelet(proc: str = "/proc") -> Optional[KubeletProcess]:
             continue
         if arguments:
             root = _option(arguments, "--root-dir") or "/var/lib/kubelet"
-            version = _version(os.path.realpath(os.path.join(folder, "exe")), arguments)
-            return KubeletProcess(int(pid), version, root, _runtime_socket(arguments))
+            version, build = _version(os.path.realpath(os.path.join(folder, "exe")), arguments)
+            return KubeletProcess(int(pid), version, root, _runtime_socket(arguments), build)
     return None
 
 
-def _version(executable: str, arguments: List[str]) -> Optional[Tuple[int, ...]]:
+def _version(executable: str, arguments: List[str]) -> Tuple[Optional[Tuple[int, ...]], str]:
     command = [arguments[0] if os.path.isabs(arguments[0]) else executable]
     if os.path.basename(executable).startswith("python"):
         # A kubelet that is a script: its interpreter, by the name that has its environment, and the script.
@@ -61,9 +63,12 @@ def _version(executable: str, arguments: List[str]) -> Optional[Tuple[int, ...]]
             check=False,
         )
     except (OSError, subprocess.SubprocessError):
-        return None
-    found = re.search(rb"v(\d+)\.(\d+)\.(\d+)", done.stdout)
-    return tuple(int(number) for number in found.groups()) if found else None
+        return None, ""
+    found = re.search(rb"v(\d+)\.(\d+)\.(\d+)(?:\+([\w.-]+))?", done.stdout)
+    if not found:
+        return None, ""
+    *numbers, build = found.groups()
+    return tuple(int(number) for number in numbers), (build or b"").decode()
 
 
 def _runtime_socket(arguments: List[str]) -> Optional[str]:

@@ -8,7 +8,8 @@ from typing import Optional, Sequence
 
 #: The release that the stand-in is held to.
 KUBERNETES_VERSION = "v1.36.2"
-_VERSION = "Kubernetes %s (stand-in of node-device-plugin)" % KUBERNETES_VERSION
+# Marked as distributions mark their builds (+k3s1), so that nothing takes it for a kubelet of that version.
+_VERSION = "Kubernetes %s+stand-in" % KUBERNETES_VERSION
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:

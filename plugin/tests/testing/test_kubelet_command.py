@@ -30,7 +30,7 @@ cgroupsPerQOS: false
 
 def test_the_version_says_what_it_is(capsys):
     assert command.main(["--version"]) == 0
-    assert capsys.readouterr().out == "Kubernetes v1.36.2 (stand-in of node-device-plugin)\n"
+    assert capsys.readouterr().out == "Kubernetes v1.36.2+stand-in\n"
 
 
 def test_the_version_is_said_without_what_takes_long_to_import():

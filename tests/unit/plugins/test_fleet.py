@@ -122,6 +122,12 @@ def test_a_kubelet_that_hangs_is_said_to(source):
     assert entry(joining)["problems"] == []
 
 
+def test_the_labs_stand_in_is_not_called_by_a_kubelets_version():
+    facts = {**FACTS, "kubelet": {**FACTS["kubelet"], "version": "1.36.2+stand-in"}}
+    found = entry(well(serving(CAMERA, device("a")), facts=facts))
+    assert found["kubelet"] == {"running": True, "version": "stand-in"}
+
+
 def test_a_kubelet_inside_another_process_is_known_by_its_answers():
     found = entry(well(serving(CAMERA, device("a")), facts=NO_KUBELET, kubelet_version="1.33.1"))
     assert found["kubelet"] == {"running": True, "version": "1.33.1"}

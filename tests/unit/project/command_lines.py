@@ -15,7 +15,7 @@ from node_device_plugin import command_line
 
 #: What a block may need that is not there where the tests run. Whoever adds one says here what it is.
 NEEDS = {
-    "a container engine": "podman or docker, as root; make test does the same under other names",
+    "a container engine": "podman or docker, as root; make test-all does the same under other names",
     "the lab": "the nodes that make lab has booted",
     "nodes of your own": "an inventory and machines of the reader's",
     "a provisioned node": "a node on which site.yml has run",
@@ -116,7 +116,7 @@ def problems(command: Command) -> Iterator[str]:
 
 
 def is_run_by_ci(command: Command) -> bool:
-    """Whether CI runs it: a make target that `make test` makes, or our command, which a test runs."""
+    """Whether CI runs it: a make target that `make test-all` makes, or our command, which a test runs."""
     given, words = without_assignments(command)
     program, arguments = program_of(words)
     if not program:

@@ -45,7 +45,7 @@ def test_workflows_make_what_ci_makes():
                 assert set(step) in ({"uses"}, {"run"}), step
                 if "run" in step and step["run"] not in BEFORE:
                     targets += made(step["run"])
-    assert sorted(targets) == ["check", "test"]
+    assert sorted(targets) == ["check", "test-all"]
     # The same as .ci/run: all that it makes, and nothing beside it.
     assert {name for target in targets for name in project.reached_from(target, project.targets())} == project.in_ci()
 

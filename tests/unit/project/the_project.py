@@ -25,7 +25,7 @@ def targets_of(makefile: str) -> dict[str, Target]:
     """Every target of a Makefile."""
     found: dict[str, set[str]] = {}
     current: list[str] = []
-    for line in makefile.splitlines():
+    for line in makefile.replace("\\\n", " ").splitlines():
         match = _TARGET.match(line)
         if match:
             current = match.group(1).split()

@@ -1,0 +1,49 @@
+"""For every suite of the checkout: a test that skips itself fails the run, unless tests/skips.yml lists it."""
+
+from __future__ import annotations
+
+import fnmatch
+import pathlib
+
+import pytest
+import yaml
+
+_LIST = pathlib.Path(__file__).parent / "tests" / "skips.yml"
+
+
+def _is_listed(test, reason):
+    return any(
+        fnmatch.fnmatch(test, entry["test"]) and fnmatch.fnmatch(reason, entry["says"])
+        for entry in yaml.safe_load(_LIST.read_text(encoding="utf-8"))
+    )
+
+
+class _Skips:
+    def __init__(self):
+        self.unlisted = []
+
+    def look_at(self, report):
+        if not report.skipped or hasattr(report, "wasxfail"):
+            return
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reason = reason[len("Skipped: ") :] if reason.startswith("Skipped: ") else reason
+        if not _is_listed(report.nodeid, reason):
+            self.unlisted.append("%s: %s" % (report.nodeid, reason))
+
+    pytest_runtest_logreport = look_at
+    pytest_collectreport = look_at
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session):
+        if self.unlisted and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter):
+        for each in self.unlisted:
+            terminalreporter.write_line("skipped, and not listed in tests/skips.yml: %s" % each, red=True)
+
+
+def pytest_configure(config):
+    # With pytest-xdist the workers' reports reach the controller, which alone decides.
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Skips(), "listed-skips")
