@@ -35,6 +35,9 @@ kubernetes: controller
 lab: system controller lab-images lab-nodes
 	ansible-playbook -i inventories/lab playbooks/site.yml --skip-tags verify
 	ansible-playbook -i inventories/lab playbooks/verify.yml
+	@echo "The nodes run $(LAB_KUBELET)"
+
+LAB_KUBELET = $(if $(KUBERNETES_BIN_DIR),the kubelet of $(KUBERNETES_BIN_DIR),the stand-in kubelet. For the real one: make kubernetes && make lab)
 
 # The images before the play, because a play is silent while a task runs. One image for each release in the inventory.
 .PHONY: lab-images

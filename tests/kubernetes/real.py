@@ -30,10 +30,10 @@ _PATIENCE = 60
 
 
 def programs() -> tuple[str, str] | None:
-    """kube-apiserver and etcd: of KUBERNETES_BIN_DIR, etcd of this machine too; None where one is missing."""
+    """kube-apiserver and etcd of KUBERNETES_BIN_DIR; None where one is missing."""
     folder = pathlib.Path(os.environ.get("KUBERNETES_BIN_DIR") or "/nonexistent")
     api_server = shutil.which("kube-apiserver", path=str(folder))
-    etcd = shutil.which("etcd", path=str(folder)) or shutil.which("etcd")
+    etcd = shutil.which("etcd", path=str(folder))
     return (api_server, etcd) if api_server and etcd else None
 
 

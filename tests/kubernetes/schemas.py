@@ -15,7 +15,7 @@ from typing import Any
 import jsonschema
 
 FILE = pathlib.Path(__file__).with_name("schemas.json")
-VERSION = "v1.36.2"
+VERSION = "v1.37.2"
 #: Kind to where the server describes it.
 KINDS = {"Namespace": "api/v1", "ConfigMap": "api/v1", "DaemonSet": "apis/apps/v1"}
 _KEPT = ("type", "required", "enum", "format", "items", "additionalProperties", "x-kubernetes-int-or-string", "oneOf")
