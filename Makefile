@@ -115,10 +115,10 @@ test: system dev
 ## test-all: build the real programs, then everything on them (ALLOW_STAND_IN=1: without them where they cannot be built)
 .PHONY: test-all
 test-all: system dev
-	@tests/run 'make test-all' $(MAKE) programs check docs-and-images collection scenario-default \
+	@tests/run 'make test-all' $(MAKE) programs test \
 	  lint-slowly faults oldest-python runtimes image-test scenario-airgap scenario-devices scenario-preflight \
 	  scenario-rollback scenario-runtimes scenario-uninstall scenario-upgrade \
-	  --needs-programs api-server scenario-cluster
+	  --needs-programs api-server scenario-contract scenario-cluster
 
 # Every real program that `make test-all` needs.
 .PHONY: programs

@@ -19,7 +19,6 @@ NEEDS = {
     "the lab": "the nodes that make lab has booted",
     "nodes of your own": "an inventory and machines of the reader's",
     "a provisioned node": "a node on which site.yml has run",
-    "a kubelet": "Kubernetes' own binaries, in a folder of the reader's",
     "a cluster": "an API server, and kubectl or kind",
     "a bundle": "what make bundle has written, or a controller that was set up from it",
     "a report": "what status.yml has written",

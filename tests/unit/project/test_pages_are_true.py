@@ -75,6 +75,10 @@ def test_tags():
     assert sorted(first_column("docs/playbooks.md", "tag")) == sorted(project.tags())
 
 
+def test_ci_runs_every_scenario():
+    assert {name for name in project.targets() if name.startswith("scenario-")} <= project.in_ci()
+
+
 def test_scenarios():
     scenarios = [path.parent.name for path in (ROOT / "molecule").glob("*/molecule.yml")]
     assert sorted(first_column("docs/testing.md", "scenario")) == sorted(scenarios)

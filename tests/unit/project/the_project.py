@@ -53,7 +53,10 @@ def reached_from(start: str, targets: Mapping[str, Target]) -> set[str]:
 
 @functools.cache
 def targets() -> dict[str, Target]:
-    return targets_of((ROOT / "Makefile").read_text(encoding="utf-8"))
+    found = targets_of((ROOT / "Makefile").read_text(encoding="utf-8"))
+    # Its one pattern: a target for each scenario.
+    scenarios = (path.parent.name for path in ROOT.glob("molecule/*/molecule.yml"))
+    return {**found, **{f"scenario-{name}": Target(frozenset()) for name in scenarios}}
 
 
 @functools.cache
