@@ -15,6 +15,7 @@ def _is_listed(test, reason):
     return any(
         fnmatch.fnmatch(test, entry["test"]) and fnmatch.fnmatch(reason, entry["says"])
         for entry in yaml.safe_load(_LIST.read_text(encoding="utf-8"))
+        if "test" in entry
     )
 
 

@@ -1,0 +1,71 @@
+"""tests/run: the steps of a test command, the programs that judged, and what was left out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+from documented_blocks import ROOT
+
+MAKE = """#!/bin/sh
+case $2 in
+  programs) exit ${BUILD:-0} ;;
+  check) echo "judged by: kube-apiserver v1.37.2" ;;
+  scenario-default) echo "    msg: 'node1 runs $KUBELET over containerd 2.4.2 (Debian forky)'" ;;
+  scenario-*) echo "    msg: 'skipped: CRI-O'" ;;
+  broken) exit 3 ;;
+esac
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    make = tmp_path / "make"
+    make.write_text(MAKE)
+    make.chmod(0o755)
+
+    def run_steps(*steps, needs=(), **environment):
+        given = {"KUBELET": "kubelet v1.37.2", **environment}
+        command = [ROOT / "tests" / "run", "make it", make, *steps, "--needs-programs", *needs]
+        done = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True)
+        return done.returncode, done.stdout.splitlines()
+
+    return run_steps
+
+
+def test_the_last_lines_say_which_programs_judged(run):
+    code, lines = run("check", "scenario-default")
+    assert code == 0
+    assert lines[-1] == "judged by: containerd 2.4.2 (1), kube-apiserver v1.37.2 (1), kubelet v1.37.2 (1)"
+    assert [line.split()[-1] for line in lines[-3:-1]] == ["check", "scenario-default"]
+
+
+def test_the_stand_in_is_said_loudly(run):
+    _code, lines = run("scenario-default", KUBELET="stand-in kubelet")
+    assert lines[-1] == "The stand-in kubelet judged. To have the real one judge: make kubernetes"
+
+
+def test_a_step_that_fails_ends_the_run(run):
+    code, lines = run("check", "broken", "scenario-default")
+    assert code == 1
+    assert lines[-1].startswith("failed: broken; not run: scenario-default;")
+
+
+def test_programs_that_cannot_be_built_fail_the_run(run):
+    code, lines = run("programs", "check", needs=["scenario-default"], BUILD="2")
+    assert code == 1
+    assert lines[-1].startswith("failed: programs; not run: check, scenario-default;")
+
+
+def test_the_stand_in_is_allowed_by_name_only(run):
+    code, lines = run("programs", "check", needs=["scenario-default"], BUILD="2", ALLOW_STAND_IN="1")
+    assert code == 0
+    assert lines[-1].endswith("these steps did not run: scenario-default")
+
+
+def test_a_part_that_is_left_out_needs_an_entry(run):
+    code, lines = run("scenario-airgap")
+    assert (code, lines[-1]) == (1, "failed: skipped without an entry in tests/skips.yml: airgap: CRI-O")
+    code, lines = run("scenario-runtimes")
+    assert (code, lines[-1]) == (0, "not run: CRI-O in scenario runtimes (tests/skips.yml says why)")
