@@ -28,6 +28,7 @@ help:
 ## kubernetes: build kubelet, kubeadm, kubectl, the control plane and etcd from pinned Go modules (KUBERNETES_VERSION=1.36)
 .PHONY: kubernetes
 kubernetes: controller
+	@bin/setup programs
 	@lab/programs/build kubernetes
 
 ## lab: two throwaway nodes on this machine, provisioned and verified
