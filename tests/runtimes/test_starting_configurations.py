@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, Refusal
 from cases import FOLDER, Case, cases
-from containerds import CONFIG, Containerd
+from containerds import ALWAYS_ON, CONFIG, Containerd
 
 CASES = cases()
 DIRS = {"/etc/cdi", "/var/run/cdi"}
@@ -104,7 +104,8 @@ def test_plan_effect_and_undo(containerd, case):
     assert set(changed) <= {("plugins", table, key) for table in TABLES for key in ("enable_cdi", "cdi_spec_dirs")}
     assert set(leaves(before)) - set(leaves(after)) == set()
     (table,) = {path[1] for path in changed}
-    assert after["plugins"][table]["enable_cdi"] is True
+    always_on = version_tuple(containerd.version) >= ALWAYS_ON
+    assert after["plugins"][table].get("enable_cdi") is (None if always_on else True)
     assert {folder.rstrip("/").replace("/var/run", "/run") for folder in after["plugins"][table]["cdi_spec_dirs"]} >= {
         folder.replace("/var/run", "/run") for folder in DIRS
     }
