@@ -14,3 +14,16 @@ def containerd(request):
     node = Containerd(request.param)
     yield node
     node.close()
+
+
+# From Debian's 1.7 to its 2.1, and from there to those of CONTAINERD_BIN_DIR.
+@pytest.fixture(
+    scope="session",
+    params=[RELEASES[-2:], *((RELEASES[-1], where) for where in bin_dirs())],
+    ids=lambda pair: f"{pair[0]}-to-{Path(pair[1]).name}",
+)
+def upgrade(request):
+    nodes = [Containerd(where) for where in request.param]
+    yield nodes
+    for node in nodes:
+        node.close()
