@@ -152,7 +152,7 @@ sanity: dev
 api-server: dev
 	pytest tests/kubernetes -k real_api_server
 
-# Starting configurations against the containerd of every release, and of CONTAINERD_BIN_DIR.
+# Starting configurations against the containerd of every release, and those of CONTAINERD_BIN_DIR (DIR:DIR).
 .PHONY: runtimes
 runtimes: system dev
 	pytest tests/runtimes
