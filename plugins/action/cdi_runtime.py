@@ -85,8 +85,9 @@ class ActionModule(ActionBase):
             texts = [(text or "").splitlines() for text in (change.before, change.after)]
             lines = [line[2:].strip() for line in difflib.ndiff(*texts) if line.startswith("+ ") and line[2:].strip()]
             raise Refusal(
-                f"{running.shortfall(self._adapter.cdi)}, and {config['unwritable']}. It would have {', '.join(lines)}: write that where the "
-                f"file comes from, or start {self._adapter.name} with a file that can be changed"
+                f"{running.shortfall(self._adapter.cdi)}, and {config['unwritable']}. It would have "
+                f"{', '.join(lines)}: write that where the file comes from, or start {self._adapter.name} with a file "
+                f"that can be changed"
             )
 
     def _original(self, change):

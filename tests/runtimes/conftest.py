@@ -7,11 +7,19 @@ from pathlib import Path
 import pytest
 from containerds import RELEASES, Containerd, bin_dirs
 
+_judges: list[str] = []
+
+
+def pytest_terminal_summary(terminalreporter):
+    for version in _judges:
+        terminalreporter.write_line(f"judged by: containerd {version}")
+
 
 # lab/programs/build names a directory by its containerd: containerd-2.4-2.4.2-cd466409608e.
 @pytest.fixture(scope="session", params=[*RELEASES, *bin_dirs()], ids=lambda where: Path(where).name)
 def containerd(request):
     node = Containerd(request.param)
+    _judges.append(node.version)
     yield node
     node.close()
 
