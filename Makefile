@@ -153,10 +153,11 @@ sanity: dev
 api-server: dev
 	pytest tests/kubernetes -k real_api_server
 
-# Starting configurations against the containerd of every release, and of CONTAINERD_BIN_DIR.
+# Starting configurations against the containerd of every release, and those of CONTAINERD_BIN_DIR (DIR:DIR), else 2.4.
 .PHONY: runtimes
 runtimes: system dev
-	pytest tests/runtimes
+	@more="$${CONTAINERD_BIN_DIR:-$$(lab/programs/build containerd-2.4)}" || [ "$(ALLOW_STAND_IN)" = 1 ] || exit; \
+	  CONTAINERD_BIN_DIR="$$more" pytest tests/runtimes
 
 # One molecule scenario: make scenario-default. Scenarios share the machine's names and limits: one at a time.
 scenario-%: system dev lab-images

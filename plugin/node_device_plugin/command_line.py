@@ -189,6 +189,7 @@ def _runtime(options: argparse.Namespace) -> int:
         return 0
     print("%(name)s %(version)s" % state)
     enabled = {True: "on", False: "off", None: "unknown to this runtime"}[state["cdi"]["enabled"]]
+    enabled = "always on" if state["cdi"]["always_on"] else enabled
     print("CDI %s, spec directories %s" % (enabled, ", ".join(state["cdi"]["spec_dirs"] or ["unknown"])))
     return 0
 

@@ -48,13 +48,14 @@ class RuntimeStatus(NamedTuple):
     """What the running daemon believes, whatever its file says.
 
     cdi_enabled, cdi_spec_dirs: the effective settings; None where the runtime does not say (containerd 1.6, CRI-O
-    before 1.33).
+    before 1.33). cdi_always_on: the runtime has no setting that turns CDI off (containerd from 2.4 on, CRI-O).
     sandbox_image: the sandbox image of its configuration; None where that does not name it (containerd 2.0 and later).
     """
 
     conditions: Tuple[Condition, ...]
     cdi_enabled: Optional[bool]
     cdi_spec_dirs: Optional[Tuple[str, ...]]
+    cdi_always_on: bool
     sandbox_image: Optional[str]
 
 
@@ -97,15 +98,19 @@ class CriClient:
         request = cri.StatusRequest(verbose=True)
         answer = await self._call("tell its status", self._runtime.Status, request, _ASK)
         config = _json_object(answer.info.get("config"))
-        enabled, folders, sandbox_image = (config.get(key) for key in ("enableCDI", "cdiSpecDirs", "sandboxImage"))
+        enabled, sandbox_image = config.get("enableCDI"), config.get("sandboxImage")
+        # CRI-O tells its whole configuration from 1.33 on, as Go names the fields.
         crio = config.get("crio")
-        if isinstance(crio, dict) and "CDISpecDirs" in crio:
-            # From 1.33 on it tells its whole configuration, as Go names the fields; nothing in there turns CDI off.
-            enabled, folders = True, crio["CDISpecDirs"] or []
+        settings, key = (crio, "CDISpecDirs") if isinstance(crio, dict) else (config, "cdiSpecDirs")
+        # Go prints an empty list as null.
+        folders = (settings[key] or []) if key in settings else None
+        # A runtime that has directories and no switch cannot turn CDI off.
+        always_on = isinstance(folders, list) and "enableCDI" not in config
         return RuntimeStatus(
             conditions=tuple(Condition(c.type, c.status, c.reason, c.message) for c in answer.status.conditions),
-            cdi_enabled=enabled if isinstance(enabled, bool) else None,
+            cdi_enabled=True if always_on else enabled if isinstance(enabled, bool) else None,
             cdi_spec_dirs=tuple(map(str, folders)) if isinstance(folders, list) else None,
+            cdi_always_on=always_on,
             sandbox_image=str(sandbox_image) if sandbox_image else None,
         )
 

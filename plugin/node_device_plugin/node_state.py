@@ -9,10 +9,13 @@ from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Se
 from .channels import grpc
 from .cri import CriClient
 from .cri_errors import CriError
+from .declaration.cdi import version_tuple
 from .kubelet_checkpoint import read_checkpoint
 from .pod_resources import Holder, PodResourcesClient, PodResourcesError
 from .wire import cri_v1_pb2 as api
 
+#: From here on containerd fails to create a container whose CDI devices it may not give; before, it drops them.
+_FAILS_WITHOUT_CDI = (2, 3, 0)
 POD_RESOURCES_SOCKET = os.path.join("pod-resources", "kubelet.sock")
 
 
@@ -42,16 +45,24 @@ async def runtime(socket: str) -> Dict[str, Any]:
     async with CriClient(socket) as cri:
         version = await cri.version()
         status = await cri.status()
+        # CRI-O before 1.33 tells nothing of CDI, and has no setting that turns it off either.
+        always_on = status.cdi_always_on or version.name == "cri-o"
         return {
             "name": version.name,
             "version": version.version,
             "cdi": {
-                "enabled": status.cdi_enabled,
+                "enabled": True if always_on else status.cdi_enabled,
+                "always_on": always_on,
                 "spec_dirs": None if status.cdi_spec_dirs is None else list(status.cdi_spec_dirs),
             },
             "sandbox_image": await cri.sandbox_image(),
             "conditions": {condition.type: condition.status for condition in status.conditions},
         }
+
+
+def fails_without_cdi(name: str, version: str) -> bool:
+    """Whether a runtime with CDI off refuses to create a container with CDI devices; if not, it drops the devices."""
+    return name == "containerd" and version_tuple(version) >= _FAILS_WITHOUT_CDI
 
 
 async def running_containers(socket: str) -> List[Dict[str, Any]]:

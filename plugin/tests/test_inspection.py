@@ -49,7 +49,7 @@ resources:
 CONTAINERD: Dict[str, Any] = {
     "name": "containerd",
     "version": "1.7.24",
-    "cdi": {"enabled": True, "spec_dirs": None},
+    "cdi": {"enabled": True, "always_on": False, "spec_dirs": None},
     "sandbox_image": None,
     "conditions": {"RuntimeReady": True},
 }
@@ -237,9 +237,15 @@ async def test_a_bad_configuration(node: Node) -> None:
 
 async def test_the_runtime(node: Node) -> None:
     node.runtime["cdi"]["enabled"] = False
-    assert list(await node.wrong()) == ["CDI"]
+    assert await node.wrong() == {"CDI": "off in the running containerd: containers start without their devices"}
+    node.runtime["version"] = "v2.3.7"
+    off = "off in the running containerd: containers cannot be created with their devices"
+    assert await node.wrong() == {"CDI": off}
     node.runtime["cdi"]["enabled"] = None
     assert await node.wrong() == {}
+    node.runtime["cdi"].update(enabled=True, always_on=True)
+    (said,) = [finding.found for finding in await node.examine() if finding.link == "CDI"]
+    assert said == "always on, it reads %s" % node.specs
     node.runtime["conditions"]["RuntimeReady"] = False
     assert list(await node.wrong()) == ["runtime"]
     node.runtime["version"] = "1.6.20"

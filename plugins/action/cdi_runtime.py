@@ -76,7 +76,7 @@ class ActionModule(ActionBase):
             return self._apply([Change(config["real_path"], config["content"], config["content"])], reason)
         self._require_writable(change)
         self._require_command()
-        return self._apply([change], "CDI is off in its configuration", original=self._original(change))
+        return self._apply([change], running.shortfall(self._adapter.cdi), original=self._original(change))
 
     def _require_writable(self, change):
         """What cannot be written is said before anything is tried, in check mode too."""
@@ -85,8 +85,9 @@ class ActionModule(ActionBase):
             texts = [(text or "").splitlines() for text in (change.before, change.after)]
             lines = [line[2:].strip() for line in difflib.ndiff(*texts) if line.startswith("+ ") and line[2:].strip()]
             raise Refusal(
-                f"CDI is off in it, and {config['unwritable']}. It would have {', '.join(lines)}: write that where the "
-                f"file comes from, or start {self._adapter.name} with a file that can be changed"
+                f"{running.shortfall(self._adapter.cdi)}, and {config['unwritable']}. It would have "
+                f"{', '.join(lines)}: write that where the file comes from, or start {self._adapter.name} with a file "
+                f"that can be changed"
             )
 
     def _original(self, change):

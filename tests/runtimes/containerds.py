@@ -1,4 +1,4 @@
-"""Real containerds: those of the lab's node images, and the one that CONTAINERD_BIN_DIR names. Each in a container."""
+"""Real containerds: those of the lab's node images, and those that CONTAINERD_BIN_DIR names. Each in a container."""
 
 from __future__ import annotations
 
@@ -19,17 +19,23 @@ RELEASES = ("bookworm", "trixie", "forky")
 CONFIG = "/etc/containerd/config.toml"
 
 
+#: From this version on containerd has no enable_cdi: CDI is always on.
+ALWAYS_ON = (2, 4, 0)
+
+
 def bin_dirs() -> list[str]:
-    """The folder of one more containerd, if any."""
-    return [folder] if (folder := os.environ.get("CONTAINERD_BIN_DIR")) else []
+    """The directories of more containerds, as in PATH: with a colon between two of them."""
+    return [path for path in os.environ.get("CONTAINERD_BIN_DIR", "").split(os.pathsep) if path]
 
 
 class Containerd:
-    """One containerd. where: a Debian release, or a folder that holds the programs."""
+    """One containerd. where: a Debian release, or a directory with the programs."""
 
     def __init__(self, where: str) -> None:
         release, program, volumes = where, "/usr/bin/containerd", []
         if where not in RELEASES:
+            if not (Path(where) / "containerd").is_file():
+                raise FileNotFoundError(f"CONTAINERD_BIN_DIR names {where}, which has no program containerd")
             # The newest C library runs whatever an older one does.
             release, program = RELEASES[-1], "/opt/containerd/containerd"
             volumes = ["--volume", f"{Path(where).resolve()}:/opt/containerd:ro"]

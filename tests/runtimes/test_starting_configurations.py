@@ -15,10 +15,21 @@ import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, Refusal
 from cases import FOLDER, Case, cases
-from containerds import CONFIG, Containerd
+from containerds import ALWAYS_ON, CONFIG, Containerd
 
 CASES = cases()
 DIRS = {"/etc/cdi", "/var/run/cdi"}
+# Every kind of edit that both 1.7 and 2.1 get: of a key, of a list, of an inline table, of a drop-in.
+UPGRADED = {
+    "turned-off",
+    "own-dirs",
+    "no-dirs",
+    "windows",
+    "quoted-keys",
+    "inline-table-of-cri",
+    "drop-in-turns-off",
+    "imports-nested-glob",
+}
 # The two that hold CDI's keys: a containerd 2 shows the newer alone, and no other table has keys of these names.
 TABLES = ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
 
@@ -104,7 +115,8 @@ def test_plan_effect_and_undo(containerd, case):
     assert set(changed) <= {("plugins", table, key) for table in TABLES for key in ("enable_cdi", "cdi_spec_dirs")}
     assert set(leaves(before)) - set(leaves(after)) == set()
     (table,) = {path[1] for path in changed}
-    assert after["plugins"][table]["enable_cdi"] is True
+    always_on = version_tuple(containerd.version) >= ALWAYS_ON
+    assert after["plugins"][table].get("enable_cdi") is (None if always_on else True)
     assert {folder.rstrip("/").replace("/var/run", "/run") for folder in after["plugins"][table]["cdi_spec_dirs"]} >= {
         folder.replace("/var/run", "/run") for folder in DIRS
     }
@@ -133,11 +145,25 @@ def test_plan_effect_and_undo(containerd, case):
     assert configuration(containerd, case, written(containerd, case, change.path, undo.after)) == before
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if case.name in UPGRADED], ids=lambda case: case.name)
+def test_an_edit_outlives_an_upgrade_of_containerd(upgrade, case):
+    """The next run has nothing to do, and an uninstall gives the former files back, byte for byte."""
+    older, newer = upgrade
+    _found, change = outcome(older, case)
+    newer.place(written(older, case, change.path, change.after), case.links)
+    adapter = newer.adapter(*arguments(case))
+    assert list(adapter.obstacles(cdi=True)) == []
+    assert adapter.plan(newer.check(adapter)) is None
+    undo = adapter.undo(change.path, True, change.before, newer.check(adapter))
+    assert undo == Change(change.path, change.after, change.before)
+
+
 def test_the_table_is_whole():
     named = {name for case in CASES for name in case.files.values()} - {"default"}
     assert named == {path.name for path in FOLDER.iterdir()} - {"index.yml"}
     assert len(CASES) >= 40
     assert len({case.name for case in CASES}) == len(CASES)
+    assert {case.name for case in CASES} >= UPGRADED
 
 
 def test_containerd_1_6_drops_the_key_in_silence(containerd):

@@ -138,11 +138,13 @@ async def _runtime(
         findings.ok("runtime", "%s %s" % (name, version))
     directories = tuple(state["cdi"]["spec_dirs"] or expected)
     if state["cdi"]["enabled"] is False or (name == "containerd" and accepted is None):
-        findings.wrong("CDI", "off in the running %s: containers start without their devices" % name, _PROVISION)
+        consequence = "cannot be created with" if node_state.fails_without_cdi(name, version) else "start without"
+        findings.wrong("CDI", "off in the running %s: containers %s their devices" % (name, consequence), _PROVISION)
     elif state["cdi"]["enabled"] is None:
         findings.ok("CDI", "%s does not say; it reads %s" % (name, ", ".join(directories)))
     else:
-        findings.ok("CDI", "on, it reads %s" % ", ".join(directories))
+        on = "always on" if state["cdi"]["always_on"] else "on"
+        findings.ok("CDI", "%s, it reads %s" % (on, ", ".join(directories)))
     return directories, accepted
 
 

@@ -11,7 +11,6 @@ from .. import cdi_files, node_state
 from ..cri import CriClient
 from ..cri_errors import CriError
 from ..declaration import Configuration, Resource
-from ..declaration.cdi import version_tuple
 from ..discovery import discover, with_discovered
 from ..health import unhealthy_reason
 from ..proof_record import Record, read_file
@@ -24,8 +23,6 @@ from .static_pod import remove_leftovers
 
 #: Seconds between two looks at the kubelet's lists.
 _LOOK = 0.2
-#: From here on containerd fails to create a container whose CDI devices it may not give; before, it drops them.
-_FAILS_WITHOUT_CDI = (2, 3, 0)
 
 
 class Node(NamedTuple):
@@ -145,8 +142,7 @@ async def _runtime(node: Node, resources: Sequence[Resource], problems: List[str
         return _Runtime("unknown", None, False)
     name = "%(name)s %(version)s" % state
     by_cdi = [resource.name for resource in resources if resource.uses_cdi]
-    # CRI-O before 1.33 says nothing of CDI, because it cannot be turned off there.
-    gives_cdi = bool(state["cdi"]["enabled"]) or state["name"] == "cri-o"
+    gives_cdi = bool(state["cdi"]["enabled"])
     if by_cdi and not gives_cdi:
         problems.append(_without_cdi(state, by_cdi))
     return _Runtime(name, node.image or state["sandbox_image"], gives_cdi)
@@ -155,7 +151,7 @@ async def _runtime(node: Node, resources: Sequence[Resource], problems: List[str
 def _without_cdi(state: Mapping[str, Any], by_cdi: Sequence[str]) -> str:
     """What becomes of containers where the running daemon gives no CDI devices."""
     found = "off" if state["cdi"]["enabled"] is False else "no word of it"
-    fails = state["name"] == "containerd" and version_tuple(state["version"]) >= _FAILS_WITHOUT_CDI
+    fails = node_state.fails_without_cdi(state["name"], state["version"])
     consequence = "could not be created with" if fails else "would start without"
     return "%s %s: expected CDI on, found %s in the running daemon: a container %s its devices of %s" % (
         state["name"],

@@ -11,11 +11,12 @@ from node_device_plugin.wire import cri_v1_pb2_grpc as cri_grpc
 
 
 class CriServer(cri_grpc.RuntimeServiceServicer, cri_grpc.ImageServiceServicer):
-    """version, config, images: what Version, a verbose Status and the list of images say."""
+    """version, name, config, images: what Version, a verbose Status and the list of images say."""
 
-    def __init__(self, socket, version="2.1.9", config=None, images=()):
+    def __init__(self, socket, version="2.1.9", config=None, images=(), name="containerd"):
         self.runtime = MemoryRuntime()
         self.version = version
+        self.name = name
         self.config = config
         self.images = list(images)
         self._socket = socket
@@ -33,7 +34,7 @@ class CriServer(cri_grpc.RuntimeServiceServicer, cri_grpc.ImageServiceServicer):
 
     async def Version(self, request, context):
         return cri.VersionResponse(
-            version="0.1.0", runtime_name="containerd", runtime_version=self.version, runtime_api_version="v1"
+            version="0.1.0", runtime_name=self.name, runtime_version=self.version, runtime_api_version="v1"
         )
 
     async def Status(self, request, context):

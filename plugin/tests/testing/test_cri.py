@@ -1,8 +1,11 @@
-"""The CRI client: what it makes of a runtime's answers, which are as containerd 1.7.24 and 2.1.9 gave them."""
+"""The CRI client: what it makes of a runtime's answers, which are as containerd 1.7.24, 2.1.9 and 2.4.2 gave them."""
+
+import asyncio
 
 import pytest
 
 from node_device_plugin import node_state
+from node_device_plugin.command_line import main
 from node_device_plugin.cri import CriClient, ExecResult
 from node_device_plugin.cri_errors import CriError
 from node_device_plugin.wire import cri_v1_pb2 as cri
@@ -15,6 +18,8 @@ CONTAINERD_1_7 = {
     "sandboxImage": "registry.k8s.io/pause:3.8",
 }
 CONTAINERD_2_1 = {"enableCDI": True, "cdiSpecDirs": ["/etc/cdi"]}
+# As 2.4.2 gave it, shortened: it has no setting that turns CDI off, and its file had enable_cdi = false.
+CONTAINERD_2_4 = {"cdiSpecDirs": ["/etc/cdi", "/var/run/cdi"], "cni": {"binDirs": ["/opt/cni/bin"]}}
 # As 1.36.3 gave it, shortened.
 CRIO_1_36 = {"crio": {"CDISpecDirs": ["/opt/cdi"], "LogLevel": "info"}, "sandboxImage": "registry.k8s.io/pause:3.10.1"}
 CRIO_1_32 = {"sandboxImage": "registry.k8s.io/pause:3.10"}
@@ -32,25 +37,49 @@ async def test_version_over_the_kubelets_form_of_the_endpoint(socket):
 
 
 @pytest.mark.parametrize(
-    ("config", "cdi_enabled", "cdi_spec_dirs", "sandbox_image"),
+    ("config", "cdi_enabled", "cdi_spec_dirs", "cdi_always_on", "sandbox_image"),
     [
-        (CONTAINERD_1_7, False, ("/etc/cdi", "/var/run/cdi"), "registry.k8s.io/pause:3.8"),
-        (CONTAINERD_2_1, True, ("/etc/cdi",), None),
-        (CONTAINERD_1_6, None, None, "registry.k8s.io/pause:3.6"),
-        (CRIO_1_36, True, ("/opt/cdi",), "registry.k8s.io/pause:3.10.1"),
-        ({"crio": {"CDISpecDirs": None}}, True, (), None),
-        (CRIO_1_32, None, None, "registry.k8s.io/pause:3.10"),
-        ({"crio": "x"}, None, None, None),
-        ("no json", None, None, None),
-        ("[]", None, None, None),
-        (None, None, None, None),
+        (CONTAINERD_1_7, False, ("/etc/cdi", "/var/run/cdi"), False, "registry.k8s.io/pause:3.8"),
+        (CONTAINERD_2_1, True, ("/etc/cdi",), False, None),
+        (CONTAINERD_2_4, True, ("/etc/cdi", "/var/run/cdi"), True, None),
+        # Go prints a list that was never made as null.
+        ({"cdiSpecDirs": None}, True, (), True, None),
+        ({"enableCDI": True, "cdiSpecDirs": None}, True, (), False, None),
+        ({"cdiSpecDirs": "x"}, None, None, False, None),
+        (CONTAINERD_1_6, None, None, False, "registry.k8s.io/pause:3.6"),
+        (CRIO_1_36, True, ("/opt/cdi",), True, "registry.k8s.io/pause:3.10.1"),
+        ({"crio": {"CDISpecDirs": None}}, True, (), True, None),
+        (CRIO_1_32, None, None, False, "registry.k8s.io/pause:3.10"),
+        ({"crio": "x"}, None, None, False, None),
+        ("no json", None, None, False, None),
+        ("[]", None, None, False, None),
+        (None, None, None, False, None),
     ],
 )
-async def test_status(socket, config, cdi_enabled, cdi_spec_dirs, sandbox_image):
+async def test_status(socket, config, cdi_enabled, cdi_spec_dirs, cdi_always_on, sandbox_image):
     async with CriServer(socket, config=config), CriClient(socket) as client:
         status = await client.status()
-    assert status[1:] == (cdi_enabled, cdi_spec_dirs, sandbox_image)
+    assert status[1:] == (cdi_enabled, cdi_spec_dirs, cdi_always_on, sandbox_image)
     assert status.conditions[1] == ("NetworkReady", False, "NoNetwork", "no CNI")
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "cdi", "said"),
+    [
+        ("containerd", CONTAINERD_1_7, (False, False), "off, spec directories /etc/cdi, /var/run/cdi"),
+        ("containerd", CONTAINERD_2_1, (True, False), "on, spec directories /etc/cdi"),
+        ("containerd", CONTAINERD_2_4, (True, True), "always on, spec directories /etc/cdi, /var/run/cdi"),
+        ("containerd", CONTAINERD_1_6, (None, False), "unknown to this runtime, spec directories unknown"),
+        # It tells nothing of CDI, and cannot turn it off.
+        ("cri-o", CRIO_1_32, (True, True), "always on, spec directories unknown"),
+    ],
+)
+async def test_command_runtime_tells_whether_cdi_is_on(socket, capsys, name, config, cdi, said):
+    async with CriServer(socket, version="1.2.3", config=config, name=name):
+        told = (await node_state.runtime(socket))["cdi"]
+        assert (told["enabled"], told["always_on"]) == cdi
+        assert await asyncio.to_thread(main, ["runtime", "--socket", socket]) == 0
+    assert capsys.readouterr().out == "%s 1.2.3\nCDI %s\n" % (name, said)
 
 
 @pytest.mark.parametrize(

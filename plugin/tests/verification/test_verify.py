@@ -62,7 +62,7 @@ async def test_without_a_kubelet_neither(limit: Optional[int], given: List[str])
         ("containerd", "v2.3.0", False, "found off in the running daemon: a container could not be created with its"),
         ("containerd", "1.6.20", None, "found no word of it in the running daemon: a container would start without"),
         ("containerd", "v2.3.0", True, None),
-        ("cri-o", "1.33.1", None, None),
+        ("cri-o", "1.32.9", True, None),
     ],
 )
 async def test_a_runtime_without_cdi(

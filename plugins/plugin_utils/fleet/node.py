@@ -152,7 +152,7 @@ def _kubelet(read: Read) -> dict[str, Any] | None:
 def _runtime(read: Read) -> dict[str, Any] | None:
     if read.by_api and read.by_api.runtime:
         name, _separator, version = read.by_api.runtime.partition("://")
-        cdi = {"effective": None, "enabled": None, "spec_dirs": None}
+        cdi = {"effective": None, "enabled": None, "always_on": None, "spec_dirs": None}
         return {"name": name, "version": version or None, "socket": None, "cdi": cdi}
     if read.facts is None or read.facts["runtime"].get("problem"):
         return None
@@ -166,6 +166,8 @@ def _runtime(read: Read) -> dict[str, Any] | None:
         "cdi": {
             "effective": None if cdi["enabled"] is None else cdi["enabled"] and not lacking,
             "enabled": cdi["enabled"],
+            # The plugin's command on the node may be older than this collection.
+            "always_on": cdi.get("always_on"),
             "spec_dirs": cdi["spec_dirs"],
         },
     }

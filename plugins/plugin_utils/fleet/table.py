@@ -72,8 +72,11 @@ def _known(*parts: str | None) -> str:
 
 
 def _cdi(node: Mapping[str, Any]) -> str:
-    effective = ((node["runtime"] or {}).get("cdi") or {}).get("effective")
-    return {True: "on", False: "off", None: "-"}[effective]
+    cdi = (node["runtime"] or {}).get("cdi") or {}
+    on = "always on" if cdi.get("always_on") else "on"
+    # The problems name the directories that the runtime does not read.
+    off = "incomplete" if cdi.get("enabled") else "off"
+    return {True: on, False: off, None: "-"}[cdi.get("effective")]
 
 
 def _unready(node: Mapping[str, Any]) -> str | None:

@@ -5,7 +5,7 @@
 |---|---|---|---|
 | Containerd | the root file, from --config | config dump | CRI |
 | Rancher (k3s, RKE2) | a drop-in that the generated file imports, or its template | config dump | CRI |
-| Crio | /etc/crio/crio.conf.d/99-node-devices.conf | crio config | CRI; before 1.33 it says nothing of CDI |
+| Crio | /etc/crio/crio.conf.d/99-node-devices.conf | crio config | CRI; before 1.33 it does not tell its directories |
 | Docker | /etc/docker/daemon.json | by its rules | docker info |
 | Microk8s, K0s | nothing: where CDI is not effective, they say what to do by hand | config dump | CRI |
 | CriDockerd, Unknown | nothing: they say what to do by hand | - | - |

@@ -10,7 +10,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 
 from .cdi import Cdi, Change, Check, Refusal
 from .containerd import Containerd
-from .containerd_config import ENABLE, TABLES, wanted_keys
+from .containerd_config import ENABLE, TABLES, always_on, wanted_keys
 from .toml_edit import key_lines
 
 
@@ -98,8 +98,11 @@ class _Distribution(Containerd):
 
     @property
     def _suffices(self) -> bool:
-        # Where it cannot say (a snap's program may need the snap's libraries), what to do is still the answer.
-        return bool(self.config["effective"]) and self.cdi.suffices
+        if not self.config["effective"]:
+            # A snap's program may need the snap's libraries. From 2.4 on CDI is on without its word, and the running
+            # daemon tells its directories.
+            return always_on(self.version)
+        return self.cdi.suffices
 
     @property
     def _wanted(self) -> str:

@@ -102,11 +102,11 @@ class Containerd:
                 raise Refusal(f"{name} has {key}, which containerd 2 takes for {key.lower()}: write it so first")
 
     def _overridden(self) -> str:
-        """Why turning CDI on in the root file has no effect."""
+        """Why an edit of the root file has no effect."""
         unreadable = self.config.get("unreadable_imports")
         if unreadable:
             return f"{unreadable[0]}, which it imports, is not UTF-8 and may override it; mend it first"
-        return containerd_imports.overridden(self._imported, self.version)
+        return containerd_imports.overridden(self._imported, self.version, wanted_keys(self.cdi))
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
         """What gives the two keys back what they were; None where there is nothing to undo in this runtime.

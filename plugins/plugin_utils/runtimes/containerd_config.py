@@ -8,6 +8,8 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
+
 from .cdi import SPEC_DIRS, Cdi, Refusal
 
 ENABLE = "enable_cdi"
@@ -20,16 +22,23 @@ TABLES = {
     3: "io.containerd.cri.v1.runtime",
     4: "io.containerd.cri.v1.runtime",
 }
+#: From here on there is no enable_cdi: CDI is always on, and a key that is left over changes nothing.
+_ALWAYS_ON = (2, 4, 0)
 _TOP = ("version", "imports", "plugins", "disabled_plugins")
 # What 1.7 prints as it is, and TOML has escaped.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def always_on(version: str | None) -> bool:
+    """Whether nothing turns CDI off in a containerd of this version."""
+    return version is not None and version_tuple(version) >= _ALWAYS_ON
 
 
 def effective(dump: str) -> Cdi:
     """What the output of ``containerd config dump`` says."""
     data = printed(dump)
     table = cri_table(data)
-    # containerd 2 has it on where nothing is said, and is to lose the key.
+    # containerd 2 has it on where nothing is said; from 2.4 on it has no such key, and says nothing.
     newer = table_of(data, TABLES[3]) is table
     return Cdi(bool(table.get(ENABLE, newer)), tuple(table.get(DIRS, SPEC_DIRS if newer else ()) or ()))
 

@@ -86,23 +86,24 @@ def lenient(text: str) -> dict[str, Any]:
         return {}
 
 
-def overridden(texts: Mapping[str, str], version: str) -> str:
-    """Why turning CDI on in a root file has no effect, and what to do.
+def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]) -> str:
+    """Why an edit of a root file has no effect, and what to do.
 
-    texts: of the files that it imports, by path.
+    texts: of the files that it imports, by path. wanted: CDI's keys that were to be set.
     """
     if not texts:
+        keys = " and ".join(key_lines(wanted))
         return (
-            "containerd does not heed an edit of it: turn CDI on by hand, and see with `containerd config dump` that "
-            "enable_cdi = true is in it"
+            f"containerd does not heed an edit of it: set {keys} by hand, and see with `containerd config dump` that "
+            f"it took effect"
         )
+    always_on = containerd_config.always_on(version)
     whole = version_tuple(version) < (2, 0, 0)
     advice = []
     for path, text in sorted(texts.items()):
         table = containerd_config.cri_table(data_of(path, text))
-        there = Cdi(
-            bool(table.get(containerd_config.ENABLE, not whole)), tuple(table.get(containerd_config.DIRS, SPEC_DIRS))
-        )
+        enabled = always_on or bool(table.get(containerd_config.ENABLE, not whole))
+        there = Cdi(enabled, tuple(table.get(containerd_config.DIRS, SPEC_DIRS)))
         # Before 2.0 an imported table replaces the root file's, later its keys do.
         if not table or there.suffices:
             continue
@@ -111,7 +112,8 @@ def overridden(texts: Mapping[str, str], version: str) -> str:
             wrong[containerd_config.DIRS] = there.wanted_dirs
         advice.append(f"{' and '.join(key_lines(wrong))} in {path}")
     by = "an imported CRI table replaces its own" if whole else "what it imports overrides it"
-    return f"turning CDI on in it has no effect, because {by}: set {', '.join(advice) or 'the same in its imports'}"
+    what = "turning CDI on" if containerd_config.ENABLE in wanted else "naming CDI's directories"
+    return f"{what} in it has no effect, because {by}: set {', '.join(advice) or 'the same in its imports'}"
 
 
 def staged(content: str, path: str, real_path: str) -> str:

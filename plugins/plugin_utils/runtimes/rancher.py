@@ -54,7 +54,8 @@ class Rancher(Containerd):
         raise Refusal(
             f"it is generated at every start, and containerd {self.version} would not merge a drop-in: upgrade to a "
             f"release with containerd 2 (k3s or RKE2 1.31.6, 1.32.2 or later), where CDI is on; or copy the file to "
-            f"{path}, set enable_cdi = true below [plugins.'{self._table}'] in the copy, and keep it up to date"
+            f"{path}, set {' and '.join(key_lines(wanted))} below [plugins.'{self._table}'] in the copy, and keep it "
+            f"up to date"
         )
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:

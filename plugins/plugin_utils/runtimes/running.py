@@ -8,12 +8,19 @@ from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
 
-from .cdi import SPEC_DIRS
+from .cdi import SPEC_DIRS, Cdi
+
+
+def shortfall(cdi: Cdi) -> str:
+    """Why a configuration does not suffice. cdi: what it makes of CDI."""
+    if not cdi.enabled:
+        return "CDI is off in its configuration"
+    return f"its configuration does not read {', '.join(cdi.missing_dirs)}"
 
 
 def difference(cdi: Mapping[str, Any]) -> str | None:
     """Why it does not do what its files say; None if it does. cdi: of its answer."""
-    # A runtime that does not tell is one that cannot be turned off.
+    # None: the runtime does not tell, and its files do.
     if cdi["enabled"] is False:
         return "its running daemon has CDI off, although its configuration turns it on"
     lacking = folders.lacking(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)

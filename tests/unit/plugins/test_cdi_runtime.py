@@ -12,7 +12,12 @@ from ansible import constants
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, Refusal
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import (
+    SPEC_DIRS,
+    Cdi,
+    Change,
+    Refusal,
+)
 
 ROOT, DROP_IN = "/etc/containerd/config.toml", "/etc/containerd/conf.d/site.toml"
 
@@ -21,6 +26,7 @@ class Adapter:
     """Gives the root file and a drop-in back what they were."""
 
     name, tells_cdi, keeps_containers = "containerd", True, True
+    cdi = Cdi(enabled=False, spec_dirs=SPEC_DIRS)
 
     def undo(self, path, ours, before, check):
         assert ours
@@ -84,6 +90,21 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_tried(action, 
     with pytest.raises(Refusal, match=r"mounted read-only\. It would have enable_cdi = true: write that where"):
         action._make_effective()
     assert action.asked == []
+
+
+@pytest.mark.parametrize(
+    ("cdi", "reason"),
+    [
+        (Cdi(enabled=False, spec_dirs=("/opt/cdi",)), "CDI is off in its configuration"),
+        # containerd 2.4 and CRI-O, where CDI is always on.
+        (Cdi(enabled=True, spec_dirs=("/etc/cdi",)), "its configuration does not read /var/run/cdi"),
+    ],
+)
+def test_a_run_says_why_it_edits(action, cdi, reason):
+    action._adapter.cdi = cdi
+    action._adapter.plan = lambda check: Change(ROOT, "x", "y")
+    action._node["ledger"] = {}
+    assert action._make_effective()["msg"] == f"{reason}: containerd.service is restarted; it was away for 0.1 s"
 
 
 def test_check_mode_asks_the_node_whether_it_could_be_done(action):

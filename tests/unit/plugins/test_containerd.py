@@ -344,9 +344,22 @@ def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
 def test_the_import_that_overrides_the_file_is_named(version, text, advice):
     harmless = {"1.7.24": ON, "2.1.9": '[plugins."io.containerd.cri.v1.runtime"]\nenable_selinux = true\n'}
     texts = {"/c/a.toml": "root = '/data'\n", "/c/x.toml": text, "/c/y.toml": harmless[version]}
-    said = containerd_imports.overridden(texts, version)
+    said = containerd_imports.overridden(texts, version, {"enable_cdi": True})
     assert said.startswith("turning CDI on in it has no effect")
     assert said.endswith(advice)
+
+
+def test_an_import_of_containerd_2_4_is_not_told_to_turn_cdi_on():
+    """A key that is left over there changes nothing."""
+    text = OFF_2.replace('"/etc/cdi", ', "")
+    wanted = {"cdi_spec_dirs": ["/etc/cdi", "/var/run/cdi"]}
+    said = containerd_imports.overridden({"/c/x.toml": text}, "2.4.2", wanted)
+    assert said == (
+        "naming CDI's directories in it has no effect, because what it imports overrides it: "
+        'set cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"] in /c/x.toml'
+    )
+    said = containerd_imports.overridden({}, "2.4.2", wanted)
+    assert said.startswith('containerd does not heed an edit of it: set cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]')
 
 
 @pytest.mark.parametrize("written", ["conf.d/*.toml", "{folder}/conf.d/x.toml"])

@@ -161,6 +161,17 @@ def test_a_runtime_that_does_not_tell_is_not_called_off():
     assert (found["state"], found["runtime"]["cdi"]["effective"]) == ("ok", None)
 
 
+def test_a_runtime_that_cannot_turn_cdi_off():
+    """containerd 2.4 and CRI-O; an older plugin's command on the node does not tell."""
+    (column,) = [column for column in table.COLUMNS if column.title == "CDI"]
+    told = {"enabled": True, "always_on": True, "spec_dirs": ["/etc/cdi", "/var/run/cdi"]}
+    shown = {}
+    for name, cdi in (("always", told), ("elsewhere", {**told, "spec_dirs": ["/etc/cdi"]}), ("older", CDI_ON["cdi"])):
+        found = entry(well(serving(CAMERA, device("a")), runtime={"cdi": cdi}))
+        shown[name] = (found["runtime"]["cdi"]["always_on"], column.value(found))
+    assert shown == {"always": (True, "always on"), "elsewhere": (True, "incomplete"), "older": (None, "on")}
+
+
 def test_a_plugin_that_does_not_answer():
     lists = {"allocatable": {CAMERA: ["a"]}, "held": [held(CAMERA, "b", "p"), held(CAMERA, "c", "p")]}
     found = entry(well(serving(CAMERA), status=silent("no plugin answers at /x", **lists)))

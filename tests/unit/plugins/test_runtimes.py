@@ -116,6 +116,25 @@ def test_a_distributions_containerd_is_left_alone_where_cdi_is_effective(facts):
     assert adapter.plan(None) is None
 
 
+@pytest.mark.parametrize("facts", [{"executable": MICROK8S}, K0S])
+@pytest.mark.parametrize(
+    ("effective", "wanted"),
+    [
+        (None, None),
+        (["/etc/cdi", "/run/cdi"], None),
+        (["/etc/cdi"], 'cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]'),
+    ],
+)
+def test_nobody_is_sent_to_turn_cdi_on_where_it_is_always_on(facts, effective, wanted):
+    """containerd 2.4 has no enable_cdi, and a snap's containerd may not print its configuration."""
+    dump = effective and f"[plugins.'io.containerd.cri.v1.runtime']\ncdi_spec_dirs = {json.dumps(effective)}\n"
+    adapter = runtimes.of(runtime("containerd", **facts, version="2.4.2", effective=dump))
+    told = list(adapter.obstacles(True))
+    assert [wanted in sentence and "enable_cdi" not in sentence for sentence in told] == [True] * bool(wanted)
+    if not wanted:
+        assert adapter.plan(None) is None
+
+
 def test_a_distributions_containerd_that_drops_cdi_names_is_refused_for_that():
     (sentence,) = runtimes.of(runtime("containerd", **K0S, version="1.6.36")).obstacles(True)
     assert "below 1.7.2 it drops the CDI names" in sentence

@@ -25,9 +25,9 @@ def file(path, content):
     return {"path": path, "folder": folder, "name": name, "content": content}
 
 
-def node(*files, ours=(PATH,), version="1.7.24"):
+def node(*files, ours=(PATH,), version="1.7.24", name="containerd"):
     return {
-        "runtime": {"version": version},
+        "runtime": {"name": name, "version": version},
         "cdi_files": list(files),
         "ledger": {path: {"kind": "file", "owner": "cdi_specs"} for path in ours},
     }
@@ -137,6 +137,9 @@ def test_what_the_runtime_would_refuse_is_refused():
     with pytest.raises(specs.SpecsError, match=r"additional gids .* needs CDI 0.7.0, and containerd 1.7.12 accepts"):
         wanted.check([])
     made(node(version="1.7.24"), resource("a", edits={"additional_gids": [5]})).check([])
+    # Other runtimes' versions are no containerd's, and may be unknown.
+    for name, version in (("crio", "1.7.12"), ("crio", None), ("dockerd", "1.7.12"), ("containerd", None)):
+        made(node(version=version, name=name), resource("a", edits={"additional_gids": [5]})).check([])
 
 
 def discovering(**rest):
