@@ -17,6 +17,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cd
 from cases import FOLDER, Case, cases
 from containerds import CONFIG, Containerd
 
+# Seconds, with an image that is built before.
+pytestmark = pytest.mark.timeout(1200)
+
 CASES = cases()
 DIRS = {"/etc/cdi", "/var/run/cdi"}
 # The two that hold CDI's keys: a containerd 2 shows the newer alone, and no other table has keys of these names.
