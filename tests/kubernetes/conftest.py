@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import pathlib
+import shutil
 import socket
 import ssl
 import sys
@@ -162,6 +163,7 @@ class Node:
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp(request.param)
     authority = certificates.Authority(folder)
+    shutil.rmtree(real.EVIDENCE, ignore_errors=True)
     if request.param == "stand_in":
         with stand_in.serving(authority.sign("api-server"), authority.path) as port:
             yield Cluster(folder, authority, port)
@@ -216,3 +218,8 @@ def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Any:
         return action.run(None, {"inventory_hostname": "worker1"})
 
     return run_action
+
+
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int) -> None:
+    if exitstatus and real.EVIDENCE.exists():
+        terminalreporter.write_line(f"{real.EVIDENCE} has the logs of the API server and of etcd")
