@@ -182,10 +182,12 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield started
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
     # tests/run reads this line.
     if _judge:
         terminalreporter.write_line(f"judged by: kube-apiserver {_judge[0]}")
+    if exitstatus and real.EVIDENCE.exists():
+        terminalreporter.write_line(f"{real.EVIDENCE} has the logs of the API server and of etcd")
 
 
 @pytest.fixture
@@ -218,8 +220,3 @@ def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Any:
         return action.run(None, {"inventory_hostname": "worker1"})
 
     return run_action
-
-
-def pytest_terminal_summary(terminalreporter: Any, exitstatus: int) -> None:
-    if exitstatus and real.EVIDENCE.exists():
-        terminalreporter.write_line(f"{real.EVIDENCE} has the logs of the API server and of etcd")
