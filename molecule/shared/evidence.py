@@ -67,8 +67,8 @@ def of_node(directory: pathlib.Path, node: str) -> None:
         subprocess.run([ENGINE, "logs", node], stdout=log, stderr=log, timeout=TIMEOUT, check=False)
     command = [ENGINE, "exec", "--interactive", node, "sh"]
     done = subprocess.run(command, input=IN_THE_NODE.encode(), capture_output=True, timeout=TIMEOUT, check=False)
-    if done.stderr:
-        (directory / "errors.txt").write_bytes(done.stderr)
+    if not done.stdout:
+        raise OSError(done.stderr.decode().strip())
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         archive.extractall(directory, filter="data")
 
