@@ -114,8 +114,10 @@ def test_a_probe_that_cannot_work_is_refused(keys: Dict[str, Any], where: str) -
 async def test_a_check_that_hangs_holds_up_nothing() -> None:
     checks = BoundedChecks(limit=0.1, most=2)
     release = threading.Event()
+    begun: List[str] = []
 
     def hang() -> Optional[str]:
+        begun.append("b")
         release.wait(10)
         return None
 
@@ -123,17 +125,15 @@ async def test_a_check_that_hangs_holds_up_nothing() -> None:
         raise ValueError("x")
 
     due = [("a", lambda: None), ("b", hang), ("c", lambda: "broken"), ("d", fail)]
-    loop = asyncio.get_running_loop()
-    started = loop.time()
     overdue, failed = "its check did not answer in 0.1 s", "its check failed: ValueError('x')"
     expected = {"a": None, "b": overdue, "c": "broken", "d": failed}
     assert await checks.run(due) == expected
-    # It is not begun again while it hangs, so nobody waits for it again.
+    # While it hangs it is not begun again, and nobody waits for it again.
     before = threading.active_count()
     for _ in range(5):
         assert await checks.run(due) == expected
     assert threading.active_count() <= before + 1
-    assert loop.time() - started < 5
+    assert begun == ["b"]
     assert (await checks.run([("e", hang), ("f", lambda: None)]))["f"] == "not checked: 2 other checks hang"
     release.set()
     for _ in range(200):
@@ -265,10 +265,7 @@ async def test_a_command_that_hangs_is_unhealthy_and_holds_up_nobody() -> None:
     health = Health(on_news=news.set)
     command = {"command": ["/bin/sleep", "60"], "timeout": 1}
     asked = resource({"path": "/dev/d", "host_path": "/dev/null"}, health=command)
-    loop = asyncio.get_running_loop()
-    started = loop.time()
-    await health.check(asked, [])
-    assert loop.time() - started < 0.8
+    assert await health.check(asked, []) == {"d0": UNANSWERED}
     await asyncio.wait_for(news.wait(), 10)
     assert await health.check(asked, []) == {"d0": "/bin/sleep took longer than 1 s"}
     await health.close()

@@ -90,13 +90,41 @@ async def test_garbage_by_chance_is_refused_and_the_next_request_is_answered(soc
 
 
 async def test_clients_that_only_wait_do_not_keep_others_out_for_ever(socket: str) -> None:
+    # The server accepts connections in their order.
     waiting = [await asyncio.open_unix_connection(socket) for _ in range(32)]
-    await asyncio.sleep(0.05)
     assert (await say(socket, b"GET /page HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 503")
     for _, writer in waiting:
         writer.close()
     while not (await say(socket, b"GET /page HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200"):
         await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("most", [0, 32])
+async def test_a_client_gets_the_refusal_of_a_request_that_nobody_reads(
+    socket: str, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(http, "_MOST_CONNECTIONS", most)
+    answer = await say(socket, b"x" * 1_000_000)
+    assert answer.startswith(b"HTTP/1.1 503" if most == 0 else b"HTTP/1.1 400")
+    assert answer.endswith(b"Service Unavailable\n" if most == 0 else b"Bad Request\n")
+
+
+async def test_who_keeps_an_answered_connection_open_is_left_after_a_while(
+    socket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "_LINGER", 0.1)
+    reader, writer = await asyncio.open_unix_connection(socket)
+    writer.write(b"GET /page HTTP/1.1\r\n\r\n")
+    assert (await reader.read()).startswith(b"HTTP/1.1 200")
+
+    async def send_on() -> None:
+        while True:
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    with pytest.raises(ConnectionError):
+        await send_on()
 
 
 async def test_a_client_that_does_not_read_is_left_after_a_while(

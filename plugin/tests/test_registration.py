@@ -5,13 +5,13 @@ import contextlib
 import errno
 import os
 import socket
-import time
 from pathlib import Path
-from typing import AsyncContextManager, Dict, List
+from typing import Any, AsyncContextManager, Coroutine, Dict, List
 
 import pytest
 import yaml
 
+from node_device_plugin import kubelet_socket, registration
 from node_device_plugin.channels import unix_server
 from node_device_plugin.declaration import names, parse_resources
 from node_device_plugin.kubelet_socket import KubeletSocket
@@ -91,17 +91,22 @@ async def test_the_kubelet_restarts_many_times(directory: str) -> None:
         await kubelet.allocate_pod("test", {"main": {"example.com/dev": 1}})
 
 
-async def test_it_is_back_soon_after_a_kubelet_that_was_away_for_a_while(directory: str) -> None:
+async def test_a_kubelet_that_was_away_for_a_while_is_noticed_without_a_retry(
+    directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only news of the new socket leads to another registration: neither a retry nor a sweep.
+    monkeypatch.setattr(registration, "_FIRST_RETRY", 3600)
+    monkeypatch.setattr(registration, "_LAST_RETRY", 3600)
+    monkeypatch.setattr(kubelet_socket, "_SWEEP", 3600)
     async with StandInKubelet(directory) as kubelet, plugin(directory):
         await all_registered(kubelet)
+        before = {each.name: metrics.REGISTRATIONS.value(each.name, "no_kubelet") for each in RESOURCES}
         await kubelet.stop()
-        # Long enough for retries to have become rare.
-        await asyncio.sleep(2)
-        started = time.monotonic()
+        for name, count in before.items():
+            while metrics.REGISTRATIONS.value(name, "no_kubelet") == count:
+                await asyncio.sleep(0.01)
         await kubelet.start()
         await all_registered(kubelet)
-        # Not a measurement (see make bench): retries alone would come up to two seconds later.
-        assert time.monotonic() - started < 1.5
 
 
 async def test_a_lost_stream_is_made_anew_without_a_restart_of_anybody(directory: str) -> None:
@@ -175,19 +180,27 @@ async def test_a_folder_that_the_sandbox_cannot_make_again_ends_the_process(
             await asyncio.wait_for(registration.run(), 10)
 
 
-async def test_a_kubelet_that_ends_every_stream_at_once_is_not_hammered(directory: str) -> None:
+async def test_a_kubelet_that_ends_every_stream_at_once_is_not_hammered(
+    directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: List[float] = []
+
+    async def pause(news: Coroutine[Any, Any, Any], seconds: float) -> bool:
+        pauses.append(seconds)
+        news.close()
+        return False
+
+    monkeypatch.setattr(registration, "_STEADY", 3600)
+    monkeypatch.setattr(registration, "done_within", pause)
     async with StandInKubelet(directory) as kubelet, plugin(directory) as registrations:
         await all_registered(kubelet)
         stream = registrations["example.com/dev"].service.stream
-        ended = 0
-        deadline = asyncio.get_running_loop().time() + 2
-        while asyncio.get_running_loop().time() < deadline:
-            if stream.is_open:
-                stream.end()
-                ended += 1
-            await asyncio.sleep(0.005)
-        # 0.1 s, 0.2 s, 0.4 s ... instead of every few milliseconds.
-        assert 2 <= ended <= 8
+        for _ in range(7):
+            await stream.wait_until(True)
+            stream.end()
+            await stream.wait_until(False)
+        await kubelet.registered("example.com/dev")
+        assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
 
 
 async def test_a_clean_stop_leaves_no_socket_and_no_healthy_device(directory: str) -> None:

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+# Seconds, with a collection that is built and installed before.
+pytestmark = pytest.mark.timeout(900)
+
 CHECKOUT = Path(__file__).parents[2]
 RESOURCES = """
 node_devices_resources:

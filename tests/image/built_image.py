@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 CHECKOUT = Path(__file__).parents[2]
 ENGINE = CHECKOUT / "roles/lab_node/files/engine"
+#: CI keeps it if a test failed.
+EVIDENCE = CHECKOUT / ".evidence/image"
 NAME = "localhost/node-devices/image-test"
 
 
@@ -45,6 +47,13 @@ def engine(*arguments: str | Path, check: bool = True) -> subprocess.CompletedPr
     done = subprocess.run([ENGINE, *arguments], capture_output=True, text=True, check=False)
     assert not check or done.returncode == 0, done.stderr
     return done
+
+
+def keep_log(container: str) -> None:
+    """A container's output, for whoever looks why a test failed."""
+    EVIDENCE.mkdir(parents=True, exist_ok=True)
+    logs = engine("logs", container, check=False)
+    (EVIDENCE / f"{container}.log").write_text(logs.stdout + logs.stderr)
 
 
 def build(output: Path, *arguments: str, **options: int) -> Built:

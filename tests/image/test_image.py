@@ -5,8 +5,12 @@ from __future__ import annotations
 import hashlib
 import struct
 
+import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
 from built_image import build, engine
+
+# Seconds, with an image that is built before.
+pytestmark = pytest.mark.timeout(1200)
 
 ENVIRONMENT = "opt/node-device-plugin/lib/python3.13/site-packages"
 AARCH64 = 183  # e_machine of an ELF header

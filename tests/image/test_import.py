@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
-from built_image import CHECKOUT, engine
+from built_image import CHECKOUT, engine, keep_log
 
 from node_device_plugin.cri import CriClient
 
 sys.path.insert(0, str(CHECKOUT / "roles/lab_node/files"))
 import node_image
+
+# Seconds, with an image that is built before.
+pytestmark = pytest.mark.timeout(1200)
 
 #: containerd 1.6, 1.7, 2.x.
 RELEASES = ("bookworm", "trixie", "forky")
@@ -38,6 +41,7 @@ def containerd(request, image):
             time.sleep(0.1)
         yield name, str(state / "containerd.sock")
     finally:
+        keep_log(name)
         engine("kill", name)
         shutil.rmtree(state, ignore_errors=True)
 

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
-from built_image import engine
+from built_image import engine, keep_log
 
 from node_device_plugin.testing import StandInKubelet
+
+# Seconds, with an image that is built before.
+pytestmark = pytest.mark.timeout(1200)
 
 NAME = "example.com/dev"
 KUBELET = "/var/lib/kubelet/device-plugins"
@@ -71,6 +74,7 @@ async def test_it_registers_and_answers_with_the_kubelets_folder_alone(image, lo
             assert inspected.stdout == "0 true\n"
             await kubelet.disconnected(NAME)
         finally:
+            keep_log(container)
             engine("rm", "--force", container)
 
 

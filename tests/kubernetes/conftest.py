@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import pathlib
+import shutil
 import socket
 import ssl
 import sys
@@ -162,6 +163,7 @@ class Node:
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp(request.param)
     authority = certificates.Authority(folder)
+    shutil.rmtree(real.EVIDENCE, ignore_errors=True)
     if request.param == "stand_in":
         with stand_in.serving(authority.sign("api-server"), authority.path) as port:
             yield Cluster(folder, authority, port)
@@ -180,10 +182,12 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield started
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
     # tests/run reads this line.
     if _judge:
         terminalreporter.write_line(f"judged by: kube-apiserver {_judge[0]}")
+    if exitstatus and real.EVIDENCE.exists():
+        terminalreporter.write_line(f"{real.EVIDENCE} has the logs of the API server and of etcd")
 
 
 @pytest.fixture

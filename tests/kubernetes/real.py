@@ -27,6 +27,8 @@ plugins:
 """
 # Seconds until it must serve.
 _PATIENCE = 60
+#: CI keeps it if a test failed.
+EVIDENCE = pathlib.Path(__file__).parents[2] / ".evidence/kubernetes"
 
 
 def programs() -> tuple[str, str] | None:
@@ -39,12 +41,13 @@ def programs() -> tuple[str, str] | None:
 
 @contextlib.contextmanager
 def serving(folder: pathlib.Path, tls: Any, tokens: dict[str, str]) -> Iterator[int]:
-    """Runs both, in ``folder``, with a certificate file that is given; gives the port on localhost.
+    """Runs both, in ``folder``, with a certificate file that is given; gives the port on localhost. Logs: EVIDENCE.
 
     tls: the certificate authority of the test.
     """
     found = programs()
     assert found
+    EVIDENCE.mkdir(parents=True, exist_ok=True)
     api_server, etcd = found
     client, peer, port = _free_ports(3)
     key = folder / "service-account.key"
@@ -86,7 +89,7 @@ def serving(folder: pathlib.Path, tls: Any, tokens: dict[str, str]) -> Iterator[
     ]
     with contextlib.ExitStack() as stack:
         for command in commands:
-            log = stack.enter_context((folder / f"{pathlib.Path(command[0]).name}.log").open("wb"))
+            log = stack.enter_context((EVIDENCE / f"{pathlib.Path(command[0]).name}.log").open("wb"))
             process = subprocess.Popen(command, stdout=log, stderr=log)
             stack.callback(process.wait)
             stack.callback(process.terminate)
@@ -109,5 +112,5 @@ def wait_until_ready(opener: urllib.request.OpenerDirector, server: str, token: 
         with contextlib.suppress(OSError):
             opener.open(request, timeout=5).close()
             return
-        assert time.monotonic() < deadline, "the API server is not ready"
+        assert time.monotonic() < deadline, f"the API server is not ready; {EVIDENCE} has its log"
         time.sleep(0.1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-import time
 import types
 import urllib.error
 
@@ -294,12 +293,10 @@ def test_a_node_that_cannot_be_let_go_is_said(run, node, unused_server, cluster,
     assert run("drained")["cordoned"] is True
     monkeypatch.setattr(node_drain, "_PATIENCE", 0.1)
     monkeypatch.setattr(node_drain, "_PAUSE", 0.02)
-    began = time.monotonic()
     result = run("uncordoned", kubeconfig=cluster.kubeconfig(server=unused_server))
     assert result["failed"] is True
     assert f"the node {node.name} may still be cordoned, because the API server {unused_server}" in result["msg"]
     assert result["msg"].endswith(f"; or kubectl uncordon {node.name}")
-    assert time.monotonic() - began < 5
 
 
 def test_what_is_looked_at_before_anything_is_touched(run, node, cluster):

@@ -353,9 +353,8 @@ def test_what_the_kubelet_has_written_again_is_not_waited_for(run, node):
     eventually(lambda: node.read()["status"].get("allocatable", {}).get(KVM) == "0")
     next_look = threading.Timer(1, node.set_capacity, ("kubelet", KVM, "2"))
     next_look.start()
-    began = time.monotonic()
-    result = run(node, {}, state="absent", api_only=True, patience=60)
-    assert time.monotonic() - began < 30
+    # Longer than this test's own limit.
+    result = run(node, {}, state="absent", api_only=True, patience=3600)
     next_look.join()
     assert "failed" not in result
     assert result["lingering"] == [KVM]

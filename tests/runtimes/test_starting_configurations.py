@@ -17,6 +17,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cd
 from cases import FOLDER, Case, cases
 from containerds import ALWAYS_ON, CONFIG, Containerd
 
+# Seconds, with an image that is built before.
+pytestmark = pytest.mark.timeout(1200)
+
 CASES = cases()
 DIRS = {"/etc/cdi", "/var/run/cdi"}
 # Every kind of edit that both 1.7 and 2.1 get: of a key, of a list, of an inline table, of a drop-in.

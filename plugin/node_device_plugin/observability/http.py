@@ -19,6 +19,8 @@ _LARGEST_HEAD = 16384
 #: Seconds that a client may take to send its request, and as many to take its answer. What makes the answer has its own
 #: time: a reload looks through all devices.
 _PATIENCE = 10.0
+#: Seconds in which an answered client may read the answer and close; see _read_to_end.
+_LINGER = 2.0
 #: Connections at once; who comes later is told to come back.
 _MOST_CONNECTIONS = 32
 
@@ -74,6 +76,8 @@ class Pages:
         head += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\n"
         writer.write(head.encode() + (b"" if head_only else body))
         await asyncio.wait_for(writer.drain(), _PATIENCE)
+        writer.write_eof()
+        await asyncio.wait_for(_read_to_end(reader), _LINGER)
 
     async def _response(self, reader: asyncio.StreamReader) -> Tuple[Response, bool]:
         try:
@@ -114,6 +118,15 @@ async def _line(reader: asyncio.StreamReader) -> str:
     if len(line) > _LARGEST_LINE:
         raise ValueError("too long a line")
     return line.decode("latin-1").rstrip("\r\n")
+
+
+async def _read_to_end(reader: asyncio.StreamReader) -> None:
+    """Discard what the client sends until it closes.
+
+    The kernel resets a connection that is closed with unread bytes, and the client then loses the answer.
+    """
+    while await reader.read(_LARGEST_HEAD):
+        pass
 
 
 def _plain(status: HTTPStatus) -> Response:

@@ -39,10 +39,11 @@ async def test_an_old_stream_that_ends_before_does_no_harm(kubelet, plugins):
 
 
 async def test_a_failed_dial_back_orphans_the_good_plugin(folder, plugins):
-    async with StandInKubelet(folder, dial_timeout=0.1) as kubelet:
+    async with StandInKubelet(folder) as kubelet:
         good = await plugins(["a0"])
         await good.register()
         await kubelet.registered(RESOURCE)
+        kubelet.manager.clients._dial_timeout = 0.1
         outcome = await register(folder, RESOURCE, "nobody.sock")
         assert outcome == "UNKNOWN: failed to dial device plugin: context deadline exceeded"
         await good.stop()

@@ -222,11 +222,16 @@ def test_runtimes_are_restarted_one_after_the_other(action, tmp_path, monkeypatc
     def restart(**_arguments):
         mine = begun / str(os.getpid())
         mine.touch()
-        # Until as many are in it as may be, and a while more for those that may not.
-        until = time.monotonic() + 0.5
-        while time.monotonic() < until:
+
+        def look():
             (together / str(len(list(begun.iterdir())))).touch()
             time.sleep(0.01)
+
+        # Until as many were in it as may be, and a while more for those that may not.
+        while not (together / str(most)).exists():
+            look()
+        for _ in range(30):
+            look()
         mine.unlink()
         return {"seconds": 0.1}
 

@@ -10,7 +10,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
@@ -89,12 +88,10 @@ def test_taking_it_back_leaves_nothing(node):
 def test_what_does_not_work_out_is_undone(node, text, reason, restarts):
     """Provisioning, complaint 6: a bad configuration takes the node down and stays."""
     before = node.tree()
-    began = time.monotonic()
     with node.run_container() as shim:
-        # Nobody waits for one that has ended.
-        outcome = node.carry_out(node.plan(text)._replace(patience=60))
+        # Longer than this test's own limit: nobody waits for one that has ended.
+        outcome = node.carry_out(node.plan(text)._replace(patience=3600))
         assert outcome.error.startswith(reason)
-        assert time.monotonic() - began < 30
         with contextlib.suppress(ProcessLookupError):
             os.killpg(shim.pid, signal.SIGKILL)
     assert node.daemon == {"start": 1 + restarts, "text": OLD, "active": True}

@@ -8,8 +8,6 @@ from command_lines import commands, problems
 from documented_blocks import ROOT
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-#: What a machine for tests is given before, and no make target is for.
-BEFORE = {"sudo sysctl --write fs.inotify.max_user_instances=1024"}
 
 
 def made(commands_text):
@@ -42,12 +40,35 @@ def test_workflows_make_what_ci_makes():
         for job in workflow["jobs"].values():
             assert job["timeout-minutes"] <= 120
             for step in job["steps"]:
-                assert set(step) in ({"uses"}, {"run"}), step
-                if "run" in step and step["run"] not in BEFORE:
+                assert set(step) in ({"uses"}, {"run"}, {"uses", "if", "with"}), step
+                if "run" in step:
                     targets += made(step["run"])
     assert sorted(targets) == ["check", "test-all"]
     # The same as .ci/run: all that it makes, and nothing beside it.
     assert {name for target in targets for name in project.reached_from(target, project.targets())} == project.in_ci()
+
+
+def test_ci_keeps_the_evidence_of_a_failure():
+    """Without include-hidden-files the action leaves out all of a directory whose name begins with a dot."""
+    steps = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["test-all"]["steps"]
+    assert (steps[-1]["uses"], steps[-1]["if"]) == ("actions/upload-artifact@v4", "${{ !success() }}")
+    assert steps[-1]["with"]["path"] == ".evidence/"
+    assert steps[-1]["with"]["include-hidden-files"] is True
+    assert "/.evidence/" in (ROOT / ".gitignore").read_text().splitlines()
+    assert ".evidence" in yaml.safe_load((ROOT / "galaxy.yml").read_text())["build_ignore"]
+
+
+def test_every_scenario_keeps_the_evidence_of_a_failure():
+    """molecule runs its cleanup after a failure if no sequence has it."""
+    for path in (ROOT / "molecule").glob("*/molecule.yml"):
+        scenario = yaml.safe_load(path.read_text())
+        playbooks = scenario["ansible"]["playbooks"]
+        assert playbooks["cleanup"] == "../shared/evidence.yml", path
+        create = path.parent / playbooks["create"]
+        assert create.name == "create.yml"
+        assert create.parent.name == "shared" or "import_playbook: ../shared/create.yml\n" in create.read_text(), path
+        for sequence in scenario["scenario"].values():
+            assert "cleanup" not in sequence, path
 
 
 def test_neither_is_part_of_the_collection():

@@ -1,0 +1,98 @@
+"""evidence.py DIRECTORY KUBECONFIG NODE...: copies what throwaway nodes, and their API server, tell of a failure.
+
+Each node has a directory; the cluster of KUBECONFIG has one if that file exists. A command that fails leaves its exit
+code in its file. Files of container runtimes are listed, not copied, because they may hold passwords of registries.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import io
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+ENGINE = CHECKOUT / "roles/lab_node/files/engine"
+sys.path.insert(0, str(CHECKOUT / "molecule/cluster"))
+
+#: Seconds for everything of one node, of which each command in the node gets 10: something there may hang.
+TIMEOUT = 120
+#: Prints an archive. At its start containerd logs its whole configuration.
+IN_THE_NODE = r"""
+directory=$(mktemp -d)
+cd "$directory"
+mkdir journal
+keep() {
+  file=$1; shift
+  timeout --kill-after 1 10 "$@" >"$file" 2>&1 </dev/null || echo "$1: exit code $?" >>"$file"
+}
+journal() {
+  file=$1; shift
+  keep "$file" journalctl --no-pager --quiet --output short-precise "$@"
+  sed -i 's/\(start\(ing\)\? cri plugin"\? \(with \)\?config\).*/\1 (left out)/I' "$file"
+}
+units() {
+  systemctl list-units --all --type=service --plain --no-legend --no-pager "$@"
+}
+for unit in $(units 'kube*' 'etcd*' 'containerd*' 'crio*' 'docker*' '*node-device*' | cut -d ' ' -f 1); do
+  journal "journal/$unit.log" --unit "$unit"
+done
+# Without the kernel's messages, which are the machine's.
+journal journal/all.log --lines 5000 _TRANSPORT=journal _TRANSPORT=stdout _TRANSPORT=syslog
+units >units.txt 2>&1
+keep containers.txt ctr --namespace k8s.io containers list
+keep tasks.txt ctr --namespace k8s.io tasks list
+keep processes.txt ps -e -o pid,ppid,stat,lstart,args
+for command in status holders doctor; do
+  keep "plugin-$command.txt" /usr/local/bin/node-device-plugin $command
+done
+keep files.txt find /etc/containerd /etc/crio /etc/docker /etc/cdi /var/run/cdi /etc/node-device-plugin \
+  /etc/kubernetes /var/lib/kubelet/device-plugins /var/lib/node-devices -exec ls -ld --full-time {} +
+cp -rL /var/log/pods pods 2>/dev/null
+cp /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint kubelet_internal_checkpoint.json 2>/dev/null
+tar -c .
+rm -r "$directory"
+"""
+OBJECTS = ("/api/v1/nodes", "/api/v1/pods", "/api/v1/events", "/apis/apps/v1/daemonsets")
+
+
+def of_node(directory: pathlib.Path, node: str) -> None:
+    """Into directory, which is there afterwards."""
+    directory.mkdir(parents=True)
+    with (directory / "container.log").open("wb") as log:
+        subprocess.run([ENGINE, "logs", node], stdout=log, stderr=log, timeout=TIMEOUT, check=False)
+    command = [ENGINE, "exec", "--interactive", node, "sh"]
+    done = subprocess.run(command, input=IN_THE_NODE.encode(), capture_output=True, timeout=TIMEOUT, check=False)
+    if not done.stdout:
+        raise OSError(done.stderr.decode().strip())
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        archive.extractall(directory, filter="data")
+
+
+def of_cluster(directory: pathlib.Path, kubeconfig: str) -> None:
+    """The objects of an API server that may have ended."""
+    import cluster_api
+
+    directory.mkdir(parents=True)
+    cluster = cluster_api.Cluster(kubeconfig)
+    for path in OBJECTS:
+        content = json.dumps(cluster.ask("GET", path), indent=1)
+        (directory / f"{path.rpartition('/')[2]}.json").write_text(content)
+
+
+def main(directory: pathlib.Path, kubeconfig: str, nodes: list[str]) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        asked = {node: pool.submit(of_node, directory / node, node) for node in nodes}
+        if pathlib.Path(kubeconfig).exists():
+            asked["cluster"] = pool.submit(of_cluster, directory / "cluster", kubeconfig)
+    for name, one in asked.items():
+        if error := one.exception():
+            print(f" {name}: not all could be read: {error}", file=sys.stderr)
+
+
+main(pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
