@@ -21,7 +21,7 @@ from .pod_worker import PodStatus
 from .pods import Pod, parse_pod
 
 #: Seconds that the waiting methods wait.
-_PATIENCE = 10.0
+_PATIENCE = 60.0
 _STEP = 0.005
 
 

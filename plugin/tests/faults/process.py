@@ -25,7 +25,7 @@ class PluginProcess:
     def said(self) -> str:
         return self._log.read_text()
 
-    async def until_said(self, text: str, timeout: float = 20) -> None:
+    async def until_said(self, text: str, timeout: float = 60) -> None:
         deadline = asyncio.get_running_loop().time() + timeout
         while text not in self.said():
             assert asyncio.get_running_loop().time() < deadline, "not said: %s\n%s" % (text, self.said())

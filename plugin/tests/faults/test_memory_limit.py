@@ -89,7 +89,7 @@ async def test_it_is_never_hit(short_path: Path) -> None:
             (short_path / "plugin.yaml").write_text(json.dumps(configuration(short_path, port, suffix)))
             plugin.process.send_signal(signal.SIGHUP)
             wanted = "device-0-0" + suffix
-            await kubelet.until(lambda wanted=wanted: kubelet.devices(NAMES[0]).get(wanted) == "Healthy", 20)
+            await kubelet.until(lambda wanted=wanted: kubelet.devices(NAMES[0]).get(wanted) == "Healthy")
         most = most_resident(plugin)
         assert "Traceback" not in plugin.said()
     print("%.1f MiB resident at most, limit %.0f" % (most, limit()))
