@@ -17,7 +17,7 @@ import tarfile
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 ENGINE = CHECKOUT / "roles/lab_node/files/engine"
-sys.path.insert(0, str(CHECKOUT / "molecule/cluster"))
+sys.path.insert(0, str(CHECKOUT / "plugin"))
 
 #: Seconds for everything of one node, of which each command in the node gets 10: something there may hang.
 TIMEOUT = 120
@@ -57,7 +57,7 @@ cp /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint kubelet_internal_
 tar -c .
 rm -r "$directory"
 """
-OBJECTS = ("/api/v1/nodes", "/api/v1/pods", "/api/v1/events", "/apis/apps/v1/daemonsets")
+OBJECTS = {"nodes": "", "pods": "", "events": "", "daemonsets": "apps/v1"}
 
 
 def of_node(directory: pathlib.Path, node: str) -> None:
@@ -75,13 +75,13 @@ def of_node(directory: pathlib.Path, node: str) -> None:
 
 def of_cluster(directory: pathlib.Path, kubeconfig: str) -> None:
     """The objects of an API server that may have ended."""
-    import cluster_api
+    from node_device_plugin.kubernetes.api import Api, Place
+    from node_device_plugin.kubernetes.kubeconfig import read
 
     directory.mkdir(parents=True)
-    cluster = cluster_api.Cluster(kubeconfig)
-    for path in OBJECTS:
-        content = json.dumps(cluster.ask("GET", path), indent=1)
-        (directory / f"{path.rpartition('/')[2]}.json").write_text(content)
+    api = Api(read(kubeconfig))
+    for kinds, group in OBJECTS.items():
+        (directory / f"{kinds}.json").write_text(json.dumps(api.list(Place(kinds, group=group)), indent=1))
 
 
 def main(directory: pathlib.Path, kubeconfig: str, nodes: list[str]) -> None:
@@ -95,4 +95,5 @@ def main(directory: pathlib.Path, kubeconfig: str, nodes: list[str]) -> None:
             print(f" {name}: not all could be read: {error}", file=sys.stderr)
 
 
-main(pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
