@@ -104,9 +104,9 @@ class Specs:
 
     def _too_new(self, specs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         runtime = self.node["runtime"]
-        version = runtime["version"]
-        # The table is of containerd's versions; CRI-O and Docker count otherwise, and may not tell theirs.
-        accepted = cdi.accepted_version(version) if runtime["name"] == "containerd" and version else None
+        version = runtime.get("version")
+        # The table is of containerd's versions. Of a runtime that does not run, as in an uninstall, nothing is known.
+        accepted = cdi.accepted_version(version) if runtime.get("name") == "containerd" and version else None
         for spec in specs:
             for feature in cdi.refused_features(spec, accepted) if accepted else []:
                 yield (

@@ -142,6 +142,13 @@ def test_what_the_runtime_would_refuse_is_refused():
         made(node(version=version, name=name), resource("a", edits={"additional_gids": [5]})).check([])
 
 
+def test_a_runtime_that_does_not_run_stops_no_uninstall():
+    stopped = {**node_with(resource("a")), "runtime": {"socket": "/run/x.sock", "problem": "nobody listens there"}}
+    wanted = specs.Specs({}, stopped)
+    wanted.check([])
+    assert wanted.texts([]) == {}
+
+
 def discovering(**rest):
     return resource("a", discover={"paths": ["/dev/camera*"]}, **rest)
 
