@@ -34,9 +34,7 @@ class Recipe:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        return tuple(
-            package if package == "." else f"{self.module}/{package}".rstrip("/") for package in self.packages
-        )
+        return tuple(package if package == "." else f"{self.module}/{package}".rstrip("/") for package in self.packages)
 
     @property
     def programs(self) -> tuple[str, ...]:
