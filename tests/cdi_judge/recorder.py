@@ -1,7 +1,7 @@
 """A pytest plugin: keeps each CDI spec that tests render, and each one that `cdi check` judges, with our verdict.
 
-Load it with ``-p recorder`` and this directory in PYTHONPATH; CDI_RECORDS names the directory for the records. Each
-record is a directory of its own: ``record.json`` (the test, and our problems by file name), and the files below ``specs/``.
+Load it with ``-p recorder`` and this directory in PYTHONPATH; CDI_RECORDS names the directory for the records. Each one
+is a directory: ``record.json`` (the test, and our problems by file name), and the files below ``specs/``.
 """
 
 from __future__ import annotations
