@@ -193,6 +193,17 @@ docs: dev
 docs-test: dev
 	pytest tests/site
 
+## matrix: each pinned kubelet over each containerd, from each ansible-core; resumes, and writes .bench/matrix.json
+.PHONY: matrix
+matrix: system controller
+	@tests/matrix/run
+
+# The CDI reference library reads what unit tests render and check.
+.PHONY: cdi-judge
+cdi-judge: dev
+	@lab/programs/build cdi-judge >/dev/null
+	pytest tests/cdi_judge
+
 ## bench: how fast the plugin is and how little it needs; a table, and .bench/latest.json
 .PHONY: bench
 bench: dev

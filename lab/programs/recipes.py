@@ -22,7 +22,7 @@ class Recipe:
     """How one Go module becomes programs."""
 
     module: str
-    #: Packages that become programs, below the module; "" is the module itself.
+    #: Packages that become programs, below the module; "" is the module itself, "." the Go files of our directory.
     packages: tuple[str, ...] = ("",)
     #: Programs by the name that Go gives them, where that is not the name people know.
     names: tuple[tuple[str, str], ...] = ()
@@ -34,7 +34,7 @@ class Recipe:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        return tuple(f"{self.module}/{package}".rstrip("/") for package in self.packages)
+        return tuple(package if package == "." else f"{self.module}/{package}".rstrip("/") for package in self.packages)
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -84,6 +84,8 @@ RECIPES = {
         variables=(("github.com/NVIDIA/nvidia-container-toolkit/internal/info.version", "{version}"),),
     ),
     "kind": Recipe("sigs.k8s.io/kind"),
+    # Reads CDI specs as runtimes do: a main of ours over the reference library.
+    "cdi-judge": Recipe("tags.cncf.io/container-device-interface", (".",), names=((".", "cdi-judge"),)),
 }
 
 

@@ -286,7 +286,15 @@ async def test_the_specs(node: Node) -> None:
 
 async def test_the_kubelet(node: Node) -> None:
     node.kubelet = KubeletProcess(1, (1, 28, 9), str(node.folder))
-    assert (await node.wrong())["kubelet"].startswith("1.28.9 drops CDI names")
+    assert (await node.wrong())["kubelet"].startswith("1.28.9 drops CDI names silently; 1.29 is the first")
+    for version, ending in (
+        ((1, 30, 14), "; nobody tested this project with a kubelet older than 1.31"),
+        ((1, 31, 0), ""),
+    ):
+        node.kubelet = KubeletProcess(1, version, str(node.folder))
+        (kubelet,) = [each for each in await node.examine() if each.link == "kubelet"]
+        found = "%s, root directory %s%s" % (".".join(map(str, version)), node.folder, ending)
+        assert (kubelet.state, kubelet.found) == ("ok", found)
     node.kubelet = KubeletProcess(1, None, str(node.folder))
     assert await node.wrong() == {}
     node.kubelet = KubeletProcess(1, (1, 36, 2), str(node.folder), build="stand-in")

@@ -36,8 +36,9 @@ class ActionModule(ActionBase):
         warnings, settled = [], None
         this_play = str(self._task.get_play()._uuid)
         # Between plays of one run anybody may have had their turn at the node, other plays of it included.
-        if known and known.get("read_in") == this_play:
-            facts = declaration.plain(known)
+        was_read = bool(known) and known.get("read_in") == this_play
+        if was_read:
+            facts = declaration.plain({key: value for key, value in known.items() if key != "warnings"})
         else:
             facts = self._look(arguments, task_vars)
             holder = facts.pop("locked_by", None)
@@ -61,6 +62,9 @@ class ActionModule(ActionBase):
                 names = [resource["name"] for resource in declared["resources"]]
                 sentences += requirements.taken(facts["device_plugins"], names, mode)
             if not sentences:
+                # Once a play, although each role asks.
+                untested = [] if was_read else requirements.untested(of_node, facts)
+                warnings += [f"{host}: {sentence}" for sentence in untested]
                 result.update(facts, read_in=this_play)
         result["changed"] = settled is not None
         if settled:

@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi as cdi_versions
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
 
 _OLDEST_PYTHON = (3, 9)
-_OLDEST_KUBELET = (1, 29)
 # What shells say of a program that is not there.
 _MISSING = re.compile("not found|no such file")
 
@@ -118,11 +117,19 @@ def _kubelet(kubelet: Mapping[str, Any] | None) -> Iterator[str]:
     version = kubelet["version"]
     if version is None:
         yield f"the kubelet (process {kubelet['pid']}) does not tell its version, so what it makes of CDI is not known"
-    elif version_tuple(version)[:2] < _OLDEST_KUBELET:
+    elif cdi_versions.version_tuple(version)[:2] < cdi_versions.FIRST_KUBELET:
+        oldest = ".".join(map(str, cdi_versions.TESTED_KUBELETS[0]))
         yield (
             f"kubelet {version} drops CDI names without a word, so containers would start without their devices: "
-            f"upgrade it to 1.29 or later, or give devices with injection: device_nodes"
+            f"upgrade it to {oldest} or later, or give devices with injection: device_nodes"
         )
+
+
+def untested(requires: list[str], node: Mapping[str, Any]) -> list[str]:
+    """A sentence for each part of a node that may work, although nobody tested it."""
+    version = (node["kubelet"] or {}).get("version") if "kubelet" in requires else None
+    why = cdi_versions.untested_kubelet(cdi_versions.version_tuple(version)) if version else ""
+    return [f"kubelet {version}: {why}; see docs/compatibility.md"] if why else []
 
 
 def _devices(node: Mapping[str, Any], device_paths: Mapping[str, Any]) -> Iterator[str]:

@@ -30,6 +30,11 @@ _ACCEPTED_BY_CONTAINERD: Tuple[Tuple[Tuple[int, int, int], str], ...] = (
     ((1, 7, 2), "0.5.0"),
 )
 
+#: The first minor of the kubelet that passes CDI names on by default (DevicePluginCDIDevices is beta there).
+FIRST_KUBELET = (1, 29)
+#: The minors of the kubelet that this project is tested with, oldest first: those that lab/programs pins.
+TESTED_KUBELETS = ((1, 31), (1, 34), (1, 36), (1, 37))
+
 
 class Feature(NamedTuple):
     """Something in a spec that older readers refuse. ``since`` is a CDI version, ``where`` a place in the spec."""
@@ -170,6 +175,13 @@ def accepted_version(containerd_version: str) -> Optional[str]:
         if version >= since:
             return accepted
     return None
+
+
+def untested_kubelet(version: Sequence[int]) -> str:
+    """Why a kubelet that passes CDI names on may not work: nobody tested one so old. Empty if somebody did."""
+    if FIRST_KUBELET <= tuple(version[:2]) < TESTED_KUBELETS[0]:
+        return "nobody tested this project with a kubelet older than %d.%d" % TESTED_KUBELETS[0]
+    return ""
 
 
 def refused_features(spec: Mapping[str, Any], accepted: str) -> List[Feature]:

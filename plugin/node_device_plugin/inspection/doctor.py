@@ -20,8 +20,6 @@ from .instances import SERVICE, Commands, running_instances, running_pod
 from .kubelet_process import KubeletProcess, running_kubelet
 from .runtime_service import kubelet_service, likely_socket, service_of
 
-#: The first kubelet that passes CDI names on without being told to (DevicePluginCDIDevices is beta there).
-_FIRST_KUBELET = (1, 29, 0)
 _PROVISION = "ansible-playbook playbooks/site.yml --limit THIS-NODE    # on the controller"
 _START_KUBELET = "systemctl start %(kubelet)s\njournalctl --unit %(kubelet)s --lines 50"
 
@@ -101,12 +99,14 @@ class Doctor(NamedTuple):
                 findings.wrong("kubelet", "no kubelet runs on this node", _START_KUBELET % {"kubelet": unit})
         elif kubelet.version is None:
             findings.ok("kubelet", "process %d does not tell its version" % kubelet.pid)
-        elif kubelet.version < _FIRST_KUBELET:
-            found = "%s drops CDI names without a word; 1.29 is the first that passes them on"
-            findings.wrong("kubelet", found % _dotted(kubelet.version), "apt-get install --only-upgrade kubelet")
+        elif kubelet.version[:2] < cdi.FIRST_KUBELET:
+            found = "%s drops CDI names silently; %s is the first that passes them on"
+            versions = _dotted(kubelet.version), _dotted(cdi.FIRST_KUBELET)
+            findings.wrong("kubelet", found % versions, "apt-get install --only-upgrade kubelet")
         else:
             name = "the lab's stand-in" if kubelet.build == "stand-in" else _dotted(kubelet.version)
-            findings.ok("kubelet", "%s, root directory %s" % (name, kubelet.root_dir))
+            found = "%s, root directory %s" % (name, kubelet.root_dir)
+            findings.ok("kubelet", "; ".join(filter(None, [found, cdi.untested_kubelet(kubelet.version)])))
 
 
 async def _runtime(

@@ -5,6 +5,10 @@
 
 Both run on a node, as root, with a container runtime and busybox in an image that is there. The node's own kubelet and
 plugin are stopped meanwhile, and started again; the device plugin directory is put aside.
+
+DIR/SCENARIO.json is what the stand-in does, and most kubelets. Where a minor version of Kubernetes does something else,
+DIR/MINOR/SCENARIO.json has it, for example DIR/1.37/lost_stream.json: `check` takes it for such a kubelet, and `record`
+writes it where a kubelet of another minor than DIR/SCENARIO.json's differs from that file.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import contextlib
 import difflib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -43,11 +48,39 @@ async def run(name: str, kubelet: KubeletUnderTest, image: str) -> List[Dict[str
     return steps
 
 
-def read(directory: str, name: str) -> Dict[str, Any]:
-    """A transcript: ``kubelet`` (its version), ``record`` (how it was made), ``steps``. Raises OSError, ValueError."""
-    with open(os.path.join(directory, name + ".json"), encoding="utf-8") as file:
+def read(directory: str, name: str, version: str = "") -> Dict[str, Any]:
+    """A transcript: ``kubelet`` (its version), ``record`` (how it was made), ``steps``. Raises OSError, ValueError.
+
+    version: of the kubelet that is held to it, as the kubelet prints it; that of the stand-in if empty.
+    """
+    of_minor = os.path.join(directory, minor_of(version), name + ".json")
+    path = of_minor if version and os.path.exists(of_minor) else os.path.join(directory, name + ".json")
+    with open(path, encoding="utf-8") as file:
         document: Dict[str, Any] = json.load(file)
     return document
+
+
+def minor_of(version: str) -> str:
+    """``Kubernetes v1.37.2`` as 1.37; empty where no version is in it."""
+    found = re.search(r"\bv(\d+\.\d+)", version)
+    return found.group(1) if found else ""
+
+
+def record(directory: str, name: str, version: str, steps: List[Dict[str, Any]]) -> None:
+    """Keep what a kubelet did: for all minors, or for its own where all others do something else."""
+    own = os.path.join(directory, minor_of(version))
+    try:
+        common = read(directory, name)
+    except FileNotFoundError:
+        common = {"kubelet": version}
+    if minor_of(common["kubelet"]) == minor_of(version):
+        write(directory, name, version, steps)
+    elif difference(common["steps"], steps):
+        os.makedirs(own, exist_ok=True)
+        write(own, name, version, steps)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(own, name + ".json"))
 
 
 def write(directory: str, name: str, version: str, steps: List[Dict[str, Any]]) -> None:
@@ -102,9 +135,9 @@ async def _all(options: argparse.Namespace, version: str) -> int:
             try:
                 steps = await run(name, kubelet, options.image)
                 if options.mode == "record":
-                    write(options.directory, name, version, steps)
+                    record(options.directory, name, version, steps)
                 else:
-                    problem = difference(read(options.directory, name)["steps"], steps)
+                    problem = difference(read(options.directory, name, version)["steps"], steps)
             except (AssertionError, RuntimeError, OSError, ValueError) as error:
                 problem = [str(error)]
             print("%s %s (%.1f s)" % ("FAILED" if problem else "ok", name, time.monotonic() - begun), flush=True)

@@ -3,6 +3,7 @@
 `python -m node_device_plugin.testing.transcripts check` does the same on a node, containers included.
 """
 
+import glob
 import os
 
 import pytest
@@ -23,10 +24,32 @@ async def test_stand_in_does_what_the_kubelet_did(name, short_path):
 
 
 def test_every_transcript_belongs_to_a_scenario():
-    assert sorted(os.listdir(TRANSCRIPTS)) == sorted(name + ".json" for name in SCENARIOS)
-    for name in SCENARIOS:
-        command = transcripts.read(TRANSCRIPTS, name)["record"]
-        assert command == "python -m node_device_plugin.testing.transcripts record --kubelet KUBELET %s" % name
+    there = {os.path.relpath(path, TRANSCRIPTS) for path in glob.glob(TRANSCRIPTS + "/**/*.json", recursive=True)}
+    assert {path for path in there if not os.path.dirname(path)} == {name + ".json" for name in SCENARIOS}
+    for path in there:
+        minor, name = os.path.dirname(path), os.path.basename(path)[: -len(".json")]
+        document = transcripts.read(os.path.join(TRANSCRIPTS, minor), name)
+        command = "python -m node_device_plugin.testing.transcripts record --kubelet KUBELET %s" % name
+        assert document["record"] == command
+        # What a minor does that is what all others do has no file of its own.
+        common = transcripts.read(TRANSCRIPTS, name)
+        assert not minor or transcripts.minor_of(document["kubelet"]) == minor
+        assert not minor or transcripts.difference(common["steps"], document["steps"])
+
+
+def test_a_minor_has_a_transcript_of_its_own_where_it_differs(tmp_path):
+    directory, one, two = str(tmp_path), [{"step": "one"}], [{"step": "two"}]
+
+    def steps(version):
+        return transcripts.read(directory, "a", version)["steps"]
+
+    transcripts.record(directory, "a", "Kubernetes v1.36.2", one)
+    transcripts.record(directory, "a", "Kubernetes v1.37.2", two)
+    assert (steps(""), steps("Kubernetes v1.36.3"), steps("Kubernetes v1.37.3")) == (one, one, two)
+    assert sorted(os.listdir(directory)) == ["1.37", "a.json"]
+    transcripts.record(directory, "a", "Kubernetes v1.37.3", one)
+    transcripts.record(directory, "a", "Kubernetes v1.36.3", two)
+    assert (steps(""), steps("Kubernetes v1.37.3")) == (two, two)
 
 
 def test_a_difference_is_shown_where_it_is():

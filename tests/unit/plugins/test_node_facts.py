@@ -108,6 +108,17 @@ def test_what_cannot_be_settled_stops_the_run(look):
     assert "the disk is read-only" in result["msg"]
 
 
+def test_a_kubelet_that_nobody_tested_is_a_warning_once_a_play(look):
+    facts = {**FACTS, "kubelet": {"pid": 7, "version": "1.30.14"}}
+    first, _ = look(facts, requires=["kubelet"])
+    (warning,) = first["warnings"]
+    assert warning.startswith("node1: kubelet 1.30.14: nobody tested this project with a kubelet older than 1.31")
+    second, _ = look(facts, requires=["kubelet"], known=first)
+    assert "warnings" not in second
+    tested, _ = look({**facts, "kubelet": {"pid": 7, "version": "1.31.0"}}, requires=["kubelet"])
+    assert "warnings" not in tested
+
+
 def test_a_command_that_was_found_is_not_asked_for_again(look):
     result, _given = look({**FACTS, "commands": ["/bin/tool"]}, requires=["command"], command="/bin/tool")
     assert "failed" not in result

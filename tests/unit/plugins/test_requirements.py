@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import pathlib
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.requirements import unanswered, unmet
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import TESTED_KUBELETS
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.requirements import unanswered, unmet, untested
 
+CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
 ALL = ["python", "systemd", "runtime", "kubelet", "devices"]
 GOOD = {
     "python": {"version": [3, 9, 2], "executable": "/usr/bin/python3"},
@@ -43,6 +46,22 @@ def node(**changes):
 @pytest.mark.parametrize("kubelet", [GOOD["kubelet"], None])
 def test_nothing_stands_in_the_way(kubelet):
     assert unmet(ALL, node(kubelet=kubelet), PATHS) == []
+
+
+@pytest.mark.parametrize(("version", "warned"), [("1.29.0", 1), ("1.30.14", 1), ("1.31.0", 0), ("1.38.0", 0)])
+def test_a_kubelet_that_nobody_tested(version, warned):
+    known = node(kubelet__version=version)
+    assert unmet(ALL, known, PATHS) == []
+    why = f"kubelet {version}: nobody tested this project with a kubelet older than 1.31; see docs/compatibility.md"
+    assert untested(ALL, known) == [why] * warned
+    # Where no CDI name or no kubelet is asked about, nothing is said of it.
+    assert untested(["python"], known) == untested(ALL, node(kubelet=None)) == []
+
+
+def test_the_tested_kubelets_are_the_pinned_ones():
+    pinned = {path.parent.name for path in (CHECKOUT / "lab/programs").glob("kubernetes-*/go.sum")}
+    assert pinned == {f"kubernetes-{major}.{minor}" for major, minor in TESTED_KUBELETS}
+    assert list(TESTED_KUBELETS) == sorted(TESTED_KUBELETS)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,106 @@
+"""The CDI reference library reads each spec that unit tests render or judge, and agrees with this project."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+CHECKOUT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+#: The tests that render or judge specs. A spec of another test is one of these, or made by the same code.
+TESTS = [
+    *(f"plugin/tests/test_{name}.py" for name in ("cdi_check", "cdi_files", "health", "inventory", "complaints")),
+    "plugin/tests/declaration",
+    "plugin/tests/discovery",
+    # Configurations by chance.
+    "plugin/tests/faults/test_configuration_by_chance.py",
+    *(f"tests/unit/plugins/test_{name}.py" for name in ("specs", "declaration", "unit")),
+    "tests/unit/project/test_command_blocks.py",
+]
+
+
+@pytest.fixture(scope="session")
+def judge() -> Path:
+    command = "lab/programs/build"
+    where = subprocess.run([CHECKOUT / command, "--where", "cdi-judge"], stdout=subprocess.PIPE, text=True)
+    if where.returncode:
+        pytest.fail(f"the CDI reference library is not built: {command} cdi-judge", pytrace=False)
+    return Path(where.stdout.strip()) / "cdi-judge"
+
+
+def verdicts(judge: Path, *paths: Path) -> dict[str, str]:
+    """The library's error for each file, empty if it accepts the file."""
+    done = subprocess.run([judge, *paths], stdout=subprocess.PIPE, text=True, check=True)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return {line["path"]: line["error"] for line in lines if "path" in line}
+
+
+@pytest.fixture(scope="session")
+def records(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, dict[str, Any]]]:
+    kept = tmp_path_factory.mktemp("records")
+    path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "recorder", "-p", "no:cacheprovider", *TESTS],
+        cwd=CHECKOUT,
+        env={**os.environ, "PYTHONPATH": path, "CDI_RECORDS": str(kept)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    return [(path.parent, json.loads(path.read_text())) for path in sorted(kept.glob("*/record.json"))]
+
+
+def test_the_library_and_this_project_agree(judge: Path, records: list[tuple[Path, dict[str, Any]]]) -> None:
+    differences = yaml.safe_load((HERE / "differences.yml").read_text())
+    said = verdicts(judge, *(record / "specs" for record, _ in records))
+    shown, unknown = set(), []
+    files = {True: 0, False: 0}
+    for record, data in records:
+        for name, problems in data["files"].items():
+            ours = [f"{problem['where']}: {problem['message']}" for problem in problems]
+            library = said[str(record / "specs" / name)]
+            files[bool(library)] += 1
+            if bool(ours) == bool(library):
+                continue
+            matching = [
+                next((number for number, known in enumerate(differences) if matches(known, one, library)), None)
+                for one in ours or [""]
+            ]
+            shown.update(matching)
+            if None in matching:
+                unknown.append(f"{data['test']}: {name}: we say {ours}, the library says {library!r}")
+    assert unknown == []
+    assert shown == set(range(len(differences))), "differences.yml has entries that no test shows any more"
+    assert {data["how"] for _, data in records} == {"rendered", "judged", "file", "directory"}
+    # Else the recorder misses what tests do.
+    assert files[False] >= 100
+    assert files[True] >= 50
+
+
+def matches(known: dict[str, str], ours: str, library: str) -> bool:
+    return all(
+        bool(known[key]) == bool(said) and re.search(known[key], said)
+        for key, said in (("ours", ours), ("library", library))
+    )
+
+
+def test_what_we_render_is_accepted(judge: Path, records: list[tuple[Path, dict[str, Any]]]) -> None:
+    rendered = [record / "specs" for record, data in records if data["how"] == "rendered"]
+    assert {path: error for path, error in verdicts(judge, *rendered).items() if error} == {}
+
+
+def test_the_judge_refuses_what_is_no_spec(judge: Path, tmp_path: Path) -> None:
+    broken, missing = tmp_path / "broken.json", tmp_path / "missing.json"
+    broken.write_text("{")
+    said = verdicts(judge, broken, missing, tmp_path)
+    assert "failed to parse CDI Spec" in said[str(broken)]
+    assert "no such file" in said[str(missing)]
