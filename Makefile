@@ -119,13 +119,26 @@ test-all: system dev
 	@tests/run 'make test-all' $(MAKE) programs test \
 	  lint-slowly faults oldest-python runtimes image-test scenario-airgap scenario-devices scenario-preflight \
 	  scenario-rollback scenario-runtimes scenario-uninstall scenario-upgrade \
-	  --needs-programs api-server scenario-contract scenario-cluster
+	  --needs-programs cdi-judge api-server scenario-contract scenario-cluster
 
 # Every real program that `make test-all` needs.
 .PHONY: programs
 programs: kubernetes
 	@lab/programs/build kubernetes-1.36 kubelet
 	@lab/programs/build containerd-2.4
+	@lab/programs/build nvidia-container-toolkit
+	@lab/programs/build cdi-judge
+
+## nightly: what takes longer; each part runs alone, too: make matrix, make soak SOAK_MINUTES=15, every containerd
+.PHONY: nightly
+nightly: system dev
+	@tests/run 'make nightly' $(MAKE) matrix soak runtimes-all
+
+# The starting configurations against every pinned containerd.
+.PHONY: runtimes-all
+runtimes-all: system dev
+	@CONTAINERD_BIN_DIR=$$(for each in 1.7 2.2 2.3 2.4; do lab/programs/build containerd-$$each || exit; done | paste -s -d :) \
+	  && CONTAINERD_BIN_DIR=$$CONTAINERD_BIN_DIR pytest tests/runtimes
 
 # Two at a time: each of these keeps one core busy.
 .PHONY: docs-and-images lint-slowly

@@ -13,6 +13,7 @@ case $2 in
   programs) exit ${BUILD:-0} ;;
   check) echo "judged by: kube-apiserver v1.37.2" ;;
   scenario-default) echo "    msg: 'node1 runs $KUBELET over containerd 2.4.2 (Debian forky)'" ;;
+  scenario-devices) echo "devices ➜ side_effect: Executed: Missing playbook (Remove from test_sequence to suppress)" ;;
   scenario-*) echo "    msg: 'skipped: CRI-O'" ;;
   broken) exit 3 ;;
 esac
@@ -67,5 +68,7 @@ def test_the_stand_in_is_allowed_by_name_only(run):
 def test_a_part_that_is_left_out_needs_an_entry(run):
     code, lines = run("scenario-airgap")
     assert (code, lines[-1]) == (1, "failed: skipped without an entry in tests/skips.yml: airgap: CRI-O")
+    code, lines = run("scenario-devices")
+    assert (code, lines[-1]) == (1, "failed: skipped without an entry in tests/skips.yml: devices: Missing playbook")
     code, lines = run("scenario-runtimes")
     assert (code, lines[-1]) == (0, "not run: CRI-O in scenario runtimes (tests/skips.yml says why)")
