@@ -137,8 +137,8 @@ nightly: system dev
 # The starting configurations against every pinned containerd.
 .PHONY: runtimes-all
 runtimes-all: system dev
-	@CONTAINERD_BIN_DIR=$$(for each in 1.7 2.2 2.3 2.4; do lab/programs/build containerd-$$each || exit; done | paste -s -d :) \
-	  && CONTAINERD_BIN_DIR=$$CONTAINERD_BIN_DIR pytest tests/runtimes
+	@set -e; for minor in 1.7 2.2 2.3 2.4; do built=$$built:$$(lab/programs/build containerd-$$minor); done; \
+	  CONTAINERD_BIN_DIR=$$built pytest tests/runtimes
 
 # Two at a time: each of these keeps one core busy.
 .PHONY: docs-and-images lint-slowly
