@@ -21,7 +21,7 @@ def clean(tmp_path):
             path = tmp_path / ".lab" / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
-        command = ["make", "--old-file=lab-down", "ENGINE=true", "lab-clean"]
+        command = ["make", "--no-print-directory", "--old-file=lab-down", "ENGINE=true", "lab-clean"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
         left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.name != "Makefile")
         return done.stdout, left
