@@ -76,6 +76,7 @@ kind: system controller kind-programs
 
 .PHONY: kind-programs
 kind-programs: system
+	@bin/setup programs
 	@bin/setup kind
 	@lab/programs/build kind
 	@lab/programs/build kubernetes kubectl
