@@ -65,17 +65,25 @@ lab-clean: lab-down
 	@[ ! -e .lab/kind.kubeconfig ] || echo "lab-clean: .lab/kind.kubeconfig stays, it is of the cluster of make kind: make kind-down"
 	@[ ! -d .lab ] || rmdir --ignore-fail-on-non-empty .lab
 
-## kind: a kind cluster with the plugin as a DaemonSet and three pods that use it (needs kind and kubectl)
+## kind: a kind cluster with the plugin as a DaemonSet and three pods that use it
 .PHONY: kind
-kind: system controller
+kind: system controller kind-programs
+	@roles/lab_kind/files/kind_node_image.py --build
 	ansible-playbook playbooks/kind_up.yml
 	ansible-playbook -i inventories/kind playbooks/site.yml --skip-tags verify
 	ansible-playbook -i inventories/kind playbooks/verify.yml
 	ansible-playbook playbooks/kind_pods.yml
 
+.PHONY: kind-programs
+kind-programs: system
+	@bin/setup programs
+	@bin/setup kind
+	@lab/programs/build kind
+	@lab/programs/build kubernetes kubectl
+
 ## kind-down: delete the cluster of `make kind`
 .PHONY: kind-down
-kind-down: controller
+kind-down: controller kind-programs
 	ansible-playbook playbooks/kind_down.yml
 
 ## check: lint and unit tests
@@ -119,7 +127,7 @@ test-all: system dev
 	@tests/run 'make test-all' $(MAKE) programs test \
 	  lint-slowly faults oldest-python runtimes image-test scenario-airgap scenario-devices scenario-preflight \
 	  scenario-rollback scenario-runtimes scenario-uninstall scenario-upgrade \
-	  --needs-programs cdi-judge api-server scenario-contract scenario-cluster
+	  --needs-programs cdi-judge api-server scenario-contract scenario-cluster scenario-kind
 
 # Every real program that `make test-all` needs.
 .PHONY: programs
@@ -128,6 +136,7 @@ programs: kubernetes
 	@lab/programs/build containerd-2.4
 	@lab/programs/build nvidia-container-toolkit
 	@lab/programs/build cdi-judge
+	@lab/programs/build kind
 
 ## nightly: what takes longer; each part runs alone, too: make matrix, make soak SOAK_MINUTES=15, every containerd
 .PHONY: nightly
@@ -173,6 +182,7 @@ runtimes: system dev
 	  CONTAINERD_BIN_DIR="$$more" pytest tests/runtimes
 
 # One molecule scenario: make scenario-default. Scenarios share the machine's names and limits: one at a time.
+scenario-kind: kind-programs
 scenario-%: system dev lab-images
 	molecule test --scenario-name $* --no-command-borders
 

@@ -1,10 +1,6 @@
-"""`make kind` with doubles of kind, kubectl and the engine: what is called, and what is said where one is missing.
-
-They write down how they were called. Real ones were seen by hand: docs/kind.md.
-"""
+"""`make kind` with doubles of kind, kubectl and the engine that record their calls. Scenario `kind` has real ones."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -30,7 +26,8 @@ KIND = RECORD + (
     "esac"
 )
 ENGINE = RECORD + (
-    'case "$1 $2" in "ps --all") cat "$STATE.container" ;; exec*) cat "$STATE.image" 2>/dev/null || exit 1 ;; esac'
+    'case "$1 $2" in "ps --all") cat "$STATE.container" ;; exec*) cat "$STATE.image" 2>/dev/null || exit 1 ;;\n'
+    '"network inspect") echo "${DNS-true}" ;; esac'
 )
 # After dp1-2 was deleted and a restart ended dp1-1: its answers, without the --kubeconfig that each call begins with.
 PODS = RECORD + (
@@ -42,6 +39,8 @@ PODS = RECORD + (
     "esac"
 )
 MARK = "# Made by lab_kind, its control plane in container "
+# A program is built if the test has a double of it.
+BUILT = 'eval "program=\\${$#}"; ls "$PROGRAMS/$program" >/dev/null && echo "$PROGRAMS"'
 BUILD = "echo localhost/plugin:1 sha256:new linux/amd64; echo 80 MB; echo .image/plugin.tar"
 
 
@@ -54,8 +53,13 @@ def checkout(tmp_path: Path) -> Path:
         shutil.copytree(CHECKOUT / name, root / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("ansible.cfg", "galaxy.yml", "pyproject.toml"):
         shutil.copy(CHECKOUT / name, root / name)
-    (root / "image").mkdir()
-    _program(root / "image" / "build", BUILD)
+    for name, body in {
+        "image/build": BUILD,
+        "lab/programs/build": BUILT,
+        "roles/lab_kind/files/kind_node_image.py": "echo localhost/kind:made present",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        _program(root / name, body)
     link = root / ".ansible/collections/ansible_collections/nodedevices/kubernetes"
     link.parent.mkdir(parents=True)
     link.symlink_to(root)
@@ -88,6 +92,7 @@ def play(checkout: Path, tmp_path: Path):
             "LC_ALL": "C.UTF-8",
             "CALLS": f"{calls}",
             "STATE": f"{tmp_path}/state",
+            "PROGRAMS": f"{programs}",
         } | {name: value for name, value in given.items() if name.isupper()}
         done = subprocess.run(
             [sys.executable, PLAYBOOK, f"playbooks/{playbook}"],
@@ -102,12 +107,12 @@ def play(checkout: Path, tmp_path: Path):
     return play
 
 
-def test_everything_that_is_missing_is_said_at_once(play):
+def test_a_missing_engine_and_missing_programs_are_named_with_what_helps(play):
     done, _ = play("kind_up.yml")
-    assert done.returncode != 0
-    said = " ".join(done.stdout.split())
-    assert "this machine lacks kind, kubectl, docker or podman (one whose daemon answers)" in said
-    assert "apt-get install docker.io" in said
+    assert "none of these does: docker podman; install docker.io or podman" in _said(done)
+    done, _ = play("kind_up.yml", docker=ENGINE)
+    commands = "lab/programs/build kind; lab/programs/build kubernetes kubectl"
+    assert f"kind and kubectl must be built first: {commands}" in _said(done)
 
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:
@@ -121,7 +126,8 @@ def test_the_cluster_is_made_once_gets_the_image_and_is_said_to_be_stopped(play,
     config = checkout / "roles/lab_kind/files/cluster.yaml"
     kubeconfig = checkout / ".lab" / "kind.kubeconfig"
     made = f"kind create cluster --name kind --wait 3m --kubeconfig {kubeconfig} --config {config}"
-    loaded = f"kind load image-archive {checkout}/.image/plugin.tar --name kind"
+    made += " --image localhost/kind:made"
+    loaded = f"kind load image-archive --name kind {checkout}/.image/plugin.tar"
     assert {made, loaded} < set(calls)
     assert calls.index(made) < calls.index(loaded)
     assert kubeconfig.read_text() == f"{MARK}c0ffee\na: kubeconfig\n"
@@ -145,13 +151,12 @@ def test_another_cluster_of_the_name_is_neither_used_nor_deleted(play, checkout,
 
     def refused(playbook: str) -> None:
         done, calls = play(playbook, kind=KIND, kubectl=RECORD, docker=ENGINE)
-        assert "there is a cluster kind that `make kind` in this checkout did not make" in _said(done)
+        assert "the cluster kind exists, and `make kind` in this checkout did not make it" in _said(done)
         assert "KIND_EXPERIMENTAL_PROVIDER=docker kind delete cluster --name kind" in _said(done)
         assert [call for call in calls if call.startswith("kind ")] == ["kind get clusters"]
 
     refused("kind_up.yml")
     # Nor is it ours because we had one once.
-    (checkout / ".lab").mkdir()
     (checkout / ".lab" / "kind.kubeconfig").write_text(f"{MARK}c0ffee\na: kubeconfig\n")
     refused("kind_down.yml")
 
@@ -164,12 +169,21 @@ def test_the_environment_chooses_image_and_engine_and_why_there_is_no_cluster_is
     assert any(call.startswith("kind create ") and call.endswith(" --image kindest/node:none") for call in calls)
     assert {call.split()[0] for call in calls} == {"podman", "kind"}
     said = _said(done)
-    assert "kind made no cluster: ERROR: failed to create cluster: failed to pull ... Error: no such host." in said
+    assert "kind created no cluster: ERROR: failed to create cluster: failed to pull ... Error: no such host." in said
     assert "goroutines" not in said
     assert not (checkout / ".lab" / "kind.kubeconfig").exists()
 
 
+def test_podmans_network_must_resolve_names(play):
+    network = {"KIND_EXPERIMENTAL_PROVIDER": "podman", "DNS": "false"}
+    done, calls = play("kind_up.yml", kind=KIND, kubectl=RECORD, podman=ENGINE, **network)
+    assert "made without name resolution" in _said(done)
+    assert "podman network rm kind" in _said(done)
+    assert not any(call.startswith("kind create ") for call in calls)
+
+
 def test_a_pod_that_ended_is_run_anew_and_the_second_not_beside_the_third(play, tmp_path):
+    play("kind_up.yml", kind=KIND, kubectl=RECORD, docker=ENGINE)
     done, calls = play("kind_pods.yml", kubectl=PODS)
     assert done.returncode == 0, done.stdout
     ended = [call.split()[-1] for call in calls if " delete pod " in call]
@@ -181,17 +195,16 @@ def test_a_pod_that_ended_is_run_anew_and_the_second_not_beside_the_third(play, 
 def test_the_inventory_is_the_running_clusters_workers(checkout, tmp_path):
     nodes = {"items": [{"metadata": {"name": name}} for name in ("kind-worker", "kind-worker2")]}
     (tmp_path / "answer").write_text(json.dumps(nodes))
-    _program(tmp_path / "kubectl", f"cat {tmp_path}/answer")
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    (checkout / ".lab" / "bin").mkdir(parents=True)
+    _program(checkout / ".lab" / "bin" / "kubectl", f"cat {tmp_path}/answer")
     command = [sys.executable, INVENTORY, "-i", "inventories/kind", "--list"]
 
     def ask() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
 
     refused = ask()
     assert refused.returncode != 0
-    assert "there is no kind cluster of ours: make kind" in refused.stderr
-    (checkout / ".lab").mkdir()
+    assert "this checkout has no kind cluster: make kind" in refused.stderr
     (checkout / ".lab" / "kind.kubeconfig").write_text("a: kubeconfig\n")
     said = json.loads(ask().stdout)
     assert said["kind_workers"]["hosts"] == ["kind-worker", "kind-worker2"]
