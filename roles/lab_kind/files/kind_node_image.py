@@ -65,7 +65,7 @@ def kinds_own(kind: pathlib.Path) -> str:
     found = re.search(rb"kindest/node:v[\d.]+@sha256:[0-9a-f]{64}", kind.read_bytes())
     if not found:
         raise BuildError(f"{kind} names no node image; set KIND_NODE_IMAGE")
-    name, _, content = found[0].decode().partition("@")
+    name, _separator, content = found[0].decode().partition("@")
     # An engine looks an image up by its tag or its content, not both.
     return f"docker.io/{name.partition(':')[0]}@{content}"
 
@@ -78,7 +78,7 @@ def made_name(kubernetes: pathlib.Path) -> str:
 
 
 def make(image: str, kubernetes: pathlib.Path, progress: Progress) -> None:
-    base, _ = node_image.ensure("node", RELEASE)
+    base, _built = node_image.ensure("node", RELEASE)
     progress.say("gathering Kubernetes' programs")
     with tempfile.TemporaryDirectory(dir=node_image.STATE) as scratch:
         context = pathlib.Path(scratch)
