@@ -9,7 +9,7 @@ kept=/var/tmp/lab-states
 outside() {
   find / -xdev \( \
       -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/tmp -o -path /var/log \
-      -o -path /var/cache -o -path /var/lib/containerd -o -path /var/lib/kubelet -o -path /var/lib/systemd \
+      -o -path /var/cache -o -path /var/backups -o -path /var/lib/containerd -o -path /var/lib/kubelet -o -path /var/lib/systemd \
       -o -path /var/lib/dbus -o -path /root/.ansible -o -path /opt/lab-kubelet -o -name __pycache__ \
     \) -prune -o "$@"
 }
