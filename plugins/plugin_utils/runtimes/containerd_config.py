@@ -38,7 +38,7 @@ def effective(dump: str) -> Cdi:
     """What the output of ``containerd config dump`` says."""
     data = printed(dump)
     table = cri_table(data)
-    # containerd 2 has it on where nothing is said; from 2.4 on it has no such key, and says nothing.
+    # containerd 2.0 to 2.3 turn CDI on by default; from 2.4 on the key does not exist.
     newer = table_of(data, TABLES[3]) is table
     return Cdi(bool(table.get(ENABLE, newer)), tuple(table.get(DIRS, SPEC_DIRS if newer else ()) or ()))
 

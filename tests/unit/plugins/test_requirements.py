@@ -54,7 +54,7 @@ def test_a_kubelet_that_nobody_tested(version, warned):
     assert unmet(ALL, known, PATHS) == []
     why = f"kubelet {version}: nobody tested this project with a kubelet older than 1.31; see docs/compatibility.md"
     assert untested(ALL, known) == [why] * warned
-    # Where no CDI name or no kubelet is asked about, nothing is said of it.
+    # No CDI name is passed or the kubelet is not checked: no warning.
     assert untested(["python"], known) == untested(ALL, node(kubelet=None)) == []
 
 
