@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
+import re
 from typing import Any, NamedTuple
 
 import debian_base
 from engine_calls import MACHINES, ask, inspect, native
 from image_building import BuildError, Progress
 
-#: What is taken where nothing else is asked for, if a registry answers.
-OFFICIAL = "docker.io/library/python:3.13-slim-trixie"
 DEBIAN = "debian"
+_BY_DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
 
 # The keys are those of the module node_facts: what says which wheels fit a node says which fit a base.
 _PROBE = """
@@ -42,29 +40,25 @@ class Base(NamedTuple):
 def choose(wanted: str, architecture: str, progress: Progress) -> Base:
     """The base to build on. BuildError where it cannot be had.
 
-    wanted: `debian`, the name of an image, or nothing for the official one; where that cannot be pulled, Debian's
-    archive is taken instead, and a line on standard error says so. architecture: amd64 or arm64.
+    wanted: `debian` or nothing for Debian's archive, else an image by its digest. architecture: amd64 or arm64.
     """
     if native() not in MACHINES:
         raise BuildError(f"an image is built on a machine with {' or '.join(MACHINES)}: this one is {native()}")
-    if wanted == DEBIAN:
-        return _debian(architecture)
-    name = wanted or OFFICIAL
+    if wanted in ("", DEBIAN):
+        return Base(*(debian_base.ensure(each) for each in (architecture, architecture, native())))
+    if not _BY_DIGEST.fullmatch(wanted):
+        raise BuildError(f"IMAGE_BASE={wanted}: it is {DEBIAN}, or an image as NAME@sha256:DIGEST")
     wanted_for = dict.fromkeys((architecture, native()))
     try:
-        # This machine's own comes last: it is what the name then stands for, as without us.
-        progress.say(f"pulling {name}")
+        progress.say(f"pulling {wanted}")
         with progress.heartbeat():
-            images = {each: _pull(name, each) for each in wanted_for}
+            images = {each: _pull(wanted, each) for each in wanted_for}
     except BuildError as error:
-        if wanted:
-            raise BuildError(
-                f"the base {name} (IMAGE_BASE) cannot be had for "
-                f"{' and, to compile with, '.join(f'linux/{each}' for each in wanted_for)}: {error}"
-            ) from error
-        print(f"image: no {name}, so the base is made from Debian's archive ({error})", file=sys.stderr)
-        return _debian(architecture)
-    return Base(name, images[architecture], images[native()])
+        raise BuildError(
+            f"the base {wanted} (IMAGE_BASE) cannot be had for "
+            f"{' and, to compile with, '.join(f'linux/{each}' for each in wanted_for)}: {error}"
+        ) from error
+    return Base(wanted, images[architecture], images[native()])
 
 
 def look(base: Base) -> dict[str, Any]:
@@ -76,18 +70,7 @@ def look(base: Base) -> dict[str, Any]:
         raise BuildError(f"the base {base.name} has no python3 that runs: {error}") from error
 
 
-def _debian(architecture: str) -> Base:
-    images = [debian_base.ensure(each) for each in (architecture, native())]
-    return Base(images[0], *images)
-
-
 def _pull(name: str, architecture: str) -> str:
-    """The id of an image for an architecture: the registry's, else the engine's own; BuildError where none has it."""
-    try:
-        ask("pull", "--quiet", "--platform", f"linux/{architecture}", name)
-    except BuildError:
-        with contextlib.suppress(BuildError):
-            if (here := inspect(name))["Architecture"] == architecture:
-                return here["Id"]
-        raise
+    """The id of an image for an architecture; BuildError where the registry has none."""
+    ask("pull", "--quiet", "--platform", f"linux/{architecture}", name)
     return inspect(name)["Id"]

@@ -18,13 +18,12 @@ import archives
 from engine_calls import CHECKOUT, ask
 from image_building import NAME, BuildError, Progress, digest, exists, mmdebstrap, run_reporting
 
-#: The Python of the official base, too (3.13), so that both carry the same wheels; the newest stable Debian.
+#: The newest stable Debian.
 RELEASE = "trixie"
 _OPTIONS = [
     "--variant=extract",
     # grpcio's wheel wants the C++ library, which manylinux takes for granted.
     "--include=base-files,libstdc++6,python3",
-    "--aptopt=Acquire::Check-Valid-Until false",
     "--aptopt=Acquire::Languages none",
     # Licences stay.
     "--dpkgopt=path-exclude=/usr/share/doc/*",
@@ -49,7 +48,9 @@ _OPTIONS = [
     "--extract-hook="
     'mkdir -p "$1/var/lib/dpkg/status.d"; '
     'for deb in "$1"/var/cache/apt/archives/*.deb; do '
-    'dpkg-deb --field "$deb" > "$1/var/lib/dpkg/status.d/$(dpkg-deb --field "$deb" Package)"; done',
+    'dpkg-deb --field "$deb" > "$1/var/lib/dpkg/status.d/$(dpkg-deb --field "$deb" Package)"; '
+    'echo "SHA256: $(sha256sum < "$deb" | cut -d" " -f1)" '
+    '>> "$1/var/lib/dpkg/status.d/$(dpkg-deb --field "$deb" Package)"; done',
 ]
 #: What the packages' scripts, or mmdebstrap, would want; some of it is this machine's.
 _DROPPED = (

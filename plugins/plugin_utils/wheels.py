@@ -95,17 +95,23 @@ def _source_digest() -> str:
 @contextlib.contextmanager
 def locked(cache: pathlib.Path) -> Iterator[None]:
     """Several hosts' workers want the same wheels at the same time: one makes them."""
-    cache.mkdir(parents=True, exist_ok=True)
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = cache.stat()
+    # Who writes here decides what nodes run as root.
+    if status.st_uid != os.geteuid():
+        raise WheelsError(f"{cache}: it belongs to uid {status.st_uid}, and this is uid {os.geteuid()}")
+    if status.st_mode & 0o022:
+        raise WheelsError(f"{cache}: others can write it: chmod -R go-w {cache}")
     with (cache / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def built(cache: pathlib.Path) -> Wheel:
-    """The plugin's own wheel, built if this source was not yet."""
+    """The plugin's own wheel, built if this source was not yet; WheelsError if it changed since."""
     folder = cache / "built" / _source_digest()[:24]
-    found = sorted(folder.glob("*.whl"))
-    if not found:
+    record = folder / "wheel.sha256"
+    if not record.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             locked_wheels.run(
@@ -113,7 +119,15 @@ def built(cache: pathlib.Path) -> Wheel:
                 cwd=COLLECTION,
                 missing="hatchling",
             )
-            for path in pathlib.Path(scratch).glob("*.whl"):
-                path.replace(folder / path.name)
-        found = sorted(folder.glob("*.whl"))
-    return Wheel(found[0], locked_wheels.file_digest(found[0]))
+            (path,) = pathlib.Path(scratch).glob("*.whl")
+            digest = locked_wheels.file_digest(path)
+            path.replace(folder / path.name)
+            # Last, and whole or not at all: a build that was interrupted is done again.
+            partial = pathlib.Path(scratch) / record.name
+            partial.write_text(f"{digest}  {path.name}\n", encoding="utf-8")
+            partial.replace(record)
+    digest, name = record.read_text(encoding="utf-8").split()
+    wheel = Wheel(folder / name, digest)
+    if not wheel.path.exists() or locked_wheels.file_digest(wheel.path) != digest:
+        raise WheelsError(f"{wheel.path.name} changed since it was built: rm -r {folder}")
+    return wheel

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import configparser
+import io
 import json
 import os
 import stat
@@ -90,12 +91,16 @@ def _files_of(folder):
 
 def unpack_wheel(archive, member, digest, site):
     """Lay one wheel out in site-packages, after checking that its bytes are the locked ones; returns its dist-info."""
-    packed = archive.extractfile(member)
-    if ledgers.sha256(packed.read()) != digest:
+    # One read: what is unpacked is what was hashed, whoever writes the archive meanwhile.
+    content = archive.extractfile(member).read()
+    if ledgers.sha256(content) != digest:
         raise Refused("%s did not arrive as it was sent" % member)
-    packed.seek(0)
-    with zipfile.ZipFile(packed) as wheel:
+    with zipfile.ZipFile(io.BytesIO(content)) as wheel:
         names = wheel.namelist()
+        for entry in wheel.infolist():
+            outside = os.path.isabs(entry.filename) or "\\" in entry.filename or ".." in entry.filename.split("/")
+            if outside or stat.S_ISLNK(entry.external_attr >> 16):
+                raise Refused("%s has a file for another place, or a link: %s" % (member, entry.filename))
         data = [name for name in names if name.split("/")[0].endswith(".data")]
         if data:
             raise Refused("%s has files for other places than site-packages: %s" % (member, data[0]))

@@ -17,7 +17,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledg
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import serving
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import answer_of
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import answer_of
 
 UNITS = "/etc/systemd/system"
 _GUARD = "node-devices-version.service"

@@ -7,7 +7,7 @@ import re
 import time
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import answer_of, option, output_of
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import answer_of, option
 
 _PROPERTIES = ("ActiveState", "SubState", "InvocationID", "ExecStart")
 _PAUSE = 0.1
@@ -22,7 +22,7 @@ class Unit:
 
     def show(self):
         """Its properties as systemd tells them; empty where there is no systemd."""
-        said = output_of(["systemctl", "show", self.name, "--property=" + ",".join(_PROPERTIES)]) or ""
+        said = answer_of(["systemctl", "show", self.name, "--property=" + ",".join(_PROPERTIES)])[0] or ""
         return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
 
     def config_run_from(self, root):
@@ -62,4 +62,4 @@ class Unit:
         """Its last words: those of its last process."""
         invocation = self.show().get("InvocationID", "")
         command = ["journalctl", "--quiet", "_SYSTEMD_INVOCATION_ID=" + invocation, "--unit", self.name]
-        return (output_of([*command, "--lines", _JOURNAL_LINES, "--no-pager", "--output", "cat"]) or "").strip()
+        return (answer_of([*command, "--lines", _JOURNAL_LINES, "--no-pager", "--output", "cat"])[0] or "").strip()

@@ -16,7 +16,7 @@ import pytest
 from engine_calls import MACHINES, native
 from image_building import BuildError, Progress
 
-OFFICIAL = "docker.io/library/python:3.13-slim-trixie"
+PINNED = f"registry.example/python@sha256:{'a' * 64}"
 OTHER = next(each for each in sorted(MACHINES) if each != native())
 NO_REGISTRY = 'echo "Trying to pull..." >&2; echo "Error: pinging container registry: no such host" >&2; exit 125'
 FACTS = {"libc": "", "python": {"version": [3, 13, 1]}, "executable": "/p", "stdlib": "/l"}
@@ -66,49 +66,35 @@ def build(engine: Engine, *arguments: str | Path) -> subprocess.CompletedProcess
     )
 
 
-def test_the_official_base_is_taken_where_a_registry_answers(engine, capsys):
-    engine.does(image=inspected(Id="sha256:abc", Architecture=native()))
-    assert choose("") == bases.Base(OFFICIAL, "sha256:abc", "sha256:abc")
-    assert "Debian" not in capsys.readouterr().err
-
-
-def test_where_no_registry_answers_one_line_says_so_and_the_base_is_debians(engine, capsys):
-    engine.does(pull=NO_REGISTRY, image=inspected(Id="sha256:abc", Architecture="s390x"))
-    name = debian_base.name(native())
-    assert choose("") == bases.Base(name, name, name)
-    assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("image: ")] == [
-        f"image: no {OFFICIAL}, so the base is made from Debian's archive "
-        "(pull: pinging container registry: no such host)"
-    ]
-
-
-def test_debians_base_is_taken_without_asking_a_registry(engine):
+@pytest.mark.parametrize("wanted", ["", "debian"])
+def test_the_base_is_debians_and_no_registry_is_asked(engine, wanted):
     engine.does(image="exit 0")
-    assert choose("debian", OTHER) == bases.Base(*(debian_base.name(each) for each in (OTHER, OTHER, native())))
+    assert choose(wanted, OTHER) == bases.Base(*(debian_base.name(each) for each in (OTHER, OTHER, native())))
     assert engine.calls("pull") == []
+
+
+@pytest.mark.parametrize("wanted", ["python:3.13", "python@sha256:abc", "localhost/mine", "@sha256:" + "a" * 64])
+def test_a_base_without_a_digest_is_refused_before_a_registry_is_asked(engine, wanted):
+    engine.does(image=inspected(Id="sha256:abc", Architecture=native()))
+    with pytest.raises(BuildError) as refused:
+        choose(wanted)
+    assert str(refused.value) == f"IMAGE_BASE={wanted}: it is debian, or an image as NAME@sha256:DIGEST"
+
+
+def test_debians_base_checks_how_old_the_archives_index_is():
+    assert not any("Valid-Until" in option for option in debian_base._OPTIONS)
 
 
 def test_a_base_that_was_asked_for_is_not_replaced(engine):
     engine.does(pull=NO_REGISTRY, image="echo 'Error: no such image' >&2; exit 1")
     with pytest.raises(BuildError) as refused:
-        choose("registry.example/python:1")
+        choose(PINNED)
     assert str(refused.value) == (
-        f"the base registry.example/python:1 (IMAGE_BASE) cannot be had for linux/{native()}: "
+        f"the base {PINNED} (IMAGE_BASE) cannot be had for linux/{native()}: "
         "pull: pinging container registry: no such host"
     )
     with pytest.raises(BuildError, match=f"for linux/{OTHER} and, to compile with, linux/{native()}: pull: "):
-        choose("registry.example/python:1", OTHER)
-
-
-def test_a_base_that_only_the_engine_has_will_do(engine):
-    engine.does(pull=NO_REGISTRY, image=inspected(Id="sha256:abc", Architecture=native()))
-    assert choose("localhost/mine") == bases.Base("localhost/mine", "sha256:abc", "sha256:abc")
-
-
-def test_a_base_for_another_architecture_is_not_taken_for_this_one(engine):
-    engine.does(pull=NO_REGISTRY, image=inspected(Id="sha256:abc", Architecture=OTHER))
-    with pytest.raises(BuildError, match="cannot be had for"):
-        choose("localhost/mine")
+        choose(PINNED, OTHER)
 
 
 def test_for_another_architecture_its_own_base_is_pulled_and_this_machines_runs(engine):
@@ -118,9 +104,9 @@ def test_for_another_architecture_its_own_base_is_pulled_and_this_machines_runs(
     engine.does(
         image=f'case "{last}" in *linux/{OTHER}*) {other} ;; *) {own} ;; esac', run=f"echo '{json.dumps(FACTS)}'"
     )
-    base = choose("", OTHER)
-    assert base == bases.Base(OFFICIAL, "other", "own")
-    assert engine.calls("pull") == [f"pull --quiet --platform linux/{each} {OFFICIAL}" for each in (OTHER, native())]
+    base = choose(PINNED, OTHER)
+    assert base == bases.Base(PINNED, "other", "own")
+    assert engine.calls("pull") == [f"pull --quiet --platform linux/{each} {PINNED}" for each in (OTHER, native())]
     assert bases.look(base) == FACTS
     (asked,) = engine.calls("run")
     assert " own " in asked
@@ -141,9 +127,9 @@ def test_a_base_without_python_says_so(engine):
 
 def test_a_base_without_glibc_is_refused(engine):
     engine.does(image=inspected(Id="abc", RootFS={"Layers": []}), run=f"echo '{json.dumps(FACTS)}'")
-    done = build(engine, "--base", "python:alpine")
+    done = build(engine, "--base", PINNED)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("image: the base python:alpine: ")
+    assert done.stderr.splitlines()[-1].startswith(f"image: the base {PINNED}: ")
     assert "wheels are there for glibc" in done.stderr
 
 
@@ -188,9 +174,3 @@ def test_debians_files_carry_nothing_of_the_machine_and_the_hour(tmp_path):
         return layer.getvalue()
 
     assert made(1, "host") == made(2_000_000_000, "host")
-
-
-def test_the_official_base_has_the_python_of_debians_release():
-    """One Python, one set of wheels."""
-    assert bases.OFFICIAL.endswith(debian_base.RELEASE)
-    assert ":3.13-slim-" in bases.OFFICIAL

@@ -84,6 +84,17 @@ def test_one_program_and_later_the_others(build):
     assert build("--where", "containerd-2.4").returncode == 0
 
 
+def test_a_build_that_was_killed_leaves_nothing_for_ever(build):
+    directory = pathlib.Path(build("etcd").stdout.strip())
+    left = directory.parent / f"{directory.name}.scratch-x"
+    others = directory.parent / "kind-1.scratch-x"
+    for each in (left, others):
+        each.mkdir()
+    (directory / "etcd").unlink()
+    assert built(build("etcd")) == ("etcd-3.7.3", ["etcd"])
+    assert (left.exists(), others.exists()) == (False, True)
+
+
 def test_another_minor_by_its_number(build):
     assert built(build("kubernetes", "kubelet", KUBERNETES_VERSION="1.36"))[0].startswith("kubernetes-1.36-1.36.")
     refused = build("kubernetes", KUBERNETES_VERSION="1.30")

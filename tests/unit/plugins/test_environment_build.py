@@ -15,18 +15,21 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment
     build,
     edited,
     is_complete,
+    unpack_wheel,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
 
 NAME = "0.1.0-aaaaaaaaaaaa"
 
 
-def wheel(**modules: str) -> bytes:
+def wheel(more=(), **modules: str) -> bytes:
     """A wheel of these modules, whose command is the function main of module plugin."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as file:
         for module, text in modules.items():
             file.writestr(f"{module}.py", text)
+        for name, text in dict(more).items():
+            file.writestr(name, text)
         file.writestr("p-1.dist-info/entry_points.txt", f"[console_scripts]\n{COMMAND} = plugin:main\n")
     return packed.getvalue()
 
@@ -35,7 +38,7 @@ def wheel(**modules: str) -> bytes:
 def lay_out(tmp_path):
     """Build an environment of one wheel; gives its folder."""
 
-    def lay_out(**modules: str):
+    def lay_out(**modules):
         content = wheel(**modules)
         archive = tmp_path / "wheels.tar"
         with tarfile.open(archive, "w") as file:
@@ -90,3 +93,35 @@ def test_what_does_not_load_is_refused_and_the_one_before_it_stays(lay_out, tmp_
     assert missing in str(refused.value)
     assert "Debian: libstdc++6" in str(refused.value)
     assert subprocess.run([before / "bin" / COMMAND], capture_output=True, check=True).stdout == b"here\n"
+
+
+@pytest.mark.parametrize("name", ["../p.py", "a/../../p.py", "/p.py", "a\\p.py"])
+def test_a_wheel_with_a_file_for_another_place_is_refused(lay_out, name):
+    with pytest.raises(Refused, match=r"p\.whl has a file for another place"):
+        lay_out(plugin="", grpc="", more={name: ""})
+
+
+def test_a_wheel_with_a_link_is_refused(lay_out):
+    link = zipfile.ZipInfo("link.py")
+    link.external_attr = 0o120777 << 16
+    with pytest.raises(Refused, match=r"p\.whl has a file for another place, or a link: link\.py"):
+        lay_out(plugin="", grpc="", more={link: "/etc/passwd"})
+
+
+def test_the_bytes_that_were_hashed_are_those_that_are_unpacked(tmp_path):
+    """Another process writes the archive after it was hashed."""
+    good, evil = wheel(plugin="good"), wheel(plugin="evil")
+
+    class Changing(io.BytesIO):
+        def read(self, *size):
+            content = super().read(*size)
+            if not size:
+                self.getbuffer()[:] = evil
+            return content
+
+    class Archive:
+        def extractfile(self, _member):
+            return Changing(good)
+
+    unpack_wheel(Archive(), "p.whl", hashlib.sha256(good).hexdigest(), str(tmp_path))
+    assert (tmp_path / "plugin.py").read_text() == "good"

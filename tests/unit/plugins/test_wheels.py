@@ -53,3 +53,43 @@ def test_the_target_comes_from_the_node():
     assert target_of(node) == TRIXIE_ARM
     with pytest.raises(wheels.WheelsError, match="not glibc"):
         target_of({**node, "libc": ""})
+
+
+@pytest.mark.parametrize("mode", [0o720, 0o702])
+def test_a_cache_that_others_can_write_is_refused(tmp_path, mode):
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(mode)
+    with (
+        pytest.raises(wheels.WheelsError, match=f"{tmp_path}/cache: others can write it"),
+        wheels.locked(tmp_path / "cache"),
+    ):
+        pass
+
+
+def test_a_cache_of_another_user_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(wheels.WheelsError, match="it belongs to uid"), wheels.locked(tmp_path):
+        pass
+
+
+def test_a_new_cache_is_its_users_alone(tmp_path):
+    with wheels.locked(tmp_path / "cache"):
+        assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_built_wheel_that_changed_is_refused(tmp_path):
+    built = wheels.built(tmp_path)
+    assert wheels.built(tmp_path) == built
+    with built.path.open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(wheels.WheelsError, match=f"{built.path.name} changed since it was built"):
+        wheels.built(tmp_path)
+
+
+def test_a_wheel_without_a_recorded_hash_is_built_again(tmp_path):
+    """As caches have it that an earlier version made."""
+    built = wheels.built(tmp_path)
+    for path in built.path.parent.glob("*.sha256"):
+        path.unlink()
+    built.path.write_bytes(b"x")
+    assert wheels.built(tmp_path) == built

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import the_project as project
 import yaml
 from command_lines import commands, problems
@@ -40,7 +42,7 @@ def test_workflows_make_what_ci_makes():
         for job in workflow["jobs"].values():
             assert job["timeout-minutes"] <= 120
             for step in job["steps"]:
-                assert set(step) in ({"uses"}, {"run"}, {"uses", "if", "with"}), step
+                assert set(step) in ({"run"}, {"uses", "with"}, {"uses", "if", "with"}), step
                 if "run" in step:
                     targets += made(step["run"])
     assert sorted(targets) == ["check", "test-all"]
@@ -51,7 +53,7 @@ def test_workflows_make_what_ci_makes():
 def test_ci_keeps_the_evidence_of_a_failure():
     """Without include-hidden-files the action leaves out all of a directory whose name begins with a dot."""
     steps = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["test-all"]["steps"]
-    assert (steps[-1]["uses"], steps[-1]["if"]) == ("actions/upload-artifact@v4", "${{ !success() }}")
+    assert (steps[-1]["uses"].split("@")[0], steps[-1]["if"]) == ("actions/upload-artifact", "${{ !success() }}")
     assert steps[-1]["with"]["path"] == ".evidence/"
     assert steps[-1]["with"]["include-hidden-files"] is True
     assert "/.evidence/" in (ROOT / ".gitignore").read_text().splitlines()
@@ -73,3 +75,14 @@ def test_every_scenario_keeps_the_evidence_of_a_failure():
 def test_neither_is_part_of_the_collection():
     ignored = yaml.safe_load((ROOT / "galaxy.yml").read_text())["build_ignore"]
     assert {".git*", ".pre-commit*"} <= set(ignored)
+
+
+def test_workflows_run_actions_by_commit_and_leave_no_token_in_the_checkout():
+    jobs = [job for path in WORKFLOWS for job in yaml.safe_load(path.read_text())["jobs"].values()]
+    assert not any("permissions" in job for job in jobs)
+    steps = [step for job in jobs for step in job["steps"] if "uses" in step]
+    assert steps
+    for step in steps:
+        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step["uses"])
+        if step["uses"].startswith("actions/checkout@"):
+            assert step["with"]["persist-credentials"] is False
