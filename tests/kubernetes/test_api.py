@@ -230,7 +230,7 @@ def test_what_a_pod_refuses_is_not_the_api_servers(code, content, words):
 def test_a_right_that_is_missing_for_a_pods_proxy():
     message = 'pods "plugin-x:8080" is forbidden: User "x" cannot get resource "pods/proxy" in API group ""'
     assert said_of(METRICS, 403, {"kind": "Status", "message": message}) == (
-        api.ApiError,
+        api.LacksRights,
         f"{message}: give this user get on pods/proxy in a Role of namespace devices",
     )
 

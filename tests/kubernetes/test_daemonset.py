@@ -315,6 +315,10 @@ def _of(name):
         # One of theirs need not have a pod anywhere.
         ("apis/apps/v1/{}/daemonsets", _of("theirs")),
         ("apis/apps/v1/{}/deployments", _of("theirs")),
+        ("apis/rbac.authorization.k8s.io/v1/{}/roles", {"metadata": {"name": "theirs"}, "rules": []}),
+        ("apis/networking.k8s.io/v1/{}/networkpolicies", {"metadata": {"name": "theirs"}, "spec": {"podSelector": {}}}),
+        ("api/v1/{}/serviceaccounts", {"metadata": {"name": "theirs"}}),
+        ("api/v1/{}/resourcequotas", {"metadata": {"name": "theirs"}, "spec": {"hard": {"pods": "9"}}}),
         # A pod of a DaemonSet that is not ours, whose own object this user cannot see.
         (
             "api/v1/{}/pods",
@@ -333,6 +337,42 @@ def test_what_makes_pods_of_others_keeps_it(cluster, run, read, namespace, path,
     deployed(run, node)
     cluster.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
     cluster.ask("POST", "/" + path.format(f"namespaces/{namespace}"), content)
+    run("remove", node)
+    run("dismantle", nodes=[node.name])
+    assert read("/api/v1")["status"]["phase"] == "Active"
+
+
+def test_a_custom_resource_of_others_keeps_it(cluster, run, read, namespace):
+    group = "theirs.example.com"
+    cluster.ask(
+        "POST",
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"things.{group}"},
+            "spec": {
+                "group": group,
+                "scope": "Namespaced",
+                "names": {"plural": "things", "kind": "Thing"},
+                "versions": [
+                    {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+                ],
+            },
+        },
+    )
+    node = cluster.node({})
+    deployed(run, node)
+    deadline = time.monotonic() + 60
+    thing = {"apiVersion": f"{group}/v1", "kind": "Thing", "metadata": {"name": "theirs"}}
+    while True:
+        try:
+            cluster.ask("POST", f"/apis/{group}/v1/namespaces/{namespace}/things", thing)
+            break
+        except urllib.error.HTTPError:
+            # The server serves a new kind after a moment.
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
     run("remove", node)
     run("dismantle", nodes=[node.name])
     assert read("/api/v1")["status"]["phase"] == "Active"
@@ -692,7 +732,7 @@ def test_what_is_refused_for_another_reason_than_rights_asks_for_none(cluster, n
             except ApiError as error:
                 return str(error)
             # The server may not have heard of it yet.
-            api.delete(Place("pods", made["metadata"]["name"], name))
+            api.delete(Place("pods", made["metadata"]["name"], name), made["metadata"]["uid"])
             assert time.monotonic() < deadline
 
     said = {

@@ -13,6 +13,7 @@ import yaml
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import credentials, kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError
 from cryptography.hazmat.primitives import serialization
+from test_api import answering, kubeconfig_of
 
 
 @pytest.fixture
@@ -326,3 +327,40 @@ def test_a_file_that_is_not_there_or_no_yaml(tmp_path, monkeypatch):
     with pytest.raises(kubeconfig.KubeconfigError, match=f"^{tmp_path}/none: No such file or directory$"):
         kubeconfig.read("none")
     assert problem(str(tmp_path / "text")).startswith(f"{tmp_path}/text is not valid YAML: ")
+
+
+@pytest.mark.parametrize("of_user", ["token", "tokenFile", "exec", "as"])
+def test_over_plain_http_nobody_gets_credentials(tmp_path, of_user):
+    """As with client-go: a program that gives credentials is not even started."""
+    (tmp_path / "token").write_text("CANARY")
+    (tmp_path / "program").write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    (tmp_path / "program").chmod(0o755)
+    value = {"token": "CANARY", "tokenFile": "token", "exec": {"command": "./program"}, "as": "CANARY"}[of_user]
+    asked = []
+
+    def answer(request):
+        asked.append(str(request.headers))
+        request.send_response(401)
+        request.end_headers()
+
+    with answering(answer) as server:
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(kubeconfig_of(server, {of_user: value})))
+        with pytest.raises(ApiError, match=r"a user without credentials \(none is sent over plain http"):
+            Api(kubeconfig.read(str(path))).node("worker1")
+    assert len(asked) == 1
+    assert "CANARY" not in asked[0]
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_clients_key_is_on_no_disk(tmp_path, monkeypatch):
+    authority = certificates.Authority(tmp_path)
+    pair = authority.sign("worker1").read_bytes()
+    opened = []
+    monkeypatch.setattr(kubeconfig.tempfile, "NamedTemporaryFile", lambda *_given, **_options: opened.append("disk"))
+    encoded = base64.b64encode(pair).decode()
+    path = tmp_path / "kubeconfig"
+    user = {"client-certificate-data": encoded, "client-key-data": encoded}
+    path.write_text(yaml.safe_dump(kubeconfig_of("https://localhost:1", user)))
+    assert kubeconfig.read(str(path)).tls is not None
+    assert opened == []

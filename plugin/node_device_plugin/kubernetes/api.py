@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from .kubeconfig import Access
 from .proxy import ProxyError, Through, proxy_for
+from .transport import TookTooLong, TooLarge, Transport
 
 #: Who changed a field, in managedFields.
 FIELD_MANAGER = "nodedevices"
@@ -22,6 +23,14 @@ FIELD_MANAGER = "nodedevices"
 _MAY_PASS = ("DisruptionBudget", "NamespaceTerminating")
 # Seconds that the API server may take to connect, and then for each piece of its answer.
 _PATIENCE = 15.0
+# Seconds that a whole answer may take, and a whole list.
+_WHOLE = 60.0
+_LIST = 300.0
+# Objects on a page of a list, as kubectl has it.
+_PAGE = 500
+# Bytes of an answer: a page of large objects has some ten MB. What a pod answers goes through a node that may lie.
+_LARGEST = 128 << 20
+_LARGEST_OF_POD = 16 << 20
 # Seconds in which one that says when to come again is asked again.
 _COME_AGAIN = 20.0
 # What it answers while it starts, stops or has too much to do; and a proxy in front of one that is away.
@@ -53,6 +62,14 @@ class Missing(ApiError):
     """There is no such object, namespace or kind."""
 
 
+class LacksRights(ApiError):
+    """The user may not do this; the message says which right is missing."""
+
+
+class Expired(ApiError):
+    """The rest of a list is no longer there."""
+
+
 class Blocked(ApiError):
     """An eviction that is not allowed now, and may be later."""
 
@@ -60,8 +77,9 @@ class Blocked(ApiError):
 class Place(NamedTuple):
     """Where the API has an object, or all of a kind.
 
-    kinds: the plural. name: of the object; empty for all. namespace: empty where the kind has none. group: with its
-    version, such as ``apps/v1``; empty for the core. part: a subresource, and a path below it.
+    kinds: the plural, or a path of discovery, which begins with a slash. name: of the object; empty for all.
+    namespace: empty where the kind has none. group: with its version, such as ``apps/v1``; empty for the core.
+    part: a subresource, and a path below it.
     """
 
     kinds: str
@@ -73,6 +91,8 @@ class Place(NamedTuple):
     @property
     def path(self) -> str:
         """Of its address."""
+        if self.kinds.startswith("/"):
+            return self.kinds
         parts = ["apis", *self.group.split("/")] if self.group else ["api", "v1"]
         parts += ["namespaces", self.namespace] if self.namespace else []
         parts += [each for each in (self.kinds, self.name) if each]
@@ -98,13 +118,6 @@ class Place(NamedTuple):
         return " ".join(each for each in (kind, self.name, self.namespace and f"in namespace {self.namespace}") if each)
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """An API server redirects nobody: whoever does is something in front of it, such as a login, and gets no token."""
-
-    def redirect_request(self, *_arguments: Any) -> None:
-        return None
-
-
 class Api:
     """A cluster's API server. Raises ApiError where no way leads to it."""
 
@@ -119,13 +132,7 @@ class Api:
             raise ApiError(f"the API server {access.server} is reached by a proxy: {error}") from error
         except ValueError as error:
             raise self._no_address(error) from error
-        self._opener = urllib.request.build_opener(
-            # Without it Python would ask the environment by its own rules.
-            urllib.request.ProxyHandler({}),
-            *through,
-            _NoRedirect(),
-            urllib.request.HTTPSHandler(context=access.tls),
-        )
+        self._transport = Transport(access.tls, *through)
 
     def node(self, name: str) -> dict[str, Any]:
         """A node object. Raises ApiError."""
@@ -152,9 +159,43 @@ class Api:
         except Missing:
             return None
 
+    def kinds_of_namespaces(self) -> list[Place]:
+        """Every kind that namespaces have and that can be listed, as the API server tells. Raises ApiError."""
+        groups = [each["preferredVersion"]["groupVersion"] for each in self._discovered("/apis")["groups"]]
+        return [
+            Place(each["name"], group=group)
+            for group in ("", *groups)
+            for each in self._discovered(f"/apis/{group}" if group else "/api/v1")["resources"]
+            if each["namespaced"] and "list" in each["verbs"] and "/" not in each["name"]
+        ]
+
+    def _discovered(self, path: str) -> dict[str, Any]:
+        answer = self._object("GET", Place(path), {})
+        if not isinstance(answer.get("groups") or answer.get("resources"), list):
+            raise ApiError(f"{self._access.server}{path} does not answer as an API server")
+        return answer
+
     def list(self, place: Place, **selectors: str) -> list[dict[str, Any]]:
-        """The objects of a kind. selectors: labelSelector, fieldSelector. Raises ApiError."""
-        return list(self._object("GET", place, selectors).get("items") or ())
+        """The objects of a kind, read page by page. selectors: labelSelector, fieldSelector. Raises ApiError."""
+        found: list[dict[str, Any]] = []
+        query = {**selectors, "limit": str(_PAGE)}
+        until = time.monotonic() + _LIST
+        while True:
+            try:
+                answer = self._object("GET", place, query)
+            except Expired:
+                # The rest is older than what etcd keeps; as client-go does: once more, all at once.
+                if "limit" not in query:
+                    raise
+                found, query = [], dict(selectors)
+                continue
+            found += answer.get("items") or ()
+            more = (answer.get("metadata") or {}).get("continue")
+            if not more:
+                return found
+            if time.monotonic() > until:
+                raise ApiError(f"the API server {self._access.server} lists {place} for more than {_LIST:g} s")
+            query["continue"] = str(more)
 
     def apply(self, place: Place, content: dict[str, Any], manager: str, dry_run: bool = False) -> dict[str, Any]:
         """Make an object what ``content`` says, by server-side apply; what others own beside it stays.
@@ -174,10 +215,17 @@ class Api:
         """Make a new object. place: of its kind and namespace. Raises ApiError."""
         return self._object("POST", place, _changing(dry_run), content, "application/json")
 
-    def delete(self, place: Place, dry_run: bool = False) -> bool:
-        """Delete an object, and what belongs to it; False where there is none. Raises ApiError."""
+    def delete(self, place: Place, uid: str, dry_run: bool = False) -> bool:
+        """Delete an object, and what belongs to it; False where there is none.
+
+        uid: the object's. Raises ApiError; Changed where another object has its name by now.
+        """
+        content: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        if dry_run:
+            # In the address the server would ignore it: beside a body, only the body counts.
+            content["dryRun"] = ["All"]
         try:
-            self._object("DELETE", place, {"dryRun": "All"} if dry_run else {})
+            self._object("DELETE", place, {}, content, "application/json")
         except Missing:
             return False
         return True
@@ -222,8 +270,7 @@ class Api:
             body = json.dumps(content).encode()
             headers["Content-Type"] = kind
         try:
-            request = urllib.request.Request(address, body, headers, method=method)
-            return self._answer(request, place)
+            return self._answer(method, address, body, headers, place)
         except urllib.error.HTTPError as error:
             raise self._refusal(error, method, place) from error
         except http.client.InvalidURL as error:
@@ -232,6 +279,8 @@ class Api:
             refused = _refused_certificate(error)
             if refused:
                 raise self._unknown_user(refused) from error
+            if isinstance(error, TooLarge) or (isinstance(error, TookTooLong) and place.part.startswith("proxy")):
+                raise ApiError(f"{place}: {error}, so it is not read") from error
             if place.part.startswith("proxy") and isinstance(error, socket.timeout):
                 # The server itself was reached, and waits longer than we do (30 s for a connection alone).
                 raise ApiError(
@@ -243,13 +292,15 @@ class Api:
                 raise ApiError(text) from error
             raise Away(f"{text}: run again when it does") from error
 
-    def _answer(self, request: urllib.request.Request, place: Place) -> bytes:
+    def _answer(self, method: str, address: str, body: Any, headers: dict[str, str], place: Place) -> bytes:
         """As client-go does: a server that says when to come again (it stops, or has too much to do) is asked again."""
         deadline = time.monotonic() + _COME_AGAIN
+        limit = _LARGEST_OF_POD if place.part.startswith("proxy") else _LARGEST
         while True:
             try:
-                with self._opener.open(request, timeout=_PATIENCE) as answer:
-                    return bytes(answer.read())
+                return self._transport.ask(
+                    method, address, body, headers, patience=_PATIENCE, seconds=_WHOLE, limit=limit
+                )
             except urllib.error.HTTPError as error:
                 pause = _come_again(error)
                 # Whoever evicts goes on with other pods meanwhile.
@@ -282,10 +333,12 @@ class Api:
             return self._unknown_user(said)
         if error.code == 403 and is_api_servers and _LACKS_RIGHTS.search(said):
             verb = {"GET": "get" if place.name else "list", "POST": "create"}.get(method, method.lower())
-            return ApiError(f"{said}: give this user {verb} on {place.resource} in a {place.role}")
+            return LacksRights(f"{said}: give this user {verb} on {place.resource} in a {place.role}")
         if error.code == 404 and (is_api_servers or place.group):
             # Of a group that it has not got, an API server says so in plain text.
             return Missing(f"the cluster has no {place}: {said}")
+        if error.code == 410:
+            return Expired(f"the API server no longer has the rest of {place}: {said}")
         if error.code in (409, 422):
             what = {"POST": "to create", "DELETE": "to delete"}.get(method, "the patch of")
             return Changed(f"the API server refused {what} {place}: {said}")

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 import os
 import pathlib
 import ssl
 import subprocess
 import tempfile
-from collections.abc import Mapping
+import types
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import yaml
@@ -28,6 +30,7 @@ _UNKNOWN = {
     ): "which Kubernetes no longer knows: use a certificate, a token or exec",
     frozenset({"as-uid", "as-groups", "as-user-extra"}): "which is not known here: use as alone",
 }
+_NONE_OVER_HTTP = "a user without credentials (none is sent over plain http: use an https:// server)"
 # How long a credential program may take, in seconds; it asks nobody.
 _PATIENCE = 60
 
@@ -98,6 +101,10 @@ class _Kubeconfig:
             unknown = sorted(keys & {key for key, value in user.items() if value not in (None, "", [])})
             if unknown:
                 raise KubeconfigError(f"{self._path}: the user {context['user']} has {unknown[0]}, {why}")
+        is_secure = server.startswith("https://")
+        if not is_secure:
+            # As client-go does: whoever is on the way could read a token. `kubectl proxy` needs none.
+            user = {}
         headers = {}
         if user.get("as"):
             headers["Impersonate-User"] = self._header(user["as"], f"as of the user {context['user']}")
@@ -115,7 +122,7 @@ class _Kubeconfig:
             headers,
             str(cluster.get("proxy-url") or ""),
             self._path,
-            self._shown(context.get("user"), user, token or ""),
+            self._shown(context.get("user"), user, token or "") if is_secure else _NONE_OVER_HTTP,
         )
 
     def _shown(self, name: Any, user: Mapping[str, Any], token: str) -> str:
@@ -252,11 +259,18 @@ class _Kubeconfig:
 
 
 def _load_certificate(tls: ssl.SSLContext, content: bytes) -> None:
-    """Python reads a client's certificate and key from files only."""
-    with tempfile.NamedTemporaryFile(prefix="node-devices-") as file:
+    """Python reads a client's certificate and key from files only; on Linux this one is in memory."""
+    with _in_memory() if hasattr(os, "memfd_create") else tempfile.NamedTemporaryFile(prefix="node-devices-") as file:
         file.write(content)
         file.flush()
         tls.load_cert_chain(file.name, password=_no_password)
+
+
+@contextlib.contextmanager
+def _in_memory() -> Iterator[Any]:
+    """A file without a name on any disk."""
+    with os.fdopen(os.memfd_create("node-devices"), "wb") as file:
+        yield types.SimpleNamespace(write=file.write, flush=file.flush, name=f"/proc/self/fd/{file.fileno()}")
 
 
 def _no_password() -> str:

@@ -5,10 +5,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import ApiError, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import (
+    ApiError,
+    LacksRights,
+    Missing,
+    Place,
+)
 
 from .objects import Change, Objects, Refused, is_ours
 
@@ -23,14 +29,13 @@ _OF_EVERY_NAMESPACE = {
     ("configmaps", "kube-root-ca.crt"),
     ("configmaps", "openshift-service-ca.crt"),
     ("configmaps", "istio-ca-root-cert"),
+    *(("serviceaccounts", name) for name in ("default", "builder", "deployer")),
+    *(("rolebindings", f"system:{name}") for name in ("image-pullers", "image-builders", "deployers")),
 }
 _OF_SERVICE_ACCOUNTS = {"kubernetes.io/service-account-token", "kubernetes.io/dockercfg"}
-#: Kind to its group. What makes pods counts by itself: it may have none just now.
-_KINDS = {
-    **dict.fromkeys(("pods", "configmaps", "secrets", "services", "persistentvolumeclaims"), ""),
-    **dict.fromkeys(("daemonsets", "deployments", "statefulsets"), "apps/v1"),
-    **dict.fromkeys(("cronjobs", "jobs"), "batch/v1"),
-}
+#: Kinds that controllers make of others, which count themselves, and what is no object: a group's measurements.
+_DERIVED = {"endpoints", "endpointslices", "events"}
+_MEASURED = ("metrics.k8s.io/", "custom.metrics.k8s.io/", "external.metrics.k8s.io/")
 
 
 class Namespace:
@@ -90,24 +95,34 @@ class Namespace:
         return "privileged"
 
     def remove(self) -> list[Change]:
-        """Take it away where it is ours and empty but for what goes with it."""
+        """Delete the namespace if it is ours and has nothing of others."""
         found = self._objects.api.get(self._place)
         if found is None or not is_ours(found) or self._has_others():
             return []
         return [self._objects.delete(self._place)]
 
     def _has_others(self) -> bool:
-        """Whether somebody else has put anything into it."""
-        ours = {(place.kinds, place.name) for place in self._ours}
-        our_pods = ("DaemonSet", self._deployment.name)
-        for kind, group in _KINDS.items():
-            for each in self._objects.api.list(Place(kind, namespace=self._deployment.namespace, group=group)):
-                name = each["metadata"]["name"]
-                owners = each["metadata"].get("ownerReferences") or ()
-                if (kind, name) in ours | _OF_EVERY_NAMESPACE or our_pods in [
-                    (owner.get("kind"), owner.get("name")) for owner in owners
-                ]:
-                    continue
-                if each.get("type") not in _OF_SERVICE_ACCOUNTS:
-                    return True
+        """Whether somebody else has an object of any kind in it. A kind that may not be listed counts as one."""
+        api = self._objects.api
+        for kind in api.kinds_of_namespaces():
+            if kind.kinds in _DERIVED or kind.group.startswith(_MEASURED):
+                continue
+            try:
+                objects = api.list(kind._replace(namespace=self._deployment.namespace))
+            except Missing:
+                # The kind was removed in between.
+                continue
+            except LacksRights:
+                return True
+            if any(self._is_others(kind.kinds, each) for each in objects):
+                return True
         return False
+
+    def _is_others(self, kind: str, found: Mapping[str, Any]) -> bool:
+        name = found["metadata"]["name"]
+        owners = {(owner.get("kind"), owner.get("name")) for owner in found["metadata"].get("ownerReferences") or ()}
+        return (
+            (kind, name) not in {(place.kinds, place.name) for place in self._ours} | _OF_EVERY_NAMESPACE
+            and ("DaemonSet", self._deployment.name) not in owners
+            and found.get("type") not in _OF_SERVICE_ACCOUNTS
+        )

@@ -65,7 +65,7 @@ class Objects:
         if before is not None and (before["metadata"].get("deletionTimestamp") or not is_ours(before)):
             before = None
         if before is not None:
-            self.api.delete(place, self.dry_run)
+            self.api.delete(place, before["metadata"]["uid"], self.dry_run)
         return Change(str(place), _stable(before), None)
 
 

@@ -108,18 +108,18 @@ def prove(
     """
     _remove_leftovers(cluster, node)
     place = Place("pods", namespace=cluster.deployment.namespace)
-    pods: dict[str, str] = {}
+    pods: dict[str, dict[str, Any]] = {}
     try:
         for each in wanted:
             made = cluster.api.create(place, manifest(cluster, node, owner, each))
-            pods[each.resource] = made["metadata"]["name"]
+            pods[each.resource] = made["metadata"]
         outcomes: dict[str, Outcome] = {}
         deadline = time.monotonic() + timeout
         while True:
             is_late = time.monotonic() >= deadline
             try:
                 for resource in pods.keys() - outcomes.keys():
-                    pod = cluster.api.get(place._replace(name=pods[resource])) or {}
+                    pod = cluster.api.get(place._replace(name=pods[resource]["name"])) or {}
                     outcome = _outcome(cluster, pod, is_late, timeout)
                     if outcome is not None:
                         outcomes[resource] = outcome
@@ -131,10 +131,10 @@ def prove(
                 return outcomes
             time.sleep(_PAUSE)
     finally:
-        for name in pods.values():
+        for pod in pods.values():
             # What was found counts all the same. It ends by itself, and the next proof takes away what is left of it.
             with contextlib.suppress(Away):
-                cluster.api.delete(place._replace(name=name))
+                cluster.api.delete(place._replace(name=pod["name"]), pod["uid"])
 
 
 def _outcome(cluster: DaemonSet, pod: Mapping[str, Any], is_late: bool, timeout: float) -> Outcome | None:
@@ -182,7 +182,7 @@ def _remove_leftovers(cluster: DaemonSet, node: str) -> None:
         made = datetime.datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
         is_of_node = (pod["metadata"].get("annotations") or {}).get(_NODE) == node
         if is_of_node and (now - made).total_seconds() > _LIFETIME:
-            cluster.api.delete(place._replace(name=pod["metadata"]["name"]))
+            cluster.api.delete(place._replace(name=pod["metadata"]["name"]), pod["metadata"]["uid"])
 
 
 class Use(NamedTuple):

@@ -1,0 +1,125 @@
+"""One request over HTTP, with a limit of its whole time and of the answer's size.
+
+A timeout of sockets holds for each piece of an answer: a server that sends a byte a second is never late.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import socket
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from typing import Any, List
+
+#: Bytes of a refusal that are read.
+_REFUSAL = 65536
+
+
+class TookTooLong(OSError):
+    """The answer did not end in time."""
+
+
+class TooLarge(OSError):
+    """The answer has more bytes than the limit."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """An API server redirects nobody: whoever does is something in front of it, such as a login, and gets no token."""
+
+    def redirect_request(self, *_arguments: Any) -> None:
+        return None
+
+
+class _Request(urllib.request.Request):
+    """sockets: those that were opened for it."""
+
+    sockets: List[socket.socket]
+
+
+class _KeepsSockets(urllib.request.AbstractHTTPHandler):
+    def do_open(self, http_class: Any, req: Any, **http_conn_args: Any) -> Any:
+        class Connection(http_class):  # type: ignore[misc]
+            def connect(self) -> None:
+                super().connect()
+                req.sockets.append(self.sock)
+
+        return super().do_open(Connection, req, **http_conn_args)
+
+
+class _Http(_KeepsSockets, urllib.request.HTTPHandler):
+    pass
+
+
+class _Https(_KeepsSockets, urllib.request.HTTPSHandler):
+    pass
+
+
+class Transport:
+    """Sends requests. handlers: more of urllib's, such as for a proxy."""
+
+    def __init__(self, tls: ssl.SSLContext, *handlers: urllib.request.BaseHandler) -> None:
+        self._opener = urllib.request.build_opener(
+            # Without it Python would ask the environment by its own rules.
+            urllib.request.ProxyHandler({}),
+            *handlers,
+            _NoRedirect(),
+            _Http(),
+            _Https(context=tls),
+        )
+
+    def ask(
+        self, method: str, address: str, body: Any, headers: Any, *, patience: float, seconds: float, limit: int
+    ) -> bytes:
+        """The answer's content.
+
+        patience: seconds for each piece of the answer. seconds: for the whole of it. limit: bytes.
+        Raises TookTooLong, TooLarge, and as urllib: HTTPError, whose content is read already, OSError, HTTPException.
+        """
+        request = _Request(address, body, headers, method=method)
+        request.sockets = []
+        late = threading.Event()
+
+        def cut() -> None:
+            late.set()
+            for each in request.sockets:
+                try:
+                    # The connection's below TLS: whoever reads from it ends.
+                    socket.socket.shutdown(each, socket.SHUT_RDWR)
+                except OSError:
+                    # It ended by itself.
+                    continue
+
+        timer = threading.Timer(seconds, cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            return self._content(request, patience, limit, late)
+        except urllib.error.HTTPError:
+            raise
+        except (OSError, http.client.HTTPException) as error:
+            if late.is_set():
+                raise TookTooLong("the answer did not end in %g s" % seconds) from error
+            raise
+        finally:
+            timer.cancel()
+
+    def _content(self, request: _Request, patience: float, limit: int, late: threading.Event) -> bytes:
+        try:
+            with self._opener.open(request, timeout=patience) as answer:
+                content: bytes = answer.read(limit + 1)
+                if len(content) > limit:
+                    raise TooLarge("the answer has more than %d MiB" % (limit >> 20))
+                if answer.length or late.is_set():
+                    raise http.client.IncompleteRead(content, answer.length)
+                return content
+        except urllib.error.HTTPError as error:
+            try:
+                said = error.read(_REFUSAL)
+            except (OSError, http.client.HTTPException):
+                said = b""
+            raise urllib.error.HTTPError(
+                error.url, error.code, str(error.reason), error.headers, io.BytesIO(said)
+            ) from None

@@ -1,0 +1,129 @@
+"""A server that answers without an end, too much, or page after page: what it costs a controller is bounded."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import threading
+import time
+import urllib.parse
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import api
+from test_api import METRICS, answering
+
+NODES = api.Place("nodes")
+
+
+@pytest.fixture(autouse=True)
+def limits(monkeypatch):
+    monkeypatch.setattr(api, "_WHOLE", 1.0)
+    monkeypatch.setattr(api, "_LARGEST", 1 << 20)
+    monkeypatch.setattr(api, "_LARGEST_OF_POD", 1 << 20)
+
+
+def client_of(address):
+    return api.Api(api.Access(address, None, {}, ""))
+
+
+def dripping(where, ended):
+    """Sends a byte every tenth of a second: its status line, a header, or its content."""
+
+    def answer(request):
+        with contextlib.suppress(OSError):
+            if where != "the status":
+                request.wfile.write(b"HTTP/1.1 200 OK\r\n")
+            if where == "the content":
+                request.wfile.write(b"Content-Length: 1000\r\n\r\n")
+            if where == "a chunk":
+                request.wfile.write(b"Transfer-Encoding: chunked\r\n\r\n")
+            while not ended.is_set():
+                request.wfile.write(b"0" if where == "a chunk" else b"H")
+                ended.wait(0.1)
+
+    return answer
+
+
+@pytest.mark.parametrize("where", ["the status", "a header", "the content", "a chunk"])
+@pytest.mark.parametrize("place", [METRICS, NODES])
+def test_a_server_that_sends_a_byte_now_and_then_is_not_waited_for(where, place):
+    """Each byte is in time for the timeout of a socket."""
+    ended = threading.Event()
+    says = "the answer did not end in 1 s"
+    with answering(dripping(where, ended)) as address:
+        try:
+            kind = api.ApiError if place == METRICS else api.Away
+            with pytest.raises(kind, match=says):
+                client_of(address).text(place)
+        finally:
+            ended.set()
+
+
+@pytest.mark.parametrize("length", [None, 1 << 40])
+def test_an_answer_without_an_end_is_not_kept(length):
+    def answer(request):
+        request.send_response(200)
+        if length:
+            request.send_header("Content-Length", str(length))
+        request.end_headers()
+        with contextlib.suppress(OSError):
+            for _each in range(64):
+                request.wfile.write(bytes(1 << 20))
+
+    with answering(answer) as address, pytest.raises(api.ApiError) as caught:
+        client_of(address).text(METRICS)
+    assert str(caught.value) == f"{METRICS}: the answer has more than 1 MiB, so it is not read"
+
+
+def pages(contents, asked):
+    """A server that gives these pages, each with a token for the next one."""
+
+    def answer(request):
+        query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(request.path).query))
+        asked.append(query)
+        code, content = contents(query)
+        request.send_response(code)
+        request.end_headers()
+        request.wfile.write(json.dumps(content).encode())
+
+    return answer
+
+
+def test_a_list_is_read_page_by_page():
+    asked = []
+
+    def page(query):
+        number = int(query.get("continue", 0))
+        metadata = {"continue": str(number + 1)} if number < 2 else {}
+        return 200, {"kind": "NodeList", "metadata": metadata, "items": [number]}
+
+    with answering(pages(page, asked)) as address:
+        assert client_of(address).list(NODES, labelSelector="a=b") == [0, 1, 2]
+    assert [each.get("continue") for each in asked] == [None, "1", "2"]
+    assert {(each["limit"], each["labelSelector"]) for each in asked} == {("500", "a=b")}
+
+
+def test_a_list_whose_rest_is_gone_is_read_again_at_once():
+    asked = []
+
+    def page(query):
+        if "continue" in query:
+            return 410, {"kind": "Status", "message": "The provided continue parameter is too old"}
+        return 200, {"kind": "NodeList", "metadata": {"continue": "x"} if "limit" in query else {}, "items": [1]}
+
+    with answering(pages(page, asked)) as address:
+        assert client_of(address).list(NODES) == [1]
+    assert [sorted(each) for each in asked] == [["limit"], ["continue", "limit"], []]
+
+
+def test_a_list_without_an_end_ends(monkeypatch):
+    monkeypatch.setattr(api, "_LIST", 0.3)
+    numbers = itertools.count(1)
+
+    def page(query):
+        time.sleep(0.05)
+        return 200, {"kind": "NodeList", "metadata": {"continue": str(next(numbers))}, "items": []}
+
+    with answering(pages(page, [])) as address, pytest.raises(api.ApiError, match=r"lists nodes for more than 0\.3 s"):
+        client_of(address).list(NODES)
