@@ -89,14 +89,56 @@ async def test_garbage_by_chance_is_refused_and_the_next_request_is_answered(soc
     assert (await say(socket, b"GET /page HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_clients_that_only_wait_do_not_keep_others_out_for_ever(socket: str) -> None:
-    # The server accepts connections in their order.
-    waiting = [await asyncio.open_unix_connection(socket) for _ in range(32)]
-    assert (await say(socket, b"GET /page HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 503")
+async def test_clients_that_only_wait_do_not_keep_others_out(socket: str) -> None:
+    """The server accepts connections in their order, and ends the oldest that waits."""
+    waiting = [await asyncio.open_unix_connection(socket) for _ in range(100)]
+    for _ in range(10):
+        assert (await say(socket, b"GET /page HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
+    ended = [reader.at_eof() or reader.exception() is not None for reader, _ in waiting]
+    assert ended[:68] == [True] * 68
     for _, writer in waiting:
         writer.close()
-    while not (await say(socket, b"GET /page HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200"):
-        await asyncio.sleep(0.01)
+
+
+async def test_one_address_cannot_take_all_connections() -> None:
+    async def page() -> Response:
+        return Response(HTTPStatus.OK, "x")
+
+    server = await asyncio.start_server(Pages({("GET", "/page"): page}), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        probe = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
+        # It was there first, and is the only one of its address.
+        probe[1].write(b"GET /page HTTP/1.1\r\n\r\n")
+        assert (await probe[0].read()).startswith(b"HTTP/1.1 200")
+        assert sum(not reader.at_eof() and reader.exception() is None for reader, _ in flood) == 8
+        for _, writer in (probe, *flood):
+            writer.close()
+    finally:
+        server.close()
+
+
+async def test_a_page_in_the_making_is_not_ended(short_path: Path) -> None:
+    go = asyncio.Event()
+
+    async def slow() -> Response:
+        await go.wait()
+        return Response(HTTPStatus.OK, "x")
+
+    socket = str(short_path / "x.sock")
+    server = await asyncio.start_unix_server(Pages({("GET", "/slow"): slow}), socket)
+    try:
+        reader, writer = await asyncio.open_unix_connection(socket)
+        writer.write(b"GET /slow HTTP/1.1\r\n\r\n")
+        await asyncio.sleep(0.05)
+        flood = [await asyncio.open_unix_connection(socket) for _ in range(100)]
+        go.set()
+        assert (await reader.read()).startswith(b"HTTP/1.1 200")
+        for _, other in (*flood, (reader, writer)):
+            other.close()
+    finally:
+        server.close()
 
 
 @pytest.mark.parametrize("most", [0, 32])

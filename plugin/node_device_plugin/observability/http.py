@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from http import HTTPStatus
-from typing import Awaitable, Callable, Mapping, NamedTuple, Set, Tuple
+from typing import Awaitable, Callable, Dict, Mapping, NamedTuple, Set, Tuple
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +21,9 @@ _LARGEST_HEAD = 16384
 _PATIENCE = 10.0
 #: Seconds in which an answered client may read the answer and close; see _read_to_end.
 _LINGER = 2.0
-#: Connections at once; who comes later is told to come back.
+#: Connections at once, of all and of one address. Beyond them the oldest one ends that has no page in the making.
 _MOST_CONNECTIONS = 32
+_MOST_OF_ONE = 8
 
 
 class Response(NamedTuple):
@@ -44,27 +45,43 @@ class Pages:
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
-        self._open: Set[asyncio.StreamWriter] = set()
+        #: The oldest first, each with its client's address; empty for a unix socket.
+        self._open: Dict[asyncio.StreamWriter, str] = {}
+        self._busy: Set[asyncio.StreamWriter] = set()
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request and close."""
-        self._open.add(writer)
+        self._open[writer] = _address_of(writer)
+        self._make_room(writer)
         # An answer is done when the last of it is sent.
         writer.transport.set_write_buffer_limits(high=0)
         try:
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 await self._answer(reader, writer)
         finally:
-            self._open.discard(writer)
+            self._open.pop(writer, None)
             # One that is only closed stays for as long as its client does not read what is left.
             if not writer.transport.is_closing():
                 writer.transport.abort()
+
+    def _make_room(self, newest: asyncio.StreamWriter) -> None:
+        """End connections beyond the limits: a flood of idle ones must not keep out a probe or a scraper."""
+        address = self._open[newest]
+        of_one = [each for each, its in self._open.items() if address and its == address]
+        for connections, most in ((of_one, _MOST_OF_ONE), (list(self._open), _MOST_CONNECTIONS)):
+            idle = (each for each in connections if each is not newest and each not in self._busy)
+            # One that ended leaves the list when its task goes on.
+            for oldest in list(idle)[: max(0, len(connections) - most)]:
+                oldest.transport.abort()
+                self._open.pop(oldest, None)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._open) > _MOST_CONNECTIONS:
             response, head_only = _plain(HTTPStatus.SERVICE_UNAVAILABLE), False
         else:
-            response, head_only = await self._response(reader)
+            response, head_only = await self._response(reader, writer)
+        if writer.transport.is_closing():
+            return
         body = response.body.encode()
         head = "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n" % (
             response.status,
@@ -79,7 +96,7 @@ class Pages:
         writer.write_eof()
         await asyncio.wait_for(_read_to_end(reader), _LINGER)
 
-    async def _response(self, reader: asyncio.StreamReader) -> Tuple[Response, bool]:
+    async def _response(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Tuple[Response, bool]:
         try:
             method, target = await asyncio.wait_for(_request(reader), _PATIENCE)
         except (ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -90,12 +107,15 @@ class Pages:
         if page is None:
             known = any(path == each for _, each in self._routes)
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND), method == "HEAD"
+        self._busy.add(writer)
         try:
             return await page(), method == "HEAD"
         except Exception:
             # A page that fails must not take the plugin with it.
             log.exception("the page %s failed", path)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR), method == "HEAD"
+        finally:
+            self._busy.discard(writer)
 
 
 async def _request(reader: asyncio.StreamReader) -> Tuple[str, str]:
@@ -127,6 +147,11 @@ async def _read_to_end(reader: asyncio.StreamReader) -> None:
     """
     while await reader.read(_LARGEST_HEAD):
         pass
+
+
+def _address_of(writer: asyncio.StreamWriter) -> str:
+    peer = writer.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) else ""
 
 
 def _plain(status: HTTPStatus) -> Response:
