@@ -7,13 +7,13 @@ from typing import List, Sequence
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Lines with aligned columns; an empty cell is shown as ``-``, and what would end its line is escaped."""
-    shown: List[List[str]] = [list(head), *([_on_one_line(cell) or "-" for cell in row] for row in rows)]
+    shown: List[List[str]] = [list(head), *([printable(cell) or "-" for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in shown) for column in range(len(head))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in shown)
 
 
-def _on_one_line(cell: str) -> str:
-    """A device's path may hold anything but NUL."""
-    if cell.isprintable():
-        return cell
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in cell)
+def printable(text: str) -> str:
+    """Text for a terminal, with control characters escaped. A device's path may hold anything but NUL."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

@@ -5,22 +5,22 @@ import contextlib
 import copy
 import json
 import os
-import stat
-import sys
 from pathlib import Path
-from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional
+from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional, Tuple
 
 import pytest
 
 from node_device_plugin import pod_resources
 from node_device_plugin.command_line import main
-from node_device_plugin.configuration import kubelet_places, load
+from node_device_plugin.configuration import KubeletPlaces, kubelet_places, load
 from node_device_plugin.cri_errors import CriError
 from node_device_plugin.declaration import cdi
+from node_device_plugin.inspection import instances, kubelet_process
 from node_device_plugin.inspection.doctor import Doctor
 from node_device_plugin.inspection.findings import Finding, Findings
-from node_device_plugin.inspection.instances import Pod, running_instances, running_pod
+from node_device_plugin.inspection.instances import POD, pods_configuration, running_instances
 from node_device_plugin.inspection.kubelet_process import KubeletProcess, running_kubelet
+from node_device_plugin.inspection.node_process import NotTrusted
 from node_device_plugin.inspection.status import Status, status
 from node_device_plugin.inventory import Inventory
 from node_device_plugin.node_state import POD_RESOURCES_SOCKET
@@ -67,14 +67,17 @@ class Node:
         self.runtime = copy.deepcopy(CONTAINERD)
         self.runtime["cdi"]["spec_dirs"] = [str(self.specs)]
         self.kubelet: Optional[KubeletProcess] = KubeletProcess(1, (1, 36, 2), str(folder))
+        self.refused: List[str] = []
         self.instances = [10]
         self.config.write_text(CONFIG % (folder, self.directory))
         self.specs.mkdir()
         for name, spec in cdi.render_specs(load(str(self.config)).configuration.resources).items():
             (self.specs / name).write_text(cdi.serialise(spec))
         monkeypatch.setattr("node_device_plugin.node_state.runtime", self._runtime)
-        monkeypatch.setattr("node_device_plugin.inspection.doctor.running_kubelet", lambda proc: self.kubelet)
-        monkeypatch.setattr("node_device_plugin.inspection.doctor.running_instances", lambda proc: self.instances)
+        monkeypatch.setattr(
+            "node_device_plugin.inspection.doctor.running_kubelet", lambda: (self.kubelet, self.refused)
+        )
+        monkeypatch.setattr("node_device_plugin.inspection.doctor.running_instances", lambda: self.instances)
 
     async def _runtime(self, socket: str) -> Dict[str, Any]:
         self.asked = socket
@@ -141,7 +144,13 @@ async def test_a_directory_in_which_a_service_without_powers_may_not_serve(node:
     assert await node.wrong() == {}
 
 
-def test_instances_are_known_by_their_command_lines(tmp_path: Path) -> None:
+def claiming(folder: Path, number: int, words: List[str]) -> None:
+    """A process with that command line, as /proc shows it."""
+    (folder / str(number)).mkdir()
+    (folder / str(number) / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
+
+
+def test_instances_are_the_nodes_own_processes_of_our_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [
         ["/opt/x/bin/python3", "/opt/x/bin/node-device-plugin", "run", "--config", "/c"],
         ["/usr/bin/python3", "-m", "node_device_plugin", "run"],
@@ -149,48 +158,85 @@ def test_instances_are_known_by_their_command_lines(tmp_path: Path) -> None:
         ["node-device-plugin", "status"],
         ["grep", "node-device-plugin", "x"],
         [],
+        ["node-device-plugin", "run"],
     ]
     for number, words in enumerate(lines):
-        (tmp_path / str(number)).mkdir()
-        (tmp_path / str(number) / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
+        claiming(tmp_path, number, words)
     (tmp_path / "77").mkdir()
     (tmp_path / "self").mkdir()
-    assert running_instances(str(tmp_path)) == [0, 1, 2]
+
+    def node_process(pid: int) -> None:
+        if pid == 6:
+            raise NotTrusted("runs as user 65534")
+
+    monkeypatch.setattr(instances, "PROC", str(tmp_path))
+    monkeypatch.setattr(instances, "node_process", node_process)
+    assert running_instances() == [0, 1, 2]
 
 
-def test_the_plugin_of_a_pod_is_known_by_the_file_that_only_its_root_has(tmp_path: Path) -> None:
-    def process(pid: int, config: Path, has_a_root: bool) -> None:
-        words = ["/opt/x/python3", "/bin/node-device-plugin", "run", "--config=%s" % config]
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
-        if has_a_root:
-            inside = tmp_path / str(pid) / "root" / str(config).lstrip("/")
-            inside.parent.mkdir(parents=True)
-            inside.write_text("resources: []")
-
-    here = tmp_path / "here.yaml"
-    here.touch()
-    process(10, here, has_a_root=True)
-    process(20, tmp_path / "gone.yaml", has_a_root=False)
-    assert running_pod(str(tmp_path)) is None
-    process(30, tmp_path / "node1", has_a_root=True)
-    found = running_pod(str(tmp_path))
-    assert found == Pod(30, "%s/30/root%s/node1" % (tmp_path, tmp_path))
-    assert found.commands.restart == "kill 30    # the kubelet starts its container anew"
+async def test_the_plugin_of_a_pod_is_known_by_its_status_socket(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command line that names a configuration is anybody's."""
+    claiming(short_path, os.getpid(), ["python3", "/bin/node-device-plugin", "run", "--config=/etc/node1.yaml"])
+    for number, namespace in ((1, "pid:[1]"), (os.getpid(), "pid:[2]")):
+        (short_path / str(number) / "ns").mkdir(parents=True)
+        (short_path / str(number) / "ns" / "pid").symlink_to(namespace)
+    monkeypatch.setattr(instances, "PROC", str(short_path))
+    asked: List[str] = []
+    alone: List[Optional[str]] = [None]
+    monkeypatch.setattr(instances, "not_roots_alone", lambda path: asked.append(path) or alone[0])
+    assert pods_configuration(str(short_path)) is None
+    path = Path(status_socket(str(short_path)))
+    path.parent.mkdir()
+    async with await asyncio.start_unix_server(lambda reader, writer: writer.close(), str(path)):
+        inside = "%s/%d/root/etc/node1.yaml" % (short_path, os.getpid())
+        assert pods_configuration(str(short_path)) == inside
+        assert asked == [str(path.parent)] * 2
+        alone[0] = "somebody can make a socket there"
+        assert pods_configuration(str(short_path)) is None
+        alone[0] = None
+        # It is in no container.
+        (short_path / str(os.getpid()) / "ns" / "pid").unlink()
+        (short_path / str(os.getpid()) / "ns" / "pid").symlink_to("pid:[1]")
+        assert pods_configuration(str(short_path)) is None
 
 
 async def test_the_configuration_of_a_pod(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("node_device_plugin.inspection.doctor.DEFAULT_PATH", "/none/config.yaml")
-    monkeypatch.setattr("node_device_plugin.inspection.doctor.running_pod", lambda proc: Pod(30, str(node.config)))
+    doctor = "node_device_plugin.inspection.doctor."
+    monkeypatch.setattr(doctor + "DEFAULT_PATH", "/none/config.yaml")
+    monkeypatch.setattr(doctor + "pods_configuration", lambda directory: str(node.config))
     findings = await Doctor("/none/config.yaml", "/run/x.sock").examine()
     assert (findings[0].state, findings.is_healthy) == ("ok", True)
     assert findings[0].found.startswith("%s: 2 resources" % node.config)
     node.config.write_text(node.config.read_text() + "# other bytes\n")
     (plugin,) = [each for each in await Doctor("/none/config.yaml", "/run/x.sock").examine() if each.link == "plugin"]
-    assert (plugin.state, plugin.mend) == ("wrong", "kill 30    # the kubelet starts its container anew")
+    # No command names a container's process.
+    assert (plugin.state, plugin.mend) == ("wrong", POD.reload)
     # Whoever names another file is told of that one.
     other = await Doctor("/none/other.yaml", "/run/x.sock").examine()
     assert (other[0].state, other[0].found) == ("wrong", "/none/other.yaml: No such file or directory")
+
+
+async def test_a_machine_that_is_no_node_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    doctor = "node_device_plugin.inspection.doctor."
+    monkeypatch.setattr(doctor + "DEFAULT_PATH", "/none/config.yaml")
+    monkeypatch.setattr(doctor + "running_kubelet", lambda: (None, []))
+    monkeypatch.setattr(doctor + "kubelet_places", lambda path: KubeletPlaces("/none/device-plugins", "/none"))
+    (finding,) = await Doctor("/none/config.yaml").examine()
+    assert (finding.link, finding.state) == ("node", "wrong")
+    assert finding.found == (
+        "this machine is no Kubernetes node: no kubelet runs here, "
+        "and /none/config.yaml and /none/device-plugins do not exist"
+    )
+
+
+async def test_a_process_that_only_calls_itself_kubelet_is_named(node: Node) -> None:
+    node.kubelet = None
+    node.refused = ["process 7 calls itself kubelet, but runs as user 1000\x1b[2J"]
+    await node.stand_in.stop()
+    found = (await node.wrong())["kubelet"]
+    assert found == ("no kubelet runs on this node; process 7 calls itself kubelet, but runs as user 1000\\x1b[2J")
 
 
 async def test_two_instances(node: Node) -> None:
@@ -450,55 +496,51 @@ def test_the_commands_without_a_node(short_path: Path, capsys: pytest.CaptureFix
     assert "\nruntime: the container runtime at" in capsys.readouterr().out
 
 
-def processes(folder: Path, version: str, *more: str) -> str:
-    """A /proc in which one process is a kubelet that prints ``version``."""
-    script = folder / "kubelet"
-    script.write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo '%s'\n" % version)
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    for pid, name, arguments in (
-        ("1", "init", ["/sbin/init"]),
-        ("2", "kubelet", []),
-        (
-            "77",
-            "kubelet",
-            [str(script), "--config=%s" % (folder / "kubelet.yaml"), "--root-dir", "/data/kubelet", *more],
-        ),
-    ):
-        process = folder / "proc" / pid
-        process.mkdir(parents=True)
-        (process / "comm").write_text(name + "\n")
-        (process / "cmdline").write_bytes(b"".join(os.fsencode(word) + b"\0" for word in arguments))
-        (process / "exe").symlink_to(script)
-    (folder / "proc" / "stat").write_text("")
-    return str(folder / "proc")
+def kubelet_that(prints: Optional[str], *arguments: str) -> Optional[KubeletProcess]:
+    """What is read of a kubelet process with these arguments, which prints that when it is asked its version."""
+
+    class Process:
+        pid = 77
+
+        def __init__(self) -> None:
+            self.arguments = ["/usr/bin/kubelet", *arguments]
+
+        def run(self, argument: str) -> Tuple[Optional[str], Optional[str]]:
+            assert argument == "--version"
+            return prints, None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kubelet_process, "named", lambda name: ([Process()], []))
+        kubelet, refused = running_kubelet()
+    assert refused == []
+    return kubelet
 
 
-def test_the_running_kubelet(tmp_path: Path) -> None:
-    proc = processes(tmp_path, "Kubernetes v1.36.2")
-    assert running_kubelet(proc) == KubeletProcess(77, (1, 36, 2), "/data/kubelet")
+def test_the_running_kubelet() -> None:
+    found = kubelet_that("Kubernetes v1.36.2", "--root-dir", "/data/kubelet")
+    assert found == KubeletProcess(77, (1, 36, 2), "/data/kubelet")
 
 
-def test_the_labs_stand_in_is_known_by_the_build_in_its_version(tmp_path: Path) -> None:
-    proc = processes(tmp_path, "Kubernetes v1.36.2+stand-in")
-    assert running_kubelet(proc) == KubeletProcess(77, (1, 36, 2), "/data/kubelet", build="stand-in")
+def test_the_labs_stand_in_is_known_by_the_build_in_its_version() -> None:
+    found = kubelet_that("Kubernetes v1.36.2+stand-in")
+    assert found == KubeletProcess(77, (1, 36, 2), "/var/lib/kubelet", build="stand-in")
 
 
 def test_the_runtime_that_the_kubelet_uses(tmp_path: Path) -> None:
-    def socket(folder: str, configuration: str = "", *more: str) -> Any:
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "kubelet.yaml").write_text(configuration)
-        found = running_kubelet(processes(tmp_path / folder, "v1.36.2", *more))
-        return found and found.runtime_socket
+    def socket(configuration: str = "", *more: str) -> Optional[str]:
+        (tmp_path / "kubelet.yaml").write_text(configuration)
+        found = kubelet_that("v1.36.2", "--config=%s" % (tmp_path / "kubelet.yaml"), *more)
+        return found.runtime_socket if found else ""
 
     endpoint = "containerRuntimeEndpoint: unix:///run/crio/crio.sock\n"
-    assert socket("file", endpoint) == "/run/crio/crio.sock"
-    assert socket("flag", endpoint, "--container-runtime-endpoint=/run/x.sock") == "/run/x.sock"
-    assert socket("slash", endpoint.replace("///", "/")) == "/run/crio/crio.sock"
+    assert socket(endpoint) == "/run/crio/crio.sock"
+    assert socket(endpoint, "--container-runtime-endpoint=/run/x.sock") == "/run/x.sock"
+    assert socket(endpoint.replace("///", "/")) == "/run/crio/crio.sock"
     added = "--container-runtime-endpoint=unix:/run/y.sock"
-    assert socket("twice", "", "--container-runtime-endpoint=/run/x.sock", added) == "/run/y.sock"
-    assert socket("neither", "kind: KubeletConfiguration\n") is None
-    assert socket("other", "containerRuntimeEndpoint: tcp://127.0.0.1:1\n") is None
-    assert socket("nonsense", "{") is None
+    assert socket("", "--container-runtime-endpoint=/run/x.sock", added) == "/run/y.sock"
+    assert socket("kind: KubeletConfiguration\n") is None
+    assert socket("containerRuntimeEndpoint: tcp://127.0.0.1:1\n") is None
+    assert socket("{") is None
 
 
 async def test_doctor_asks_the_runtime_that_the_kubelet_uses(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -537,21 +579,10 @@ async def test_doctor_names_the_services_of_this_node(node: Node, socket: str, r
     assert found["registration"].startswith("systemctl start %s\n" % kubelet)
 
 
-def test_a_kubelet_that_tells_no_version_and_none_at_all(tmp_path: Path) -> None:
-    assert running_kubelet(processes(tmp_path, "nonsense")) == KubeletProcess(77, None, "/data/kubelet")
-    (tmp_path / "empty").mkdir()
-    assert running_kubelet(str(tmp_path / "empty")) is None
-
-
-def test_a_kubelet_that_is_a_script_of_an_interpreter(tmp_path: Path) -> None:
-    script = tmp_path / "kubelet.py"
-    script.write_text("import sys; print('v1.29.0') if '--version' in sys.argv else None")
-    process = tmp_path / "proc" / "5"
-    process.mkdir(parents=True)
-    (process / "comm").write_text("kubelet\n")
-    (process / "cmdline").write_bytes(b"\0".join(os.fsencode(w) for w in (sys.executable, "-I", str(script))) + b"\0")
-    (process / "exe").symlink_to(os.path.realpath(sys.executable))
-    assert running_kubelet(str(tmp_path / "proc")) == KubeletProcess(5, (1, 29, 0), "/var/lib/kubelet")
+def test_a_kubelet_that_tells_no_version_and_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kubelet_that("nonsense") == kubelet_that(None) == KubeletProcess(77, None, "/var/lib/kubelet")
+    monkeypatch.setattr(kubelet_process, "named", lambda name: ([], ["process 7 calls itself kubelet"]))
+    assert running_kubelet() == (None, ["process 7 calls itself kubelet"])
 
 
 def test_tables() -> None:

@@ -154,6 +154,11 @@ class ActionModule(ActionBase):
             return config["content"]
         return {**(config.get("files") or {}), **(config.get("imported") or {})}.get(path)
 
+    def _files(self):
+        """Every file whose text was read of this node, each of which may have hidden texts."""
+        config = self._runtime["config"]
+        return [config["real_path"], *(config.get("files") or ()), *(config.get("imported") or ())]
+
     def _staying_specs(self):
         """What is said of each spec of ours that is still there, or in check mode would be."""
         told = self._specs or {}
@@ -187,20 +192,17 @@ class ActionModule(ActionBase):
                 "check_command": self._adapter.staged_command(),
             }
         path = as_drop_in or self._runtime["config"]["path"]
-        answer = self._on_node(do="check", path=path, content=text, program=self._adapter.program, **given)
+        given.update(program=self._adapter.program, sources=self._files())
+        answer = self._on_node(do="check", path=path, content=text, **given)
         if answer.get("failed"):
             raise Refusal(answer["msg"])
         return Checked(answer["effective"], answer["staged"])
 
     def _apply(self, changes, reason, undo=False, original=None):
         diff = [
-            {
-                "before": change.before or "",
-                "after": change.after or "",
-                "before_header": change.path,
-                "after_header": change.path,
-            }
+            {"path": change.path, "prepared": _changed_lines(change)}
             for change in changes
+            if change.before != change.after
         ]
         unit = self._runtime["unit"]
         if unit is None:
@@ -221,6 +223,7 @@ class ActionModule(ActionBase):
                 do="apply",
                 **first,
                 others=others,
+                sources=self._files(),
                 check_command=self._adapter.check_command(first["path"]),
                 unit=unit,
                 question=self._adapter.question(self._command),
@@ -297,6 +300,13 @@ def _file(change):
         "content": change.after,
         "expected_sha256": None if before is None else ledgers.sha256(before.encode()),
     }
+
+
+def _changed_lines(change):
+    """A unified diff of nothing but the lines that change."""
+    before, after = ((text or "").splitlines(keepends=True) for text in (change.before, change.after))
+    lines = difflib.unified_diff(before, after, f"before: {change.path}", f"after: {change.path}", n=0)
+    return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
 
 
 def _text_before(entry):

@@ -10,44 +10,30 @@ import json
 import os
 import re
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import (
-    arguments_of,
-    option,
-    output_of,
-    shares_our_pids,
-    text_of,
-    unit_of,
-)
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import named, option
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
 
 #: The default of --container-runtime-endpoint, from 1.24 on.
 _ENDPOINT = "unix:///run/containerd/containerd.sock"
 
 
 def kubelet_facts():
-    """The running kubelet; None if there is none. One that runs in a container of its own (kind) is not the node's."""
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        if first_line("/proc/%s/comm" % pid) == "kubelet" and shares_our_pids(pid):
-            arguments = arguments_of(pid)
-            if arguments:
-                return kubelet_of(int(pid), arguments)
-    return None
+    """The running kubelet, None if there is none; and for each process that only claims to be one, a sentence."""
+    found, refused = named("kubelet")
+    return (kubelet_of(found[0]), []) if found else (None, refused)
 
 
-def kubelet_of(pid, arguments):
-    """One kubelet process."""
-    executable = os.path.realpath("/proc/%d/exe" % pid)
-    command = [arguments[0] if os.path.isabs(arguments[0]) else executable]
-    if os.path.basename(executable).startswith("python"):
-        # A script: its interpreter, by the name that has its environment, may have options before the script itself.
-        command += [word for word in arguments[1:] if not word.startswith("-")][:1]
-    version = re.search(r"v(\d+\.\d+\.\d+\S*)", output_of([*command, "--version"]) or "")
+def kubelet_of(process):
+    """One kubelet process, which is the node's own."""
+    arguments = process.arguments
+    version = re.search(r"v(\d+\.\d+\.\d+\S*)", process.run("--version")[0] or "")
     config_path = option(arguments, "--config")
     texts = configurations(config_path, option(arguments, "--config-dir"))
     # In a file that cannot be read here (the kubelet's own mounts), it may be another.
     default = _ENDPOINT if texts or not config_path else None
     return {
-        "pid": pid,
-        "unit": unit_of(pid),
+        "pid": process.pid,
+        "unit": process.unit,
         "version": version.group(1) if version else None,
         "root_dir": option(arguments, "--root-dir") or "/var/lib/kubelet",
         "config_path": config_path,

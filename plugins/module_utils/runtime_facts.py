@@ -10,22 +10,18 @@ import fnmatch
 import glob
 import os
 import re
-from typing import NamedTuple
+from typing import Callable, NamedTuple, Optional, Tuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import (
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import (
     answer_of,
-    arguments_of,
-    environment_of,
+    listener,
+    not_roots_alone,
     option,
     options,
-    program_of,
-    text_of,
-    unit_of,
-    written_since,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of, written_since
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_unit import unit_facts
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.sockets import listener
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
 
 _NAMES = ("containerd", "crio", "dockerd", "cri-dockerd")
@@ -49,14 +45,14 @@ def likely_socket(sockets=SOCKETS):
 
 
 class Program(NamedTuple):
-    """A runtime's program: the name that it is called by, and where it is."""
+    """A runtime's program. name: that it is called by. run: takes its arguments, and that name, as NodeProcess.run."""
 
     name: str
-    path: str
+    run: Callable[..., Tuple[Optional[str], Optional[str]]]
 
     def answer(self, *arguments):
         """What it prints and None, or None and its last words."""
-        return answer_of([self.name, *arguments], executable=self.path)
+        return self.run(*arguments, name=self.name)
 
     def version(self):
         """Its version; None where it does not tell one."""
@@ -64,26 +60,37 @@ class Program(NamedTuple):
         return found.group(1).rstrip(",") if found else None
 
 
+def installed(path):
+    """How to run the program that a path names, if only root can replace it: see Program."""
+
+    def run(*arguments, name):
+        obstacle = not_roots_alone(path)
+        return (None, obstacle) if obstacle else answer_of([name, *arguments], executable=path)
+
+    return run
+
+
 def runtime_facts(path):
     """The container runtime behind a CRI socket, or behind Docker's."""
     facts = {"socket": path}
-    pid, problem = listener(path)
-    if pid is None:
+    process, problem = listener(path)
+    if process is None:
         return dict(facts, problem=problem)
-    arguments = arguments_of(pid)
+    arguments = process.arguments
+    name, executable = names_of(process)
     try:
-        name, executable, replaced = program_of(pid, arguments, _NAMES)
-        cwd = os.readlink("/proc/%d/cwd" % pid)
+        cwd = process.working_directory
     except OSError as error:
-        return dict(facts, problem="its process %d cannot be looked at: %s" % (pid, (error.strerror or "?").lower()))
-    facts.update(pid=pid, executable=executable, name=name, **unit_facts(unit_of(pid), name, arguments))
-    # The link works even where the file was replaced by an upgrade: it is the program that runs.
-    program = Program(name, "/proc/%d/exe" % pid)
+        return dict(facts, problem="its process %d ended: %s" % (process.pid, (error.strerror or "?").lower()))
+    facts.update(pid=process.pid, executable=executable, name=name, **unit_facts(process.unit, name, arguments))
+    program = Program(name, process.run)
     facts["version"] = program.version()
     # What the next start runs, where that is another: an upgrade that restarted nothing.
-    facts["installed_version"] = Program(name, executable).version() if replaced else facts["version"]
+    facts["installed_version"] = (
+        Program(name, installed(executable)).version() if process.replaced else facts["version"]
+    )
     if name == "crio":
-        facts["config"] = crio_config(program, arguments, cwd, environment_of(pid))
+        facts["config"] = crio_config(program, arguments, cwd, process.environment)
     elif name in ("containerd", "dockerd"):
         read = containerd_config if name == "containerd" else docker_config
         facts["config"] = read(program, arguments, cwd)
@@ -91,8 +98,22 @@ def runtime_facts(path):
         config = facts["config"]
         # What its files say themselves: `config dump` of 2.2 and later names a folder that nobody reads.
         _patterns, imported = imports_of(config["path"], config["content"], None)
-        config["later"] = written_since(pid, [config["path"], *imported])
+        config["later"] = written_since(process.pid, [config["path"], *imported])
     return facts
+
+
+def names_of(process, known=_NAMES):
+    """A runtime's name, and its program's path.
+
+    A program of many names says it in its first argument only: k3s is its own containerd, by a link ``containerd`` that
+    lies beside it; a wrapper has a name of its own. known: names that count.
+    """
+    name, executable = os.path.basename(process.executable), process.executable
+    called = os.path.basename(process.arguments[0]) if process.arguments else ""
+    if name not in known and called in known:
+        name, beside = called, os.path.join(os.path.dirname(executable), called)
+        executable = beside if os.path.exists(beside) else executable
+    return name, executable
 
 
 def path_of(arguments, cwd, default, *names):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import options, output_of
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import answer_of, options
 
 _CONFIG = ("--config", "-config", "-c")
 #: The options that say what a runtime reads, or say it themselves, by its name; each with its other names.
@@ -35,7 +35,7 @@ def unit_facts(unit, name, arguments):
 
 
 def _properties(unit, *names):
-    said = output_of(["systemctl", "show", unit, "--property=" + ",".join(names)]) or ""
+    said = answer_of(["systemctl", "show", unit, "--property=" + ",".join(names)])[0] or ""
     return {name: value for name, _equals, value in (line.partition("=") for line in said.splitlines())}
 
 

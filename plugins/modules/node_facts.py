@@ -173,6 +173,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders, play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_ledger, hidden_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import (
     first_line,
     kubelet_facts,
@@ -220,10 +221,10 @@ def looked_for(paths):
     return {"missing_devices": missing, "other_than_devices": others}
 
 
-def ledger_facts():
-    """Entries of the ledger, and what is wrong with it."""
+def ledger_facts(hidden):
+    """Entries of the ledger without secrets, and what is wrong with it."""
     try:
-        return {"ledger": ledgers.Ledger().entries}
+        return {"ledger": hidden_ledger(ledgers.Ledger().entries, "cdi_runtime", hidden)}
     except (ledgers.Refused, OSError, ValueError) as error:
         return {"ledger": {}, "ledger_problem": str(error)}
 
@@ -258,9 +259,12 @@ def main():
     lock = module.params["lock"]
     # Before anything is looked at, so that it is not in the midst of another play. Only root can have it.
     locked_by = play_lock.take(lock, module.check_mode) if lock and os.geteuid() == 0 else None
-    kubelet = kubelet_facts()
+    kubelet, refused = kubelet_facts()
+    for each in refused:
+        module.warn(each)
     runtime_socket = socket_path(module.params["cri_socket"]) or (kubelet or {}).get("cri_socket") or likely_socket()
     runtime = runtime_facts(runtime_socket)
+    hidden = Hidden()
     cdi_dirs = module.params["cdi_dirs"]
     its_dirs = texts_of_list(runtime.get("config", {}).get("effective"), "cdi_spec_dirs")
     cdi_dirs = cdi_dirs + folders.lacking(its_dirs, cdi_dirs)
@@ -271,7 +275,7 @@ def main():
         machine=platform.machine(),
         libc=libc(),
         init=first_line("/proc/1/comm"),
-        runtime=runtime,
+        runtime=hidden_runtime(runtime, hidden),
         kubelet=kubelet,
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
         cdi_files=cdi_files(cdi_dirs),
@@ -279,7 +283,7 @@ def main():
         transaction_left=bool(Places().left()),
         locked_by=locked_by,
         **looked_for(module.params["device_paths"]),
-        **ledger_facts(),
+        **ledger_facts(hidden),
     )
 
 

@@ -24,10 +24,12 @@ options:
     description: The configuration file.
     type: path
   content:
-    description: Its text. If left out, an undoing removes the file, and V(apply) leaves it as it is.
+    description:
+      - Its text; texts that M(nodedevices.kubernetes.node_facts) hid have its tokens. If left out, an undoing removes
+        the file, and V(apply) leaves it as it is.
     type: str
   expected_sha256:
-    description: What the file must be before it is written; no file if left out.
+    description: The SHA-256 that the file's text, with its tokens, must have before it is written; no file if left out.
     type: str
   others:
     description: More files of the same transaction, such as a drop-in.
@@ -45,6 +47,11 @@ options:
       expected_sha256:
         description: As O(expected_sha256).
         type: str
+  sources:
+    description: Other files whose hidden texts O(content) may have, such as files that O(path) imports.
+    type: list
+    elements: path
+    default: []
   original:
     description:
       - What an undoing is to put back at O(path), where somebody else has written the file since our last change. What
@@ -138,7 +145,9 @@ import tempfile
 import uuid
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused, naming
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, UnknownToken, hidden_ledger
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused, naming, sha256
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places, Plan
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
@@ -147,6 +156,25 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
 
 _OWNER = "cdi_runtime"
+
+
+def revealed(params, entries, hidden):
+    """The parameters with what their tokens hide. entries: the ledger's. Raises UnknownToken."""
+    files = [params, *params["others"]]
+    ours = [path for path, entry in entries.items() if entry.get("owner") == _OWNER]
+    paths = [*(file["path"] for file in files if file["path"]), *params["sources"], *ours]
+    tokens = {path: hidden.hide(text_of(path)) for path in paths}
+    hidden_ledger(entries, _OWNER, hidden)
+
+    def with_texts(given):
+        texts = {name: hidden.reveal(given.get(name)) for name in ("content", "original", "drop_in") if name in given}
+        now = tokens.get(given["path"])
+        # A hash of the text itself would let somebody hold a guess to it.
+        if now is not None and sha256(now.encode()) == given["expected_sha256"]:
+            texts["expected_sha256"] = sha256(text_of(given["path"]).encode())
+        return dict(given, **texts)
+
+    return dict(with_texts(params), others=[with_texts(other) for other in params["others"]])
 
 
 def check(params):
@@ -194,12 +222,11 @@ def copy_of(content, folder=None):
         os.unlink(path)
 
 
-def apply(module, places):
+def apply(module, params, places):
     """Carry it out; returns its outcome, and the paths that it wrote and removed. In check mode it only looks.
 
     Raises Failed or Refused where it cannot be done.
     """
-    params = module.params
     planning = Planning(Ledger(places.folder).entries, _OWNER, params["undo"], lambda path: context_of(module, path))
     for given in (params, *params["others"]):
         original = given.get("original")
@@ -265,6 +292,7 @@ def main():
                     "expected_sha256": {"type": "str"},
                 },
             },
+            "sources": {"type": "list", "elements": "path", "default": []},
             "original": {"type": "str"},
             "program": {"type": "path"},
             "beside": {"type": "bool", "default": False},
@@ -280,17 +308,20 @@ def main():
         required_if=[("do", "check", ["path", "program"]), ("do", "apply", ["path", "unit", "question"])],
         supports_check_mode=True,
     )
-    places = Places()
+    places, hidden = Places(), Hidden()
     try:
-        if module.params["do"] == "check":
-            output, staged = check(module.params)
-            module.exit_json(changed=False, effective=output, staged=staged)
-        if module.params["do"] == "recover":
-            module.exit_json(**recover(module, places))
-        result = apply(module, places)
-    except (Failed, Refused, OSError) as error:
-        module.fail_json(msg=sentence(error))
-    module.exit_json(changed=True, **result)
+        params = revealed(module.params, Ledger(places.folder).entries, hidden)
+        if params["do"] == "check":
+            output, staged = check(params)
+            result = {"changed": False, "effective": hidden.hide(output), "staged": staged}
+        elif params["do"] == "recover":
+            result = recover(module, places)
+            result["error"] = hidden.scrub(result.get("error"))
+        else:
+            result = {"changed": True, **apply(module, params, places)}
+    except (Failed, Refused, UnknownToken, OSError) as error:
+        module.fail_json(msg=hidden.scrub(sentence(error)))
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from ..kubelet_checkpoint import CheckpointError
 from ..observability import client
 from ..sockets import socket_path, status_socket
 from .findings import Findings
-from .instances import SERVICE, Commands, running_instances, running_pod
+from .instances import POD, SERVICE, Commands, pods_configuration, running_instances
 from .kubelet_process import KubeletProcess, running_kubelet
 from .runtime_service import kubelet_service, likely_socket, service_of
 
@@ -25,7 +25,7 @@ _START_KUBELET = "systemctl start %(kubelet)s\njournalctl --unit %(kubelet)s --l
 
 
 class Doctor(NamedTuple):
-    """What is looked at. proc: where processes are seen.
+    """What is looked at.
 
     runtime_socket, kubelet_root: None takes those of the running kubelet.
     """
@@ -33,29 +33,34 @@ class Doctor(NamedTuple):
     config: str
     runtime_socket: Optional[str] = None
     kubelet_root: Optional[str] = None
-    proc: str = "/proc"
 
     async def examine(self) -> Findings:
         """Every link, in the order in which a device reaches a container."""
         if self.config == DEFAULT_PATH and not os.path.exists(self.config):
             # A node of a DaemonSet has no such file: the pod's is in the cluster.
-            pod = await asyncio.to_thread(running_pod, self.proc)
-            if pod is not None:
-                return await self._replace(config=pod.config)._examine(pod.commands)
+            directory = kubelet_places(self.config).device_plugin_dir
+            config = await asyncio.to_thread(pods_configuration, directory)
+            if config is not None:
+                return await self._replace(config=config)._examine(POD)
+            if not os.path.isdir(directory) and await asyncio.to_thread(running_kubelet) == (None, []):
+                findings = Findings()
+                found = "this machine is no Kubernetes node: no kubelet runs here, and %s and %s do not exist"
+                findings.wrong("node", found % (self.config, directory), "kubeadm join    # then: %s" % _PROVISION)
+                return findings
         return await self._examine(SERVICE)
 
     async def _examine(self, commands: Commands) -> Findings:
         findings = Findings()
         loaded = await self._configuration(findings)
         configuration = loaded.configuration if loaded else None
-        kubelet = await asyncio.to_thread(running_kubelet, self.proc)
+        kubelet, refused = await asyncio.to_thread(running_kubelet)
         used = kubelet.runtime_socket if kubelet else None
         socket = socket_path(self.runtime_socket or "") or used or likely_socket()
         service = await asyncio.to_thread(service_of, socket)
         unit = kubelet_service(service)
         directories, accepted = await _runtime(findings, socket, service, configuration)
         await _specs(findings, directories, accepted, configuration, commands)
-        await self._kubelet(findings, kubelet, unit)
+        await self._kubelet(findings, kubelet, refused, unit)
         if loaded is not None:
             await _devices(findings, loaded.configuration)
         directory = kubelet_places(self.config).device_plugin_dir
@@ -64,7 +69,7 @@ class Doctor(NamedTuple):
             _registry(findings, loaded.configuration.kubelet_root_dir, unit)
         else:
             await _socket(findings, directory, unit)
-        instances = await asyncio.to_thread(running_instances, self.proc)
+        instances = await asyncio.to_thread(running_instances)
         state = await _plugin(findings, directory, loaded, instances, commands)
         if loaded is None:
             findings.unknown("registration", "the configuration says what to look for")
@@ -89,14 +94,17 @@ class Doctor(NamedTuple):
         findings.ok("configuration", "%s: %d resources, %d devices" % (self.config, len(resources), devices))
         return loaded
 
-    async def _kubelet(self, findings: Findings, kubelet: Optional[KubeletProcess], unit: str) -> None:
+    async def _kubelet(
+        self, findings: Findings, kubelet: Optional[KubeletProcess], refused: List[str], unit: str
+    ) -> None:
         if kubelet is None:
             root = self.kubelet_root or kubelet_places(self.config).root_dir
             if await _refusal(os.path.join(root, node_state.POD_RESOURCES_SOCKET)) is None:
                 found = "one answers below %s, of unknown version: it is part of another process, as k3s' is"
                 findings.ok("kubelet", found % root)
             else:
-                findings.wrong("kubelet", "no kubelet runs on this node", _START_KUBELET % {"kubelet": unit})
+                found = "; ".join(["no kubelet runs on this node", *refused])
+                findings.wrong("kubelet", found, _START_KUBELET % {"kubelet": unit})
         elif kubelet.version is None:
             findings.ok("kubelet", "process %d does not tell its version" % kubelet.pid)
         elif kubelet.version[:2] < cdi.FIRST_KUBELET:

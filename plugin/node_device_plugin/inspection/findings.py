@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any, Dict, List, NamedTuple
 
-from ..tables import table
+from ..tables import printable, table
 
 OK = "ok"
 WRONG = "wrong"
@@ -26,13 +26,13 @@ class Findings(List[Finding]):
     """All of a node, in the order of the chain."""
 
     def ok(self, link: str, found: str) -> None:
-        self.append(Finding(link, OK, found))
+        self.append(Finding(link, OK, printable(found)))
 
     def wrong(self, link: str, found: str, mend: str) -> None:
-        self.append(Finding(link, WRONG, found, mend))
+        self.append(Finding(link, WRONG, printable(found), mend))
 
     def unknown(self, link: str, found: str) -> None:
-        self.append(Finding(link, UNKNOWN, found))
+        self.append(Finding(link, UNKNOWN, printable(found)))
 
     @property
     def is_healthy(self) -> bool:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Iterator, List, NamedTuple, Optional, Tuple
+from typing import Iterator, List, NamedTuple, Optional
+
+from ..sockets import status_socket
+from .node_process import PROC, NotTrusted, node_process, not_roots_alone, option, peer
 
 _PROGRAM = "node-device-plugin"
 _MODULE = "node_device_plugin"
 
 
 class Commands(NamedTuple):
-    """What somebody on this node types to restart the plugin, to have it read its file anew, and to see its log."""
+    """What somebody on this node types to restart the plugin, to make it reload its file, and to see its log."""
 
     restart: str
     reload: str
@@ -23,57 +26,57 @@ SERVICE = Commands(
     "systemctl reload node-device-plugin",
     "journalctl --unit node-device-plugin --lines 50",
 )
+_DELETE = "kubectl delete pod --namespace NAMESPACE POD    # its DaemonSet creates another: kubectl get pods -A"
+#: Of a DaemonSet's pod. No command names its process, because that belongs to a container.
+POD = Commands(_DELETE, _DELETE, "kubectl logs --namespace NAMESPACE POD")
 
 
-class Pod(NamedTuple):
-    """The plugin in a DaemonSet's pod: its process, and its configuration by a path of this node."""
-
-    pid: int
-    config: str
-
-    @property
-    def commands(self) -> Commands:
-        """The same for it."""
-        restart = "kill %d    # the kubelet starts its container anew" % self.pid
-        log = "kubectl get pods --all-namespaces    # its log: kubectl logs --namespace NAMESPACE POD"
-        return Commands(restart, restart, log)
+def running_instances() -> List[int]:
+    """The process ids of every ``node-device-plugin run`` that is the node's own, and in no container."""
+    return sorted(pid for pid in _claimed() if _is_own(pid))
 
 
-def running_instances(proc: str = "/proc") -> List[int]:
-    """The process ids of every ``node-device-plugin run``."""
-    return sorted(pid for pid, _arguments in _instances(proc))
+def pods_configuration(directory: str) -> Optional[str]:
+    """The configuration of the plugin that serves from a container, by a path of this node; None if none does.
+
+    directory: the kubelet's device plugin directory. The process is known by its status socket there: only root can
+    make one in a directory that is root's alone.
+    """
+    path = status_socket(directory)
+    if not_roots_alone(os.path.dirname(path)) is not None:
+        return None
+    try:
+        pid = peer(path)
+        if os.readlink("%s/%d/ns/pid" % (PROC, pid)) == os.readlink("%s/1/ns/pid" % PROC):
+            return None
+        config = option(_words(pid), "--config")
+    except OSError:
+        return None
+    return os.path.join(PROC, str(pid), "root", config.lstrip("/")) if config else None
 
 
-def running_pod(proc: str = "/proc") -> Optional[Pod]:
-    """The plugin that runs with a root directory of its own in which it has its configuration; None for none."""
-    for pid, arguments in sorted(_instances(proc)):
-        config = _config(arguments)
-        # What is in the root of another mount namespace is not what is here by the same path.
-        path = os.path.join(proc, str(pid), "root", config.lstrip("/"))
-        if config and not os.path.exists(config) and os.path.exists(path):
-            return Pod(pid, path)
-    return None
+def _is_own(pid: int) -> bool:
+    try:
+        node_process(pid)
+    except NotTrusted:
+        return False
+    return True
 
 
-def _config(arguments: List[str]) -> str:
-    for position, argument in enumerate(arguments):
-        name, equals, value = argument.partition("=")
-        if name == "--config":
-            return value if equals else "".join(arguments[position + 1 : position + 2])
-    return ""
-
-
-def _instances(proc: str) -> Iterator[Tuple[int, List[str]]]:
-    """Each with its arguments."""
-    for pid in filter(str.isdigit, os.listdir(proc)):
+def _claimed() -> Iterator[int]:
+    for pid in filter(str.isdigit, os.listdir(PROC)):
         try:
-            with open(os.path.join(proc, pid, "cmdline"), "rb") as file:
-                words = [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
+            words = _words(int(pid))
         except OSError:
             continue
         # The script itself, its interpreter with it, or the interpreter with -m.
         for position, word in enumerate(words[:3]):
             is_ours = os.path.basename(word) == _PROGRAM or (word == _MODULE and words[position - 1] == "-m")
             if is_ours and words[position + 1 : position + 2] == ["run"]:
-                yield int(pid), words[position + 2 :]
+                yield int(pid)
                 break
+
+
+def _words(pid: int) -> List[str]:
+    with open(os.path.join(PROC, str(pid), "cmdline"), "rb") as file:
+        return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from .. import node_state
 from ..configuration import KubeletPlaces
 from ..observability import client
-from ..tables import table
+from ..tables import printable, table
 
 
 class Status(NamedTuple):
@@ -32,7 +32,7 @@ class Status(NamedTuple):
     def to_text(self) -> str:
         """For people."""
         if self.plugin is None:
-            lines = [self.problem, ""]
+            lines = [printable(self.problem), ""]
             rows = [[h["resource"], h["device"], "", _holder(h), ""] for h in self.holders["held"]]
         else:
             lines, rows = [*_head(self.plugin), ""], self._rows(self.plugin["resources"])

@@ -72,7 +72,9 @@ def test_all_that_was_edited_is_taken_back_in_one_transaction(action):
         "content": f"theirs in {DROP_IN}",
         "expected_sha256": ledgers.sha256(f"ours in {DROP_IN}".encode()),
     }
-    assert [diff["after"] for diff in result["diff"]] == [f"theirs in {ROOT}", f"theirs in {DROP_IN}"]
+    assert [diff["prepared"].splitlines()[2:] for diff in result["diff"]] == [
+        ["@@ -1 +1 @@", f"-ours in {path}", f"+theirs in {path}"] for path in (ROOT, DROP_IN)
+    ]
 
 
 def test_what_the_runtime_reads_no_longer_is_put_back_too(action):
@@ -273,6 +275,7 @@ def test_a_drop_in_is_tried_in_its_folder(action):
             "path": "/etc/crio/crio.conf.d/99-x.conf",
             "content": "text",
             "program": "/usr/bin/crio",
+            "sources": [ROOT, DROP_IN],
             "drop_in_folder": "/etc/crio/crio.conf.d",
             "check_command": ["crio", "{staged}"],
         }

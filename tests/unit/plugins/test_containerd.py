@@ -299,7 +299,7 @@ def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
     link = tmp_path / "config.toml"
     link.symlink_to("srv/containerd.toml")
     config = runtime_facts.containerd_config(
-        runtime_facts.Program("containerd", "/bin/true"), ["containerd", "--config", str(link)]
+        runtime_facts.Program("containerd", runtime_facts.installed("/bin/true")), ["containerd", "--config", str(link)]
     )
     # Imports are relative to the link, as containerd resolves them.
     assert (config["path"], config["real_path"], config["content"]) == (str(link), str(real), "version = 2\n")

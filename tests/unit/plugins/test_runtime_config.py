@@ -40,7 +40,11 @@ def test_all_files_are_one_transaction(module, tmp_path, monkeypatch):
     outcome = launch.Outcome("x", None, 0.5)
     monkeypatch.setattr(launch, "carry_out", lambda places, plan: plans.append(plan) or outcome)
     paths = [module.params["path"], module.params["others"][0]["path"]]
-    assert runtime_config.apply(module, Places(str(tmp_path))) == {"seconds": 0.5, "written": paths, "removed": []}
+    assert runtime_config.apply(module, module.params, Places(str(tmp_path))) == {
+        "seconds": 0.5,
+        "written": paths,
+        "removed": [],
+    }
     (plan,) = plans
     assert [file.content for file in plan.files] == [b"version = 3\n", b"version = 3 # too\n"]
     assert [folder.path for folder in plan.folders] == [str(tmp_path / "conf.d")]
@@ -57,17 +61,17 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_tried(module
     drop_in = module.params["others"][0]["path"]
     monkeypatch.setattr(runtime_config, "obstacle", {drop_in: "its file system is mounted read-only"}.get)
     with pytest.raises(runtime_config.Failed, match=f"^{drop_in}: its file system is mounted read-only; nothing was"):
-        runtime_config.apply(module, Places(str(tmp_path)))
+        runtime_config.apply(module, module.params, Places(str(tmp_path)))
     assert plans == []
     monkeypatch.setattr(runtime_config, "obstacle", lambda path: None)
-    assert bool(runtime_config.apply(module, Places(str(tmp_path)))) is bool(plans) is not check_mode
+    assert bool(runtime_config.apply(module, module.params, Places(str(tmp_path)))) is bool(plans) is not check_mode
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_was_undone_is_a_failure_with_its_reason(module, tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "carry_out", lambda places, plan: launch.Outcome("x", "it did not start", None))
     with pytest.raises(runtime_config.Failed, match="it did not start"):
-        runtime_config.apply(module, Places(str(tmp_path)))
+        runtime_config.apply(module, module.params, Places(str(tmp_path)))
 
 
 def test_a_folder_of_drop_ins_is_read_with_the_new_one(tmp_path):

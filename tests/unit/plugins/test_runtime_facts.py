@@ -5,108 +5,77 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
-import socket
 import struct
 import subprocess
-import sys
 import time
 import types
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import (
     kubelet_facts,
+    node_process,
     processes,
     runtime_facts,
     runtime_unit,
-    sockets,
     writable,
 )
+from real_processes import LISTEN, running, started
 
-LISTEN = """\
-import socket, sys, time
-server = socket.socket(socket.AF_UNIX)
-server.bind(sys.argv[1])
-server.listen()
-print("listens", flush=True)
-time.sleep(60)
-"""
-# It has the socket from somebody who called listen() and ended, as a service has its own from systemd.
-HAND_OVER = """\
-import os
-first = os.getpid()
-if os.fork():
-    os._exit(0)
-while os.getppid() == first:
-    time.sleep(0.01)
-"""
-LISTEN_AND_HAND_OVER = LISTEN.replace("print(", f"{HAND_OVER}print(")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="a process of the node's own needs root")
 
 
 @contextlib.contextmanager
-def listening(script, path, name="containerd", *arguments):
-    """A process of that name behind a socket; gives what started it."""
-    program = path.parent / "listen.py"
-    program.write_text(script)
-    command = [name, str(program), str(path), *arguments]
-    # By its name Python would take itself for a containerd that is installed here, and look for its modules there.
-    home = {**os.environ, "PYTHONHOME": sys.base_prefix}
-    with subprocess.Popen(command, executable=sys.executable, stdout=subprocess.PIPE, text=True, env=home) as process:
+def listening(proc, path, *arguments):
+    """A containerd behind a socket, which is Perl by another name: anybody's may be the tests' Python."""
+    with running(["containerd", "-e", LISTEN, str(path), *arguments], executable="/usr/bin/perl") as process:
         assert process.stdout.readline() == "listens\n"
-        pid, problem = sockets.listener(str(path))
-        assert problem is None
-        try:
-            yield pid
-        finally:
-            os.kill(pid, 9)
+        yield proc.show(process.pid)
 
 
-def test_k3s_is_its_own_containerd(tmp_path):
+@as_root
+def test_k3s_is_its_own_containerd(roots, proc):
     """``bin/containerd`` is a link to ``bin/k3s`` in its releases: what runs is told by the first argument."""
-    shutil.copy("/bin/sleep", tmp_path / "k3s")
-    (tmp_path / "containerd").symlink_to("k3s")
-    with subprocess.Popen(["containerd", "60"], executable=tmp_path / "k3s") as process:
-        # A program that was just started has none for a moment.
-        while not (arguments := processes.arguments_of(process.pid)):
-            time.sleep(0.01)
-        found = processes.program_of(process.pid, arguments, ("containerd",))
-        unknown = processes.program_of(process.pid, arguments, ("crio",))
-        process.kill()
-    assert found == ("containerd", str(tmp_path / "containerd"), False)
-    assert unknown == ("k3s", str(tmp_path / "k3s"), False)
+    shutil.copy("/bin/sleep", roots / "k3s")
+    (roots / "containerd").symlink_to("k3s")
+    with running(["containerd", "60"], executable=roots / "k3s") as process:
+        found = node_process.node_process(proc.show(started(process.pid, "k3s")))
+        assert runtime_facts.names_of(found) == ("containerd", str(roots / "containerd"))
+        assert runtime_facts.names_of(found, known=("crio",)) == ("k3s", str(roots / "k3s"))
 
 
-def test_an_upgrade_that_restarted_nothing_is_seen(tmp_path):
-    program = tmp_path / "containerd"
-    shutil.copy("/bin/sleep", program)
-    with subprocess.Popen([program, "60"]) as process:
-        program.unlink()
-        shutil.copy("/bin/true", program)
-        assert processes.program_of(process.pid, [str(program)], ()) == ("containerd", str(program), True)
-        process.kill()
-
-
-def test_a_program_of_many_names_is_called_by_the_right_one():
-    said = processes.output_of(["containerd", "-c", "echo $0"], executable="/bin/sh")
-    assert said == "containerd\n"
-
-
-def test_a_runtime_is_found_behind_its_socket(tmp_path):
-    with listening(LISTEN, tmp_path / "cri.sock", "containerd", "-c", "relative.toml") as pid:
+@as_root
+def test_a_runtime_is_found_behind_its_socket(tmp_path, proc):
+    with listening(proc, tmp_path / "cri.sock", "-c", "relative.toml") as pid:
         facts = runtime_facts.runtime_facts(str(tmp_path / "cri.sock"))
-        # Its program is Python, by another name.
-        assert (facts["pid"], facts["name"], facts["version"]) == (pid, "containerd", sys.version.split()[0])
+        version = re.search(r"v(\d\S*)", subprocess.check_output(["perl", "--version"], text=True)).group(1)
+        assert (facts["pid"], facts["name"], facts["version"]) == (pid, "containerd", version)
+        assert facts["installed_version"] == version
         assert facts["config"]["path"] == os.path.join(os.getcwd(), "relative.toml")
 
 
-def test_files_that_a_runtime_may_not_have_read_are_told(tmp_path):
+@as_root
+def test_a_program_that_an_upgrade_installed_is_asked_if_only_root_can_write_it(roots, proc):
+    program = roots / "containerd"
+    program.write_text("#!/bin/sh\n[ $1 = --version ] && echo containerd v2.4.2\n")
+    program.chmod(0o755)
+    new = runtime_facts.Program("containerd", runtime_facts.installed(str(program)))
+    assert new.version() == "2.4.2"
+    program.chmod(0o777)
+    assert new.version() is None
+    assert new.answer("x") == (None, f"others than root can write {program} (mode 0777)")
+
+
+@as_root
+def test_files_that_a_runtime_may_not_have_read_are_told(tmp_path, proc):
     """They were written after it started."""
     config, imported = tmp_path / "config.toml", tmp_path / "conf.toml"
     config.write_text('imports = ["conf.toml"]\n')
     os.utime(config, (time.time() - 10,) * 2)
-    with listening(LISTEN, tmp_path / "cri.sock", "containerd", "--config", str(config)):
-        started = processes.started_at(os.getpid())
-        assert time.time() - 86400 < started < time.time()
+    with listening(proc, tmp_path / "cri.sock", "--config", str(config)):
+        began = processes.started_at(os.getpid())
+        assert time.time() - 86400 < began < time.time()
         for path, later, told in (
             (imported, -10, []),
             (imported, +10, [str(imported)]),
@@ -118,20 +87,10 @@ def test_files_that_a_runtime_may_not_have_read_are_told(tmp_path):
     assert processes.started_at(2**22 + 1) is None
 
 
-def test_a_service_that_has_its_socket_from_another_process_is_found(tmp_path):
-    """As cri-dockerd and Docker have theirs from systemd."""
-    path = tmp_path / "cri.sock"
-    with listening(LISTEN_AND_HAND_OVER, path, "cri-dockerd") as pid:
-        assert sockets.holder(str(path)) == pid
-        (tmp_path / "linked").symlink_to(tmp_path)
-        facts = runtime_facts.runtime_facts(str(tmp_path / "linked" / "cri.sock"))
-        assert (facts["name"], facts["pid"]) == ("cri-dockerd", pid)
-
-
 @pytest.mark.parametrize(("said", "mode"), [("KillMode=control-group\n", "control-group"), ("", None), (None, None)])
 def test_what_else_a_restart_ends_is_asked(monkeypatch, said, mode):
     asked = []
-    monkeypatch.setattr(runtime_unit, "output_of", lambda command: asked.append(command) or said)
+    monkeypatch.setattr(runtime_unit, "answer_of", lambda command: (asked.append(command) or said, None))
     facts = runtime_unit.unit_facts("containerd.service", "containerd", ["/usr/bin/containerd"])
     assert facts == {"unit": "containerd.service", "kill_mode": mode, "next_start": []}
     assert runtime_unit.unit_facts(None, "containerd", []) == {"unit": None, "kill_mode": None, "next_start": []}
@@ -158,7 +117,7 @@ def test_options_that_the_next_start_gives_otherwise_are_told(monkeypatch, name,
     # As systemd 252 prints it.
     said = "ExecStart={ path=%s ; argv[]=%s ; ignore_errors=no ; start_time=[n/a] ; stop_time=[n/a] ; pid=0 }\n"
     said = "KillMode=process\n" + (said % (exec_start.split()[0], exec_start) if exec_start else "")
-    monkeypatch.setattr(runtime_unit, "output_of", lambda command: said)
+    monkeypatch.setattr(runtime_unit, "answer_of", lambda command: (said, None))
     facts = runtime_unit.unit_facts("x.service", name, [f"/usr/bin/{name}", *now])
     assert facts["kill_mode"] == "process"
     assert [(each["option"], each["now"], each["then"]) for each in facts["next_start"]] == changes
@@ -171,35 +130,6 @@ def test_options_of_dockers_that_no_file_may_have_beside_them_are_told():
         "--cdi-spec-dir": ["/a", "/b"],
     }
     assert runtime_facts.docker_config(None, ["dockerd", "-H", "fd://"])["given"] == {}
-
-
-def test_a_socket_that_no_process_has_is_named_as_that(tmp_path, monkeypatch):
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(tmp_path / "x.sock"))
-        server.listen()
-        # As for a process in another PID namespace.
-        monkeypatch.setattr(sockets.struct, "unpack", lambda *_arguments: (0, 0, 0))
-        monkeypatch.setattr(sockets, "holder", lambda path: None)
-        began = time.monotonic()
-        assert sockets.listener(str(tmp_path / "x.sock"), seconds=0.2) == (
-            None,
-            "something listens there, and no process that can be seen here has the socket",
-        )
-        assert time.monotonic() - began >= 0.2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "value"),
-    [
-        (["--config", "/a", "--config=/b"], "/b"),
-        (["--config=/a", "-c", "/b"], "/b"),
-        (["-config", "/a"], "/a"),
-        (["--config"], None),
-        ([], None),
-    ],
-)
-def test_the_last_of_an_option_counts(arguments, value):
-    assert processes.option(arguments, "--config", "-config", "-c") == value
 
 
 @pytest.mark.parametrize(
@@ -237,7 +167,7 @@ def test_of_a_configuration_that_containerd_refuses_the_imports_are_read_all_the
     (tmp_path / "conf.d" / "a.toml").write_text("version = \n")
     (tmp_path / "conf.d" / "b.toml").write_bytes(b"# \xe9\n")
     (tmp_path / "config.toml").write_text('imports = ["conf.d/*.toml"]\n')
-    program = runtime_facts.Program("containerd", "/bin/false")
+    program = runtime_facts.Program("containerd", runtime_facts.installed("/bin/false"))
     config = runtime_facts.containerd_config(program, ["containerd", "--config", str(tmp_path / "config.toml")])
     assert config["effective"] is None
     assert config["imported"] == {str(tmp_path / "conf.d" / "a.toml"): "version = \n"}
@@ -267,7 +197,7 @@ def test_imports_that_are_not_there_are_seen(tmp_path):
     (tmp_path / "conf.d" / "a.toml").write_text('imports = ["gone.toml"]\n')
     (tmp_path / "conf.d" / "link.toml").symlink_to(tmp_path / "nothing")
     (tmp_path / "config.toml").write_text('imports = ["conf.d/*.toml", "gone.toml", "conf.d/a.toml"]\n')
-    program = runtime_facts.Program("containerd", "/bin/false")
+    program = runtime_facts.Program("containerd", runtime_facts.installed("/bin/false"))
     config = runtime_facts.containerd_config(program, ["containerd", "--config", str(tmp_path / "config.toml")])
     assert config["missing_imports"] == [str(tmp_path / "gone.toml"), str(tmp_path / "conf.d" / "gone.toml")]
     assert config["dangling_imports"] == [str(tmp_path / "conf.d" / "link.toml")]
@@ -386,24 +316,18 @@ def test_an_endpoint_as_a_path(endpoint, path):
 )
 def test_a_kubelet_that_names_no_endpoint_has_its_default(tmp_path, config, path):
     """Whoever else runs a container runtime there."""
-    arguments = [sys.executable]
+
+    def kubelet(*arguments):
+        given = ["kubelet", *map(str, arguments)]
+        return types.SimpleNamespace(pid=1, unit=None, arguments=given, run=lambda *_: ("Kubernetes v1.37.2\n", None))
+
+    arguments = []
     if config:
         (tmp_path / "config.yaml").write_text(config)
-        arguments += ["--config", str(tmp_path / "config.yaml")]
-    assert kubelet_facts.kubelet_of(os.getpid(), arguments)["cri_socket"] == path
-    gone = [sys.executable, "--config", str(tmp_path / "gone.yaml")]
-    assert kubelet_facts.kubelet_of(os.getpid(), gone)["cri_socket"] is None
-
-
-def test_the_kubelet_of_a_node_in_a_container_is_not_this_nodes(monkeypatch):
-    """Of kind's nodes, which their host sees too."""
-    monkeypatch.setattr(kubelet_facts.os, "listdir", lambda path: ["7", "8", "self"])
-    monkeypatch.setattr(kubelet_facts, "first_line", lambda path: "kubelet")
-    monkeypatch.setattr(kubelet_facts, "arguments_of", lambda pid: ["kubelet", pid])
-    monkeypatch.setattr(kubelet_facts, "kubelet_of", lambda pid, arguments: pid)
-    namespaces = {"/proc/7/ns/pid": "pid:[2]", "/proc/8/ns/pid": "pid:[1]", "/proc/self/ns/pid": "pid:[1]"}
-    monkeypatch.setattr(processes.os, "readlink", namespaces.__getitem__)
-    assert kubelet_facts.kubelet_facts() == 8
+        arguments = ["--config", tmp_path / "config.yaml"]
+    assert kubelet_facts.kubelet_of(kubelet(*arguments))["cri_socket"] == path
+    gone = kubelet("--config", tmp_path / "gone.yaml")
+    assert kubelet_facts.kubelet_of(gone)["cri_socket"] is None
 
 
 CRIO = """\
@@ -420,7 +344,10 @@ def crio(tmp_path):
     program.write_text(CRIO)
     program.chmod(0o755)
     return lambda arguments, **environment: runtime_facts.crio_config(
-        runtime_facts.Program("crio", str(program)), ["crio", *arguments], str(tmp_path), environment
+        runtime_facts.Program("crio", lambda *given, name: node_process.answer_of([str(program), *given])),
+        ["crio", *arguments],
+        str(tmp_path),
+        environment,
     )
 
 
@@ -448,8 +375,3 @@ def test_crio_is_asked_as_it_was_started(tmp_path, crio):
 )
 def test_what_overrides_crios_files_is_seen(crio, arguments, environment, given):
     assert crio(arguments, **environment)["given_dirs"] == given
-
-
-def test_a_processs_environment_is_read(tmp_path):
-    assert processes.environment_of(os.getpid())["PATH"] == os.environ["PATH"]
-    assert processes.environment_of(2**22 + 1) == {}

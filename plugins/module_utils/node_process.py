@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which processes are the node's own: root believes their options and runs their programs, and those of no other.
+
+Anybody can name a process ``kubelet``, or bind a socket that looks like the container runtime's in a namespace of their
+own. A process is the node's own if its user is root in the user and PID namespaces of the node's first process, and
+
+- systemd runs it as the main process of a system service, or
+- it shares that first process's mount namespace, and its executable and all directories above are root's alone.
+
+Runs on nodes and in the plugin's wheel, which has it by a link: Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+import struct
+import subprocess
+import time
+from typing import Dict, List, Optional, Sequence, Tuple
+
+#: What a program printed, or None; and its last words if it failed.
+Answer = Tuple[Optional[str], Optional[str]]
+#: The directory that shows processes: see proc(5).
+PROC = "/proc"
+#: Seconds that a service may take to start when somebody connects to the socket that systemd made for it.
+_START = 5
+_PAUSE = 0.1
+#: Seconds that somebody may take to accept a connection.
+_CONNECT = 5
+#: Seconds that a program may take to answer.
+_ANSWER = 20
+_INTERPRETER = re.compile(r"python\d*(\.\d+)*")
+
+
+class NotTrusted(Exception):
+    """The process is not the node's own; the message says why, as the end of a sentence about the process."""
+
+
+class NodeProcess:
+    """A process that is the node's own. Get one from `node_process`.
+
+    pid. arguments: its command line, the program's name first. unit: the systemd service that it is in, or None.
+    is_main: whether systemd runs it as that service's main process. executable: the path of its program. replaced:
+    whether another file has that path now, as after an upgrade without a restart.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        try:
+            self._directory = os.open(os.path.join(PROC, str(pid)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            # From here on both names are this process's, even if another one gets its number.
+            self._program = os.open("exe", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory)
+            self.executable, replaced, _nothing = self._link("exe").partition(" (deleted)")
+            self.replaced = bool(replaced)
+            self.unit = _unit(self._read("cgroup"))
+            said = _properties(self.unit, "MainPID", "ExecStart") if self.unit else {}
+            self.is_main = said.get("MainPID") == str(pid)
+            self._check()
+            self.arguments = _words(self._read("cmdline"))
+        except OSError as error:
+            raise NotTrusted("cannot be read: %s" % (error.strerror or str(error)).lower()) from error
+        self._script: Optional[str] = None
+        if self.is_main and _INTERPRETER.fullmatch(os.path.basename(self.executable)):
+            self._script = _script(said.get("ExecStart", ""))
+
+    def __del__(self) -> None:
+        for name in ("_directory", "_program"):
+            if hasattr(self, name):
+                os.close(getattr(self, name))
+
+    def _check(self) -> None:
+        for kind in ("user", "pid") if self.is_main else ("user", "pid", "mnt"):
+            if self._link("ns/" + kind) != os.readlink(os.path.join(PROC, "1/ns", kind)):
+                raise NotTrusted("runs in another %s namespace than the node's first process" % kind)
+        uids = re.findall(rb"(?m)^Uid:\s(.*)$", self._read("status"))
+        others = [uid for uid in uids[0].split() if uid != b"0"] if uids else [b"?"]
+        if others:
+            raise NotTrusted("runs as user %s" % others[0].decode())
+        obstacle = None if self.is_main else not_roots_alone(os.path.dirname(self.executable))
+        if not self.is_main and obstacle is None:
+            obstacle = _not_roots(self.executable, os.fstat(self._program))
+        if obstacle:
+            raise NotTrusted("runs a program that others can replace: %s" % obstacle)
+
+    def _link(self, name: str) -> str:
+        return os.readlink(name, dir_fd=self._directory)
+
+    def _read(self, name: str) -> bytes:
+        with open(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory), "rb") as file:
+            return file.read()
+
+    @property
+    def environment(self) -> Dict[str, str]:
+        """Its environment, as at its start."""
+        try:
+            words = self._read("environ").split(b"\0")
+        except OSError:
+            return {}
+        return dict(os.fsdecode(word).split("=", 1) for word in words if b"=" in word)
+
+    @property
+    def working_directory(self) -> str:
+        """The directory to which its relative paths belong. OSError if it has ended."""
+        return self._link("cwd")
+
+    def run(self, *arguments: str, name: Optional[str] = None) -> Answer:
+        """What its program prints when it runs with these arguments, and None; or None and its last words.
+
+        The program is the file that the process runs, even if the path has another one now. For a script that systemd
+        runs as a service, the program is the script of ExecStart, if that is root's alone.
+        name: the program's first argument; a program with several names is told by it which one it is.
+        """
+        if self._script:
+            obstacle = not_roots_alone(self._script)
+            return (None, obstacle) if obstacle else answer_of([self._script, *arguments])
+        program = "/proc/self/fd/%d" % self._program
+        return answer_of([name or self.executable, *arguments], executable=program, descriptors=[self._program])
+
+
+def node_process(pid: int) -> NodeProcess:
+    """The process with that number. Raises NotTrusted if it is not the node's own.
+
+    Sources: proc(5), namespaces(7), systemd.service(5).
+    """
+    return NodeProcess(pid)
+
+
+def named(name: str) -> Tuple[List[NodeProcess], List[str]]:
+    """The node's own processes with that name, services first, and for others, one sentence each.
+
+    Processes of other PID namespaces, as in a container, are left out: they are another node's, or a pod's.
+    """
+    found, refused = [], []
+    for pid in sorted(int(entry) for entry in os.listdir(PROC) if entry.isdigit()):
+        try:
+            with open(os.path.join(PROC, str(pid), "comm"), encoding="utf-8", errors="replace") as file:
+                if file.read().rstrip("\n") != name:
+                    continue
+            with open(os.path.join(PROC, str(pid), "cmdline"), "rb") as binary:
+                if not binary.read(1):
+                    # It is ending.
+                    continue
+            if os.readlink(os.path.join(PROC, str(pid), "ns/pid")) == os.readlink(os.path.join(PROC, "1/ns/pid")):
+                found.append(node_process(pid))
+        except OSError:
+            continue
+        except NotTrusted as error:
+            refused.append("process %d calls itself %s, but %s" % (pid, name, error))
+    return sorted(found, key=lambda process: not process.is_main), refused
+
+
+def listener(path: str, seconds: float = _START) -> Tuple[Optional[NodeProcess], Optional[str]]:
+    """The node's own process that listens on a unix socket, and None; or None and the problem.
+
+    seconds: how long a service that systemd starts on a connection may take. Source: unix(7), SO_PEERCRED.
+    """
+    try:
+        pid = peer(path)
+        if pid == 0:
+            return None, "a process of another PID namespace listens there"
+        if pid == 1:
+            # systemd called listen(), and gave the socket to the service that it starts.
+            pid = _activated(path, seconds)
+            if pid == 0:
+                return None, "systemd listens there, and has not started a service for it"
+        return node_process(pid), None
+    except OSError as error:
+        return None, (error.strerror or str(error)).lower()
+    except NotTrusted as error:
+        return None, "process %d listens there, but it %s" % (pid, error)
+
+
+def peer(path: str) -> int:
+    """The number of the process that called listen() on a unix socket, 0 if it cannot be seen from here. OSError."""
+    if not stat.S_ISSOCK(os.stat(path).st_mode):
+        raise OSError(0, "it is not a socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(_CONNECT)
+        client.connect(path)
+        credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid: int = struct.unpack("3i", credentials)[0]
+        return pid
+
+
+def _activated(path: str, seconds: float) -> int:
+    """The main process of the service for which systemd listens on a socket; 0 if there is none in time."""
+    said = answer_of(["systemctl", "show", "*.socket", "--property=Listen,Triggers"])[0] or ""
+    units = [
+        unit
+        for block in said.split("\n\n")
+        for unit in re.findall(r"(?m)^Triggers=(.*)$", block)
+        if any(os.path.realpath(each) == os.path.realpath(path) for each in re.findall(r"(/\S*) \(Stream\)", block))
+    ]
+    until = time.monotonic() + seconds
+    while units:
+        pid = int(_properties(units[0], "MainPID").get("MainPID") or 0)
+        if pid:
+            return pid
+        if time.monotonic() >= until:
+            break
+        time.sleep(_PAUSE)
+    return 0
+
+
+def not_roots_alone(path: str) -> Optional[str]:
+    """Why others than root can replace a file or directory; None if only root can."""
+    path = os.path.realpath(path)
+    try:
+        while True:
+            obstacle = _not_roots(path, os.stat(path))
+            if obstacle or path == "/":
+                return obstacle
+            path = os.path.dirname(path)
+    except OSError as error:
+        return "%s: %s" % (path, (error.strerror or str(error)).lower())
+
+
+def _not_roots(path: str, status: os.stat_result) -> Optional[str]:
+    if status.st_uid != 0:
+        return "%s belongs to user %d" % (path, status.st_uid)
+    # An access control list that lets others write shows in the group's bits: see acl(5).
+    if status.st_mode & 0o022:
+        return "others than root can write %s (mode %04o)" % (path, stat.S_IMODE(status.st_mode))
+    return None
+
+
+def _unit(cgroup: bytes) -> Optional[str]:
+    """The systemd service that a cgroup belongs to, by the content of /proc/PID/cgroup."""
+    for line in os.fsdecode(cgroup).splitlines():
+        for part in reversed(line.split(":", 2)[-1].split("/")):
+            if part.endswith(".service"):
+                return part
+    return None
+
+
+def _properties(unit: str, *names: str) -> Dict[str, str]:
+    said = answer_of(["systemctl", "show", "--property=" + ",".join(names), "--", unit])[0] or ""
+    return {name: value for name, _equals, value in (line.partition("=") for line in said.splitlines())}
+
+
+def _script(exec_start: str) -> Optional[str]:
+    found = re.search(r"path=(\S+) ;", exec_start)
+    return found.group(1) if found else None
+
+
+def _words(cmdline: bytes) -> List[str]:
+    return [os.fsdecode(word) for word in cmdline.split(b"\0")[:-1]]
+
+
+def option(arguments: Sequence[str], *names: str) -> Optional[str]:
+    """The value of an option, as ``--name value`` or ``--name=value``; None if it is not given.
+
+    The last one counts: a unit's own line comes first, then what variables add.
+    """
+    return next(reversed(options(arguments, *names)), None)
+
+
+def options(arguments: Sequence[str], *names: str) -> List[str]:
+    """Every value of an option."""
+    found = []
+    for position, argument in enumerate(arguments):
+        name, separator, value = argument.partition("=")
+        if name in names:
+            if separator:
+                found.append(value)
+            elif position + 1 < len(arguments):
+                found.append(arguments[position + 1])
+    return found
+
+
+def answer_of(
+    command: Sequence[str],
+    seconds: float = _ANSWER,
+    executable: Optional[str] = None,
+    descriptors: Sequence[int] = (),
+) -> Answer:
+    """What a command prints and None, or None and its last words.
+
+    executable: the file to run, if the command's first word does not name it. descriptors: open files that it inherits.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            executable=executable,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=seconds,
+            check=False,
+            pass_fds=descriptors,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return None, str(error)
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        # The last lines of a Go program that panicked only say where.
+        panics = [line for line in said if line.startswith("panic: ")]
+        return None, (panics or said[-1:] or ["exit code %d" % done.returncode])[0]
+    return done.stdout.decode("utf-8", "replace"), None

@@ -1,0 +1,38 @@
+"""Processes for tests of what is read of processes."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import signal
+import subprocess
+import time
+
+# Perl, because any user can run it: the tests' Python may be root's own.
+LISTEN = """\
+use Socket;
+socket(S, PF_UNIX, SOCK_STREAM, 0) && bind(S, sockaddr_un($ARGV[0])) or die $!;
+chmod(0777, $ARGV[0]) && listen(S, 128) or die $!;
+$| = 1;
+print "listens\\n";
+sleep 60;
+"""
+
+
+@contextlib.contextmanager
+def running(command, **options):
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options) as process:
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGKILL)
+
+
+def started(pid, name):
+    """Waits until a process that was just forked runs its program."""
+    until = time.monotonic() + 30
+    while pathlib.Path(f"/proc/{pid}/comm").read_text().strip() != name:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    return pid
