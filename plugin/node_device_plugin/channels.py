@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from typing import AsyncIterator, Callable
 
 from .waiting import to_the_end
@@ -53,6 +54,17 @@ def unix_channel(path: str, receive_limit: int = RECEIVE_LIMIT) -> grpc.aio.Chan
     )
 
 
+def _bind_error(path: str) -> OSError:
+    """Why a socket cannot be bound, which gRPC does not say."""
+    try:
+        with socket.socket(socket.AF_UNIX) as tried:
+            tried.bind(path)
+        os.unlink(path)
+    except OSError as error:
+        return error
+    return OSError(0, "it cannot be bound")
+
+
 @contextlib.asynccontextmanager
 async def unix_server(path: str, add_services: Callable[[grpc.aio.Server], None]) -> AsyncIterator[None]:
     """Serve on a unix socket at ``path`` inside this block, in a folder that is made where it is missing.
@@ -67,7 +79,7 @@ async def unix_server(path: str, add_services: Callable[[grpc.aio.Server], None]
     try:
         server.add_insecure_port("unix:" + path)
     except RuntimeError as error:
-        raise OSError(0, "it cannot be bound") from error
+        raise _bind_error(path) from error
     try:
         await server.start()
         yield

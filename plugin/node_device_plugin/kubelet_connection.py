@@ -5,13 +5,13 @@ from __future__ import annotations
 import abc
 import asyncio
 import contextlib
-import errno
 import logging
 import os
 
 from .channels import grpc, unix_server
 from .logs import Tries
 from .service import DevicePlugin
+from .sockets import folder_is_lost
 from .wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 
 log = logging.getLogger(__name__)
@@ -55,9 +55,7 @@ class KubeletConnection(abc.ABC):
                 self._tries.failed(
                     logging.ERROR, "%s: cannot serve in %s: %s", self.resource, folder, error.strerror or error
                 )
-                if error.errno == errno.EROFS:
-                    # Our folder is gone (`kubeadm reset`), and the unit's sandbox lets us make no other: systemd makes
-                    # both anew when it starts us again.
+                if folder_is_lost(error):
                     raise
                 await asyncio.sleep(_RETRY)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 #: A folder of their own: when the kubelet starts it removes the sockets beside its own, not folders.
@@ -22,3 +23,11 @@ def socket_path(endpoint: str) -> str:
     if not endpoint.startswith("unix:"):
         return endpoint
     return "/" + endpoint[len("unix:") :].lstrip("/")
+
+
+def folder_is_lost(error: OSError) -> bool:
+    """Whether the folder of a socket was deleted, and our sandbox or pod keeps us from the new one (`kubeadm reset`).
+
+    A mount shows the deleted folder until the next start: nothing can be made in it (ENOENT), nor beside it (EROFS).
+    """
+    return error.errno in (errno.ENOENT, errno.EROFS)

@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 from pathlib import Path
-from typing import Any, AsyncContextManager, Coroutine, Dict, List
+from typing import Any, AsyncContextManager, Coroutine, Dict, Iterator, List
 
 import pytest
 import yaml
@@ -16,6 +16,7 @@ from node_device_plugin.channels import unix_server
 from node_device_plugin.declaration import names, parse_resources
 from node_device_plugin.kubelet_socket import KubeletSocket
 from node_device_plugin.observability import metrics
+from node_device_plugin.observability.endpoints import UnixEndpoint
 from node_device_plugin.registration import Registration, remove_stale_sockets, socket_path
 from node_device_plugin.testing import PodRejected, StandInKubelet
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
@@ -42,6 +43,16 @@ def plugin(directory: str) -> AsyncContextManager[Dict[str, Registration]]:
 @pytest.fixture
 def directory(short_path: Path) -> str:
     return str(short_path / "dp")
+
+
+@pytest.fixture
+def deleted(short_path: Path) -> Iterator[str]:
+    """The path of a folder that was deleted and can still be entered, as where something is mounted from it."""
+    (short_path / "deleted").mkdir()
+    descriptor = os.open(short_path / "deleted", os.O_RDONLY)
+    (short_path / "deleted").rmdir()
+    yield "/proc/self/fd/%d" % descriptor
+    os.close(descriptor)
 
 
 def sockets(directory: str) -> List[str]:
@@ -164,7 +175,7 @@ async def test_the_whole_directory_is_wiped(directory: str) -> None:
             await all_registered(kubelet)
 
 
-async def test_a_folder_that_the_sandbox_cannot_make_again_ends_the_process(
+async def test_a_folder_that_cannot_be_made_again_ends_the_process(
     directory: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """systemd then makes the folder and the sandbox anew."""
@@ -178,6 +189,19 @@ async def test_a_folder_that_the_sandbox_cannot_make_again_ends_the_process(
         monkeypatch.setattr(os, "makedirs", read_only)
         with pytest.raises(OSError, match="Read-only"):
             await asyncio.wait_for(registration.run(), 10)
+
+
+async def test_a_deleted_folder_that_a_mount_still_shows_ends_the_process(
+    deleted: str, directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a sandbox or of a pod."""
+    async with plugin(directory) as registrations:
+        registration = registrations["example.com/dev"]
+        monkeypatch.setattr(registration, "_socket_path", lambda: deleted + "/x.sock")
+        with pytest.raises(FileNotFoundError):
+            await asyncio.wait_for(registration.run(), 10)
+    with pytest.raises(FileNotFoundError):
+        await asyncio.wait_for(UnixEndpoint(deleted + "/status.sock", {}).run(), 10)
 
 
 async def test_a_kubelet_that_ends_every_stream_at_once_is_not_hammered(

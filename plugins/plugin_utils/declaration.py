@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import declaration
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi, serialise, static
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.host_directories import (
+    host_directories,
+)
 
 #: A host's variables whose names begin so are its declaration, all of them together.
 PREFIX = "node_devices_resources"
@@ -50,6 +53,7 @@ class Declaration(NamedTuple):
             "cdi_kinds": {resource.name: resource.cdi_kind for resource in self.configuration.resources},
             "capacities": self.capacities,
             "device_paths": device_paths(self.configuration.resources),
+            "host_directories": list(host_directories(self.configuration)),
             "kubelet_device_plugin_dir": self.configuration.kubelet_device_plugin_dir,
             "http_address": self.configuration.http_address,
         }

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-from typing import Iterator, List, Mapping, NamedTuple, Set, Tuple
+from typing import Iterator, List, Mapping, NamedTuple, Tuple
 
 from ..declaration import Configuration, DeclarationError, Problem, parse_configuration, serialise
 from ..declaration.addresses import parse_http_address
-from ..declaration.model import Resource
+from ..declaration.host_directories import DEV, directories, outermost
 
 _COMMENT = "# Rendered from the declaration: what is changed here by hand is overwritten.\n"
-#: Where the devices of nearly everybody are.
-_DEV = "/dev"
-# From here on a path of the declaration is a pattern, or hangs on what was found.
-_VARIABLE = re.compile(r"[*?\[{]")
 #: Where a pod finds the configurations of all nodes, each in a file of the node's name.
 CONFIGURATIONS = "/etc/node-device-plugin"
 # What is mounted here would hide the plugin itself.
@@ -99,8 +93,8 @@ def common_ground(configurations: Mapping[str, Configuration]) -> CommonGround:
         registration=first.registration,
         static_cdi_dirs=tuple(path for path in first.cdi_spec_dirs if path != first.dynamic_cdi_dir),
         dynamic_cdi_dir=first.dynamic_cdi_dir,
-        device_directories=_outermost(
-            {path for node in nodes for resource in configurations[node].resources for path in _directories(resource)}
+        device_directories=outermost(
+            path for node in nodes for resource in configurations[node].resources for path in directories(resource)
         ),
     )
 
@@ -121,8 +115,8 @@ def _pod_problems(node: str, configuration: Configuration) -> Iterator[Problem]:
                 "an unprivileged pod may open no device of its host, so every device would be unhealthy: leave it out, "
                 "or run the plugin as a service",
             )
-        for directory in sorted(set(_directories(resource))):
-            if directory != _DEV and (
+        for directory in sorted(set(directories(resource))):
+            if directory != DEV and (
                 directory.count("/") == 1
                 or directory.split("/")[1] in _OF_THE_IMAGE
                 or _holds_configurations(directory)
@@ -135,39 +129,6 @@ def _pod_problems(node: str, configuration: Configuration) -> Iterator[Problem]:
 
 def _holds_configurations(directory: str) -> bool:
     return (directory + "/").startswith(CONFIGURATIONS + "/")
-
-
-def _directories(resource: Resource) -> Iterator[str]:
-    """The host's directories in which a resource's devices are looked for."""
-    for device in resource.devices:
-        for node in device.nodes:
-            yield _directory(node.host_path)
-    discover = resource.discover
-    if discover.usb or discover.pci:
-        yield _DEV
-    for pattern in discover.paths:
-        yield _directory(pattern)
-    for grouped in discover.nodes:
-        yield _directory(grouped.path)
-
-
-def _directory(path: str) -> str:
-    """The directory that has to be seen for a path or pattern: of /dev all, because devices come and go there."""
-    if path.startswith(_DEV + "/"):
-        return _DEV
-    found = _VARIABLE.search(path)
-    return os.path.dirname(path[: found.start()] if found else path) or "/"
-
-
-def _outermost(directories: Set[str]) -> Tuple[str, ...]:
-    """Those that lie in none of the others."""
-    return tuple(
-        sorted(
-            path
-            for path in directories
-            if not any(path != other and path.startswith(other.rstrip("/") + "/") for other in directories)
-        )
-    )
 
 
 def _shown(value: object) -> str:

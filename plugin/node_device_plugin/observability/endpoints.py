@@ -10,6 +10,7 @@ from typing import AsyncIterator, Optional, Tuple
 
 from ..declaration.addresses import parse_http_address
 from ..logs import Tries
+from ..sockets import folder_is_lost
 from ..waiting import done_within
 from .http import Pages, Routes
 
@@ -66,7 +67,10 @@ class TcpEndpoint:
 
 
 class UnixEndpoint:
-    """Serves pages on a unix socket (see sockets), for root alone; makes it anew where somebody removed it."""
+    """Serves pages on a unix socket (see sockets), for root alone; makes it anew where somebody removed it.
+
+    Fails where its folder is lost: the process ends, and gets the new folder when it is started again.
+    """
 
     def __init__(self, path: str, routes: Routes) -> None:
         self._path = path
@@ -94,6 +98,8 @@ class UnixEndpoint:
             except OSError as error:
                 self.tried.set()
                 self._tries.failed(logging.ERROR, "cannot serve %s: %s", path, error.strerror or error)
+                if folder_is_lost(error):
+                    raise
                 await done_within(self._moved.wait(), _AGAIN)
                 continue
             self.tried.set()

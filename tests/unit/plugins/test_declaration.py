@@ -53,6 +53,7 @@ def test_no_variable_is_an_empty_declaration():
         "capacities": {},
         "needs_cdi": True,
         "device_paths": {},
+        "host_directories": ["/etc/cdi"],
         "kubelet_device_plugin_dir": "/var/lib/kubelet/device-plugins",
         "http_address": "127.0.0.1:9819",
     }

@@ -43,7 +43,7 @@ def settings(resource, **plugin):
 )
 def test_cdi_specs_are_written_where_there_may_be_some_to_write(resource, plugin, writes):
     unit = settings(resource, **plugin)
-    assert ("-/run/cdi" in unit["ReadWritePaths"]) is writes
+    assert ("-/run/cdi" in unit["BindPaths"]) is writes
     assert any("/run/cdi" in command for command in unit["ExecStartPre"]) is writes
 
 
@@ -53,7 +53,7 @@ def test_cdi_specs_are_written_where_there_may_be_some_to_write(resource, plugin
         ({}, "", "closed", "read-only"),
         # As a container's root, which opens what belongs to somebody else (/dev/tpmrm0 is tss's).
         ({"health": {"open": True}}, "CAP_DAC_OVERRIDE", "auto", "read-only"),
-        ({"health": COMMAND}, "CAP_DAC_OVERRIDE", "auto", "read-only"),
+        ({"health": COMMAND}, "", "auto", "read-only"),
         # A reset is often a word written to sysfs.
         ({"pre_start": COMMAND}, "CAP_DAC_OVERRIDE", "auto", "writable"),
     ],
@@ -63,6 +63,25 @@ def test_probes_and_commands_can_do_what_they_are_for(keys, capabilities, device
     assert unit["CapabilityBoundingSet"] == [capabilities]
     assert unit["DevicePolicy"] == [devices]
     assert ("ProtectKernelTunables" not in unit) is (sysfs == "writable")
+
+
+@pytest.mark.parametrize(
+    ("resource", "plugin", "directories"),
+    [
+        ({"devices": [NODE]}, {}, []),
+        ({"devices": [{"id": "d", "nodes": [{"path": "/run/x/d"}]}]}, {}, ["/run/x"]),
+        ({"discover": {"paths": ["/var/run/x/*"]}}, {}, ["/run/x"]),
+        ({"devices": [NODE]}, {"cdi_spec_dirs": ["/run/a", "/run/cdi"]}, ["/run/a"]),
+        ({"devices": [NODE]}, {"kubelet_root_dir": "/k", "cdi_spec_dirs": ["/k/a", "/kept"]}, ["/k/a"]),
+    ],
+)
+def test_what_the_declaration_names_is_not_hidden(resource, plugin, directories):
+    unit = settings(resource, **plugin)
+    root = plugin.get("kubelet_root_dir", "/var/lib/kubelet")
+    assert unit["TemporaryFileSystem"] == [f"/run:ro {root}:ro"]
+    assert unit["BindReadOnlyPaths"][2:] == [f"-{each}" for each in directories]
+    for each in directories:
+        assert f"+/bin/mkdir -p -m 0755 {each}" in unit["ExecStartPre"]
 
 
 @pytest.mark.parametrize(
