@@ -81,7 +81,7 @@ def test_what_the_declaration_names_is_not_hidden(resource, plugin, directories)
     assert unit["TemporaryFileSystem"] == [f"/run:ro {root}:ro"]
     assert unit["BindReadOnlyPaths"][2:] == [f"-{each}" for each in directories]
     for each in directories:
-        assert f"+/bin/mkdir -p -m 0755 {each}" in unit["ExecStartPre"]
+        assert f"+/usr/bin/nsenter --target 1 --mount /bin/mkdir -p -m 0755 {each}" in unit["ExecStartPre"]
 
 
 @pytest.mark.parametrize(
