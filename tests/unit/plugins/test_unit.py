@@ -79,7 +79,7 @@ def test_what_the_declaration_names_is_not_hidden(resource, plugin, directories)
     unit = settings(resource, **plugin)
     root = plugin.get("kubelet_root_dir", "/var/lib/kubelet")
     assert unit["TemporaryFileSystem"] == [f"/run:ro {root}:ro"]
-    assert unit["BindReadOnlyPaths"][2:] == [f"-{each}" for each in directories]
+    assert unit["BindReadOnlyPaths"][3:] == [f"-{each}" for each in directories]
     for each in directories:
         assert f"+/usr/bin/nsenter --target 1 --mount /bin/mkdir -p -m 0755 {each}" in unit["ExecStartPre"]
 
