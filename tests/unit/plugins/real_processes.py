@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import signal
 import subprocess
 import time
+
+import pytest
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="a process of the node's own needs root")
 
 # Perl, because any user can run it: the tests' Python may be root's own.
 LISTEN = """\
@@ -36,3 +41,11 @@ def started(pid, name):
         assert time.monotonic() < until
         time.sleep(0.01)
     return pid
+
+
+@contextlib.contextmanager
+def listening(proc, path, *arguments):
+    """A containerd behind a socket, which is Perl by another name: anybody's may be the tests' Python."""
+    with running(["containerd", "-e", LISTEN, str(path), *arguments], executable="/usr/bin/perl") as process:
+        assert process.stdout.readline() == "listens\n"
+        yield proc.show(process.pid)

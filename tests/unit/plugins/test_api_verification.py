@@ -63,13 +63,16 @@ class FakeCluster:
         assert (place.kinds, place.namespace) == ("pods", "node-devices")
         made = copy.deepcopy(content)
         made["metadata"]["name"] = f"{content['metadata']['generateName']}{len(self.made)}"
+        made["metadata"]["uid"] = f"uid-{len(self.made)}"
         made["status"] = self.end if isinstance(self.end, dict) else {"phase": self.end}
         self.made.append(made)
         self.pods[made["metadata"]["name"]] = made
         return made
 
-    def delete(self, place):
-        return self.pods.pop(place.name, None) is not None
+    def delete(self, place, uid):
+        pod = self.pods.pop(place.name, None)
+        assert pod is None or pod["metadata"]["uid"] == uid
+        return pod is not None
 
     def text(self, place):
         assert place.part == "log"
@@ -380,7 +383,7 @@ def test_what_was_found_counts_where_its_pod_cannot_be_deleted(cluster, monkeypa
     cluster.allocatable = {"a.example/imaginary": "2"}
     cluster.prints = {"a.example/imaginary": printed({"DEV_0": "/one"})}
 
-    def be_away(_place):
+    def be_away(_place, _uid):
         raise Away("it does not answer")
 
     monkeypatch.setattr(cluster, "delete", be_away)
@@ -392,9 +395,8 @@ def test_what_plays_left_that_died_is_taken_away(cluster):
         made = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=seconds)
         annotations = {"nodedevices.kubernetes/proof-of": node}
         name = f"{node}-{seconds}"
-        cluster.pods[name] = {
-            "metadata": {"name": name, "annotations": annotations, "creationTimestamp": f"{made:%Y-%m-%dT%H:%M:%SZ}"}
-        }
+        metadata = {"name": name, "uid": f"uid-{name}", "annotations": annotations}
+        cluster.pods[name] = {"metadata": {**metadata, "creationTimestamp": f"{made:%Y-%m-%dT%H:%M:%SZ}"}}
 
     for seconds, node in ((301, "worker1"), (10, "worker1"), (301, "worker2")):
         left(seconds, node)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -21,17 +20,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import (
     runtime_unit,
     writable,
 )
-from real_processes import LISTEN, running, started
-
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="a process of the node's own needs root")
-
-
-@contextlib.contextmanager
-def listening(proc, path, *arguments):
-    """A containerd behind a socket, which is Perl by another name: anybody's may be the tests' Python."""
-    with running(["containerd", "-e", LISTEN, str(path), *arguments], executable="/usr/bin/perl") as process:
-        assert process.stdout.readline() == "listens\n"
-        yield proc.show(process.pid)
+from real_processes import as_root, listening, running, started
 
 
 @as_root

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import tomllib
 
 import pytest
@@ -13,6 +12,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtim
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, Checked, Refusal
+from real_processes import as_root, listening
 
 DIRS = ["/etc/cdi", "/var/run/cdi"]
 K3S = "/var/lib/rancher/k3s/agent/etc/containerd"
@@ -494,15 +494,13 @@ def test_what_is_checked_before_it_is_written():
     assert docker("{}").check_command(daemon_json) == command
 
 
-def test_complaint_7_the_distributions_own_socket_is_used_where_two_containerds_run(tmp_path):
+@as_root
+def test_complaint_7_the_distributions_own_socket_is_used_where_two_containerds_run(tmp_path, proc):
     k3s_socket, docker_socket = str(tmp_path / "k3s.sock"), str(tmp_path / "containerd.sock")
-    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
-        one.bind(docker_socket)
-        one.listen()
+    with listening(proc, docker_socket):
         assert runtime_facts.likely_socket([k3s_socket, docker_socket]) == docker_socket
-        other.bind(k3s_socket)
-        other.listen()
-        assert runtime_facts.likely_socket([k3s_socket, docker_socket]) == k3s_socket
+        with listening(proc, k3s_socket):
+            assert runtime_facts.likely_socket([k3s_socket, docker_socket]) == k3s_socket
     assert runtime_facts.likely_socket([]) == "/run/containerd/containerd.sock"
     # Which may be Docker's, beside CRI-O or cri-dockerd.
     assert runtime_facts.SOCKETS[-1] == "/run/containerd/containerd.sock"

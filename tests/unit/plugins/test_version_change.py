@@ -633,9 +633,9 @@ SHOWN = (
     ],
 )
 def test_which_service_runs_from_here(monkeypatch, state, path, config):
-    monkeypatch.setattr(unit, "output_of", lambda command: SHOWN % (state, path, path))
+    monkeypatch.setattr(unit, "answer_of", lambda command: (SHOWN % (state, path, path), None))
     assert unit.Unit("x.service").config_run_from("/opt/nd") == config
-    monkeypatch.setattr(unit, "output_of", lambda command: None)
+    monkeypatch.setattr(unit, "answer_of", lambda command: (None, "no systemd"))
     assert unit.Unit("x.service").config_run_from("/opt/nd") is None
 
 
