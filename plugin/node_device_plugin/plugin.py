@@ -76,8 +76,10 @@ async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstanc
 
     reloader = Reloader(path, loaded, apply)
     state = State(resources, reloader)
-    http = TcpEndpoint(public_pages(state, tasks.all_run))
-    own = UnixEndpoint(status_socket(loaded.configuration.kubelet_device_plugin_dir), private_pages(state, reloader))
+    public = public_pages(state, tasks.all_run)
+    http = TcpEndpoint(public)
+    private = private_pages(state, reloader, public)
+    own = UnixEndpoint(status_socket(loaded.configuration.kubelet_device_plugin_dir), private)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.ask)
     if sha256_of(path) != loaded.sha256:
         # Changed while another instance ran.

@@ -2,9 +2,10 @@
 
 import asyncio
 import random
+import sys
 from http import HTTPStatus
 from pathlib import Path
-from typing import AsyncIterator, Dict
+from typing import AsyncIterator, Dict, Tuple
 
 import pytest
 
@@ -12,6 +13,8 @@ from node_device_plugin.declaration.addresses import http_address_problem, parse
 from node_device_plugin.observability import http
 from node_device_plugin.observability.endpoints import TcpEndpoint, UnixEndpoint
 from node_device_plugin.observability.http import Pages, Response
+
+PACKAGE = Path(__file__).parents[1]
 
 
 async def _page() -> Response:
@@ -307,3 +310,35 @@ async def test_the_own_socket_is_made_anew(short_path: Path, monkeypatch: pytest
     assert not task.done()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("page", "namespaces", "said"),
+    [
+        ("/page", (), "ok"),
+        ("/gone", (), "Not Found"),
+        # Another instance answers while this one waits for it.
+        (
+            "/page",
+            ("unshare", "--user", "--map-root-user", "--pid", "--fork"),
+            "another instance of the plugin serves ",
+        ),
+    ],
+)
+async def test_a_probe_believes_the_plugin_of_its_own_container(
+    short_path: Path, page: str, namespaces: Tuple[str, ...], said: str
+) -> None:
+    path = short_path / "status.sock"
+    task = asyncio.create_task(UnixEndpoint(str(path), ROUTES).run())
+    while not path.exists():
+        await asyncio.sleep(0.01)
+    command = (*namespaces, sys.executable, "-m", "node_device_plugin.observability.probe", str(path), page)
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=PACKAGE)
+    out, _ = await process.communicate()
+    assert out.decode().startswith(said)
+    assert (process.returncode == 0) is (said == "ok")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    nobody = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=PACKAGE)
+    assert b"No such file" in (await nobody.communicate())[0]
+    assert nobody.returncode == 1

@@ -97,7 +97,7 @@ class Node:
 
         self.reloader = Reloader(str(self.config), loaded, apply)
         await resources.apply(loaded.configuration)
-        pages = private_pages(State(resources, self.reloader), self.reloader)
+        pages = private_pages(State(resources, self.reloader), self.reloader, {})
         tasks.start(UnixEndpoint(status_socket(str(self.directory)), pages).run())
         tasks.start(self.reloader.run())
 

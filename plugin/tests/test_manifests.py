@@ -192,16 +192,30 @@ def test_two_instances_never_overlap():
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 3}}
 
 
-def test_probes_ask_where_the_plugin_serves():
+def test_probes_ask_the_plugins_own_socket():
+    (container,) = pod(IMAGINARY, http_address="127.0.0.1:8080", kubelet_device_plugin_dir="/k/dp")["containers"]
+    asked = {kind: container[kind]["exec"]["command"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert {tuple(command[:-2]) for command in asked.values()} == {
+        ("/opt/node-device-plugin/bin/python", "-I", "-m", "node_device_plugin.observability.probe")
+    }
+    assert {kind: command[-2:] for kind, command in asked.items()} == {
+        "startupProbe": ["/k/dp/node-device-plugin/status.sock", "/healthz"],
+        "livenessProbe": ["/k/dp/node-device-plugin/status.sock", "/healthz"],
+        "readinessProbe": ["/k/dp/node-device-plugin/status.sock", "/readyz"],
+    }
+
+
+def test_scrapers_find_the_port():
     (container,) = pod(IMAGINARY, http_address="127.0.0.1:8080")["containers"]
     assert container["ports"] == [{"name": "http", "containerPort": 8080}]
-    asked = {kind: container[kind]["httpGet"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
-    assert asked == {
-        "startupProbe": {"path": "/healthz", "port": "http"},
-        "livenessProbe": {"path": "/healthz", "port": "http"},
-        "readinessProbe": {"path": "/readyz", "port": "http"},
-    }
     assert "127.0.0.1" not in rendered(IMAGINARY, http_address="127.0.0.1:8080")["ConfigMap"]["data"]["worker"]
+
+
+def test_what_is_read_only_is_so_below_too():
+    (container,) = pod(SERIAL)["containers"]
+    of_hosts = [mount for mount in container["volumeMounts"] if mount["name"] != "configurations"]
+    assert {mount.get("recursiveReadOnly") for mount in of_hosts if mount.get("readOnly")} == {"IfPossible"}
+    assert not [mount for mount in of_hosts if "recursiveReadOnly" in mount and not mount.get("readOnly")]
 
 
 def test_which_nodes():
@@ -228,7 +242,7 @@ def test_nodes_that_one_daemonset_cannot_serve():
         "c": configuration({**SERIAL, "health": {"open": True}}, http_address=""),
     }
     assert problems(lambda: manifests.render(deployment(), nodes)) == [
-        "c: http_address: is empty, and a pod's probes need it",
+        "c: http_address: is empty, and a rollout reads a pod's metrics there",
         "b: kubelet_root_dir: is /srv/kubelet, and on a /var/lib/kubelet: a DaemonSet has it once, so give the nodes "
         "that differ another one (name)",
         "b: http_address: has another port than a: a DaemonSet has one",

@@ -1,7 +1,8 @@
 """The plugin as a DaemonSet: every object that a cluster needs for it, rendered from the nodes' configurations.
 
-Pure: it reads and writes nothing. Standard library only, Python 3.9, and of the package it imports the declaration
-and Kubernetes' quantities alone, because Ansible's side imports it from the collection's own path on the controller.
+Pure: it reads and writes nothing. Standard library only, Python 3.9, and of the package it imports the declaration,
+the sockets' paths and Kubernetes' quantities alone, because Ansible's side imports it from the collection's own path on
+the controller.
 """
 
 from .deployment import DEPLOYMENT, MANAGED_BY, Deployment, parse_deployment

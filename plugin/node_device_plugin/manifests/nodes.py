@@ -101,7 +101,7 @@ def common_ground(configurations: Mapping[str, Configuration]) -> CommonGround:
 
 def _pod_problems(node: str, configuration: Configuration) -> Iterator[Problem]:
     if not configuration.http_address:
-        yield Problem("%s: http_address" % node, "is empty, and a pod's probes need it")
+        yield Problem("%s: http_address" % node, "is empty, and a rollout reads a pod's metrics there")
     for key in ("cdi_spec_dirs", "dynamic_cdi_dir"):
         value = getattr(configuration, key)
         for directory in (value,) if isinstance(value, str) else value:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import posixpath
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple
 
+from ..sockets import SOCKET_FOLDER, status_socket
 from .deployment import Deployment
 from .nodes import CONFIGURATIONS, CommonGround
 
-#: The folder of its sockets; see node_device_plugin.sockets.
-_SOCKET_FOLDER = "node-device-plugin"
+#: In the image; what runs every few seconds starts Python without the command's own imports.
+_PROBE = ("/opt/node-device-plugin/bin/python", "-I", "-m", "node_device_plugin.observability.probe")
 _PORT = "http"
+#: Also of what is mounted below, where kernel and runtime can do that (Kubernetes 1.31, containerd 2.0, Linux 5.12).
+_READ_ONLY = {"readOnly": True, "recursiveReadOnly": "IfPossible"}
 #: The container's name.
 CONTAINER = "plugin"
 
@@ -78,9 +81,9 @@ def _container(deployment: Deployment, ground: CommonGround, volumes: List[_Volu
         "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
         "ports": [{"name": _PORT, "containerPort": ground.port}],
         # Another instance may still have to end, which it waits for: what comes after a start is not held against it.
-        "startupProbe": _probe("/healthz", period=1, failures=600),
-        "livenessProbe": _probe("/healthz", period=10, failures=3),
-        "readinessProbe": _probe("/readyz", period=5, failures=1),
+        "startupProbe": _probe(ground, "/healthz", period=1, failures=600),
+        "livenessProbe": _probe(ground, "/healthz", period=10, failures=3),
+        "readinessProbe": _probe(ground, "/readyz", period=5, failures=1),
         "resources": {key: dict(value) for key, value in deployment.resources.items() if value},
         "securityContext": security,
         # The usual place is in /dev, which may be the host's.
@@ -88,20 +91,18 @@ def _container(deployment: Deployment, ground: CommonGround, volumes: List[_Volu
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             {"name": "configurations", "mountPath": CONFIGURATIONS, "readOnly": True},
-            *(
-                {"name": each.name, "mountPath": each.path, **({} if each.writable else {"readOnly": True})}
-                for each in volumes
-            ),
+            *({"name": each.name, "mountPath": each.path, **({} if each.writable else _READ_ONLY)} for each in volumes),
         ],
     }
 
 
-def _probe(path: str, period: int, failures: int) -> Dict[str, Any]:
+def _probe(ground: CommonGround, page: str, period: int, failures: int) -> Dict[str, Any]:
+    """Over the plugin's own socket: whoever floods the HTTP port does not keep out the kubelet."""
     return {
-        "httpGet": {"path": path, "port": _PORT},
+        "exec": {"command": [*_PROBE, status_socket(ground.kubelet_device_plugin_dir), page]},
         "periodSeconds": period,
         "failureThreshold": failures,
-        "timeoutSeconds": 5,
+        "timeoutSeconds": 10,
     }
 
 
@@ -110,7 +111,7 @@ def _volumes(ground: CommonGround) -> Iterator[_Volume]:
     device_plugins = ground.kubelet_device_plugin_dir
     yield _Volume("device-plugins", device_plugins, "Directory")
     # Below the kubelet's it writes in this folder alone.
-    yield _Volume("sockets", posixpath.join(device_plugins, _SOCKET_FOLDER), "DirectoryOrCreate", writable=True)
+    yield _Volume("sockets", posixpath.join(device_plugins, SOCKET_FOLDER), "DirectoryOrCreate", writable=True)
     if ground.registration == "plugins_registry":
         registry = posixpath.join(ground.kubelet_root_dir, "plugins_registry")
         yield _Volume("plugins-registry", registry, "Directory", writable=True)

@@ -27,8 +27,8 @@ def public_pages(state: State, is_alive: Callable[[], bool]) -> Routes:
     return {("GET", "/metrics"): metrics, ("GET", "/healthz"): healthz, ("GET", "/readyz"): readyz}
 
 
-def private_pages(state: State, reloader: Reloader) -> Routes:
-    """What is served on the unix socket alone: it names devices and files, and changes what runs."""
+def private_pages(state: State, reloader: Reloader, public: Routes) -> Routes:
+    """What is served on the unix socket: beside the public pages, one that names devices and files, and the reload."""
 
     async def status() -> Response:
         return _json(HTTPStatus.OK, state.as_data())
@@ -41,7 +41,7 @@ def private_pages(state: State, reloader: Reloader) -> Routes:
             HTTPStatus.CONFLICT if refused else HTTPStatus.OK, {"result": outcome.result, "problems": problems}
         )
 
-    return {("GET", "/status"): status, ("POST", "/reload"): reload}
+    return {**public, ("GET", "/status"): status, ("POST", "/reload"): reload}
 
 
 def _verdict(wrong: List[str]) -> Response:
