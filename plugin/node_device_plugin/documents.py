@@ -36,7 +36,7 @@ def read_yaml(content: bytes) -> Any:
         # Before it is composed: libyaml's binding recurses on the C stack, and tens of thousands of levels end the
         # process.
         _check(yaml.parse(content, Loader=loader))
-        return yaml.load(content, Loader=loader)
+        return yaml.load(content, Loader=loader)  # noqa: S506 (a safe one)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
 

@@ -45,7 +45,7 @@ def _options(role: str) -> dict[str, Any]:
 
 
 def _read(path: pathlib.Path) -> dict[str, Any]:
-    options: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+    options: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)  # noqa: S506 (a safe one)
     return dict(options["argument_specs"]["main"]["options"])
 
 

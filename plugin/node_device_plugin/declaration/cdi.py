@@ -111,7 +111,7 @@ def with_kept(
     """
     if wanted is not None and not staying:
         return wanted
-    assert present is not None
+    assert present is not None  # noqa: S101 (for mypy)
     kept = [device for device in present["devices"] if device["name"] in staying]
     if wanted is None:
         return {**present, "devices": kept}

@@ -87,7 +87,7 @@ def _container(deployment: Deployment, ground: CommonGround, volumes: List[_Volu
         "resources": {key: dict(value) for key, value in deployment.resources.items() if value},
         "securityContext": security,
         # The usual place is in /dev, which may be the host's.
-        "terminationMessagePath": "/tmp/termination-log",
+        "terminationMessagePath": "/tmp/termination-log",  # noqa: S108 (the container's own)
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             {"name": "configurations", "mountPath": CONFIGURATIONS, "readOnly": True},

@@ -104,7 +104,7 @@ def unpack_wheel(archive, member, digest, site):
         data = [name for name in names if name.split("/")[0].endswith(".data")]
         if data:
             raise Refused("%s has files for other places than site-packages: %s" % (member, data[0]))
-        wheel.extractall(site)
+        wheel.extractall(site)  # noqa: S202 (its names are checked above)
     return next(name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info"))
 
 
@@ -148,7 +148,7 @@ def build(folder, name, archive_path, wheels):
     python = os.path.join(folder, "bin", "python")
     with open(script, "w", encoding="utf-8") as file:
         file.write(SCRIPT.format(python=python, module=module, function=function))
-    os.chmod(script, 0o755)
+    os.chmod(script, 0o755)  # noqa: S103 (a program)
     # Services may not write into it, so it is compiled now; -s and -p give the code the folder's later name.
     compile_all = ["-m", "compileall", "-q", "-j", "0", "-s", partial, "-p", folder, site]
     run([os.path.join(partial, "bin", "python"), "-I", *compile_all])
