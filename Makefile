@@ -99,7 +99,7 @@ lint:
 	roles/generate_argument_specs --check
 	docs/generate_reference --check
 unit:
-	pytest --numprocesses auto plugin/tests tests/unit tests/kubernetes -k 'not real_api_server' \
+	pytest --numprocesses auto plugin/tests tests/unit tests/fuzz tests/kubernetes -k 'not real_api_server' \
 	  $(addprefix --ignore=,$(FAULTS))
 
 # Hundreds of restarts, kills at every step, inputs by chance, whole plays: what takes longer than one waits for.
@@ -138,10 +138,10 @@ programs: kubernetes
 	@lab/programs/build cdi-judge
 	@lab/programs/build kind
 
-## nightly: what takes longer; each part runs alone, too: make matrix, make soak SOAK_MINUTES=15, every containerd
+## nightly: what takes longer; each part runs alone, too: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all
 .PHONY: nightly
 nightly: system dev
-	@tests/run 'make nightly' $(MAKE) matrix soak runtimes-all
+	@tests/run 'make nightly' $(MAKE) matrix fuzz soak runtimes-all
 
 # The starting configurations against every pinned containerd.
 .PHONY: runtimes-all
@@ -237,6 +237,13 @@ bench: dev
 SOAK_MINUTES ?= 60
 soak: dev
 	PYTHONPATH=plugin python -m bench.soak $(SOAK_MINUTES)
+
+## fuzz: inputs by chance, guided by coverage, for FUZZ_MINUTES (default 10) to all that reads what others wrote
+.PHONY: fuzz
+FUZZ_MINUTES ?= 10
+fuzz: dev
+	@bin/setup venv fuzz
+	@tests/fuzz/run $(FUZZ_MINUTES)
 
 ## lock: renew the locked requirements
 .PHONY: lock

@@ -61,7 +61,7 @@ def read_checkpoint(directory: str) -> Optional[Checkpoint]:
             {str(resource): tuple(sorted(devices or ())) for resource, devices in registered.items()},
             tuple(_pod_devices(entry) for entry in data["PodDeviceEntries"] or ()),
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise CheckpointError("%s is no device checkpoint of a known form: %r" % (path, error)) from error
 
 

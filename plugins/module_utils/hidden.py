@@ -35,8 +35,7 @@ SHOWN = frozenset(
 #: What only root can read on a node, and what differs between nodes; either may be missing.
 _SEEDS = ("/var/lib/systemd/random-seed", "/etc/machine-id")
 _LONG_QUOTES = ("'''", '"""')
-#: A token in its quotes, or behind the number sign of a comment.
-_WRITTEN = re.compile(r"""('{3}|"{3}|['"])hidden-[0-9a-f]{24}\n*\1|(# )?hidden-[0-9a-f]{24}""")
+_TOKEN = re.compile("hidden-[0-9a-f]{24}")
 _PARTS = re.compile(
     r"(?P<template>\{\{.*?\}\})"
     r"|(?P<comment>#[^\r\n]*)"
@@ -91,22 +90,32 @@ class Hidden:
         """A token, in the original's quotes."""
         for each in (value, original):
             digest = hmac.new(self._key, each.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
-            written = "%shidden-%s%s" % (before, digest[:24], after)
+            token = "hidden-" + digest[:24]
             # The same value can be written in two ways: with an escape, for example.
-            if self._originals.setdefault(written, original) == original:
+            if self._originals.setdefault(token, {}).setdefault((before, after), original) == original:
                 break
         if len(value) >= _SHORTEST and (_SECRET_KEYS.search(key) or _SECRET_VALUES.search(value)):
             self._secrets.add(value)
-        return written
+        return before + token + after
 
     def reveal(self, text):
         """The text with what was hidden in its sources; None stays None. Raises UnknownToken."""
-        return None if text is None else _WRITTEN.sub(self._original, text)
-
-    def _original(self, written):
-        if written.group() not in self._originals:
-            raise UnknownToken("the runtime's configuration changed after it was read; run the play again")
-        return self._originals[written.group()]
+        if text is None:
+            return None
+        revealed, end = [], 0
+        for token in _TOKEN.finditer(text):
+            # Others' quotes may stand beside it, in a text that is no valid TOML.
+            fitting = [
+                (before, after)
+                for before, after in self._originals.get(token.group(), ())
+                if text.endswith(before, end, token.start()) and text.startswith(after, token.end())
+            ]
+            if not fitting:
+                raise UnknownToken("the runtime's configuration changed after it was read; run the play again")
+            before, after = max(fitting, key=lambda around: sum(map(len, around)))
+            revealed += text[end : token.start() - len(before)], self._originals[token.group()][before, after]
+            end = token.end() + len(after)
+        return "".join([*revealed, text[end:]])
 
     def scrub(self, message):
         """A program's message without the hidden texts that look like secrets; None stays None."""

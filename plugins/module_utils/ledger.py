@@ -60,7 +60,7 @@ class Ledger:
         except FileNotFoundError:
             self._saved = {}
             return
-        except ValueError as error:
+        except (RecursionError, ValueError) as error:
             raise self._damaged(error) from error
         written = data.get("format") if isinstance(data, dict) else None
         if isinstance(written, int) and written > _FORMAT:

@@ -83,7 +83,7 @@ class _Kubeconfig:
             self._data = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise KubeconfigError(f"{path}: {error.strerror}") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as error:
             raise KubeconfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
 
     def access(self) -> Access:

@@ -30,9 +30,9 @@ class Journal:
         for line in written.splitlines(keepends=True):
             try:
                 record = json.loads(line) if line.endswith(b"\n") else None
-            except ValueError:
+            except (RecursionError, ValueError):
                 record = None
-            if record is None:
+            if not isinstance(record, dict) or "step" not in record:
                 # Cut off while it was written: what it announces was not begun.
                 break
             self.records.append(record)
