@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 
 import pytest
@@ -59,8 +60,12 @@ def test_the_base_from_debian_has_no_other_program_than_python(image):
     assert base["bin"][0].linkname == "usr/bin"
     # Nothing of the machine that made it.
     assert not {"etc/hostname", "etc/resolv.conf", "etc/apt/sources.list"} & set(base)
-    # Scanners read the versions here.
-    assert b"\nVersion: " in base["var/lib/dpkg/status.d/python3.13"][1]
+    # Scanners read the versions here; the hashes say which packages these were.
+    packages = {path: content[1] for path, content in base.items() if path.startswith("var/lib/dpkg/status.d/")}
+    assert "var/lib/dpkg/status.d/python3.13" in packages
+    for content in filter(None, packages.values()):
+        assert re.search(rb"\nVersion: \S+\n", content)
+        assert len(re.findall(rb"^SHA256: [0-9a-f]{64}$", content, re.M)) == 1
     assert base["usr/share/doc/python3.13/copyright"][1]
 
 
