@@ -57,6 +57,14 @@ def new_plugins(cluster: Cluster) -> None:
     until(ready, lambda now: sorted(now.values()) == sorted(before.values()) and not set(now) & set(before))
 
 
+def ready_since(cluster: Cluster) -> None:
+    """Prints since when each of the plugin's pods is Ready, and how often its container was restarted."""
+    for pod in sorted(cluster.ask("GET", f"{PLUGINS}/pods")["items"], key=lambda pod: pod["spec"]["nodeName"]):
+        (ready,) = [each for each in pod["status"]["conditions"] if each["type"] == "Ready"]
+        restarts = pod["status"]["containerStatuses"][0]["restartCount"]
+        print(pod["spec"]["nodeName"], ready["status"], ready["lastTransitionTime"], restarts)
+
+
 def figures(cluster: Cluster) -> None:
     """What each kubelet measured; the period after which its node object follows. Prints, and holds nothing to it."""
     for node in WORKERS:

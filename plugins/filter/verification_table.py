@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.table import aligned
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import tables
 
 DOCUMENTATION = r"""
 name: verification_table
@@ -43,7 +43,7 @@ _HEAD = ("NODE", "RESOURCE", "CAPACITY", "HEALTHY", "CONTAINER SAW", "STATE")
 
 def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> str:
     """The reports of ``hosts`` as one table of text; a host without a report says so."""
-    lines = [_HEAD]
+    lines: list[tuple[str, ...]] = []
     for host in hosts:
         variables = hostvars[host]
         report = variables.get("verification_report") if hasattr(variables, "get") else None
@@ -55,9 +55,9 @@ def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str,
             state = row["state"]
             if row["detail"] and state != "failed":
                 state = f"{state} ({row['detail']})"
-            seen = " ".join(row["seen"]) or "-"
+            seen = " ".join(row["seen"])
             lines.append((host, row["resource"], str(row["capacity"]), str(row["healthy"]), seen, state))
-    return aligned(lines)
+    return tables.table(_HEAD, lines)
 
 
 class FilterModule:

@@ -149,7 +149,7 @@ class _Kubeconfig:
     def _named(self, plural: str, kind: str, name: Any) -> Mapping[str, Any]:
         items = self._data.get(plural) or ()
         for item in items if isinstance(items, (list, tuple)) else ():
-            found = item.get(kind) if isinstance(item, dict) and item.get("name") == name else None
+            found = item.get(kind) if name is not None and isinstance(item, dict) and item.get("name") == name else None
             if isinstance(found, dict):
                 return found
         raise KubeconfigError(f"{self._path}: there is no {kind} {name!r} in {plural}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.table import aligned
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import tables
 
 
 class Column(NamedTuple):
@@ -30,23 +30,24 @@ _OF_RESOURCE = ("NODE", "RESOURCE", "CAPACITY", "HEALTHY", "ALLOCATED", "STATE",
 
 def text(document: Mapping[str, Any]) -> str:
     """All of it."""
-    nodes, resources = [_OF_NODE], [_OF_RESOURCE]
+    nodes: list[tuple[str, ...]] = []
+    resources: list[tuple[str, ...]] = []
     for node in document["nodes"]:
         nodes.append(
             (
                 node["name"],
                 node["state"],
                 *(column.value(node) for column in COLUMNS),
-                "; ".join(map(_line, node["problems"])) or "-",
+                "; ".join(map(_line, node["problems"])),
             )
         )
         for row in node["resources"]:
             numbers = (number(row[key]) for key in ("capacity", "healthy", "allocated"))
-            reasons = "; ".join(map(_line, row["reasons"])) or "-"
+            reasons = "; ".join(map(_line, row["reasons"]))
             resources.append((node["name"], row["name"], *numbers, row["state"], reasons))
-    parts = [aligned(nodes)]
-    if len(resources) > 1:
-        parts.append(aligned(resources))
+    parts = [tables.table(_OF_NODE, nodes)]
+    if resources:
+        parts.append(tables.table(_OF_RESOURCE, resources))
     return "\n\n".join([*parts, summed_up(document)])
 
 

@@ -361,6 +361,13 @@ def test_the_tables():
     assert table.text(whole(nodes[2])).splitlines()[-1] == "1 node: 1 unreachable"
 
 
+def test_a_node_cannot_write_to_the_terminal():
+    served = serving(CAMERA, device("a"), device("b", "unhealthy", "\x1b[2Jgone\x07"))
+    written = table.text(whole(node.entry("worker1", well(served))))
+    assert "\x1b" not in written
+    assert written.splitlines()[4].endswith(r"b: \x1b[2Jgone\x07")
+
+
 def test_every_state_of_a_fleet_has_a_severity():
     nodes = fleet(80, 6)
     assert {each["state"] for each in nodes} == set(node.STATES)
