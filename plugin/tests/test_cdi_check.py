@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional
 import pytest
 
 from node_device_plugin.cdi_check.directories import check_directories, check_file
+from node_device_plugin.cdi_check.report import Report
 from node_device_plugin.cdi_check.spec import VERSIONS, spec_problems
 from node_device_plugin.command_line import main
 from node_device_plugin.declaration import cdi, parse_resources
@@ -332,3 +333,21 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     data = json.loads(capsys.readouterr().out)
     assert data["directories"] == [str(folder)]
     assert [len(file["problems"]) for file in data["files"]] == [0, 1]
+
+
+def test_a_link_to_another_file_tells_nothing_of_it(tmp_path: Path) -> None:
+    (tmp_path / "shadow").write_text("root:$y$j9T$secret:20780:0:99999:7:::\nplain: 1\n")
+    (tmp_path / "link.yaml").symlink_to(tmp_path / "shadow")
+    checked = check_file(str(tmp_path / "link.yaml"), None)
+    problems = [str(problem) for problem in checked.problems]
+    assert any(each.startswith("a key of 36 characters: is not a field of CDI") for each in problems), problems
+    assert any(each.startswith("plain: is not a field of CDI") for each in problems)
+    assert "secret" not in str(checked)
+
+
+def test_no_control_character_of_a_file_reaches_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "a\x1b[31m\nb.json").write_text('{"kind": "\\u001b[2J"}')
+    report = Report((str(tmp_path),), "x", None, tuple(check_directories([str(tmp_path)], None)))
+    assert report.problems
+    assert "\x1b" not in report.to_text()
+    assert not [line for line in report.to_text().splitlines() if line.startswith("b.json")]

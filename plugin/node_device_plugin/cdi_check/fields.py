@@ -6,6 +6,7 @@ After the specification's SPEC.md (1.1.0) and the checks of its Go library (pkg/
 from __future__ import annotations
 
 import datetime
+import re
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from ..declaration import Problem
@@ -136,7 +137,7 @@ def shape_problems(data: Any, fields: Mapping[str, Field], where: str) -> Iterat
     prefix = where + "." if where else ""
     for key in data:
         if key not in fields:
-            yield Problem("%s%s" % (prefix, key), "is not a field of CDI; known are %s" % ", ".join(sorted(fields)))
+            yield Problem(prefix + _shown(key), "is not a field of CDI; known are %s" % ", ".join(sorted(fields)))
     for key, field in fields.items():
         value = data.get(key)
         if value is None:
@@ -152,6 +153,12 @@ def shape_problems(data: Any, fields: Mapping[str, Field], where: str) -> Iterat
         else:
             for position, item in enumerate(value):
                 yield from _value_problems(item, field, "%s%s[%d]" % (prefix, key, position))
+
+
+def _shown(key: Any) -> str:
+    """What may be a field's name. Of another file, to which a link leads here, nothing is told: /etc/shadow is YAML."""
+    text = str(key)
+    return text if re.fullmatch(r"[\w.-]{1,64}", text) else "a key of %d characters" % len(text)
 
 
 def _value_problems(value: Any, field: Field, where: str) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from .. import node_state
 from ..cri_errors import CriError
 from ..declaration import cdi
-from ..tables import table
+from ..tables import printable, table
 from .directories import DEFAULT_DIRECTORIES, SpecFile, check_directories
 
 
@@ -23,7 +23,7 @@ class Report(NamedTuple):
     @property
     def problems(self) -> List[str]:
         """A sentence each."""
-        return ["%s: %s" % (file.path, problem) for file in self.files for problem in file.problems]
+        return [printable("%s: %s" % (file.path, problem)) for file in self.files for problem in file.problems]
 
     def to_data(self) -> Dict[str, Any]:
         """As JSON takes it."""
