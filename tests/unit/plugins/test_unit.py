@@ -94,5 +94,12 @@ def test_a_port_for_the_node_itself_is_closed_to_all_others(address, is_local):
     assert unit["SocketBindAllow"] == ["tcp:9819"]
 
 
+@pytest.mark.parametrize(("registration", "there"), [("device_plugins", False), ("plugins_registry", True)])
+def test_the_kubelets_registry_is_there_before_the_kubelet(registration, there):
+    unit = settings({"devices": [NODE]}, registration=registration)
+    assert any(each.endswith("-m 0750 /var/lib/kubelet/plugins_registry") for each in unit["ExecStartPre"]) is there
+    assert ("-/var/lib/kubelet/plugins_registry" in unit["BindPaths"]) is there
+
+
 def test_it_goes_before_what_containers_do():
     assert settings({"devices": [NODE]})["Nice"] == ["-10"]
