@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Union
 
 from ..kubelet_checkpoint import Checkpoint, read_checkpoint
@@ -14,6 +15,8 @@ from .recorder import RecordingPlugin
 DOMAIN = "transcripts.example.com/"
 #: Annotations that a kubelet sets itself.
 _OWN_ANNOTATIONS = "io.kubernetes."
+#: A pod's uid in the name of an annotation, as kubelets up to 1.31 give CDI names to runtimes.
+_OF_A_POD = re.compile(r"(?<=/devicemanager_)[0-9a-f]{32}")
 #: Mounts that a kubelet adds to each container.
 _OWN_MOUNTS = ("/etc/hosts", "/dev/termination-log")
 
@@ -152,6 +155,10 @@ def _short(resource: str) -> str:
 def _plain(given: Given) -> Dict[str, Any]:
     """What came from plugins and the pod, without what each kubelet adds by itself; empty parts left out."""
     mounts = [mount for mount in given.mounts if mount[0] not in _OWN_MOUNTS]
-    annotations = {key: value for key, value in given.annotations.items() if not key.startswith(_OWN_ANNOTATIONS)}
+    annotations = {
+        _OF_A_POD.sub("<uid>", key): value
+        for key, value in given.annotations.items()
+        if not key.startswith(_OWN_ANNOTATIONS)
+    }
     parts = given._replace(mounts=mounts, annotations=dict(sorted(annotations.items())))._asdict()
     return {key: value for key, value in parts.items() if value}
