@@ -39,12 +39,19 @@ _TOKEN = re.compile("hidden-[0-9a-f]{24}")
 _PARTS = re.compile(
     r"(?P<template>\{\{.*?\}\})"
     r"|(?P<comment>#[^\r\n]*)"
-    r'|(?P<text>"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\')'
+    r'|(?P<long>"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5})'
+    r'|(?P<unclosed>""".*|\'\'\'.*)'
+    r'|(?P<text>"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\')'
     r"|(?P<broken>[\"'][^\n]*)"
     r"|(?P<mark>[\n\[\]{}=:,])"
     r"|(?P<bare>[^\s\"'#\[\]{}=:,]+)",
     re.DOTALL,
 )
+#: What is not a text and has no quotes: numbers, dates, true.
+_PLAIN = re.compile(r"[+-]?\d[\w.+-]*|[+-]?(inf|nan)|true|false|null")
+#: What may be a secret in a template that is not TOML yet; the one with which it begins is for the controller.
+_IN_TEMPLATE = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\])*"|`[^`]*`', re.DOTALL)
+_BASE_TEMPLATE = re.compile(r'\{\{-?\s*template\s+"[\w.-]+"\s+\.\s*-?\}\}')
 #: Only texts like these are searched for in a message: without its paths nobody would understand it.
 _SECRET_KEYS = re.compile("auth|cookie|cred|key|pass|proxy|secret|token|user", re.IGNORECASE)
 _SECRET_VALUES = re.compile("://[^/]*@")
@@ -76,20 +83,36 @@ class Hidden:
             kind, found = part.lastgroup, part.group()
             shown.append(text[end : part.start()])
             end = part.end()
-            if kind in ("comment", "broken"):
-                found = self._written(found, found, "# " if kind == "comment" else "", "") if found != "#" else found
-            elif kind == "text" and place.is_hidden and _value_of(found):
-                quote = found[:3] if found.startswith(_LONG_QUOTES) else found[0]
-                found = self._written(found, _value_of(found), quote, found.count("\n") * "\n" + quote, place.key)
+            if kind == "comment":
+                found = self._whole(found, "# ") if found != "#" else found
+            elif kind == "template" and not _BASE_TEMPLATE.fullmatch(found):
+                found = _IN_TEMPLATE.sub(lambda inside: self._whole(inside.group()), found)
+            elif kind in ("unclosed", "broken") or (kind == "bare" and place.is_hidden and not _PLAIN.fullmatch(found)):
+                found = self._whole(found)
             else:
+                hidden = kind in ("long", "text") and _value_of(found) and place.is_hidden
                 place.move(kind, found)
+                if hidden or (kind == "text" and _SECRET_VALUES.search(found)):
+                    quote = found[:3] if kind == "long" else found[0]
+                    after = found.count("\n") * "\n" + quote
+                    found = self._written(found, _value_of(found), quote, after, place.key)
             shown.append(found)
         return "".join([*shown, text[end:]])
 
+    def _whole(self, found, before=""):
+        """A token for all of a part, its quotes too."""
+        return self._written(found, found, before, found.count("\n") * "\n")
+
     def _written(self, original, value, before, after, key=""):
-        """A token, in the original's quotes."""
+        """A token, in the original's quotes.
+
+        The same text has the same token in quotes of both kinds, but not in long ones or in none: beside those may
+        stand others' quotes.
+        """
+        kind = before.replace("'", '"')
         for each in (value, original):
-            digest = hmac.new(self._key, each.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
+            words = (kind + each).encode("utf-8", "surrogatepass")
+            digest = hmac.new(self._key, words, hashlib.sha256).hexdigest()
             token = "hidden-" + digest[:24]
             # The same value can be written in two ways: with an escape, for example.
             if self._originals.setdefault(token, {}).setdefault((before, after), original) == original:
@@ -185,7 +208,7 @@ class _Place:
 
     def move(self, kind, found):
         """Past a part that is shown."""
-        if kind in ("bare", "text") and not self._in_value:
+        if kind in ("bare", "long", "text") and not self._in_value:
             # Of a dotted key the last part counts.
             self.key = _value_of(found).rpartition(".")[2] if kind == "bare" else _value_of(found)
         elif kind == "mark":
@@ -193,6 +216,9 @@ class _Place:
 
     def _pass(self, mark):
         if mark == (":" if self._is_json else "="):
+            if self._in_value:
+                # A bracket before it was not closed: whose value this is, nobody knows.
+                self.key = ""
             self._in_value = True
         elif mark in "[{":
             # A bracket that opens no value opens a table's name.

@@ -5,7 +5,8 @@ Anybody can name a process ``kubelet``, or bind a socket that looks like the con
 own. A process is the node's own if its user is root in the user and PID namespaces of the node's first process, and
 
 - systemd runs it as the main process of a system service, or
-- it shares that first process's mount namespace, and its executable and all directories above are root's alone.
+- it shares that first process's mount namespace, its executable and all directories above are root's alone, and that
+  executable is not setuid: sudo becomes root before it looks who asks.
 
 Runs on nodes and in the plugin's wheel, which has it by a link: Python 3.9, standard library only.
 """
@@ -79,9 +80,13 @@ class NodeProcess:
         others = [uid for uid in uids[0].split() if uid != b"0"] if uids else [b"?"]
         if others:
             raise NotTrusted("runs as user %s" % others[0].decode())
-        obstacle = None if self.is_main else not_roots_alone(os.path.dirname(self.executable))
-        if not self.is_main and obstacle is None:
-            obstacle = _not_roots(self.executable, os.fstat(self._program))
+        if self.is_main:
+            return
+        program = os.fstat(self._program)
+        if program.st_mode & (stat.S_ISUID | stat.S_ISGID):
+            # As sudo: any user starts it, with a name and options of their choice.
+            raise NotTrusted("runs a setuid program, %s" % self.executable)
+        obstacle = not_roots_alone(os.path.dirname(self.executable)) or _not_roots(self.executable, program)
         if obstacle:
             raise NotTrusted("runs a program that others can replace: %s" % obstacle)
 

@@ -131,6 +131,33 @@ def _without_texts(data, key=""):
     return "text" if isinstance(data, str) and data and key not in hiding.SHOWN else data
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'imports = ["/etc/containerd/conf.d/*.toml"\n[x."y".auth]\npassword = "CANARY"\n',
+        '[plugins."cri".containerd\ndefault_runtime_name = "runc"\n[x.auth]\npassword = "CANARY"\n',
+        '{{/* old: password = "CANARY" */}}\n',
+        'password = {{ "CANARY" }}\n{{ printf `CANARY` }}\n',
+        "password = CANARY\n",
+        'x = """\nCANARY = 1\n"y\n',
+        "x = '''\nCANARY\n",
+        '[registry.configs."https://u:CANARY@h".auth]\n',
+        '{"imports": ["a", "auth": "CANARY"}',
+    ],
+)
+def test_a_text_that_is_no_toml_hides_its_secrets_too(text):
+    hidden = Hidden(seeds=())
+    shown = hidden.hide(text)
+    assert "CANARY" not in shown
+    assert shown.count("\n") == text.count("\n")
+    assert hidden.reveal(shown) == text
+
+
+def test_what_a_template_begins_with_is_shown():
+    text = '{{ template "base" . }}\n{{- template "base.toml" . -}}\n'
+    assert Hidden(seeds=()).hide(text) == text
+
+
 def test_a_token_of_something_else_is_refused():
     with pytest.raises(UnknownToken, match="changed after it was read; run the play again"):
         Hidden(seeds=()).reveal(f'a = "hidden-{"0" * 24}"')

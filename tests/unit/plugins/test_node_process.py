@@ -105,6 +105,19 @@ def test_a_setuid_program_of_roots_in_a_users_hands_is_the_users(roots, proc):
             node_process.node_process(pid)
 
 
+def test_a_setuid_program_that_has_become_root_is_a_users_still(roots, proc):
+    """As sudo does before it refuses. Its name and arguments are the user's."""
+    shutil.copy("/usr/bin/perl", roots / "sudo")
+    (roots / "sudo").chmod(0o4755)
+    become = "$) = '0 0'; $( = 0; $< = 0; $> = 0; $0 = 'kubelet'; $| = 1; print qq(root\n); sleep 60"
+    with running([roots / "sudo", "-e", become, "--root-dir=/mallorys"], user=NOBODY, group=NOBODY) as process:
+        if process.stdout.readline() != "root\n":
+            pytest.skip("setuid has no effect on this file system")
+        assert "Uid:\t0\t0\t0\t0" in pathlib.Path(f"/proc/{process.pid}/status").read_text()
+        with pytest.raises(node_process.NotTrusted, match="runs a setuid program"):
+            node_process.node_process(proc.show(process.pid))
+
+
 def test_the_program_that_runs_is_run_whatever_has_its_path_now(roots, proc):
     program = roots / "kubelet"
     shutil.copy("/bin/sleep", program)
