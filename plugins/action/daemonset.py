@@ -80,6 +80,9 @@ class ActionModule(ActionBase):
                     raise Refused("\n".join(group.problems))
                 self._cluster = self._daemon_set(group.kubeconfig, group.deployment)
                 changes += step(arguments, group.results)
+                if self._cluster.namespace_kept:
+                    name = group.deployment.namespace
+                    self._warnings.append(f"the namespace {name} stays: {self._cluster.namespace_kept}")
             except _ERRORS as error:
                 lines.append(_lines(group.hosts or everybody, error))
         if lines:

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from .kubeconfig import Access
@@ -159,15 +160,22 @@ class Api:
         except Missing:
             return None
 
-    def kinds_of_namespaces(self) -> list[Place]:
-        """Every kind that namespaces have and that can be listed, as the API server tells. Raises ApiError."""
-        groups = [each["preferredVersion"]["groupVersion"] for each in self._discovered("/apis")["groups"]]
-        return [
-            Place(each["name"], group=group)
-            for group in ("", *groups)
-            for each in self._discovered(f"/apis/{group}" if group else "/api/v1")["resources"]
-            if each["namespaced"] and "list" in each["verbs"] and "/" not in each["name"]
-        ]
+    def kinds_of_namespaces(self, but: Collection[str] = ()) -> list[Place]:
+        """Every kind that namespaces have and that can be listed, once each, as the API server tells.
+
+        but: groups that are left out. Raises ApiError, also if the server of one group does not answer.
+        """
+        versions = [("", "")]
+        for group in self._discovered("/apis")["groups"]:
+            # A kind may be served in another version than the preferred one only.
+            served = [group["preferredVersion"], *group["versions"]]
+            versions += [(group["name"], each["groupVersion"]) for each in served if group["name"] not in but]
+        found: dict[tuple[str, str], Place] = {}
+        for name, version in versions:
+            for each in self._discovered(f"/apis/{version}" if version else "/api/v1")["resources"]:
+                if each["namespaced"] and "list" in each["verbs"] and "/" not in each["name"]:
+                    found.setdefault((name, each["name"]), Place(each["name"], group=version))
+        return list(found.values())
 
     def _discovered(self, path: str) -> dict[str, Any]:
         answer = self._object("GET", Place(path), {})

@@ -157,6 +157,11 @@ class DaemonSet:
         changes = [self._objects.delete(place) for place in places]
         return changes + self._namespace.remove()
 
+    @property
+    def namespace_kept(self) -> str:
+        """Why `dismantle` left our namespace; empty if it did not."""
+        return self._namespace.kept
+
     def pods(self, node: str) -> list[dict[str, Any]]:
         """The pods on a node, those that end already too."""
         selector = f"app.kubernetes.io/name=node-device-plugin,app.kubernetes.io/instance={self.deployment.name}"

@@ -11,7 +11,6 @@ from typing import Any
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import (
     ApiError,
-    LacksRights,
     Missing,
     Place,
 )
@@ -33,9 +32,9 @@ _OF_EVERY_NAMESPACE = {
     *(("rolebindings", f"system:{name}") for name in ("image-pullers", "image-builders", "deployers")),
 }
 _OF_SERVICE_ACCOUNTS = {"kubernetes.io/service-account-token", "kubernetes.io/dockercfg"}
-#: Kinds that controllers make of others, which count themselves, and what is no object: a group's measurements.
-_DERIVED = {"endpoints", "endpointslices", "events"}
-_MEASURED = ("metrics.k8s.io/", "custom.metrics.k8s.io/", "external.metrics.k8s.io/")
+#: Kinds that controllers make of others, which count themselves, with their groups; and groups of measurements.
+_DERIVED = {("endpoints", ""), ("endpointslices", "discovery.k8s.io"), ("events", ""), ("events", "events.k8s.io")}
+_MEASURED = ("metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io")
 
 
 class Namespace:
@@ -46,6 +45,8 @@ class Namespace:
         self._deployment = deployment
         self._ours = tuple(ours)
         self._place = Place("namespaces", deployment.namespace)
+        #: Why `remove` left it, if it is ours.
+        self.kept = ""
 
     def await_end(self) -> None:
         """Until it is gone where it is on its way, such as right after an uninstall. Raises Refused."""
@@ -95,28 +96,31 @@ class Namespace:
         return "privileged"
 
     def remove(self) -> list[Change]:
-        """Delete the namespace if it is ours and has nothing of others."""
+        """Delete the namespace if it is ours and has nothing of others; else `kept` says why not."""
         found = self._objects.api.get(self._place)
-        if found is None or not is_ours(found) or self._has_others():
+        if found is None or not is_ours(found):
             return []
-        return [self._objects.delete(self._place)]
+        self.kept = self._others()
+        return [] if self.kept else [self._objects.delete(self._place)]
 
-    def _has_others(self) -> bool:
-        """Whether somebody else has an object of any kind in it. A kind that may not be listed counts as one."""
+    def _others(self) -> str:
+        """An object of somebody else in it, of any kind, or why there may be one; empty if there is none."""
         api = self._objects.api
-        for kind in api.kinds_of_namespaces():
-            if kind.kinds in _DERIVED or kind.group.startswith(_MEASURED):
-                continue
-            try:
-                objects = api.list(kind._replace(namespace=self._deployment.namespace))
-            except Missing:
-                # The kind was removed in between.
-                continue
-            except LacksRights:
-                return True
-            if any(self._is_others(kind.kinds, each) for each in objects):
-                return True
-        return False
+        try:
+            for kind in api.kinds_of_namespaces(but=_MEASURED):
+                if (kind.kinds, kind.group.rpartition("/")[0]) in _DERIVED:
+                    continue
+                try:
+                    objects = api.list(kind._replace(namespace=self._deployment.namespace))
+                except Missing:
+                    # The kind was removed in between.
+                    continue
+                for each in objects:
+                    if self._is_others(kind.kinds, each):
+                        return f"it has {kind.kinds} {each['metadata']['name']}"
+        except ApiError as error:
+            return f"it cannot be told whether others have something in it: {error}"
+        return ""
 
     def _is_others(self, kind: str, found: Mapping[str, Any]) -> bool:
         name = found["metadata"]["name"]

@@ -1,0 +1,78 @@
+"""Which kinds an API server says that namespaces have, and what an uninstall makes of one that does not say it."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, Away, Place
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import namespace
+
+VERBS = {"namespaced": True, "verbs": ["get", "list"]}
+OURS = {"metadata": {"name": "ours", "labels": {"app.kubernetes.io/managed-by": "nodedevices"}, "uid": "1"}}
+
+
+def group(name, *versions):
+    named = [{"groupVersion": f"{name}/{version}"} for version in versions]
+    return {"name": name, "preferredVersion": named[0], "versions": named}
+
+
+@pytest.fixture
+def api(monkeypatch):
+    """An API server with a group whose second version has a kind of its own, and one whose server is away."""
+    pages = {
+        "/apis": {"groups": [group("routes.example", "v1", "v1alpha2"), group("metrics.k8s.io", "v1beta1")]},
+        "/api/v1": {"resources": [{"name": "configmaps", **VERBS}, {"name": "pods/log", **VERBS}]},
+        "/apis/routes.example/v1": {"resources": [{"name": "http", **VERBS}]},
+        "/apis/routes.example/v1alpha2": {"resources": [{"name": "http", **VERBS}, {"name": "tcp", **VERBS}]},
+    }
+    made = object.__new__(Api)
+
+    def answer(method, place, query, *content):
+        if place.kinds == "namespaces":
+            return OURS
+        if place.kinds.startswith("/"):
+            if place.kinds not in pages:
+                raise Away("503")
+            return pages[place.kinds]
+        return {"items": made.items.get(str(place), [])}
+
+    made.items, made.pages = {}, pages
+    monkeypatch.setattr(made, "_object", answer)
+    return made
+
+
+def remove(api):
+    objects = namespace.Objects(api, dry_run=False)
+    deployment = namespace.manifests.parse_deployment({"image": "x", "namespace": "ours"})
+    found = namespace.Namespace(objects, deployment, ())
+    return found.remove(), found.kept
+
+
+def test_a_kind_of_another_version_than_the_preferred_one_is_found(api):
+    assert [(each.kinds, each.group) for each in api.kinds_of_namespaces(but=["metrics.k8s.io"])] == [
+        ("configmaps", ""),
+        ("http", "routes.example/v1"),
+        ("tcp", "routes.example/v1alpha2"),
+    ]
+
+
+def test_an_object_of_such_a_kind_keeps_the_namespace(api):
+    place = Place("tcp", namespace="ours", group="routes.example/v1alpha2")
+    api.items[str(place)] = [{"metadata": {"name": "theirs"}}]
+    assert remove(api) == ([], "it has tcp theirs")
+
+
+def test_a_server_of_measurements_that_is_away_keeps_nothing(api, monkeypatch):
+    monkeypatch.setattr(namespace.Objects, "delete", lambda self, place: place.name)
+    assert remove(api) == (["ours"], "")
+
+
+def test_a_server_of_objects_that_is_away_keeps_it(api):
+    api.pages["/apis"]["groups"].append(group("away.example", "v1"))
+    assert remove(api) == ([], "it cannot be told whether others have something in it: 503")
+
+
+def test_a_kind_named_as_one_of_kubernetes_counts(api):
+    api.pages["/apis/routes.example/v1"]["resources"].append({"name": "events", **VERBS})
+    place = Place("events", namespace="ours", group="routes.example/v1")
+    api.items[str(place)] = [{"metadata": {"name": "theirs"}}]
+    assert remove(api)[1] == "it has events theirs"
