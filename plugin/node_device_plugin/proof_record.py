@@ -60,5 +60,5 @@ def read_text(text: str) -> Dict[str, str]:
     """A record as JSON; one that cannot be read proves nothing, and everything is proven again."""
     try:
         return {str(name): str(value) for name, value in dict(json.loads(text)).items()}
-    except (ValueError, TypeError):
+    except (RecursionError, ValueError, TypeError):
         return {}

@@ -87,7 +87,7 @@ class ActionModule(ActionBase):
         text = said["stdout"].strip()
         try:
             return frozenset(json.loads(text)["Data"]["RegisteredDevices"] or ()) if text else frozenset()
-        except (ValueError, KeyError, TypeError) as error:
+        except (RecursionError, ValueError, KeyError, TypeError) as error:
             raise Stopped(f"{path} is no device checkpoint of a known form: {error!r}") from error
 
     def _converge(self, cluster, name, wanted, patience, api_only):

@@ -205,6 +205,6 @@ def _parsed(file: Mapping[str, Any]) -> dict[str, Any] | None:
             data = json.loads(text)
         except ValueError:
             data = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (RecursionError, yaml.YAMLError):
         return None
     return data if isinstance(data, dict) and isinstance(data.get("devices", []), list) else None

@@ -51,7 +51,7 @@ def answer(action: Any, command: list[str], given: str = "", task_vars: Any = No
         )
     try:
         return json.loads(said["stdout"])
-    except ValueError:
+    except (RecursionError, ValueError):
         lines = (said["stderr"].strip() or said["stdout"].strip()).splitlines()
         raise ToolError(f"{command[0]} {command[1]} failed: {lines[-1] if lines else said['rc']}") from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import socket
 import threading
 import time
 import urllib.parse
@@ -58,6 +59,50 @@ def test_a_server_that_sends_a_byte_now_and_then_is_not_waited_for(where, place)
                 client_of(address).text(place)
         finally:
             ended.set()
+
+
+def test_the_time_that_a_connection_takes_counts(monkeypatch):
+    """As with several addresses of which none answers."""
+    ended = threading.Event()
+    create = socket.create_connection
+
+    def slow(*arguments):
+        ended.wait(1.5)
+        return create(*arguments)
+
+    monkeypatch.setattr(socket, "create_connection", slow)
+    begun = time.monotonic()
+    with answering(dripping("the content", ended)) as address:
+        try:
+            with pytest.raises(api.Away, match="the answer did not end in 1 s"):
+                client_of(address).text(NODES)
+        finally:
+            ended.set()
+    # The content would have taken 100 s.
+    assert time.monotonic() - begun < 50
+
+
+def test_all_pages_of_a_list_together_are_bounded(monkeypatch):
+    monkeypatch.setattr(api, "_LARGEST_LIST", 3 << 20)
+
+    def page(query):
+        number = int(query.get("continue", 0))
+        return 200, {"kind": "NodeList", "metadata": {"continue": str(number + 1)}, "items": ["x" * (1000 << 10)]}
+
+    asked = []
+    with answering(pages(page, asked)) as address, pytest.raises(api.ApiError, match="so it is not read"):
+        client_of(address).list(NODES)
+    assert len(asked) == 4
+
+
+def test_an_answer_that_nests_too_deep_is_refused():
+    def answer(request):
+        request.send_response(200)
+        request.end_headers()
+        request.wfile.write(b"[" * 200000)
+
+    with answering(answer) as address, pytest.raises(api.ApiError, match="does not answer as an API server"):
+        client_of(address).get(NODES)
 
 
 @pytest.mark.parametrize("length", [None, 1 << 40])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, Away, Place
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import namespace
@@ -26,17 +28,14 @@ def api(monkeypatch):
     }
     made = object.__new__(Api)
 
-    def answer(method, place, query, *content):
-        if place.kinds == "namespaces":
-            return OURS
-        if place.kinds.startswith("/"):
-            if place.kinds not in pages:
-                raise Away("503")
-            return pages[place.kinds]
-        return {"items": made.items.get(str(place), [])}
+    def answer(method, place, query, *_others):
+        if place.kinds.startswith("/") and place.kinds not in pages:
+            raise Away("503")
+        found = OURS if place.kinds == "namespaces" else pages.get(place.kinds)
+        return json.dumps({"kind": "x", **(found or {"items": made.items.get(str(place), [])})}).encode()
 
     made.items, made.pages = {}, pages
-    monkeypatch.setattr(made, "_object", answer)
+    monkeypatch.setattr(made, "_ask", answer)
     return made
 
 

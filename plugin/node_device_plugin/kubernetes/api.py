@@ -29,8 +29,10 @@ _WHOLE = 60.0
 _LIST = 300.0
 # Objects on a page of a list, as kubectl has it.
 _PAGE = 500
-# Bytes of an answer: a page of large objects has some ten MB. What a pod answers goes through a node that may lie.
+# Bytes of an answer, and of a whole list: a page of large objects has some ten MB. What a pod answers or logs goes
+# through a node that may lie.
 _LARGEST = 128 << 20
+_LARGEST_LIST = 512 << 20
 _LARGEST_OF_POD = 16 << 20
 # Seconds in which one that says when to come again is asked again.
 _COME_AGAIN = 20.0
@@ -187,16 +189,18 @@ class Api:
         """The objects of a kind, read page by page. selectors: labelSelector, fieldSelector. Raises ApiError."""
         found: list[dict[str, Any]] = []
         query = {**selectors, "limit": str(_PAGE)}
-        until = time.monotonic() + _LIST
+        until, left = time.monotonic() + _LIST, _LARGEST_LIST
         while True:
             try:
-                answer = self._object("GET", place, query)
+                content = self._ask("GET", place, query, None, "", min(left, _LARGEST))
             except Expired:
                 # The rest is older than what etcd keeps; as client-go does: once more, all at once.
                 if "limit" not in query:
                     raise
                 found, query = [], dict(selectors)
                 continue
+            left -= len(content)
+            answer = self._parsed(content, place)
             found += answer.get("items") or ()
             more = (answer.get("metadata") or {}).get("continue")
             if not more:
@@ -261,16 +265,19 @@ class Api:
     def _object(
         self, method: str, place: Place, query: dict[str, str], content: Any = None, kind: str = ""
     ) -> dict[str, Any]:
-        answer = self._ask(method, place, query, content, kind)
+        return self._parsed(self._ask(method, place, query, content, kind), place)
+
+    def _parsed(self, answer: bytes, place: Place) -> dict[str, Any]:
         try:
             data = json.loads(answer)
-        except ValueError as error:
+        except (RecursionError, ValueError) as error:
             raise ApiError(f"{self._access.server}{place.path} does not answer as an API server: {error}") from error
         if not isinstance(data, dict) or "kind" not in data:
             raise ApiError(f"{self._access.server}{place.path} does not answer as an API server")
         return data
 
-    def _ask(self, method: str, place: Place, query: dict[str, str], content: Any, kind: str) -> bytes:
+    def _ask(self, method: str, place: Place, query: dict[str, str], content: Any, kind: str, limit: int = 0) -> bytes:
+        """limit: bytes of the answer; 0 for what its place may have."""
         address = f"{self._access.server}{place.path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
         headers = {**self._access.headers, "Accept": "application/json", "User-Agent": FIELD_MANAGER}
         body = None
@@ -278,7 +285,7 @@ class Api:
             body = json.dumps(content).encode()
             headers["Content-Type"] = kind
         try:
-            return self._answer(method, address, body, headers, place)
+            return self._answer(method, address, body, headers, place, limit)
         except urllib.error.HTTPError as error:
             raise self._refusal(error, method, place) from error
         except http.client.InvalidURL as error:
@@ -300,10 +307,10 @@ class Api:
                 raise ApiError(text) from error
             raise Away(f"{text}: run again when it does") from error
 
-    def _answer(self, method: str, address: str, body: Any, headers: dict[str, str], place: Place) -> bytes:
+    def _answer(self, method: str, address: str, body: Any, headers: dict[str, str], place: Place, limit: int) -> bytes:
         """As client-go does: a server that says when to come again (it stops, or has too much to do) is asked again."""
         deadline = time.monotonic() + _COME_AGAIN
-        limit = _LARGEST_OF_POD if place.part.startswith("proxy") else _LARGEST
+        limit = limit or (_LARGEST_OF_POD if place.part.startswith(("proxy", "log")) else _LARGEST)
         while True:
             try:
                 return self._transport.ask(
@@ -383,7 +390,7 @@ def _status(error: urllib.error.HTTPError) -> tuple[str, list[dict[str, Any]], b
         status = json.loads(content)
         is_api_servers = status.get("kind") == "Status"
         return str(status["message"]), list((status.get("details") or {}).get("causes") or ()), is_api_servers
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (RecursionError, ValueError, KeyError, TypeError, AttributeError):
         text = " ".join(content.decode(errors="replace").split())
         # A page for people says less than the reason.
         return str(error.reason) if not text or text.startswith("<") else text[:200], [], False

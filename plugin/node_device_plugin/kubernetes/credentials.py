@@ -44,7 +44,7 @@ def end_of_token(token: str) -> Optional[datetime.datetime]:
         if isinstance(end, bool) or not 0 < end < _FAR:
             return None
         return datetime.datetime.fromtimestamp(end, datetime.timezone.utc)
-    except (IndexError, ValueError, KeyError, TypeError):
+    except (IndexError, RecursionError, ValueError, KeyError, TypeError):
         return None
 
 

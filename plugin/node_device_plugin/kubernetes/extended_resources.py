@@ -240,7 +240,7 @@ def remembered(node: Mapping[str, Any]) -> Memory:
     try:
         data = json.loads(text)
         return Memory(dict(data["patched"]), tuple(data["served"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except (RecursionError, ValueError, KeyError, TypeError) as error:
         line = (
             f"the node's annotation {ANNOTATION}, which says what is ours there, is damaged: put it back or remove it"
         )

@@ -5,6 +5,7 @@ A timeout of sockets holds for each piece of an answer: a server that sends a by
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import socket
@@ -34,17 +35,27 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class _Request(urllib.request.Request):
-    """sockets: those that were opened for it."""
+    """sockets: others for the connections that were opened for it. late: set once its time is over."""
 
     sockets: List[socket.socket]
+    late: threading.Event
 
 
 class _KeepsSockets(urllib.request.AbstractHTTPHandler):
     def do_open(self, http_class: Any, req: Any, **http_conn_args: Any) -> Any:
         class Connection(http_class):  # type: ignore[misc]
-            def connect(self) -> None:
-                super().connect()
-                req.sockets.append(self.sock)
+            def __init__(self, *arguments: Any, **options: Any) -> None:
+                super().__init__(*arguments, **options)
+                self._create_connection = self._connected
+
+            def _connected(self, *arguments: Any) -> socket.socket:
+                # Before a proxy and TLS are spoken to, which may take their time, too.
+                made = socket.create_connection(*arguments)
+                req.sockets.append(made.dup())
+                if req.late.is_set():
+                    made.close()
+                    raise TookTooLong
+                return made
 
         return super().do_open(Connection, req, **http_conn_args)
 
@@ -79,18 +90,15 @@ class Transport:
         Raises TookTooLong, TooLarge, and as urllib: HTTPError, whose content is read already, OSError, HTTPException.
         """
         request = _Request(address, body, headers, method=method)
-        request.sockets = []
-        late = threading.Event()
+        request.sockets, request.late = [], threading.Event()
+        late = request.late
 
         def cut() -> None:
             late.set()
             for each in request.sockets:
-                try:
-                    # The connection's below TLS: whoever reads from it ends.
-                    socket.socket.shutdown(each, socket.SHUT_RDWR)
-                except OSError:
-                    # It ended by itself.
-                    continue
+                # It may have ended by itself.
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
 
         timer = threading.Timer(seconds, cut)
         timer.daemon = True
@@ -105,6 +113,8 @@ class Transport:
             raise
         finally:
             timer.cancel()
+            for each in request.sockets:
+                each.close()
 
     def _content(self, request: _Request, patience: float, limit: int, late: threading.Event) -> bytes:
         try:

@@ -157,7 +157,7 @@ def _read(log: str) -> Outcome:
     lines = [line for line in log.splitlines() if line.startswith("{")]
     try:
         return Outcome(container_view.read_own(json.loads(lines[-1])), "")
-    except (IndexError, ValueError, KeyError, TypeError):
+    except (IndexError, RecursionError, ValueError, KeyError, TypeError):
         return Outcome(None, f"the proof's pod did not say what it has: {' '.join(log.split())[:200] or 'nothing'}")
 
 
