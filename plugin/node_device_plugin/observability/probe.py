@@ -26,7 +26,7 @@ def probe(path: str, page: str) -> str:
                 return "another instance of the plugin serves %s" % path
             client.sendall(("GET %s HTTP/1.1\r\n\r\n" % page).encode())
             with client.makefile("rb") as file:
-                head, _, body = file.read().partition(b"\r\n\r\n")
+                head, _end, body = file.read().partition(b"\r\n\r\n")
     except OSError as error:
         return "%s: %s" % (path, error)
     return "" if head.startswith(b"HTTP/1.1 200 ") else (body or head or b"no answer").decode("latin-1").rstrip()
