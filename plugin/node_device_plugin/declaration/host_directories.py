@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Iterable, Iterator, Set, Tuple
+from typing import Iterable, Iterator, List, Tuple
 
+from . import fields
 from .model import Configuration, Resource
+from .problems import Problem
 
 #: Where most devices are.
 DEV = "/dev"
@@ -14,11 +16,26 @@ DEV = "/dev"
 _VARIABLE = re.compile(r"[*?\[{]")
 
 
+#: What the service's sandbox hides, but for directories that are declared; the kubelet's root directory is another.
+HIDDEN = ("/run", "/var/run", "/var/lib/kubelet")
+
+
 def host_directories(configuration: Configuration) -> Tuple[str, ...]:
     """Where devices are looked for and CDI specs are read; the directory that the plugin writes is none of them."""
-    of_devices = (path for resource in configuration.resources for path in directories(resource))
-    of_specs: Set[str] = set(configuration.cdi_spec_dirs) - {configuration.dynamic_cdi_dir}
-    return outermost([*of_devices, *of_specs])
+    of_devices = {path for resource in configuration.resources for path in directories(resource)}
+    return tuple(sorted(of_devices.union(configuration.cdi_spec_dirs) - {configuration.dynamic_cdi_dir}))
+
+
+def directory_problems(resource: Resource, where: str) -> Iterator[Problem]:
+    """Directories of devices that cannot be shown to the service's sandbox."""
+    for path in sorted(set(directories(resource))):
+        if path in HIDDEN:
+            message = "has devices in %s itself, which the service's sandbox hides: use a directory below it" % path
+            yield Problem(where, message)
+        elif path.startswith(tuple(each + "/" for each in HIDDEN)):
+            problems: List[Problem] = []
+            fields.directory(path, where, problems)
+            yield from problems
 
 
 def directories(resource: Resource) -> Iterator[str]:

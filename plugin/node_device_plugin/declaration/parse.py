@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 from . import addresses, container_paths, env, fields, giving, list_size, names, schema
 from .discover import parse_discovery
 from .edits import container_edits, placeholder_problems
+from .host_directories import directory_problems
 from .model import Configuration, Device, DeviceNode, HealthChecks, PreStart, Resource
 from .problems import DeclarationError, Problem, element
 
@@ -50,7 +51,7 @@ def parse_configuration(raw: Any) -> Configuration:
         of_the_role = "is the role's, whose specs the plugin would take away: choose another one, or cdi_owner: plugin"
         problems.append(Problem("dynamic_cdi_dir", of_the_role))
     for position, spec_dir in enumerate(data["cdi_spec_dirs"]):
-        fields.absolute(spec_dir, "cdi_spec_dirs[%d]" % position, problems)
+        fields.directory(spec_dir, "cdi_spec_dirs[%d]" % position, problems)
     root = data["kubelet_root_dir"]
     if data["registration"] == "plugins_registry" and len(os.fsencode(root)) > names.MAX_KUBELET_ROOT_DIR:
         too_long = "has more than the %d bytes that leave room for a socket's name" % names.MAX_KUBELET_ROOT_DIR
@@ -103,6 +104,7 @@ def _resource(item: Mapping[str, Any], where: str, problems: List[Problem]) -> R
     )
     problems.extend(_cdi_problems(resource, where, declared_kind=item["cdi_kind"] is not None, name_ok=not message))
     problems.extend(env.template_problems(resource, where))
+    problems.extend(directory_problems(resource, where))
     problems.extend(placeholder_problems(resource, where))
     problems.extend(giving.problems(resource, where))
     problems.extend(container_paths.problems(resource, where))

@@ -94,6 +94,41 @@ def test_a_port_for_the_node_itself_is_closed_to_all_others(address, is_local):
     assert unit["SocketBindAllow"] == ["tcp:9819"]
 
 
+def test_a_secret_place_in_which_something_is_declared_stays_visible():
+    hidden = settings({"devices": [NODE]})["InaccessiblePaths"]
+    assert {"-/etc/containerd", "-/var/lib/node-devices", "-/var/lib/rancher"} <= set(hidden)
+    root = "/var/lib/rancher/k3s/agent/kubelet"
+    unit = settings({"devices": [NODE]}, kubelet_root_dir=root, kubelet_device_plugin_dir=f"{root}/device-plugins")
+    assert set(hidden) - set(unit["InaccessiblePaths"]) == {"-/var/lib/rancher"}
+
+
+@pytest.mark.parametrize(
+    ("directory", "setting"), [("/run/cdi", "BindPaths"), ("/k/cdi", "BindPaths"), ("/srv/cdi", "ReadWritePaths")]
+)
+def test_the_dynamic_directory_is_writable_wherever_it_is(directory, setting):
+    unit = settings({"devices": [NODE]}, dynamic_cdi_dir=directory, kubelet_root_dir="/k")
+    assert f"-{directory}" in unit[setting]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/run/gpu0", "has devices in /run itself, which the service's sandbox hides: use a directory below it"),
+        ("/run/*/gpu", "has devices in /run itself"),
+        ("/run/pci-0000:3b:00.0/d", "must hold none of ':'"),
+        ("/var/run/a b/d", "must hold none of ' '"),
+    ],
+)
+def test_a_directory_that_cannot_be_shown_is_refused(path, message):
+    key = (
+        {"discover": {"paths": [path]}}
+        if "*" in path
+        else {"devices": [{"id": "d", "nodes": [{"path": "/dev/d", "host_path": path}]}]}
+    )
+    with pytest.raises(declaration.DeclarationProblems, match=message):
+        settings(key)
+
+
 @pytest.mark.parametrize(("registration", "there"), [("device_plugins", False), ("plugins_registry", True)])
 def test_the_kubelets_registry_is_there_before_the_kubelet(registration, there):
     unit = settings({"devices": [NODE]}, registration=registration)
