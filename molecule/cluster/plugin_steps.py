@@ -134,6 +134,7 @@ STEPS = (
     no_proofs,
     pod_template,
     new_plugins,
+    ready_since,
     figures,
     not_ready,
     ready,
