@@ -19,7 +19,6 @@ import tempfile
 
 sys.path.insert(0, "/collections")
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_runtime
 
 PROGRAM = sys.argv[1]
 FOLDERS = [pathlib.Path("/etc/containerd"), pathlib.Path("/srv/containerd"), pathlib.Path("/var/lib/rancher")]
@@ -47,10 +46,7 @@ def facts(arguments):
     """As module node_facts reads them."""
     program = runtime_facts.Program("containerd", runtime_facts.installed(PROGRAM))
     said = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout
-    global hidden
-    hidden = Hidden()
-    read = {"config": runtime_facts.containerd_config(program, arguments), "version": said.split()[2].lstrip("v")}
-    return hidden_runtime(read, hidden)
+    return {"config": runtime_facts.containerd_config(program, arguments), "version": said.split()[2].lstrip("v")}
 
 
 def check(content, drop_in, folder):
@@ -64,14 +60,13 @@ def check(content, drop_in, folder):
             file.write(text.encode())
         return path
 
-    content = hidden.reveal(content)
     if drop_in is not None:
-        content = content.replace("/{drop_in}", copy(hidden.reveal(drop_in)))
+        content = content.replace("/{drop_in}", copy(drop_in))
     staged = copy(content, folder)
     done = subprocess.run([PROGRAM, "--config", staged, "config", "dump"], capture_output=True, text=True, check=False)
     for path in copies:
         os.unlink(path)
-    return {"code": done.returncode, "output": hidden.hide(done.stdout), "error": done.stderr, "staged": staged}
+    return {"code": done.returncode, "output": done.stdout, "error": done.stderr, "staged": staged}
 
 
 for line in sys.stdin:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Checked, Refusal
 
@@ -85,20 +86,27 @@ class Containerd:
         """What node_facts reads where the daemon was started with these arguments."""
         return self._ask(facts=["containerd", *arguments])
 
-    def adapter(self, *arguments: str) -> runtimes.Adapter:
-        """What plans for a daemon that was started with these arguments."""
+    def adapter(self, *arguments: str, hidden: Hidden | None = None) -> runtimes.Adapter:
+        """What plans for a daemon that was started with these arguments.
+
+        hidden: has it see what leaves a node, which is tokens for texts; else it sees the texts.
+        """
         facts = self.facts(*arguments)
+        if hidden:
+            facts = hidden_runtime(facts, hidden)
         runtime = {"socket": "/run/containerd/containerd.sock", "name": "containerd", "executable": "containerd"}
         return runtimes.of({**runtime, **facts})
 
-    def check(self, adapter: runtimes.Adapter) -> Any:
+    def check(self, adapter: runtimes.Adapter, hidden: Hidden | None = None) -> Any:
         """The check that `adapter` plans with."""
 
         def check(text: str, beside: bool, drop_in: str | None) -> Checked:
+            if hidden:
+                text, drop_in = hidden.reveal(text), hidden.reveal(drop_in)
             folder = os.path.dirname(adapter.config["path"]) if beside else None
             answer = self._ask(check=text, drop_in=drop_in, folder=folder)
             if answer["code"]:
                 raise Refusal(f"containerd refuses it: {answer['error']}")
-            return Checked(answer["output"], answer["staged"])
+            return Checked(hidden.hide(answer["output"]) if hidden else answer["output"], answer["staged"])
 
         return check

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, Refusal
 from cases import FOLDER, Case, cases
 from containerds import ALWAYS_ON, CONFIG, Containerd
@@ -60,8 +61,14 @@ def outcome(node: Containerd, case: Case) -> tuple[Any, Change | None]:
         change = adapter.plan(node.check(adapter))
     except Refusal as refusal:
         return {"refused": str(refusal)}, None
+    # What leaves a node has no texts, and leads to the same edit.
+    hidden = Hidden(seeds=())
+    adapter = node.adapter(*arguments(case), hidden=hidden)
+    planned = adapter.plan(node.check(adapter, hidden))
     if change is None:
+        assert planned is None
         return "untouched", None
+    assert (planned.path, hidden.reveal(planned.before), hidden.reveal(planned.after)) == change[:3]
     root = case.links.get(case.config, case.config)
     return {"edited": diff(change), **({} if change.path == root else {"file": change.path})}, change
 
