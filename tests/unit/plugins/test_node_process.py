@@ -110,7 +110,7 @@ def test_a_setuid_program_that_has_become_root_is_a_users_still(roots, proc):
     shutil.copy("/usr/bin/perl", roots / "sudo")
     (roots / "sudo").chmod(0o4755)
     become = "$) = '0 0'; $( = 0; $< = 0; $> = 0; $0 = 'kubelet'; $| = 1; print qq(root\n); sleep 60"
-    with running([roots / "sudo", "-e", become, "--root-dir=/mallorys"], user=NOBODY, group=NOBODY) as process:
+    with running([roots / "sudo", "-e", become, "--", "--root-dir=/mallorys"], user=NOBODY, group=NOBODY) as process:
         if process.stdout.readline() != "root\n":
             pytest.skip("setuid has no effect on this file system")
         assert "Uid:\t0\t0\t0\t0" in pathlib.Path(f"/proc/{process.pid}/status").read_text()
