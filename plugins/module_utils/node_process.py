@@ -116,7 +116,7 @@ class NodeProcess:
 
         The program is the file that the process runs, even if the path has another one now. For a script that systemd
         runs as a service, the program is the script of ExecStart, if that is root's alone.
-        name: the program's first argument; a program with several names is told by it which one it is.
+        name: the program's first argument, by which a program with several names knows which one it is.
         """
         if self._script:
             obstacle = not_roots_alone(self._script)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import pathlib
-import sys
 
 import pytest
+from targets import TARGETS
 
 HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE))
-
-from targets import TARGETS  # noqa: E402
 
 
 @pytest.mark.parametrize("target", TARGETS)

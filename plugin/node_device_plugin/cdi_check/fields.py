@@ -156,7 +156,7 @@ def shape_problems(data: Any, fields: Mapping[str, Field], where: str) -> Iterat
 
 
 def _shown(key: Any) -> str:
-    """What may be a field's name. Of another file, to which a link leads here, nothing is told: /etc/shadow is YAML."""
+    """The key if it can be a field's name. A link may lead to a file such as /etc/shadow, which is YAML, too."""
     text = str(key)
     return text if re.fullmatch(r"[\w.-]{1,64}", text) else "a key of %d characters" % len(text)
 

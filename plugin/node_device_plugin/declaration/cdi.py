@@ -111,7 +111,8 @@ def with_kept(
     """
     if wanted is not None and not staying:
         return wanted
-    assert present is not None  # noqa: S101 (for mypy)
+    if present is None:
+        raise ValueError("neither a wanted nor a present spec")
     kept = [device for device in present["devices"] if device["name"] in staying]
     if wanted is None:
         return {**present, "devices": kept}

@@ -67,7 +67,7 @@ class TcpEndpoint:
 
 
 class UnixEndpoint:
-    """Serves pages on a unix socket (see sockets), for root alone; makes it anew where somebody removed it.
+    """Serves pages on a unix socket (see sockets), for root alone. If somebody removes the socket, it makes another.
 
     Fails where its folder is lost: the process ends, and gets the new folder when it is started again.
     """
