@@ -102,7 +102,7 @@ def collision_problems(placed: Sequence[Tuple[str, Resource]]) -> Iterator[Probl
         if resource.injection != "device_nodes":
             continue
         for edits in (resource.container_edits, *(device.container_edits for device in resource.devices)):
-            for name in dict.fromkeys(assignment.partition("=")[0] for assignment in edits.env):
+            for name in dict.fromkeys(assignment.partition("=")[0] for assignment in edits.env if assignment):
                 owner = seen.setdefault(("variable", name), (resource.name, "container_edits"))
                 if owner[0] != resource.name:
                     yield Problem(

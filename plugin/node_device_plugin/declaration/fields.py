@@ -8,6 +8,9 @@ from typing import Any, List, Optional
 
 from .problems import Problem
 
+#: Characters with a meaning of their own in systemd's units or in a pod's mounts.
+_SPECIAL = frozenset(":%$;\\'\"")
+
 
 def absolute(path: Any, where: str, problems: List[Problem]) -> None:
     """A path has to be absolute, in its shortest form, and none of the root directory; None is left out."""
@@ -27,9 +30,13 @@ def not_empty(text: Optional[str], where: str, problems: List[Problem]) -> None:
 
 
 def directory(path: Any, where: str, problems: List[Problem]) -> None:
-    """A directory that goes into the service's unit and the pod's mounts, which take some characters for their own."""
+    """A directory that goes into the service's unit and the pod's mounts, which take some characters for their own.
+
+    None is left out.
+    """
     absolute(path, where, problems)
-    odd = sorted({letter for letter in path if letter in ":%$;\\'\"" or letter.isspace() or not letter.isprintable()})
+    letters = set(path or "")
+    odd = sorted(letter for letter in letters if letter in _SPECIAL or letter.isspace() or not letter.isprintable())
     if odd:
         named = ", ".join(map(repr, odd))
         problems.append(Problem(where, "must hold none of %s: systemd's units and pods' mounts read them" % named))

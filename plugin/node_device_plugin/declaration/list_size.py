@@ -19,7 +19,7 @@ def listed_size(resource: Resource, device: Device) -> int:
     if device.numa_node is not None:
         # TopologyInfo holds NUMANode holds an id, which protobuf leaves out where it is 0.
         topology = _field(_field(1 + _varint(device.numa_node) if device.numa_node else 0))
-    id_length = len(device.id.encode("utf-8", "surrogatepass"))
+    id_length = len(device.id.encode())
     if resource.replicas == 1:
         return _field(_field(id_length) + _HEALTH + topology)
     total, first = 0, 0

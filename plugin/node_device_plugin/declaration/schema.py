@@ -5,6 +5,7 @@ Everything else is derived from it: validation, the defaults, the roles' argumen
 
 from __future__ import annotations
 
+import re
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from .problems import Problem
@@ -394,6 +395,9 @@ CONFIGURATION: Dict[str, Field] = {
 
 #: Text that looks like a number, often one that begins with 0.
 _NUMERALS = frozenset({"mode", "vendor", "product", "device", "class_code"})
+#: Characters that no path may hold, or that UTF-8 cannot encode. YAML and JSON can write both as escapes.
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+_IS_UNWRITABLE = "holds a NUL character or half of a surrogate pair"
 
 
 def normalise(value: Any, field: Field, where: str, problems: List[Problem]) -> Any:
@@ -424,8 +428,8 @@ def normalise(value: Any, field: Field, where: str, problems: List[Problem]) -> 
     if field.maximum is not None and value > field.maximum:
         problems.append(Problem(where, "must be at most %d, not %d" % (field.maximum, value)))
         return _default(field)
-    if field.type == "str" and "\0" in value:
-        problems.append(Problem(where, "holds a NUL character"))
+    if field.type == "str" and _UNWRITABLE.search(value):
+        problems.append(Problem(where, _IS_UNWRITABLE))
         return _default(field)
     # Subclasses carry Ansible's tags; the result is plain data.
     return str.__str__(value) if field.type == "str" else value
@@ -467,6 +471,9 @@ def _normalise_free_dict(value: Mapping[Any, Any], field: Field, where: str, pro
     for key, item in value.items():
         if not isinstance(key, str):
             problems.append(Problem(where, "the key %s must be text" % _shown(key)))
+            continue
+        if _UNWRITABLE.search(key):
+            problems.append(Problem(where, "the key %r %s" % (key, _IS_UNWRITABLE)))
             continue
         read = normalise(item, element, "%s.%s" % (where, key), problems)
         # A value that was refused is no value: what comes after meets text only.

@@ -283,3 +283,35 @@ def test_anything_anywhere_is_read_or_refused_and_never_a_crash() -> None:
             else:
                 assert parse_resources(resources_to_data(resources)) == resources
     assert refused > 500
+
+
+@pytest.mark.parametrize("wrong", [None, 3, {}, ["x"]])
+def test_a_spec_directory_that_is_no_text_is_refused_with_its_place(wrong: Any) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        parse_configuration({"resources": [], "cdi_spec_dirs": ["/etc/cdi", wrong]})
+    assert [problem.where for problem in caught.value.problems] == ["cdi_spec_dirs[1]"]
+
+
+def test_text_that_utf_8_cannot_encode_is_refused_with_its_place() -> None:
+    with pytest.raises(DeclarationError) as caught:
+        parse_configuration(
+            {
+                "kubelet_device_plugin_dir": "/\ud800",
+                "cdi_spec_dirs": ["/\udfff"],
+                "resources": [{"name": "example.com/a", "env": {"A\ud800": "x", "B": "\udc80", "C": "x"}}],
+            }
+        )
+    assert [str(problem) for problem in caught.value.problems] == [
+        "kubelet_device_plugin_dir: holds a NUL character or half of a surrogate pair",
+        "resources[0] (example.com/a).env: the key 'A\\ud800' holds a NUL character or half of a surrogate pair",
+        "resources[0] (example.com/a).env.B: holds a NUL character or half of a surrogate pair",
+        "cdi_spec_dirs[0]: holds a NUL character or half of a surrogate pair",
+    ]
+
+
+@pytest.mark.parametrize("edits", [{"env": [None]}, {"hooks": [{"env": [None], "args": [None]}]}, {"mounts": [None]}])
+def test_edits_of_the_wrong_type_are_refused_with_their_place(edits: Any) -> None:
+    for item in ({"container_edits": edits}, {"devices": [{"id": "a", "container_edits": edits}]}):
+        with pytest.raises(DeclarationError) as caught:
+            parse_resources([{"name": "example.com/a", **item}])
+        assert any("[0]: must be " in str(problem) for problem in caught.value.problems)
