@@ -313,5 +313,5 @@ def test_text_that_utf_8_cannot_encode_is_refused_with_its_place() -> None:
 def test_edits_of_the_wrong_type_are_refused_with_their_place(edits: Any) -> None:
     for item in ({"container_edits": edits}, {"devices": [{"id": "a", "container_edits": edits}]}):
         with pytest.raises(DeclarationError) as caught:
-            parse_resources([{"name": "example.com/a", **item}])
+            parse_resources([{"name": "example.com/a", "injection": "device_nodes", **item}])
         assert any("[0]: must be " in str(problem) for problem in caught.value.problems)
