@@ -7,7 +7,7 @@ import os
 import time
 from typing import List, Tuple
 
-from node_device_plugin.channels import grpc
+from node_device_plugin.support.channels import grpc
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 from node_device_plugin.wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 

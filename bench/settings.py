@@ -11,7 +11,7 @@ import tempfile
 import time
 from typing import Any, Callable, Dict, Iterator, List
 
-from node_device_plugin.configuration import load
+from node_device_plugin.declaration.configuration_file import load
 from node_device_plugin.testing import StandInKubelet
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
@@ -68,8 +68,8 @@ class Settings:
     def _write_answers(self) -> None:
         """For the floor: what the plugin says to Allocate for the first device, and each resource's list."""
         # Imported here, as everything of the plugin that is not the question.
-        from node_device_plugin.allocation import allocate
-        from node_device_plugin.device_table import DeviceTable
+        from node_device_plugin.devices.table import DeviceTable
+        from node_device_plugin.kubelet.device_plugin.allocation import allocate
 
         resource = load(self.config).configuration.resources[0]
         table = DeviceTable(resource)

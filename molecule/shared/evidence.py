@@ -75,8 +75,8 @@ def of_node(directory: pathlib.Path, node: str) -> None:
 
 def of_cluster(directory: pathlib.Path, kubeconfig: str) -> None:
     """The objects of an API server that may have ended."""
-    from node_device_plugin.kubernetes.api import Api, Place
-    from node_device_plugin.kubernetes.kubeconfig import read
+    from node_device_plugin.cluster.api import Api, Place
+    from node_device_plugin.cluster.kubeconfig import read
 
     directory.mkdir(parents=True)
     api = Api(read(kubeconfig))

@@ -7,8 +7,8 @@ from typing import Any, Iterator, List
 
 import pytest
 
-from node_device_plugin.channels import grpc
-from node_device_plugin.inotify import Inotify
+from node_device_plugin.devices.events.inotify import Inotify
+from node_device_plugin.support.channels import grpc
 
 # Never shut down again: where the last of its objects goes with the garbage of a session that ends, the poller of
 # grpc.aio waits for itself for ever (seen at the end of pytest, after every test had passed).

@@ -5,10 +5,10 @@ import contextlib
 from typing import AsyncIterator, Callable, Dict, Sequence, TypeVar, Union
 
 from node_device_plugin.declaration import Resource
-from node_device_plugin.device_table import DeviceTable
-from node_device_plugin.plugins_registry import RegistryRegistration
-from node_device_plugin.registration import Registration
-from node_device_plugin.service import DevicePlugin
+from node_device_plugin.devices.table import DeviceTable
+from node_device_plugin.kubelet.device_plugin.registration import Registration
+from node_device_plugin.kubelet.device_plugin.server import DevicePlugin
+from node_device_plugin.kubelet.plugin_watcher import RegistryRegistration
 
 Either = TypeVar("Either", bound=Union[Registration, RegistryRegistration])
 

@@ -3,10 +3,10 @@
 import pytest
 import yaml
 
-from node_device_plugin.allocation import OverLimit, UnhealthyDevice, UnknownDevice, allocate
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.declaration.expectations import expected_in_container
-from node_device_plugin.device_table import DeviceTable
+from node_device_plugin.devices.table import DeviceTable
+from node_device_plugin.kubelet.device_plugin.allocation import OverLimit, UnhealthyDevice, UnknownDevice, allocate
 
 (RESOURCE,) = parse_resources(
     yaml.safe_load(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from node_device_plugin.command_line import main
+from node_device_plugin.cli.main import main
 
 
 def restored(path: Path) -> int:

@@ -8,12 +8,12 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from node_device_plugin.cdi_check.directories import check_directories, check_file
-from node_device_plugin.cdi_check.report import Report
-from node_device_plugin.cdi_check.spec import VERSIONS, spec_problems
-from node_device_plugin.command_line import main
+from node_device_plugin.cdi.directories import check_directories, check_file
+from node_device_plugin.cdi.spec import VERSIONS, spec_problems
+from node_device_plugin.cli.main import main
 from node_device_plugin.declaration import cdi, parse_resources
-from node_device_plugin.health.cdi_names import CdiNames
+from node_device_plugin.devices.health.cdi_names import CdiNames
+from node_device_plugin.diagnostics.cdi_specs import Report
 
 SMALL: Dict[str, Any] = {
     "cdiVersion": "0.3.0",

@@ -8,11 +8,11 @@ from typing import Any, Dict, List
 
 import pytest
 
-from node_device_plugin import cdi_files
-from node_device_plugin.cdi_files import Held
-from node_device_plugin.command_line import main
+from node_device_plugin.cdi import writer
+from node_device_plugin.cdi.writer import Held
+from node_device_plugin.cli.main import main
 from node_device_plugin.declaration import Resource, cdi, parse_configuration, parse_resources
-from node_device_plugin.observability.metrics import CDI_WRITES
+from node_device_plugin.telemetry.metrics import CDI_WRITES
 
 FILE = "node-device-plugin_example.com_dev.json"
 
@@ -39,56 +39,56 @@ def test_written_once_for_everybody_to_read_and_not_touched_without_a_change(tmp
     folder = tmp_path / "run" / "cdi"
     old = os.umask(0o077)
     try:
-        assert cdi_files.write([resource("a", "b")], str(folder)) == {}
+        assert writer.write([resource("a", "b")], str(folder)) == {}
     finally:
         os.umask(old)
     assert names(folder) == ["a", "b"]
     before = (folder / FILE).stat()
     assert before.st_mode & 0o777 == 0o644
-    cdi_files.write([resource("a", "b")], str(folder))
+    writer.write([resource("a", "b")], str(folder))
     assert (folder / FILE).stat().st_ino == before.st_ino
-    cdi_files.write([resource("a", "b", "c")], str(folder))
+    writer.write([resource("a", "b", "c")], str(folder))
     assert (folder / FILE).stat().st_ino != before.st_ino
     assert os.listdir(folder) == [FILE]
 
 
 def test_plugins_10_a_mode_that_a_runtime_cannot_read_is_mended(tmp_path: Path) -> None:
     """CDI#224."""
-    cdi_files.write([resource("a")], str(tmp_path))
+    writer.write([resource("a")], str(tmp_path))
     (tmp_path / FILE).chmod(0o600)
-    cdi_files.write([resource("a")], str(tmp_path))
+    writer.write([resource("a")], str(tmp_path))
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o644
 
 
 def test_only_kinds_with_discovered_devices_are_written(tmp_path: Path) -> None:
     (declared,) = parse_resources([{"name": "a.bb/cc", "devices": [{"id": "x", "nodes": [{"path": "/dev/x"}]}]}])
-    assert cdi_files.write([declared, resource()], str(tmp_path)) == {}
+    assert writer.write([declared, resource()], str(tmp_path)) == {}
     assert os.listdir(tmp_path) == []
 
 
 def test_plugins_10_what_a_pod_holds_is_kept_across_a_restart_and_the_rest_is_pruned(tmp_path: Path) -> None:
     """sriov#576: a container that restarts resolves its names again."""
-    cdi_files.write([resource("a", "b", "c", container_edits={"env": ["OLD=1"]})], str(tmp_path))
+    writer.write([resource("a", "b", "c", container_edits={"env": ["OLD=1"]})], str(tmp_path))
     now = resource("a", replicas=2, container_edits={"env": ["NEW=1"]})
-    cdi_files.write([now], str(tmp_path))
+    writer.write([now], str(tmp_path))
     assert names(tmp_path) == ["a", "b", "c"]
-    assert cdi_files.orphans([now], str(tmp_path)) == ["example.com/dev=b", "example.com/dev=c"]
-    assert cdi_files.prune([now], [Held("example.com/dev", "b::1")], str(tmp_path)) == ["example.com/dev=c"]
+    assert writer.orphans([now], str(tmp_path)) == ["example.com/dev=b", "example.com/dev=c"]
+    assert writer.prune([now], [Held("example.com/dev", "b::1")], str(tmp_path)) == ["example.com/dev=c"]
     assert names(tmp_path) == ["a", "b"]
     assert spec(tmp_path)["containerEdits"] == {"env": ["NEW=1"]}
     assert spec(tmp_path)["devices"][1]["containerEdits"]["env"] == ["OLD=1"]
-    assert cdi_files.prune([now], [], str(tmp_path)) == ["example.com/dev=b"]
-    assert cdi_files.prune([now], [], str(tmp_path)) == []
+    assert writer.prune([now], [], str(tmp_path)) == ["example.com/dev=b"]
+    assert writer.prune([now], [], str(tmp_path)) == []
 
 
 def test_what_was_given_under_another_kind_is_kept_while_it_is_held(tmp_path: Path) -> None:
     """Its name of that time stands in the kubelet's checkpoint, whatever the kind is called now."""
-    cdi_files.write([resource("a", cdi_kind="example.com/old")], str(tmp_path))
+    writer.write([resource("a", cdi_kind="example.com/old")], str(tmp_path))
     now = resource("a", cdi_kind="example.com/new")
-    cdi_files.write([now], str(tmp_path))
-    assert cdi_files.prune([now], [Held("example.com/dev", "a")], str(tmp_path)) == []
-    assert cdi_files.devices(str(tmp_path)) == ["example.com/new=a", "example.com/old=a"]
-    assert cdi_files.prune([now], [], str(tmp_path)) == ["example.com/old=a"]
+    writer.write([now], str(tmp_path))
+    assert writer.prune([now], [Held("example.com/dev", "a")], str(tmp_path)) == []
+    assert writer.devices(str(tmp_path)) == ["example.com/new=a", "example.com/old=a"]
+    assert writer.prune([now], [], str(tmp_path)) == ["example.com/old=a"]
 
 
 def test_what_is_known_to_be_written_is_rendered_again_only_where_something_changed(
@@ -102,11 +102,11 @@ def test_what_is_known_to_be_written_is_rendered_again_only_where_something_chan
         return real(resource)
 
     monkeypatch.setattr(cdi, "render_spec", render)
-    written: Dict[str, cdi_files.Written] = {}
+    written: Dict[str, writer.Written] = {}
     for _ in range(2):
-        cdi_files.write([resource("a")], str(tmp_path), written)
+        writer.write([resource("a")], str(tmp_path), written)
     assert rendered == ["a"]
-    cdi_files.write([resource("a", "b")], str(tmp_path), written)
+    writer.write([resource("a", "b")], str(tmp_path), written)
     assert rendered == ["a", "a b"]
     for harm in (
         lambda: (tmp_path / FILE).write_text("{}"),
@@ -114,30 +114,30 @@ def test_what_is_known_to_be_written_is_rendered_again_only_where_something_chan
         lambda: (tmp_path / FILE).chmod(0),
     ):
         harm()
-        cdi_files.write([resource("a", "b")], str(tmp_path), written)
+        writer.write([resource("a", "b")], str(tmp_path), written)
         assert names(tmp_path) == ["a", "b"]
         assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o644
-    cdi_files.write([], str(tmp_path), written)
+    writer.write([], str(tmp_path), written)
     assert written == {}
 
 
 def test_orphans_of_ours_go_and_nothing_else(tmp_path: Path) -> None:
-    cdi_files.write([resource("a", "b")], str(tmp_path))
+    writer.write([resource("a", "b")], str(tmp_path))
     foreign = tmp_path / "vendor.json"
     foreign.write_text('{"kind": "example.com/dev", "devices": [{"name": "a"}]}')
     broken = tmp_path / "node-device-plugin_x.json"
     broken.write_text("{")
-    assert cdi_files.prune([], [Held("example.com/dev", "b")], str(tmp_path)) == ["example.com/dev=a"]
+    assert writer.prune([], [Held("example.com/dev", "b")], str(tmp_path)) == ["example.com/dev=a"]
     assert names(tmp_path) == ["b"]
     assert not broken.exists()
-    assert cdi_files.prune([], [], str(tmp_path)) == ["example.com/dev=b"]
+    assert writer.prune([], [], str(tmp_path)) == ["example.com/dev=b"]
     assert os.listdir(tmp_path) == ["vendor.json"]
-    assert cdi_files.prune([], [], str(tmp_path / "not there")) == []
+    assert writer.prune([], [], str(tmp_path / "not there")) == []
 
 
 def test_the_command_that_ends_it_all(short_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cdi_files.write([resource("a", "b")], str(short_path))
-    assert cdi_files.devices(str(short_path)) == ["example.com/dev=a", "example.com/dev=b"]
+    writer.write([resource("a", "b")], str(short_path))
+    assert writer.devices(str(short_path)) == ["example.com/dev=a", "example.com/dev=b"]
     arguments = ["cdi", "prune", "--dir", str(short_path), "--kubelet-root", str(short_path)]
     arguments += ["--device-plugin-dir", str(short_path), "-o", "json"]
     assert main(arguments) == 0
@@ -155,7 +155,7 @@ def test_the_folder_goes_with_the_last_spec_where_a_boot_would_take_it(tmp_path:
     link = tmp_path / "var-run"
     link.symlink_to(run)
     for directory in (link / "cdi", link / "others", etc, run / "not there", run):
-        cdi_files.remove_folder(str(directory), str(run))
+        writer.remove_folder(str(directory), str(run))
     assert sorted(each.name for each in run.iterdir()) == ["others"]
     assert etc.is_dir()
 
@@ -164,7 +164,7 @@ def test_the_command_takes_the_folder_away(
     short_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: List[str] = []
-    monkeypatch.setattr(cdi_files, "remove_folder", asked.append)
+    monkeypatch.setattr(writer, "remove_folder", asked.append)
     arguments = ["cdi", "prune", "--dir", str(short_path), "--kubelet-root", str(short_path)]
     assert main([*arguments, "--device-plugin-dir", str(short_path)]) == 0
     assert asked == [str(short_path)]
@@ -176,7 +176,7 @@ def test_what_a_killed_instance_left_half_written_goes(tmp_path: Path) -> None:
     old.touch()
     fresh.touch()
     os.utime(old, (1, 1))
-    cdi_files.prune([], [], str(tmp_path))
+    writer.prune([], [], str(tmp_path))
     assert os.listdir(tmp_path) == [fresh.name]
 
 
@@ -184,7 +184,7 @@ def test_what_a_killed_instance_left_half_written_goes(tmp_path: Path) -> None:
 def test_a_full_or_read_only_disk_leaves_the_old_spec_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    cdi_files.write([resource("a")], str(tmp_path))
+    writer.write([resource("a")], str(tmp_path))
     before = (tmp_path / FILE).read_bytes()
     failed = CDI_WRITES.value("failed")
 
@@ -193,14 +193,14 @@ def test_a_full_or_read_only_disk_leaves_the_old_spec_whole(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fchmod", fail)
-        problems = cdi_files.write([resource("a", "b")], str(tmp_path))
+        problems = writer.write([resource("a", "b")], str(tmp_path))
     assert problems == {
         "example.com/dev": "the CDI spec %s cannot be written: %s" % (tmp_path / FILE, os.strerror(number))
     }
     assert (tmp_path / FILE).read_bytes() == before
     assert os.listdir(tmp_path) == [FILE]
     assert CDI_WRITES.value("failed") == failed + 1
-    assert cdi_files.write([resource("a", "b")], str(tmp_path)) == {}
+    assert writer.write([resource("a", "b")], str(tmp_path)) == {}
     assert names(tmp_path) == ["a", "b"]
 
 
@@ -212,9 +212,9 @@ def test_what_is_declared_is_the_plugins_where_nobody_else_can_write_it(tmp_path
         ]
     }
     by_role, by_plugin = (parse_configuration({**data, "cdi_owner": owner}).resources for owner in ("role", "plugin"))
-    assert cdi_files.write(by_role, str(tmp_path)) == {}
+    assert writer.write(by_role, str(tmp_path)) == {}
     assert list(tmp_path.iterdir()) == []
-    assert cdi_files.write(by_plugin, str(tmp_path)) == {}
+    assert writer.write(by_plugin, str(tmp_path)) == {}
     (file,) = tmp_path.iterdir()
     assert {file.name: json.loads(file.read_text())} == cdi.render_specs(by_role)
     assert cdi.render_specs(by_plugin) == {}
@@ -222,9 +222,9 @@ def test_what_is_declared_is_the_plugins_where_nobody_else_can_write_it(tmp_path
 
 
 def test_a_held_id_may_have_what_stands_before_a_share_s_number(tmp_path: Path) -> None:
-    cdi_files.write([resource("a::b", "c::0", "d", "e")], str(tmp_path))
+    writer.write([resource("a::b", "c::0", "d", "e")], str(tmp_path))
     held = [Held("example.com/dev", kubelet_id) for kubelet_id in ("a::b", "c::0", "d::7")]
-    assert cdi_files.prune([], held, str(tmp_path)) == ["example.com/dev=e"]
+    assert writer.prune([], held, str(tmp_path)) == ["example.com/dev=e"]
     assert names(tmp_path) == ["a::b", "c::0", "d"]
 
 
@@ -233,11 +233,11 @@ def test_a_held_id_may_have_what_stands_before_a_share_s_number(tmp_path: Path) 
 )
 def test_what_is_no_spec_under_our_name_ends_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text, encoding="latin-1")
-    assert cdi_files.orphans([resource("a")], str(tmp_path)) == []
-    assert cdi_files.write([resource("a")], str(tmp_path)) == {}
+    assert writer.orphans([resource("a")], str(tmp_path)) == []
+    assert writer.write([resource("a")], str(tmp_path)) == {}
     assert names(tmp_path) == ["a"]
     (tmp_path / FILE).write_text(text, encoding="latin-1")
-    assert cdi_files.prune([], [], str(tmp_path)) == []
+    assert writer.prune([], [], str(tmp_path)) == []
     assert os.listdir(tmp_path) == []
 
 
@@ -259,20 +259,20 @@ def test_plugins_7_where_a_declared_node_is_a_link_its_kind_s_spec_has_what_it_l
     for name in ("ttyUSB0", "ttyUSB1", "plain"):
         (dev / name).touch()
     kind = declared(dev, "gps", "plain", container_edits={"env": ["A=b"]})
-    assert cdi_files.write([kind], str(cdi_dir)) == {}
+    assert writer.write([kind], str(cdi_dir)) == {}
     assert not cdi_dir.exists()
-    written: Dict[str, cdi_files.Written] = {}
+    written: Dict[str, writer.Written] = {}
     for target in ("ttyUSB0", "ttyUSB1", "nowhere"):
         (dev / "gps").unlink(missing_ok=True)
         (dev / "gps").symlink_to(target)
-        assert cdi_files.write([kind], str(cdi_dir), written) == {}
+        assert writer.write([kind], str(cdi_dir), written) == {}
         # All of the kind: a container with both devices gets the kind's edits once.
         assert host_paths(cdi_dir) == {"gps": target, "plain": "plain"}
         assert spec(cdi_dir)["devices"][0]["containerEdits"]["deviceNodes"][0]["path"] == "/dev/gps"
         assert spec(cdi_dir)["containerEdits"] == {"env": ["A=b"]}
-    assert cdi_files.prune([kind], [], str(cdi_dir)) == []
+    assert writer.prune([kind], [], str(cdi_dir)) == []
     without_cdi = declared(dev, "gps", injection="device_nodes")
-    assert cdi_files.write([without_cdi], str(tmp_path / "none")) == {}
+    assert writer.write([without_cdi], str(tmp_path / "none")) == {}
     assert not (tmp_path / "none").exists()
 
 
@@ -283,23 +283,23 @@ def test_what_the_plugin_wrote_once_never_hides_what_is_declared_now(tmp_path: P
     (dev / "ttyUSB0").touch()
     (dev / "a").symlink_to("ttyUSB0")
     (dev / "b").symlink_to("ttyUSB0")
-    cdi_files.write([declared(dev, "a", "b")], str(cdi_dir))
+    writer.write([declared(dev, "a", "b")], str(cdi_dir))
     (dev / "a").unlink()
     (dev / "a").touch()
     now = declared(dev, "a", "c")
-    cdi_files.write([now], str(cdi_dir))
+    writer.write([now], str(cdi_dir))
     # Nothing is added to what has to go, and what is declared no more stays as it was.
     assert host_paths(cdi_dir) == {"a": "a", "b": "ttyUSB0"}
-    assert cdi_files.prune([now], [Held("example.com/dev", "b")], str(cdi_dir)) == ["example.com/dev=a"]
-    cdi_files.write([now], str(cdi_dir))
+    assert writer.prune([now], [Held("example.com/dev", "b")], str(cdi_dir)) == ["example.com/dev=a"]
+    writer.write([now], str(cdi_dir))
     assert host_paths(cdi_dir) == {"b": "ttyUSB0"}
-    assert cdi_files.prune([now], [], str(cdi_dir)) == ["example.com/dev=b"]
-    cdi_files.write([now], str(cdi_dir))
+    assert writer.prune([now], [], str(cdi_dir)) == ["example.com/dev=b"]
+    writer.write([now], str(cdi_dir))
     assert os.listdir(cdi_dir) == []
 
 
 def test_a_link_to_what_no_spec_can_name_ends_nothing(tmp_path: Path) -> None:
     """A file's name is any bytes, a spec is UTF-8."""
     os.symlink(b"\xff", os.fsencode(tmp_path / "a"))
-    assert cdi_files.write([declared(tmp_path, "a")], str(tmp_path / "cdi")) == {}
+    assert writer.write([declared(tmp_path, "a")], str(tmp_path / "cdi")) == {}
     assert not (tmp_path / "cdi").exists()

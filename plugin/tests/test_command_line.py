@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import pytest
 
-from node_device_plugin.command_line import main
+from node_device_plugin.cli.main import main
 
 PLUGIN = Path(__file__).parent.parent
 
@@ -121,6 +121,6 @@ def test_holders_says_that_nobody_says(
     async def holders(*_: str) -> Any:
         return {"source": "kubelet", "held": [], "allocatable": {}}
 
-    monkeypatch.setattr("node_device_plugin.node_state.holders", holders)
+    monkeypatch.setattr("node_device_plugin.kubelet.queries.holders", holders)
     assert main(["holders"]) == 0
     assert capsys.readouterr().out == "no device is held\n"

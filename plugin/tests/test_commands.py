@@ -8,8 +8,8 @@ from typing import NoReturn
 
 import pytest
 
-from node_device_plugin.commands import environment, run_command
 from node_device_plugin.declaration import parse_resources
+from node_device_plugin.devices.commands import environment, run_command
 
 (RESOURCE,) = parse_resources(
     [

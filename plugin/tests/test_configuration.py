@@ -6,8 +6,8 @@ from typing import Optional, Tuple
 
 import pytest
 
-from node_device_plugin.configuration import kubelet_places, load
 from node_device_plugin.declaration import DeclarationError
+from node_device_plugin.declaration.configuration_file import kubelet_places, load
 
 
 def test_a_good_file(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from typing import Any, Dict
 
 import pytest
 
-from node_device_plugin import command_line, container_view
+from node_device_plugin.cli import main as command_line
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.declaration.expectations import Expectation, expected_in_container
+from node_device_plugin.verification import container_view
 
 
 def expectation(**device: Any) -> Expectation:

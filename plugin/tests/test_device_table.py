@@ -5,12 +5,12 @@ from typing import Any, Dict, List
 
 import pytest
 
-from node_device_plugin import device_table
 from node_device_plugin.declaration import Device, parse_resources
-from node_device_plugin.declaration.list_size import listed_size
-from node_device_plugin.device_ids import DeviceIds
-from node_device_plugin.device_table import DeviceTable, Listed
-from node_device_plugin.flapping import UNSTEADY
+from node_device_plugin.declaration.response_size import listed_size
+from node_device_plugin.devices import table as device_table
+from node_device_plugin.devices.flap_damping import UNSTEADY
+from node_device_plugin.devices.ids import DeviceIds
+from node_device_plugin.devices.table import DeviceTable, Listed
 
 (RESOURCE,) = parse_resources(
     [

@@ -7,7 +7,7 @@ from typing import AsyncIterator, Optional
 
 import pytest
 
-from node_device_plugin.file_watch import follow
+from node_device_plugin.devices.events.file_watch import follow
 
 
 class Followed:

@@ -3,8 +3,8 @@
 from typing import Dict, Optional
 
 from node_device_plugin.declaration import parse_resources
-from node_device_plugin.device_table import DeviceTable
-from node_device_plugin.flapping import UNSTEADY
+from node_device_plugin.devices.flap_damping import UNSTEADY
+from node_device_plugin.devices.table import DeviceTable
 
 (RESOURCE,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "d0"}]}])
 LOST = "/dev/d0: gone"

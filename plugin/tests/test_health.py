@@ -11,12 +11,12 @@ from typing import Any, Callable, Dict, List, Optional
 import pytest
 
 from node_device_plugin.declaration import DeclarationError, Device, Resource, cdi, parse_configuration, parse_resources
-from node_device_plugin.device_table import UNANSWERED
-from node_device_plugin.health import Health, unhealthy_reason, user_commands
-from node_device_plugin.health.bounded import BoundedChecks
-from node_device_plugin.health.cdi_names import CdiNames
-from node_device_plugin.health.nodes import open_problem
-from node_device_plugin.health.privileges import open_probe_problems
+from node_device_plugin.declaration.pod_privileges import open_probe_problems
+from node_device_plugin.devices.health import Health, unhealthy_reason, user_commands
+from node_device_plugin.devices.health.bounded import BoundedChecks
+from node_device_plugin.devices.health.cdi_names import CdiNames
+from node_device_plugin.devices.health.nodes import open_problem
+from node_device_plugin.devices.table import UNANSWERED
 
 
 def resource(*nodes: Dict[str, Any], **keys: Any) -> Resource:

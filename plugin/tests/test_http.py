@@ -10,9 +10,9 @@ from typing import AsyncIterator, Dict, Tuple
 import pytest
 
 from node_device_plugin.declaration.addresses import http_address_problem, parse_http_address
-from node_device_plugin.observability import http
-from node_device_plugin.observability.endpoints import TcpEndpoint, UnixEndpoint
-from node_device_plugin.observability.http import Pages, Response
+from node_device_plugin.status_api import http
+from node_device_plugin.status_api.http import Pages, Response
+from node_device_plugin.status_api.server import TcpEndpoint, UnixEndpoint
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -297,7 +297,7 @@ async def test_the_own_socket_is_roots_and_goes_with_the_plugin(short_path: Path
 
 
 async def test_the_own_socket_is_made_anew(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("node_device_plugin.observability.endpoints._AGAIN", 0.02)
+    monkeypatch.setattr("node_device_plugin.status_api.server._AGAIN", 0.02)
     path = short_path / "status.sock"
     path.mkdir()
     task = asyncio.create_task(UnixEndpoint(str(path), ROUTES).run())
@@ -332,7 +332,7 @@ async def test_a_probe_believes_the_plugin_of_its_own_container(
     task = asyncio.create_task(UnixEndpoint(str(path), ROUTES).run())
     while not path.exists():
         await asyncio.sleep(0.01)
-    command = (*namespaces, sys.executable, "-m", "node_device_plugin.observability.probe", str(path), page)
+    command = (*namespaces, sys.executable, "-m", "node_device_plugin.status_api.probe", str(path), page)
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=PACKAGE)
     out, _ = await process.communicate()
     assert out.decode().startswith(said)

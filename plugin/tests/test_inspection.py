@@ -10,31 +10,31 @@ from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional
 
 import pytest
 
-from node_device_plugin import pod_resources
-from node_device_plugin.command_line import main
-from node_device_plugin.configuration import KubeletPlaces, kubelet_places, load
-from node_device_plugin.cri_errors import CriError
+from node_device_plugin.cli.main import main
+from node_device_plugin.daemon.reload import Reloader
+from node_device_plugin.daemon.resource_manager import ServedResources
 from node_device_plugin.declaration import cdi
-from node_device_plugin.inspection import instances, kubelet_process
-from node_device_plugin.inspection.doctor import Doctor
-from node_device_plugin.inspection.findings import Finding, Findings
-from node_device_plugin.inspection.instances import POD, pods_configuration, running_instances
-from node_device_plugin.inspection.kubelet_process import KubeletProcess, running_kubelet
-from node_device_plugin.inspection.node_process import NotTrusted
-from node_device_plugin.inspection.status import Status, status
-from node_device_plugin.inventory import Inventory
-from node_device_plugin.node_state import POD_RESOURCES_SOCKET
-from node_device_plugin.observability import client
-from node_device_plugin.observability.endpoints import UnixEndpoint
-from node_device_plugin.observability.pages import private_pages
-from node_device_plugin.observability.state import State
-from node_device_plugin.reload import Reloader
-from node_device_plugin.served import ServedResources
-from node_device_plugin.sockets import status_socket
-from node_device_plugin.supervision import Tasks
-from node_device_plugin.tables import table
+from node_device_plugin.declaration.configuration_file import KubeletPlaces, kubelet_places, load
+from node_device_plugin.devices.events.watch import Watch
+from node_device_plugin.devices.scanner import Inventory
+from node_device_plugin.diagnostics import instances, kubelet_process
+from node_device_plugin.diagnostics.doctor import Doctor
+from node_device_plugin.diagnostics.findings import Finding, Findings
+from node_device_plugin.diagnostics.instances import POD, pods_configuration, running_instances
+from node_device_plugin.diagnostics.kubelet_process import KubeletProcess, running_kubelet
+from node_device_plugin.diagnostics.node_process import NotTrusted
+from node_device_plugin.diagnostics.status import Status, status
+from node_device_plugin.kubelet import pod_resources
+from node_device_plugin.kubelet.queries import POD_RESOURCES_SOCKET
+from node_device_plugin.runtime.errors import CriError
+from node_device_plugin.status_api import client
+from node_device_plugin.status_api.pages import private_pages
+from node_device_plugin.status_api.server import UnixEndpoint
+from node_device_plugin.status_api.state import State
+from node_device_plugin.support.sockets import status_socket
+from node_device_plugin.support.tables import table
+from node_device_plugin.support.task_group import Tasks
 from node_device_plugin.testing import StandInKubelet
-from node_device_plugin.watch import Watch
 
 CONFIG = """
 kubelet_root_dir: %s
@@ -73,16 +73,16 @@ class Node:
         self.specs.mkdir()
         for name, spec in cdi.render_specs(load(str(self.config)).configuration.resources).items():
             (self.specs / name).write_text(cdi.serialise(spec))
-        monkeypatch.setattr("node_device_plugin.node_state.runtime", self._runtime)
+        monkeypatch.setattr("node_device_plugin.runtime.queries.runtime", self._runtime)
         monkeypatch.setattr(
-            "node_device_plugin.inspection.doctor.running_kubelet", lambda: (self.kubelet, self.refused)
+            "node_device_plugin.diagnostics.doctor.running_kubelet", lambda: (self.kubelet, self.refused)
         )
-        monkeypatch.setattr("node_device_plugin.inspection.doctor.running_instances", lambda: self.instances)
+        monkeypatch.setattr("node_device_plugin.diagnostics.doctor.running_instances", lambda: self.instances)
 
     async def _runtime(self, socket: str) -> Dict[str, Any]:
         self.asked = socket
         if not self.runtime:
-            from node_device_plugin.channels import grpc
+            from node_device_plugin.support.channels import grpc
 
             raise CriError(socket, "tell its version", grpc.StatusCode.UNAVAILABLE, "nobody there")
         return self.runtime
@@ -203,7 +203,7 @@ async def test_the_plugin_of_a_pod_is_known_by_its_status_socket(
 
 
 async def test_the_configuration_of_a_pod(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    doctor = "node_device_plugin.inspection.doctor."
+    doctor = "node_device_plugin.diagnostics.doctor."
     monkeypatch.setattr(doctor + "DEFAULT_PATH", "/none/config.yaml")
     monkeypatch.setattr(doctor + "pods_configuration", lambda directory: str(node.config))
     findings = await Doctor("/none/config.yaml", "/run/x.sock").examine()
@@ -219,7 +219,7 @@ async def test_the_configuration_of_a_pod(node: Node, monkeypatch: pytest.Monkey
 
 
 async def test_a_machine_that_is_no_node_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    doctor = "node_device_plugin.inspection.doctor."
+    doctor = "node_device_plugin.diagnostics.doctor."
     monkeypatch.setattr(doctor + "DEFAULT_PATH", "/none/config.yaml")
     monkeypatch.setattr(doctor + "running_kubelet", lambda: (None, []))
     monkeypatch.setattr(doctor + "kubelet_places", lambda path: KubeletPlaces("/none/device-plugins", "/none"))
@@ -544,7 +544,7 @@ def test_the_runtime_that_the_kubelet_uses(tmp_path: Path) -> None:
 
 
 async def test_doctor_asks_the_runtime_that_the_kubelet_uses(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("node_device_plugin.inspection.doctor.likely_socket", lambda: "/run/likely.sock")
+    monkeypatch.setattr("node_device_plugin.diagnostics.doctor.likely_socket", lambda: "/run/likely.sock")
     for kubelet, given, asked in (
         (None, None, "/run/likely.sock"),
         ("/run/crio/crio.sock", None, "/run/crio/crio.sock"),

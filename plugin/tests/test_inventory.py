@@ -8,13 +8,13 @@ from typing import Any, AsyncIterator, Callable, Dict, List
 
 import pytest
 
-from node_device_plugin import node_state
 from node_device_plugin.declaration import Device, Resource, parse_resources
-from node_device_plugin.device_ids import DeviceIds
-from node_device_plugin.device_table import DeviceTable
-from node_device_plugin.health import Health
-from node_device_plugin.inventory import Inventory, Places
-from node_device_plugin.watch import Watch
+from node_device_plugin.devices.events.watch import Watch
+from node_device_plugin.devices.health import Health
+from node_device_plugin.devices.ids import DeviceIds
+from node_device_plugin.devices.scanner import Inventory, Places
+from node_device_plugin.devices.table import DeviceTable
+from node_device_plugin.kubelet import queries as kubelet_queries
 
 FILE = "node-device-plugin_example.com_dev.json"
 #: Somebody else's spec of a device that is declared here.
@@ -25,8 +25,8 @@ SPEC = """{"cdiVersion": "0.3.0", "kind": "example.com/dev",
 @pytest.fixture(autouse=True)
 def files_count_as_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not everybody may make device nodes; the real thing is tested in test_plugin."""
-    monkeypatch.setattr("node_device_plugin.discovery.root.stat.S_ISCHR", lambda mode: True)
-    monkeypatch.setattr("node_device_plugin.health.nodes.stat.S_ISCHR", lambda mode: True)
+    monkeypatch.setattr("node_device_plugin.devices.discovery.root.stat.S_ISCHR", lambda mode: True)
+    monkeypatch.setattr("node_device_plugin.devices.health.nodes.stat.S_ISCHR", lambda mode: True)
 
 
 class Node:
@@ -154,7 +154,7 @@ async def test_orphans_go_unless_the_kubelet_knows_a_holder(node: Node, monkeypa
     async def holders(*_: str) -> Dict[str, Any]:
         return {"held": held}
 
-    monkeypatch.setattr(node_state, "holders", holders)
+    monkeypatch.setattr(kubelet_queries, "holders", holders)
     await node.prune([])
     assert os.listdir(node.places.cdi) == [FILE]
     held.clear()
@@ -177,13 +177,13 @@ async def test_without_orphans_nobody_is_asked_who_holds_them(node: Node, monkey
     node.declare(node.discovering("tty*"))
     (node.dev / "tty0").touch()
     await node.look()
-    monkeypatch.setattr(node_state, "holders", None)
+    monkeypatch.setattr(kubelet_queries, "holders", None)
     resources = [table.resource for table in node.tables.values()]
     assert await node.inventory.holders_of_orphans(resources, node.places) == []
 
 
 async def test_thousands_of_devices_are_not_thousands_of_lines(node: Node, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "node_device_plugin.inventory")
+    caplog.set_level("INFO", "node_device_plugin.devices.scanner")
     devices = [
         {"id": "d%d" % number, "nodes": [{"path": "/dev/d%d" % number, "host_path": str(node.dev / ("d%d" % number))}]}
         for number in range(30)

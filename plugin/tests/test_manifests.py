@@ -9,11 +9,11 @@ import re
 import pytest
 import yaml
 
-from node_device_plugin import manifests
-from node_device_plugin.command_line import main
-from node_device_plugin.configuration import load
+from node_device_plugin.cli.main import main
+from node_device_plugin.cluster import manifests
+from node_device_plugin.cluster.manifests import monitoring
 from node_device_plugin.declaration import DeclarationError, parse_configuration
-from node_device_plugin.manifests import monitoring
+from node_device_plugin.declaration.configuration_file import load
 
 IMAGINARY = {"name": "myplugin.io/mydevice-1", "devices": [{"id": "dev1-1", "properties": {"value": "/node1/dev1/1"}}]}
 SERIAL = {"name": "devices.example.com/serial", "discover": {"paths": ["/dev/serial/by-id/*"]}}
@@ -196,7 +196,7 @@ def test_probes_ask_the_plugins_own_socket():
     (container,) = pod(IMAGINARY, http_address="127.0.0.1:8080", kubelet_device_plugin_dir="/k/dp")["containers"]
     asked = {kind: container[kind]["exec"]["command"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert {tuple(command[:-2]) for command in asked.values()} == {
-        ("/opt/node-device-plugin/bin/python", "-I", "-m", "node_device_plugin.observability.probe")
+        ("/opt/node-device-plugin/bin/python", "-I", "-m", "node_device_plugin.status_api.probe")
     }
     assert {kind: command[-2:] for kind, command in asked.items()} == {
         "startupProbe": ["/k/dp/node-device-plugin/status.sock", "/healthz"],

@@ -14,13 +14,13 @@ from typing import Any, AsyncIterator, Dict, List, NoReturn, Tuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from node_device_plugin import systemd
+from node_device_plugin.daemon import systemd, watchdog
 from node_device_plugin.declaration import parse_resources
-from node_device_plugin.health.cdi_names import CdiNames
-from node_device_plugin.observability import client, watchdog
-from node_device_plugin.observability.exposition import Counter, Histogram, gauge
-from node_device_plugin.observability.state import kind_of_reason
-from node_device_plugin.sockets import status_socket
+from node_device_plugin.devices.health.cdi_names import CdiNames
+from node_device_plugin.status_api import client
+from node_device_plugin.status_api.state import kind_of_reason
+from node_device_plugin.support.sockets import status_socket
+from node_device_plugin.telemetry.exposition import Counter, Histogram, gauge
 from node_device_plugin.testing import PodRejected, StandInKubelet
 
 from .test_http import free_port, say
@@ -218,7 +218,7 @@ def test_whether_systemd_wants_pings(
 
 async def test_no_pings_once_a_task_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: List[str] = []
-    monkeypatch.setattr("node_device_plugin.systemd.notify", sent.append)
+    monkeypatch.setattr("node_device_plugin.daemon.systemd.notify", sent.append)
     alive = [True]
     task = asyncio.create_task(watchdog.ping(0.01, lambda: alive[0]))
     await asyncio.sleep(0.05)
@@ -255,7 +255,7 @@ async def test_logs_for_programs(plugin: Plugin) -> None:
     _, errors = await asyncio.wait_for(plugin.process.communicate(), 20)
     records = [json.loads(line) for line in errors.decode().splitlines()]
     assert {"time", "level", "logger", "message"} == set(records[0])
-    assert ("node_device_plugin.plugin", "info", "stopped") in [
+    assert ("node_device_plugin.daemon.main", "info", "stopped") in [
         (r["logger"], r["level"], r["message"]) for r in records
     ]
 
@@ -264,7 +264,7 @@ async def test_logs_for_programs(plugin: Plugin) -> None:
 def test_a_traceback_is_part_of_its_record(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], journal: bool
 ) -> None:
-    from node_device_plugin import logs
+    from node_device_plugin.telemetry import logs
 
     monkeypatch.delenv("JOURNAL_STREAM", raising=False)
     if journal:

@@ -12,11 +12,11 @@ from typing import Any, AsyncIterator, List, Tuple
 
 import pytest
 
-from node_device_plugin import plugin
-from node_device_plugin.configuration import load
-from node_device_plugin.inventory import Inventory
-from node_device_plugin.observability import client
-from node_device_plugin.single_instance import Locked, SingleInstance
+from node_device_plugin.daemon import main as plugin
+from node_device_plugin.daemon.single_instance import Locked, SingleInstance
+from node_device_plugin.declaration.configuration_file import load
+from node_device_plugin.devices.scanner import Inventory
+from node_device_plugin.status_api import client
 from node_device_plugin.testing import StandInKubelet
 
 PATH = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
@@ -120,7 +120,7 @@ async def test_who_hears_that_it_is_ready_can_ask_it(short_path: Path, monkeypat
         return True
 
     monkeypatch.setattr(asyncio, "start_server", slow)
-    monkeypatch.setattr("node_device_plugin.systemd.notify", notify)
+    monkeypatch.setattr("node_device_plugin.daemon.systemd.notify", notify)
     config = short_path / "config.yaml"
     config.write_text("http_address: 127.0.0.1:%d" % port + CONFIG % (short_path / "dp", short_path / "none"))
     running = asyncio.create_task(plugin.run(str(config), load(str(config))))
@@ -295,13 +295,14 @@ async def test_another_directory_is_served_where_nobody_else_does(short_path: Pa
 #: The command, with a concern of the process that fails at once.
 _WITH_A_DEFECT = """
 import sys
-from node_device_plugin import command_line, plugin
+from node_device_plugin.cli.main import main
+from node_device_plugin.daemon import main as daemon
 
 async def fail(path, on_change):
     raise ValueError("a defect")
 
-plugin.follow = fail
-command_line.main(["run", "--config", sys.argv[1]])
+daemon.follow = fail
+main(["run", "--config", sys.argv[1]])
 """
 
 

@@ -1,4 +1,4 @@
-"""The other way in: the kubelet finds our sockets in plugins_registry."""
+"""The other way in: the kubelet finds our sockets in plugin_watcher."""
 
 import asyncio
 import os
@@ -7,9 +7,9 @@ from typing import AsyncContextManager, Dict, List
 
 import pytest
 
-from node_device_plugin import plugins_registry
 from node_device_plugin.declaration import DeclarationError, names, parse_configuration, parse_resources
-from node_device_plugin.plugins_registry import RegistryRegistration, remove_stale_sockets, socket_path
+from node_device_plugin.kubelet import plugin_watcher
+from node_device_plugin.kubelet.plugin_watcher import RegistryRegistration, remove_stale_sockets, socket_path
 from node_device_plugin.testing import StandInKubelet
 
 from .serving import kept_registered
@@ -26,7 +26,7 @@ HEALTHY = {"d0": "Healthy", "d1": "Healthy"}
 @pytest.fixture(autouse=True)
 def _ten_times_as_fast_a_kubelet(monkeypatch: pytest.MonkeyPatch) -> None:
     """kubelet_at() looks every 50 ms."""
-    monkeypatch.setattr(plugins_registry, "_BACK", 0.25)
+    monkeypatch.setattr(plugin_watcher, "_BACK", 0.25)
 
 
 def plugin(root: Path) -> AsyncContextManager[Dict[str, RegistryRegistration]]:
@@ -65,7 +65,7 @@ async def test_a_kubelet_that_restarts_finds_the_socket_as_it_was(
     short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Made anew at once, the socket would take the new kubelet's connection away."""
-    monkeypatch.setattr(plugins_registry, "_BACK", 10)
+    monkeypatch.setattr(plugin_watcher, "_BACK", 10)
     async with kubelet_at(short_path) as kubelet, plugin(short_path) as registrations:
         await kubelet.registered("example.com/dev")
         before = os.stat(registrations["example.com/dev"].socket)

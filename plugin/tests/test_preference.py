@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional
 import pytest
 
 from node_device_plugin.declaration import Resource, parse_resources
-from node_device_plugin.preference import preferred
+from node_device_plugin.kubelet.device_plugin.preference import preferred
 
 
 def resource(preference: str, replicas: int = 1, **numa_nodes: Optional[int]) -> Resource:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from node_device_plugin.declaration import parse_resources
-from node_device_plugin.proof_record import Record, read_file
+from node_device_plugin.verification.proof_record import Record, read_file
 
 A, B = parse_resources([{"name": "a.b/c"}, {"name": "a.b/d"}])
 (A_CHANGED,) = parse_resources([{"name": "a.b/c", "replicas": 2}])

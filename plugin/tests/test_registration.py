@@ -11,13 +11,13 @@ from typing import Any, AsyncContextManager, Coroutine, Dict, Iterator, List
 import pytest
 import yaml
 
-from node_device_plugin import kubelet_socket, registration
-from node_device_plugin.channels import unix_server
 from node_device_plugin.declaration import names, parse_resources
-from node_device_plugin.kubelet_socket import KubeletSocket
-from node_device_plugin.observability import metrics
-from node_device_plugin.observability.endpoints import UnixEndpoint
-from node_device_plugin.registration import Registration, remove_stale_sockets, socket_path
+from node_device_plugin.kubelet.device_plugin import kubelet_socket, registration
+from node_device_plugin.kubelet.device_plugin.kubelet_socket import KubeletSocket
+from node_device_plugin.kubelet.device_plugin.registration import Registration, remove_stale_sockets, socket_path
+from node_device_plugin.status_api.server import UnixEndpoint
+from node_device_plugin.support.channels import unix_server
+from node_device_plugin.telemetry import metrics
 from node_device_plugin.testing import PodRejected, StandInKubelet
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 

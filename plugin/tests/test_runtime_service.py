@@ -7,7 +7,7 @@ from typing import Iterator
 
 import pytest
 
-from node_device_plugin.inspection.runtime_service import kubelet_service, likely_socket, service_of
+from node_device_plugin.diagnostics.runtime_service import kubelet_service, likely_socket, service_of
 
 K3S, CONTAINERD = "/run/k3s/containerd/containerd.sock", "/run/containerd/containerd.sock"
 

@@ -7,12 +7,12 @@ from typing import Any, List
 
 import pytest
 
-from node_device_plugin import pre_start
-from node_device_plugin import service as device_plugin
-from node_device_plugin.channels import grpc
 from node_device_plugin.declaration import parse_resources
-from node_device_plugin.device_table import DeviceTable
-from node_device_plugin.service import DevicePlugin
+from node_device_plugin.devices.table import DeviceTable
+from node_device_plugin.kubelet.device_plugin import pre_start
+from node_device_plugin.kubelet.device_plugin import server as device_plugin
+from node_device_plugin.kubelet.device_plugin.server import DevicePlugin
+from node_device_plugin.support.channels import grpc
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
 (RESOURCE,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "d0"}, {"id": "d1"}]}])

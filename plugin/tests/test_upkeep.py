@@ -7,19 +7,20 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from node_device_plugin import node_state, upkeep
+from node_device_plugin.daemon.resource_manager import ServedResources
 from node_device_plugin.declaration import parse_configuration
-from node_device_plugin.inventory import Inventory
-from node_device_plugin.served import ServedResources
-from node_device_plugin.supervision import Tasks
-from node_device_plugin.waiting import done_within
-from node_device_plugin.watch import Watch
+from node_device_plugin.devices import reconcile
+from node_device_plugin.devices.events.watch import Watch
+from node_device_plugin.devices.scanner import Inventory
+from node_device_plugin.kubelet import queries as kubelet_queries
+from node_device_plugin.support.cancel_safe import done_within
+from node_device_plugin.support.task_group import Tasks
 
 
 @pytest.mark.parametrize(("worked", "pause"), [(0.0, 0.02), (0.1, 0.5), (6.0, 1.0)])
 def test_the_rest_after_a_look_grows_with_its_work_and_has_an_end(worked: float, pause: float) -> None:
     """A machine so busy that a look takes seconds must not rest for half a minute (an unplug was seen that late)."""
-    assert upkeep.rest(worked) == pytest.approx(pause)
+    assert reconcile.rest(worked) == pytest.approx(pause)
 
 
 class Looks:
@@ -49,7 +50,7 @@ async def until(looks: Looks, attribute: str, count: int) -> None:
 async def test_news_are_looked_at_and_an_unsteady_device_without_news(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(sweep=60)
     steady: Any = Looks(True)
-    task = asyncio.create_task(upkeep.look_for_ever(steady, watch))
+    task = asyncio.create_task(reconcile.look_for_ever(steady, watch))
     for count in (1, 2):
         watch.wake()
         assert await done_within(until(steady, "checks", count), 10)
@@ -60,7 +61,7 @@ async def test_news_are_looked_at_and_an_unsteady_device_without_news(monkeypatc
     await asyncio.sleep(0.1)
     assert steady.checks == 2
     steady.calls_for_a_look = True
-    monkeypatch.setattr(upkeep, "_UNSTEADY_PERIOD", 0.01)
+    monkeypatch.setattr(reconcile, "_UNSTEADY_PERIOD", 0.01)
     steady.are_steady = False
     watch.wake()
     assert await done_within(until(steady, "checks", 5), 10)
@@ -70,9 +71,9 @@ async def test_news_are_looked_at_and_an_unsteady_device_without_news(monkeypatc
 
 
 async def test_it_tidies_up_time_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "SWEEP", 0.01)
+    monkeypatch.setattr(reconcile, "SWEEP", 0.01)
     looks: Any = Looks(True)
-    assert not await done_within(upkeep.tidy_for_ever(looks), 0.2)
+    assert not await done_within(reconcile.tidy_for_ever(looks), 0.2)
     assert looks.prunes > 1
 
 
@@ -102,7 +103,7 @@ async def test_a_kubelet_that_does_not_say_who_holds_what_holds_nothing_up(
     def names() -> List[str]:
         return [device["name"] for device in json.loads(spec.read_text())["devices"]]
 
-    monkeypatch.setattr(node_state, "holders", holders)
+    monkeypatch.setattr(kubelet_queries, "holders", holders)
     tasks, watch = Tasks(), Watch()
     resources = ServedResources(tasks, Inventory(watch))
     try:

@@ -5,7 +5,7 @@ from typing import List
 
 import pytest
 
-from node_device_plugin.waiting import done_within, to_the_end
+from node_device_plugin.support.cancel_safe import done_within, to_the_end
 
 
 async def test_whether_it_is_done_in_time() -> None:

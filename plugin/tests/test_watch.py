@@ -10,8 +10,8 @@ from typing import AsyncIterator, Callable, List
 
 import pytest
 
-from node_device_plugin import inotify, uevents
-from node_device_plugin.watch import Watch
+from node_device_plugin.devices.events import inotify, uevents
+from node_device_plugin.devices.events.watch import Watch
 
 #: A device that every machine has; its "uevent" sends a message as the kernel does (Documentation/ABI, sysfs-uevent).
 UEVENT_OF_NULL = "/sys/devices/virtual/mem/null/uevent"
@@ -117,7 +117,7 @@ async def test_without_inotify_it_looks_often(monkeypatch: pytest.MonkeyPatch, t
         raise OSError(errno.EMFILE, "inotify: Too many open files")
 
     monkeypatch.setattr(inotify.Inotify, "__init__", refuse)
-    monkeypatch.setattr("node_device_plugin.watch.SWEEP_WITHOUT_INOTIFY", 0.01)
+    monkeypatch.setattr("node_device_plugin.devices.events.watch.SWEEP_WITHOUT_INOTIFY", 0.01)
     async with watching() as watch:
         watch.look_at([str(tmp_path)], buses=False)
         assert not await happens(watch)

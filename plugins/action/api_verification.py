@@ -6,7 +6,11 @@ from __future__ import annotations
 import time
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import container_view
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, quantity
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Away
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
+    capacities_of,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
     DeclarationError,
     parse_configuration,
@@ -14,12 +18,8 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.expectations import (
     expected_in_container,
 )
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig, quantity
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Away
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import (
-    capacities_of,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.proof_record import Record
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import container_view
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.proof_record import Record
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof, proven
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet

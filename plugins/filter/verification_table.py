@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import tables
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import tables
 
 DOCUMENTATION = r"""
 name: verification_table

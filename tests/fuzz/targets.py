@@ -12,16 +12,17 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import hidden, ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import journal
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import toml_edit
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Refusal
 
-from node_device_plugin import configuration, kubelet_checkpoint
-from node_device_plugin.cdi_check.directories import check_file
+from node_device_plugin.cdi.directories import check_file
 from node_device_plugin.declaration import DeclarationError, cdi
-from node_device_plugin.observability import http
+from node_device_plugin.declaration import configuration_file as configuration
+from node_device_plugin.kubelet import checkpoint as kubelet_checkpoint
+from node_device_plugin.status_api import http
 
 _FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
 _TABLE = "io.containerd.grpc.v1.cri"

@@ -73,7 +73,7 @@ def test_every_module_is_compiled_for_good(image):
     """An unchecked hash-based pyc (PEP 552) is never compared with its source, whatever the dates say."""
     files, compiled = image.files(-1), bytecode(image)
     sources = [path for path in files if path.startswith(f"{ENVIRONMENT}/") and path.endswith(".py")]
-    assert f"{ENVIRONMENT}/node_device_plugin/plugin.py" in sources
+    assert f"{ENVIRONMENT}/node_device_plugin/daemon/main.py" in sources
     for path in sources:
         folder, _, name = path.rpartition("/")
         assert f"{folder}/__pycache__/{name.removesuffix('.py')}.cpython-313.pyc" in compiled

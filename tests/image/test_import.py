@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
 from built_image import CHECKOUT, engine, keep_log
 
-from node_device_plugin.cri import CriClient
+from node_device_plugin.runtime.client import CriClient
 
 sys.path.insert(0, str(CHECKOUT / "roles/lab_node/files"))
 import node_image

@@ -13,7 +13,7 @@ import types
 
 import certificates
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import api, kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import api, kubeconfig
 
 
 @contextlib.contextmanager

@@ -13,10 +13,12 @@ import urllib.request
 
 import daemonset_steps
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifest_files, manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.manifests import (
+    files as manifest_files,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import foreign, proof, proven, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import namespace as namespaces

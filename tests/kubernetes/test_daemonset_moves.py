@@ -6,7 +6,7 @@ import urllib.error
 
 import daemonset_steps
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
 from daemonset_steps import IMAGINARY, LABEL, deployed, labels
 

@@ -11,8 +11,8 @@ import urllib.error
 import pytest
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, Changed, Missing
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Changed, Missing
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_drain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import drain
 

@@ -7,11 +7,9 @@ import threading
 import time
 
 import pytest
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import api
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import ANNOTATION
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import schema
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import api
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import (
-    ANNOTATION,
-)
 
 DONGLE, LICENSE, KVM = "example.com/dongle", "example.com/license", "devices.example.com/kvm"
 FIRST = {"cpu": "2", "pods": "110"}

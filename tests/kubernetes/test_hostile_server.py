@@ -11,7 +11,7 @@ import time
 import urllib.parse
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import api
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import api
 from test_api import METRICS, answering
 
 NODES = api.Place("nodes")

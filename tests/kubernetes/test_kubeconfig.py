@@ -10,8 +10,8 @@ import pathlib
 import certificates
 import pytest
 import yaml
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import credentials, kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import credentials, kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
 from cryptography.hazmat.primitives import serialization
 from test_api import answering, kubeconfig_of
 

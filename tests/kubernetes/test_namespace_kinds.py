@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, Away, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Away, Place
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import namespace
 
 VERBS = {"namespaced": True, "verbs": ["get", "list"]}

@@ -9,9 +9,9 @@ import socketserver
 import threading
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.proxy import proxy_for
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.proxy import proxy_for
 
 PROXY = "http://proxy.example:3128"
 

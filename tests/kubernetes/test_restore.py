@@ -7,8 +7,8 @@ import json
 import pytest
 import stand_in
 
-from node_device_plugin.command_line import main
-from node_device_plugin.kubernetes import restore
+from node_device_plugin.cli.main import main
+from node_device_plugin.cluster import restore
 
 DONGLE, LICENSE = "example.com/dongle", "example.com/license"
 

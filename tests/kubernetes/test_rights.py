@@ -9,11 +9,8 @@ import re
 import daemonset_steps
 import pytest
 import yaml
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import (
-    extended_resources,
-    kubeconfig,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Place
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, proven, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.deployed import parse

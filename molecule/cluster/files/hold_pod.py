@@ -12,7 +12,7 @@ import json
 import sys
 from typing import Any, Dict, List, NamedTuple
 
-from node_device_plugin.cri import CriClient
+from node_device_plugin.runtime.client import CriClient
 from node_device_plugin.wire import cri_v1_pb2 as api
 
 _SOCKET = "/run/containerd/containerd.sock"

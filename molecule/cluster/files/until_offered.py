@@ -13,9 +13,9 @@ import sys
 import time
 from typing import List, Set
 
-from node_device_plugin.cri import CriClient
-from node_device_plugin.node_state import POD_RESOURCES_SOCKET
-from node_device_plugin.pod_resources import PodResourcesClient
+from node_device_plugin.kubelet.pod_resources import PodResourcesClient
+from node_device_plugin.kubelet.queries import POD_RESOURCES_SOCKET
+from node_device_plugin.runtime.client import CriClient
 
 _LABELS = {"io.kubernetes.pod.namespace": "node-devices", "io.kubernetes.container.name": "plugin"}
 # Seconds between two looks (the kubelet answers 100 a second), and that all of it may take.

@@ -12,8 +12,8 @@ import sys
 import time
 from typing import Dict, Mapping, Tuple
 
-from node_device_plugin.node_state import POD_RESOURCES_SOCKET
-from node_device_plugin.pod_resources import PodResourcesClient
+from node_device_plugin.kubelet.pod_resources import PodResourcesClient
+from node_device_plugin.kubelet.queries import POD_RESOURCES_SOCKET
 
 # Seconds between two looks: the kubelet answers 100 a second.
 _PAUSE = 0.02

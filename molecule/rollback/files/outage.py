@@ -8,8 +8,8 @@ import os
 import sys
 import time
 
-from node_device_plugin.cri import CriClient
-from node_device_plugin.cri_errors import CriError
+from node_device_plugin.runtime.client import CriClient
+from node_device_plugin.runtime.errors import CriError
 
 
 async def main():

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from node_device_plugin.cri import CriClient
+from node_device_plugin.runtime.client import CriClient
 from node_device_plugin.wire import cri_v1_pb2 as api
 
 

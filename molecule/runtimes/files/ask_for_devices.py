@@ -8,8 +8,8 @@ import asyncio
 import json
 import sys
 
-from node_device_plugin.cri import CriClient
 from node_device_plugin.declaration import parse_configuration
+from node_device_plugin.runtime.client import CriClient
 from node_device_plugin.verification import proof_by_runtime
 
 

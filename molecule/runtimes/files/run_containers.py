@@ -7,7 +7,7 @@ import asyncio
 import os
 import sys
 
-from node_device_plugin.cri import CriClient
+from node_device_plugin.runtime.client import CriClient
 from node_device_plugin.wire import cri_v1_pb2 as api
 
 LASTS = ["sleep", "100000"]

@@ -12,7 +12,7 @@ import pathlib
 import sys
 import time
 
-from node_device_plugin.pod_resources import PodResourcesClient
+from node_device_plugin.kubelet.pod_resources import PodResourcesClient
 
 # The kubelet answers 100 times a second at most; who holds what is asked every tenth time.
 PAUSE = 0.015

@@ -6,7 +6,7 @@ import os
 import re
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
-from . import addresses, container_paths, env, fields, giving, list_size, names, schema
+from . import addresses, container_paths, env, fields, injection_rules, names, response_size, schema
 from .discover import parse_discovery
 from .edits import container_edits, placeholder_problems
 from .host_directories import directory_problems
@@ -106,9 +106,9 @@ def _resource(item: Mapping[str, Any], where: str, problems: List[Problem]) -> R
     problems.extend(env.template_problems(resource, where))
     problems.extend(directory_problems(resource, where))
     problems.extend(placeholder_problems(resource, where))
-    problems.extend(giving.problems(resource, where))
+    problems.extend(injection_rules.problems(resource, where))
     problems.extend(container_paths.problems(resource, where))
-    too_long = list(list_size.size_problems(resource, where))
+    too_long = list(response_size.size_problems(resource, where))
     problems.extend(too_long)
     # Nobody goes through more shares than can be listed.
     return resource._replace(replicas=1) if too_long else resource

@@ -11,7 +11,7 @@ import json
 import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from ..kubelet_checkpoint import FILE_NAME
+from ..kubelet.checkpoint import FILE_NAME
 
 #: The NUMA node of a device that has none.
 NO_NUMA_NODE = -1

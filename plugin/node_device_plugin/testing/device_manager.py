@@ -13,8 +13,8 @@ import stat
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Set
 
-from ..channels import grpc
-from ..kubelet_checkpoint import FILE_NAME
+from ..kubelet.checkpoint import FILE_NAME
+from ..support.channels import grpc
 from ..wire import device_plugin_v1beta1_pb2 as api
 from ..wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 from . import checkpoint, klog

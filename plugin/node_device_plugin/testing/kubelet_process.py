@@ -9,9 +9,9 @@ from typing import Any, Awaitable, Callable, Mapping, NamedTuple
 
 import yaml
 
-from ..cri import CriClient
-from ..cri_errors import CriError
-from ..systemd import notify
+from ..daemon.systemd import notify
+from ..runtime.client import CriClient
+from ..runtime.errors import CriError
 from . import klog
 from .pods_http import PodsHttpServer
 from .stand_in import StandInKubelet

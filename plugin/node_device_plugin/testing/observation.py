@@ -6,8 +6,8 @@ import os
 import re
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Union
 
-from ..kubelet_checkpoint import Checkpoint, read_checkpoint
-from ..pod_resources import PodResourcesClient, PodResourcesError
+from ..kubelet.checkpoint import Checkpoint, read_checkpoint
+from ..kubelet.pod_resources import PodResourcesClient, PodResourcesError
 from .kubelet_under_test import Given, KubeletUnderTest
 from .recorder import RecordingPlugin
 

@@ -16,7 +16,7 @@ import urllib.error
 import urllib.request
 from typing import Any, Dict, List, Optional, Set
 
-from ..cri import CriClient
+from ..runtime.client import CriClient
 from .kubelet_under_test import Given
 
 _CONFIGURATION = """\

@@ -11,8 +11,8 @@ import json
 import os
 from typing import Awaitable, Callable, Dict, List, NoReturn, Optional, Set, TypeVar
 
-from ..channels import grpc, unix_channel
-from ..waiting import done_within
+from ..support.cancel_safe import done_within
+from ..support.channels import grpc, unix_channel
 from ..wire import device_plugin_v1beta1_pb2 as api
 from ..wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 from . import klog

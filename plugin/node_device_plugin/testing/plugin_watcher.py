@@ -12,7 +12,7 @@ import os
 import stat
 from typing import Dict, Iterable, Optional, Tuple
 
-from ..channels import grpc, unix_channel
+from ..support.channels import grpc, unix_channel
 from ..wire import plugin_registration_v1_pb2 as registry
 from ..wire import plugin_registration_v1_pb2_grpc as registry_grpc
 from . import klog

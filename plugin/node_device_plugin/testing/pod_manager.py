@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
-from ..cri_errors import CriError
+from ..runtime.errors import CriError
 from ..wire import cri_v1_pb2 as cri
 from . import klog
 from .admission import admit

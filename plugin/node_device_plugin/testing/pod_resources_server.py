@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Iterable, List, Optional
 
-from ..channels import grpc
+from ..support.channels import grpc
 from ..wire import pod_resources_v1_pb2 as api
 from ..wire import pod_resources_v1_pb2_grpc as api_grpc
 from .checkpoint import NO_NUMA_NODE

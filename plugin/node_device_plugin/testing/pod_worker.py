@@ -8,7 +8,7 @@ import shutil
 import time
 from typing import Dict, List, Optional
 
-from ..cri_errors import CriError
+from ..runtime.errors import CriError
 from ..wire import cri_v1_pb2 as cri
 from . import klog
 from .allocator import AllocationError

@@ -6,7 +6,7 @@ import asyncio
 import os
 from typing import Any, AsyncIterator, Callable, Dict, List, Mapping, Optional, Sequence
 
-from ..channels import grpc, unix_channel
+from ..support.channels import grpc, unix_channel
 from ..wire import device_plugin_v1beta1_pb2 as api
 from ..wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 

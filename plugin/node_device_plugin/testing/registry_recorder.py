@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, List, Mapping
 
-from ..channels import grpc
+from ..support.channels import grpc
 from ..wire import plugin_registration_v1_pb2 as registry
 from ..wire import plugin_registration_v1_pb2_grpc as registry_grpc
 from .plugin_watcher import FOLDER

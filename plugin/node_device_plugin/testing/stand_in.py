@@ -9,7 +9,7 @@ import time
 from types import TracebackType
 from typing import Callable, Dict, Mapping, NamedTuple, Optional, Type
 
-from ..kubelet_checkpoint import Checkpoint, read_checkpoint
+from ..kubelet.checkpoint import Checkpoint, read_checkpoint
 from ..wire import cri_v1_pb2 as cri
 from .device_manager import Capacity, DeviceManager
 from .memory_runtime import MemoryRuntime, Runtime

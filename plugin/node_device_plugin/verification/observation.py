@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 from typing import Dict, List, Mapping, Union
 
-from .. import container_view
-from ..container_view import Seen, View
 from ..declaration.expectations import Expectation
+from . import container_view
+from .container_view import Seen, View
 
 
 def shortcomings(pid: int, expectation: Expectation) -> List[str]:

@@ -8,11 +8,11 @@ import os
 import time
 from typing import List, Mapping, NamedTuple, Optional
 
-from .. import node_state
-from ..cri import CriClient
-from ..cri_errors import CriError
 from ..declaration import Resource
-from ..pod_resources import PodResourcesClient, PodResourcesError
+from ..kubelet import queries as kubelet_queries
+from ..kubelet.pod_resources import PodResourcesClient, PodResourcesError
+from ..runtime.client import CriClient
+from ..runtime.errors import CriError
 from ..wire.cri_v1_pb2 import SANDBOX_READY
 from . import static_pod
 from .looking import LOOK, Outcome, look
@@ -89,7 +89,7 @@ async def _running(name: str, cri: CriClient) -> Optional[_Running]:
 
 async def _allocated(name: str, kubelet: Kubelet) -> List[str]:
     """The ids that the kubelet gave the pod."""
-    async with PodResourcesClient(os.path.join(kubelet.root, node_state.POD_RESOURCES_SOCKET)) as client:
+    async with PodResourcesClient(os.path.join(kubelet.root, kubelet_queries.POD_RESOURCES_SOCKET)) as client:
         return [
             device for holder in await client.holders() if holder.pod.startswith(name) for device in holder.device_ids
         ]

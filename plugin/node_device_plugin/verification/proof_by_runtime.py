@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 
-from ..cri import CriClient
-from ..cri_errors import CriError
 from ..declaration import Resource
-from ..health import unhealthy_reason
+from ..devices.health import unhealthy_reason
+from ..runtime.client import CriClient
+from ..runtime.errors import CriError
 from ..wire import cri_v1_pb2 as api
 from . import static_pod
 from .looking import Outcome, look

@@ -7,17 +7,19 @@ import os
 import time
 from typing import Any, Awaitable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from .. import cdi_files, node_state
-from ..cri import CriClient
-from ..cri_errors import CriError
+from ..cdi import writer
 from ..declaration import Configuration, Resource
-from ..discovery import discover, with_discovered
-from ..health import unhealthy_reason
-from ..proof_record import Record, read_file
-from ..version import version
+from ..devices.discovery import discover, with_discovered
+from ..devices.health import unhealthy_reason
+from ..kubelet import queries as kubelet_queries
+from ..runtime import queries as runtime_queries
+from ..runtime.client import CriClient
+from ..runtime.errors import CriError
+from ..support.version import version
 from . import proof_by_kubelet, proof_by_runtime
 from . import report as states
 from .looking import Outcome
+from .proof_record import Record, read_file
 from .report import Report, Row
 from .static_pod import remove_leftovers
 
@@ -65,7 +67,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     Raises CheckpointError where the kubelet's checkpoint is of an unknown form.
     """
     # What is discovered is expected as the plugin's own code finds it now.
-    offered = cdi_files.offered(configuration.resources, configuration.dynamic_cdi_dir)
+    offered = writer.offered(configuration.resources, configuration.dynamic_cdi_dir)
     found = await asyncio.to_thread(discover, configuration.resources, offered=offered)
     resources = [
         with_discovered(resource, found[resource.name].devices) if resource.name in found else resource
@@ -136,7 +138,7 @@ def _expected_ids(resource: Resource) -> List[str]:
 
 async def _runtime(node: Node, resources: Sequence[Resource], problems: List[str]) -> _Runtime:
     try:
-        state = await node_state.runtime(node.runtime_socket)
+        state = await runtime_queries.runtime(node.runtime_socket)
     except CriError as error:
         problems.append(str(error))
         return _Runtime("unknown", None, False)
@@ -151,7 +153,7 @@ async def _runtime(node: Node, resources: Sequence[Resource], problems: List[str
 def _without_cdi(state: Mapping[str, Any], by_cdi: Sequence[str]) -> str:
     """What becomes of containers where the running daemon gives no CDI devices."""
     found = "off" if state["cdi"]["enabled"] is False else "no word of it"
-    fails = node_state.fails_without_cdi(state["name"], state["version"])
+    fails = runtime_queries.fails_without_cdi(state["name"], state["version"])
     consequence = "could not be created with" if fails else "would start without"
     return "%s %s: expected CDI on, found %s in the running daemon: a container %s its devices of %s" % (
         state["name"],
@@ -164,15 +166,15 @@ def _without_cdi(state: Mapping[str, Any], by_cdi: Sequence[str]) -> str:
 
 async def _listing(
     configuration: Configuration, node: Node, expected: Dict[str, List[str]], timeout: float
-) -> Union[node_state.Listing, str, None]:
+) -> Union[kubelet_queries.Listing, str, None]:
     """What the kubelet lists, as soon as it is what is expected, else what it is in the end; None without a kubelet.
 
     A sentence where there is one that does not answer.
     """
-    socket = os.path.join(node.kubelet_root, node_state.POD_RESOURCES_SOCKET)
+    socket = os.path.join(node.kubelet_root, kubelet_queries.POD_RESOURCES_SOCKET)
     deadline = time.monotonic() + timeout
     while True:
-        listing = await node_state.listing(node.kubelet_root, configuration.kubelet_device_plugin_dir)
+        listing = await kubelet_queries.listing(node.kubelet_root, configuration.kubelet_device_plugin_dir)
         if listing is None and not os.path.exists(socket):
             return None
         as_expected = listing is not None and all(
@@ -186,7 +188,7 @@ async def _listing(
         await asyncio.sleep(_LOOK)
 
 
-def _judge(resource: Resource, expected: List[str], listing: node_state.Listing, scope: Scope) -> Tuple[Row, int]:
+def _judge(resource: Resource, expected: List[str], listing: kubelet_queries.Listing, scope: Scope) -> Tuple[Row, int]:
     """The row of a resource before its proof, and how many shares the proof may ask for."""
     found = listing.allocatable.get(resource.name, ())
     row = Row(resource.name, len(expected), len(found), (), states.EMPTY, "")

@@ -6,7 +6,7 @@ from typing import Any, List, Optional
 import pytest
 import yaml
 
-from node_device_plugin import cdi_files
+from node_device_plugin.cdi import writer
 from node_device_plugin.declaration import cdi, parse_resources
 
 from .test_parse import EVERYTHING
@@ -185,5 +185,5 @@ def test_each_kind_has_a_file_of_its_own_that_can_be_written(tmp_path: Path) -> 
             if "_" not in kind.partition("/")[0]
         ]
     )
-    assert cdi_files.write(resources, str(tmp_path)) == {}
+    assert writer.write(resources, str(tmp_path)) == {}
     assert len(list(tmp_path.iterdir())) == len(resources)

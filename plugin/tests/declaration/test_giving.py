@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from node_device_plugin.declaration import DeclarationError, parse_resources
-from node_device_plugin.declaration.list_size import LIMIT, listed_size
+from node_device_plugin.declaration.response_size import LIMIT, listed_size
 from node_device_plugin.declaration.serialise import resources_to_data
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 

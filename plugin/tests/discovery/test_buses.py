@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Dict
 
-from node_device_plugin import cdi_files
-from node_device_plugin.discovery import discover, with_discovered
+from node_device_plugin.cdi import writer
+from node_device_plugin.devices.discovery import discover, with_discovered
 
 from .conftest import Machine, resource
 
@@ -53,8 +53,8 @@ def test_an_id_that_is_offered_stays_when_another_one_of_its_serial_number_comes
     one = resource({"usb": [{"vendor": "0403"}]})
 
     def look() -> Dict[str, str]:
-        found = discover([one], str(machine.path), offered=cdi_files.offered([one], specs))[one.name].devices
-        assert cdi_files.write([with_discovered(one, found)], specs) == {}
+        found = discover([one], str(machine.path), offered=writer.offered([one], specs))[one.name].devices
+        assert writer.write([with_discovered(one, found)], specs) == {}
         return {device.id: device.properties["port"] for device in found}
 
     plain = "usb-0403-6001-0001"

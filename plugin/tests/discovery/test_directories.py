@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Dict, Set
 
 from node_device_plugin.declaration import parse_resources
-from node_device_plugin.discovery.directories import directories
+from node_device_plugin.devices.discovery.directories import directories
 
 from .conftest import resource
 

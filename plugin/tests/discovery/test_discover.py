@@ -3,7 +3,7 @@
 import os
 
 from node_device_plugin.declaration import cdi, parse_resources
-from node_device_plugin.discovery import discover, with_discovered
+from node_device_plugin.devices.discovery import discover, with_discovered
 
 from .conftest import Machine
 

@@ -6,7 +6,7 @@ from typing import Any, Dict, List
 import yaml
 
 from node_device_plugin.declaration import parse_resources
-from node_device_plugin.discovery import find
+from node_device_plugin.devices.discovery import find
 
 from .conftest import Machine
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from node_device_plugin.command_line import main
+from node_device_plugin.cli.main import main
 
 CONFIG = """
 resources:

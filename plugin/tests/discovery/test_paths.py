@@ -8,7 +8,7 @@ import pytest
 
 from node_device_plugin.declaration import Device
 from node_device_plugin.declaration.names import cdi_device_problem
-from node_device_plugin.discovery import Known, find
+from node_device_plugin.devices.discovery import Known, find
 
 from .conftest import Machine, resource
 

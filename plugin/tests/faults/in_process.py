@@ -7,10 +7,10 @@ import os
 from typing import Any, AsyncIterator, NamedTuple
 
 from node_device_plugin.declaration import Resource, parse_resources
-from node_device_plugin.device_table import DeviceTable
-from node_device_plugin.kubelet_socket import KubeletSocket
-from node_device_plugin.registration import Registration
-from node_device_plugin.service import DevicePlugin
+from node_device_plugin.devices.table import DeviceTable
+from node_device_plugin.kubelet.device_plugin.kubelet_socket import KubeletSocket
+from node_device_plugin.kubelet.device_plugin.registration import Registration
+from node_device_plugin.kubelet.device_plugin.server import DevicePlugin
 
 NAME = "example.com/dev"
 

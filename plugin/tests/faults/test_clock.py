@@ -1,6 +1,6 @@
 """A clock that jumps. (The wall clock decides nothing in the plugin; gRPC turns a deadline into monotonic time.)"""
 
-from node_device_plugin.device_table import DeviceTable
+from node_device_plugin.devices.table import DeviceTable
 
 from .in_process import resource
 

@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Dict
 
-from node_device_plugin.manifests import parse_deployment
+from node_device_plugin.cluster.manifests import parse_deployment
 from node_device_plugin.testing import StandInKubelet
 
 from .process import PluginProcess, plugin_process

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from node_device_plugin.channels import grpc, unix_channel
+from node_device_plugin.support.channels import grpc, unix_channel
 from node_device_plugin.testing.recorder import register
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 from node_device_plugin.wire import device_plugin_v1beta1_pb2_grpc as api_grpc
@@ -25,7 +25,8 @@ importlib.import_module(sys.argv[1])
 
 
 @pytest.mark.parametrize(
-    "module", ["cri", "pod_resources", "testing.stand_in", "testing.kubelet_process", "testing.transcripts"]
+    "module",
+    ["runtime.client", "kubelet.pod_resources", "testing.stand_in", "testing.kubelet_process", "testing.transcripts"],
 )
 def test_grpc_finds_its_settings(module):
     environment = {"PYTHONPATH": ":".join(sys.path)}
@@ -39,7 +40,7 @@ def test_grpc_finds_its_settings(module):
 
 
 def test_grpc_knows_its_settings():
-    program = "from node_device_plugin.channels import grpc; grpc.insecure_channel('unix:/nowhere')"
+    program = "from node_device_plugin.support.channels import grpc; grpc.insecure_channel('unix:/nowhere')"
     environment = {"PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program], check=True, stderr=subprocess.PIPE, env=environment)
     assert done.stderr == b""

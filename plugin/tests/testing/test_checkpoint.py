@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from node_device_plugin.kubelet_checkpoint import CheckpointError, PodDevices, read_checkpoint
+from node_device_plugin.kubelet.checkpoint import CheckpointError, PodDevices, read_checkpoint
 from node_device_plugin.testing import StandInKubelet, checkpoint
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from node_device_plugin import node_state
-from node_device_plugin.command_line import main
-from node_device_plugin.cri import CriClient, ExecResult
-from node_device_plugin.cri_errors import CriError
+from node_device_plugin.cli.main import main
+from node_device_plugin.runtime import queries as runtime_queries
+from node_device_plugin.runtime.client import CriClient, ExecResult
+from node_device_plugin.runtime.errors import CriError
 from node_device_plugin.wire import cri_v1_pb2 as cri
 
 from .cri_server import CriServer
@@ -76,7 +76,7 @@ async def test_status(socket, config, cdi_enabled, cdi_spec_dirs, cdi_always_on,
 )
 async def test_command_runtime_tells_whether_cdi_is_on(socket, capsys, name, config, cdi, said):
     async with CriServer(socket, version="1.2.3", config=config, name=name):
-        told = (await node_state.runtime(socket))["cdi"]
+        told = (await runtime_queries.runtime(socket))["cdi"]
         assert (told["enabled"], told["always_on"]) == cdi
         assert await asyncio.to_thread(main, ["runtime", "--socket", socket]) == 0
     assert capsys.readouterr().out == "%s 1.2.3\nCDI %s\n" % (name, said)
@@ -136,7 +136,7 @@ async def test_how_containers_ended_is_told(socket):
         for name in ("ends", "another"):
             await server.runtime.stop_container(names[name], 0)
         asked = [names["ends"], names["runs"], "unknown"]
-        (ended,) = await node_state.ended_containers(socket, asked)
+        (ended,) = await runtime_queries.ended_containers(socket, asked)
         assert (ended["id"], ended["exit_code"]) == (names["ends"], 137)
         assert set(ended) == {"id", "exit_code", "reason"}
 
@@ -156,12 +156,12 @@ def test_what_watches_a_process_is_told_by_its_unit(tmp_path, cgroup, unit):
         (tmp_path / pid).mkdir()
     (tmp_path / "7" / "stat").write_text("7 (of) 1 all) S 5 7 7 0")
     (tmp_path / "5" / "cgroup").write_text(cgroup)
-    assert node_state._unit_of_parent(7, str(tmp_path)) == unit
-    assert node_state._unit_of_parent(8, str(tmp_path)) is None
+    assert runtime_queries._unit_of_parent(7, str(tmp_path)) == unit
+    assert runtime_queries._unit_of_parent(8, str(tmp_path)) is None
 
 
 async def test_running_containers_are_told_by_process(socket, monkeypatch):
-    monkeypatch.setattr(node_state, "_unit_of_parent", "unit of {}".format)
+    monkeypatch.setattr(runtime_queries, "_unit_of_parent", "unit of {}".format)
     config = cri.PodSandboxConfig(metadata=cri.PodSandboxMetadata(name="pod", namespace="default"))
     async with EndingContainers(socket) as server:
         sandbox = await server.runtime.run_pod_sandbox(config)
@@ -172,7 +172,7 @@ async def test_running_containers_are_told_by_process(socket, monkeypatch):
         await server.runtime.start_container(names["runs"])
         await server.runtime.start_container(names["ends"])
         server.ends = names["ends"]
-        assert await node_state.running_containers(socket) == [
+        assert await runtime_queries.running_containers(socket) == [
             {"id": names["runs"], "pid": 4711, "unit": "unit of 4711"}
         ]
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from node_device_plugin.pod_resources import PodResourcesClient
+from node_device_plugin.kubelet.pod_resources import PodResourcesClient
 from node_device_plugin.testing import PodRejected, StandInKubelet
 from node_device_plugin.testing.device_manager import DeviceManager
 from node_device_plugin.testing.recorder import register

@@ -7,8 +7,8 @@ import os
 import grpc
 import pytest
 
-from node_device_plugin.cri_errors import CriError
-from node_device_plugin.pod_resources import Holder, PodResourcesClient, PodResourcesError
+from node_device_plugin.kubelet.pod_resources import Holder, PodResourcesClient, PodResourcesError
+from node_device_plugin.runtime.errors import CriError
 from node_device_plugin.testing import PodRejected, StandInKubelet
 from node_device_plugin.wire import cri_v1_pb2 as cri
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api

@@ -6,9 +6,9 @@ from typing import Any, Dict, Iterator, List
 
 import pytest
 
-from node_device_plugin.container_view import mount_points
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.declaration.expectations import Expectation, expected_in_container
+from node_device_plugin.verification.container_view import mount_points
 from node_device_plugin.verification.observation import annotation_shortcomings, shortcomings
 
 

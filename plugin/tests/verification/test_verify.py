@@ -6,13 +6,15 @@ from typing import Any, Dict, List, Optional, cast
 
 import pytest
 
-from node_device_plugin import node_state, pod_resources
-from node_device_plugin.cri import CriClient
 from node_device_plugin.declaration import Resource, parse_configuration, parse_resources
-from node_device_plugin.node_state import Listing
-from node_device_plugin.verification import Node, Scope, proof_by_runtime, verify
+from node_device_plugin.kubelet import pod_resources
+from node_device_plugin.kubelet import queries as kubelet_queries
+from node_device_plugin.kubelet.queries import Listing
+from node_device_plugin.runtime import queries as runtime_queries
+from node_device_plugin.runtime.client import CriClient
+from node_device_plugin.verification import proof_by_runtime
 from node_device_plugin.verification.looking import Outcome
-from node_device_plugin.verification.verify import _judge, _runtime
+from node_device_plugin.verification.verify import Node, Scope, _judge, _runtime, verify
 
 IDS = ("d0::0", "d0::1", "d0::2", "d0::3")
 
@@ -71,7 +73,7 @@ async def test_a_runtime_without_cdi(
     async def runtime(_socket: str) -> Dict[str, Any]:
         return {"name": name, "version": version, "cdi": {"enabled": enabled}, "sandbox_image": "pause"}
 
-    monkeypatch.setattr(node_state, "runtime", runtime)
+    monkeypatch.setattr(runtime_queries, "runtime", runtime)
     device = {"id": "d0", "nodes": [{"path": "/dev/null"}]}
     resources = parse_resources([{"name": "example.com/dev", "devices": [device]}])
     problems: List[str] = []
@@ -98,9 +100,9 @@ async def test_a_kubelet_that_hangs_is_another_than_none(
     async def runtime(_socket: str) -> Dict[str, Any]:
         return {"name": "containerd", "version": "2.1.9", "cdi": {"enabled": True}, "sandbox_image": "pause"}
 
-    monkeypatch.setattr(node_state, "runtime", runtime)
+    monkeypatch.setattr(runtime_queries, "runtime", runtime)
     monkeypatch.setattr(proof_by_runtime, "prove", prove)
-    path = short_path / node_state.POD_RESOURCES_SOCKET
+    path = short_path / kubelet_queries.POD_RESOURCES_SOCKET
     path.parent.mkdir()
     device = {"id": "d0", "nodes": [{"path": "/dev/null"}]}
     configuration = parse_configuration({"resources": [{"name": "example.com/dev", "devices": [device]}]})

@@ -6,13 +6,16 @@ from typing import Any, Dict, List, Sequence
 
 import pytest
 
-from node_device_plugin import node_state
 from node_device_plugin.declaration import Resource, parse_configuration
-from node_device_plugin.discovery import discover
-from node_device_plugin.node_state import Listing
-from node_device_plugin.pod_resources import Holder
-from node_device_plugin.verification import Node, Report, Scope, proof_by_kubelet, verify
+from node_device_plugin.devices.discovery import discover
+from node_device_plugin.kubelet import queries as kubelet_queries
+from node_device_plugin.kubelet.pod_resources import Holder
+from node_device_plugin.kubelet.queries import Listing
+from node_device_plugin.runtime import queries as runtime_queries
+from node_device_plugin.verification import proof_by_kubelet
 from node_device_plugin.verification.looking import Outcome
+from node_device_plugin.verification.report import Report
+from node_device_plugin.verification.verify import Node, Scope, verify
 
 #: The module, whose name in its package is its function.
 _VERIFY = importlib.import_module("node_device_plugin.verification.verify")
@@ -27,8 +30,8 @@ class Kubelet:
         self.asked_for: Dict[str, int] = {}
         self.proven_of: Dict[str, List[str]] = {}
         monkeypatch.setattr(_VERIFY, "discover", lambda resources, **more: discover(resources, str(root), **more))
-        monkeypatch.setattr(node_state, "listing", self._listing)
-        monkeypatch.setattr(node_state, "runtime", self._runtime)
+        monkeypatch.setattr(kubelet_queries, "listing", self._listing)
+        monkeypatch.setattr(runtime_queries, "runtime", self._runtime)
         monkeypatch.setattr(proof_by_kubelet, "prove", self._prove)
         monkeypatch.setattr(_VERIFY, "unhealthy_reason", lambda device: None)
 
@@ -115,6 +118,6 @@ async def test_a_kubelet_that_needs_a_moment_for_what_was_plugged_in_gets_it(
             kubelet.allocatable["example.com/lamp"] = ("first", "lamp0")
         return await listing()
 
-    monkeypatch.setattr(node_state, "listing", later)
+    monkeypatch.setattr(kubelet_queries, "listing", later)
     report = await verified(tmp_path, timeout=30.0)
     assert (len(looks), report.problems) == (3, [])

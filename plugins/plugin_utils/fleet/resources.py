@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import quantity
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import quantity
 
 #: State to its severity, worst first. A severity is what a table is coloured by, the state says it in words.
 STATES = {
@@ -62,7 +62,7 @@ def of_plugin(declaration: Mapping[str, Any] | None, served: Served) -> Iterator
 def of_cluster(rows: list[Mapping[str, str]] | None, capacities: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     """A row for each fixed capacity.
 
-    rows: what the node object shows (node_device_plugin.kubernetes.extended_resources), None where it was not read.
+    rows: what the node object shows (node_device_plugin.cluster.extended_resources), None where it was not read.
     capacities: what is declared.
     """
     shown = {row["resource"]: row for row in rows or ()}

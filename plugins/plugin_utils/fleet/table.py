@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import tables
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import tables
 
 
 class Column(NamedTuple):

@@ -11,15 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Missing, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
     Configuration,
     DeclarationError,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import (
-    Api,
-    Missing,
-    Place,
 )
 
 from . import proven

@@ -6,9 +6,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Place
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import (
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
     registered_by,
 )
 

@@ -8,12 +8,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import (
-    ApiError,
-    Missing,
-    Place,
-)
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, Missing, Place
 
 from .objects import Change, Objects, Refused, is_ours
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import ApiError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError
 
 from .daemonset import DaemonSet
 

@@ -7,12 +7,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import (
-    FIELD_MANAGER,
-    Api,
-    Place,
-)
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import FIELD_MANAGER, Api, Place
 
 # Of an object, what the API server writes by itself.
 _SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "annotations")

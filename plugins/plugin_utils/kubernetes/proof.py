@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import container_view, manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.container_view import View
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import quantity
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Away, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, quantity
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Away, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import container_view
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.container_view import View
 
 from .daemonset import DaemonSet
 

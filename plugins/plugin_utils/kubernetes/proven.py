@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import proof_record
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import proof_record
 
 #: Resource to the hash of all that its proof depended on, as JSON.
 ANNOTATION = "nodedevices.kubernetes/proven"

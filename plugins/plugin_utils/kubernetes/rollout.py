@@ -8,17 +8,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import (
-    Api,
-    ApiError,
-    Away,
-    Place,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import (
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Away, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
     is_ready as is_node_ready,
 )
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import readiness
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import readiness
 
 from . import no_pod
 from .daemonset import DaemonSet

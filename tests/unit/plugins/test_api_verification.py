@@ -9,8 +9,8 @@ import types
 
 import pytest
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import ApiError, Away
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, Away
 from ansible_collections.nodedevices.kubernetes.plugins.action import api_verification
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof
 

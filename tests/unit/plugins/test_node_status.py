@@ -8,8 +8,8 @@ import types
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import ApiError, Away
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, Away
 from ansible_collections.nodedevices.kubernetes.plugins.action import fleet_report, node_status
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node

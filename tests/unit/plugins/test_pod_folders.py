@@ -8,8 +8,8 @@ import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.manifests import nodes
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.manifests import nodes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
 
 TASKS = pathlib.Path(__file__).resolve().parents[3] / "roles/device_plugin/tasks/folder.yml"

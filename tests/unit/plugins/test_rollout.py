@@ -6,7 +6,7 @@ import itertools
 import types
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Away
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Away
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import Refused
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.rollout import Running

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import the_project as project
 
-from node_device_plugin import command_line
+from node_device_plugin.cli import main as command_line
 
 #: What a block may need that is not there where the tests run. Whoever adds one says here what it is.
 NEEDS = {

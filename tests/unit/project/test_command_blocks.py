@@ -16,7 +16,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import decl
 from command_lines import NEEDS, commands
 from documented_blocks import PAGES, Block, blocks, spans, text_of
 
-from node_device_plugin import command_line
+from node_device_plugin.cli import main as command_line
 
 #: `sh` is looked into here; what it prints stands in a block of no language.
 LANGUAGES = {"sh", "yaml", "json", ""}

@@ -8,9 +8,9 @@ import types
 import the_project as project
 from documented_blocks import ROOT, text_of
 
-from node_device_plugin import command_line
-from node_device_plugin.observability import metrics
-from node_device_plugin.observability.state import State
+from node_device_plugin.cli import main as command_line
+from node_device_plugin.status_api.state import State
+from node_device_plugin.telemetry import metrics
 
 
 def first_column(page, heading):

@@ -1,0 +1,1 @@
+"""CDI specs: written, read, and checked by the rules of the runtimes."""

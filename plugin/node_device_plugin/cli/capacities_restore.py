@@ -1,0 +1,32 @@
+"""``capacities restore``: the fixed capacities that a restart of the kubelet has reset."""
+
+from __future__ import annotations
+
+import argparse
+
+from .shared import Commands, Failure, add_command
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    command = add_command(commands, "restore", run, "Restore, as this node's kubelet, what a restart of it has reset.")
+    command.add_argument(
+        "--config",
+        metavar="FILE",
+        default="/etc/node-device-plugin/capacities.json",
+        help="what is to be restored (default: %(default)s)",
+    )
+    command.add_argument("--dry-run", action="store_true", help="have the API server go through it and keep nothing")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Patch the node's status."""
+    from ..cluster import restore
+
+    try:
+        restored = restore.restore(restore.read_settings(options.config), options.dry_run)
+    except restore.RestoreError as error:
+        raise Failure(str(error)) from error
+    for name, capacity in sorted(restored.items()):
+        print("%s: %s again: a restart of the kubelet had reset it" % (name, capacity), flush=True)
+    return 0

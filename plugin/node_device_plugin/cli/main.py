@@ -1,0 +1,88 @@
+"""The entry point. Exit codes: 0; 1, a problem was found or the command failed; 2, usage."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from typing import Callable, NoReturn, Optional, Sequence
+
+from ..declaration import DeclarationError
+from . import (
+    capacities_restore,
+    cdi_check,
+    cdi_prune,
+    cdi_render,
+    discover,
+    doctor,
+    holders,
+    manifests,
+    reload,
+    run,
+    runtime,
+    seen,
+    status,
+    validate,
+    verify,
+    version,
+)
+from .shared import Failure
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Run one command and return its exit code."""
+    try:
+        try:
+            return _main(arguments)
+        finally:
+            # What would be written only as the process ends could fail only then, where nobody says so in a sentence.
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has seen enough.
+        pass
+    except OSError as error:
+        where = "%s: " % error.filename if error.filename else "cannot go on: "
+        print("node-device-plugin: %s%s" % (where, error.strerror or error), file=sys.stderr)
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        # Python would try once more to write it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
+
+
+def _main(arguments: Optional[Sequence[str]]) -> int:
+    options = parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except DeclarationError as error:
+        for problem in error.problems:
+            print("node-device-plugin: %s" % str(problem), file=sys.stderr)
+    except Failure as error:
+        print("node-device-plugin: %s" % error, file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
+    return 1
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(2, "%s: %s\n" % (self.prog, message))
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every command with its options."""
+    parsed = _Parser(prog="node-device-plugin", description="Serve a node's declared devices to its kubelet, by CDI.")
+    commands = parsed.add_subparsers(metavar="COMMAND", required=True)
+    for command in (run, reload, validate, discover, manifests):
+        command.add(commands)
+    capacities = commands.add_parser("capacities", help="Fixed capacities (role extended_resources).")
+    capacities_restore.add(capacities.add_subparsers(metavar="COMMAND", required=True))
+    cdi = commands.add_parser("cdi", help="CDI specs.").add_subparsers(metavar="COMMAND", required=True)
+    for of_cdi in (cdi_render, cdi_check, cdi_prune):
+        of_cdi.add(cdi)
+    for command in (runtime, holders, status, doctor, verify, seen, version):
+        command.add(commands)
+    return parsed

@@ -1,0 +1,39 @@
+"""``reload``: the running plugin reads its configuration again."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from ..declaration.configuration_file import load
+from .shared import CONFIG, Commands, Failure, add_command
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    command = add_command(commands, "reload", run, "Let the running plugin read its configuration again.", CONFIG)
+    command.add_argument("--check", action="store_true", help="only say whether it runs with what the file says now")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Ask for the reload, or compare what runs with the file."""
+    from ..status_api import client
+
+    loaded = load(options.config)
+    directory = loaded.configuration.kubelet_device_plugin_dir
+    try:
+        if options.check:
+            running = asyncio.run(client.ask(directory, "GET", "/status"))["configuration"]
+            if running["sha256"] == loaded.sha256:
+                return 0
+            raise Failure(
+                "the plugin runs with configuration %s, not %s" % (running["sha256"][:12], loaded.sha256[:12])
+            )
+        answer = asyncio.run(client.ask(directory, "POST", "/reload"))
+    except client.NotAnswering as error:
+        raise Failure(str(error)) from error
+    for problem in answer["problems"]:
+        print("node-device-plugin: %s" % problem, file=sys.stderr)
+    print("configuration %s: %s" % (loaded.sha256[:12], answer["result"]))
+    return 1 if answer["result"] == "refused" else 0

@@ -1,0 +1,34 @@
+"""``run``: the plugin itself."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import signal
+
+from ..declaration.configuration_file import load
+from .shared import CONFIG, Commands, Failure, add_command
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    add_command(commands, "run", run, "Serve the devices until SIGTERM.", CONFIG)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until SIGTERM."""
+    # Until there is somebody to reload: whoever asks before that has changed the file, which is seen then.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # Nothing that a start makes is garbage, and looking for some would take a tenth of it; see daemon.main.
+    gc.disable()
+    from ..daemon import main as daemon
+    from ..telemetry import logs
+
+    loaded = load(options.config)
+    logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
+    try:
+        asyncio.run(daemon.run(options.config, loaded))
+    except OSError as error:
+        raise Failure("cannot go on: %s" % error) from error
+    return 0

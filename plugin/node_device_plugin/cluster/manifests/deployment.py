@@ -1,0 +1,218 @@
+"""How the DaemonSet is deployed: everything that is not a node's own configuration."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+from ...declaration import DeclarationError, Problem, names
+from ...declaration.schema import Field, normalise
+from .. import quantity
+
+#: Measured: 45 MiB resident with 10 resources of 100 devices each (`python -m bench needs`). More than the half of that
+#: on top, because a limit that is hit takes the node's devices away.
+_MEMORY_LIMIT = "96Mi"
+
+#: On a busy node the CPU goes by the pods' requests (cpu.weight), and pod admission waits while the plugin waits for
+#: its turn. Seen once, on two cores with some thirty busy processes: Allocate took 310 ms on average with 10m, and
+#: 140 ms with 100m.
+_CPU = "100m"
+
+TOLERATION: Dict[str, Field] = {
+    "key": Field("str", "Taint that is tolerated; every one if left out."),
+    "operator": Field("str", "Exists, or Equal with a value.", choices=("Exists", "Equal")),
+    "value": Field("str", "The taint's value."),
+    "effect": Field(
+        "str", "Effect of the taint; each if left out.", choices=("NoSchedule", "PreferNoSchedule", "NoExecute")
+    ),
+}
+
+RESOURCES: Dict[str, Field] = {
+    "requests": Field("dict", "What a pod is sure of.", default={"cpu": _CPU, "memory": "64Mi"}, elements="str"),
+    "limits": Field(
+        "dict",
+        "What a pod may have at most. Not the CPU's: while the plugin waits for its turn, so does pod admission.",
+        default={"memory": _MEMORY_LIMIT},
+        elements="str",
+    ),
+}
+
+#: Every key of a deployment.
+DEPLOYMENT: Dict[str, Field] = {
+    "image": Field("str", "The plugin's image.", required=True),
+    "image_pull_policy": Field(
+        "str", "When the image is pulled.", default="IfNotPresent", choices=("IfNotPresent", "Always", "Never")
+    ),
+    "image_pull_secrets": Field(
+        "list", "Secrets of the namespace that the image is pulled with.", default=[], elements="str"
+    ),
+    "namespace": Field(
+        "str", "Where everything is. It is made, and goes again, unless it is there before.", default="node-devices"
+    ),
+    "name": Field(
+        "str",
+        "What DaemonSet, ConfigMap and monitors are called. Nodes whose kubelets have other directories get a second "
+        "one by another name.",
+        default="node-device-plugin",
+    ),
+    "select_nodes": Field(
+        "str",
+        "How the DaemonSet knows its nodes: by a label that each of them has, or by their names, which stand in it "
+        "then: another node restarts the pods of all.",
+        default="by_name",
+        choices=("by_name", "by_label"),
+    ),
+    "priority_class": Field(
+        "str", "The pods' priority class; the cluster's default if empty.", default="system-node-critical"
+    ),
+    "selinux_type": Field(
+        "str",
+        "SELinux type of the plugin's container, such as container_device_plugin_t; the runtime's own choice if left "
+        "out.",
+    ),
+    "tolerations": Field(
+        "list",
+        "Taints that do not keep the pods off; by default none does.",
+        default=[{"operator": "Exists"}],
+        elements="dict",
+        fields=TOLERATION,
+    ),
+    "resources": Field("dict", "CPU and memory of a pod.", default={}, fields=RESOURCES),
+    "max_unavailable": Field(
+        "str", "How many pods an update may replace at a time: a number, or a percentage of the nodes.", default="10%"
+    ),
+    "pod_monitor": Field(
+        "bool", "Whether a PodMonitor tells the Prometheus operator to scrape the pods.", default=False
+    ),
+    "alert_rules": Field("bool", "Whether a PrometheusRule gives the Prometheus operator our alerts.", default=False),
+    "monitoring_labels": Field(
+        "dict", "Labels by which your Prometheus finds its PodMonitors and rules.", default={}, elements="str"
+    ),
+}
+
+#: Label of every object that is ours to change, and of a namespace that is ours to remove.
+MANAGED_BY = {"app.kubernetes.io/managed-by": "nodedevices"}
+# DNS-1123 label; a DaemonSet's name is also part of its pods' and of a label's value.
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+# An identifier of the policy language; a whole context (user:role:type:level) is none.
+_SELINUX_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+# What a container may ask for without a domain in front (IsStandardContainerResourceName), hugepages-SIZE aside.
+_STANDARD = ("cpu", "memory", "ephemeral-storage")
+_UNAVAILABLE = re.compile(r"[1-9][0-9]{0,3}|[1-9][0-9]?%|100%")
+
+
+class Deployment(NamedTuple):
+    """A deployment that has been read; the fields are those of DEPLOYMENT."""
+
+    image: str
+    image_pull_policy: str
+    image_pull_secrets: Tuple[str, ...]
+    namespace: str
+    name: str
+    select_nodes: str
+    priority_class: str
+    selinux_type: Optional[str]
+    tolerations: Tuple[Mapping[str, str], ...]
+    resources: Mapping[str, Mapping[str, str]]
+    max_unavailable: Union[int, str]
+    pod_monitor: bool
+    alert_rules: bool
+    monitoring_labels: Mapping[str, str]
+
+
+def _resource_problems(resources: Mapping[str, Mapping[str, str]]) -> Iterator[Problem]:
+    """What the API server would refuse of a pod's CPU and memory, once the rest is in the cluster."""
+    for kind in ("requests", "limits"):
+        for name, text in resources[kind].items():
+            if "/" not in name and name not in _STANDARD and not name.startswith("hugepages-"):
+                message = "is no resource of a container: known are %s" % ", ".join(_STANDARD)
+                yield Problem("resources.%s.%s" % (kind, name), message)
+                continue
+            number = quantity.number(text)
+            if number is None or number < 0:
+                message = "must be a quantity such as 96Mi or 100m, not %r" % text
+                yield Problem("resources.%s.%s" % (kind, name), message)
+    for name, limit in resources["limits"].items():
+        request = resources["requests"].get(name)
+        asked, most = quantity.number(request), quantity.number(limit)
+        if asked is not None and most is not None and asked > most >= 0:
+            message = "%s is more than limits.%s, %s, which Kubernetes refuses: set both" % (request, name, limit)
+            yield Problem("resources.requests.%s" % name, message)
+
+
+def _toleration_problems(tolerations: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
+    for position, toleration in enumerate(tolerations):
+        where = "tolerations[%d]." % position
+        key, value = toleration.get("key"), toleration.get("value")
+        if toleration.get("operator") == "Exists" and value is not None:
+            yield Problem(where + "value", "has no meaning beside operator Exists")
+        elif value is not None and names.label_value_problem(value):
+            yield Problem(where + "value", str(names.label_value_problem(value)))
+        if not key:
+            if toleration.get("operator") != "Exists":
+                yield Problem(where + "key", "is missing; only Exists does without")
+        elif names.label_key_problem(key):
+            yield Problem(where + "key", str(names.label_key_problem(key)))
+
+
+def _name_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """Names of other objects, and labels."""
+    named = [("image_pull_secrets[%d]" % position, name) for position, name in enumerate(data["image_pull_secrets"])]
+    if data["priority_class"]:
+        named.append(("priority_class", data["priority_class"]))
+    for where, name in named:
+        # What is no text is said already.
+        if name is not None and not names.is_object_name(name):
+            yield Problem(where, "must be lower case letters, digits, '-' and '.' inside, not %r" % name)
+    for key, value in data["monitoring_labels"].items():
+        where = "monitoring_labels.%s" % key
+        if key in MANAGED_BY:
+            # With another value the next run would take the monitors for somebody else's.
+            yield Problem(where, "is the label by which our objects are known as ours: leave it out")
+        for message in (names.label_key_problem(key), names.label_value_problem(value)):
+            if message:
+                yield Problem(where, message)
+
+
+def parse_deployment(raw: Mapping[str, Any], where: str = "") -> Deployment:
+    """Read a deployment. Raises DeclarationError with all problems.
+
+    where: what stands in front of its keys in messages.
+    """
+    problems: List[Problem] = []
+    number = raw.get("max_unavailable")
+    if isinstance(number, int) and not isinstance(number, bool):
+        raw = {**raw, "max_unavailable": str(number)}
+    data = normalise(raw, Field("dict", "", fields=DEPLOYMENT), "", problems)
+    # One that is missing, or no text, is said already.
+    if data["image"] is not None and not re.fullmatch(r"\S+", data["image"]):
+        problems.append(Problem("image", "must be an image's name without spaces, not %r" % data["image"]))
+    for key in ("namespace", "name"):
+        if not _LABEL.fullmatch(data[key]):
+            problems.append(
+                Problem(key, "must be lower case letters, digits and '-' inside, at most 63, not %r" % data[key])
+            )
+    if not _UNAVAILABLE.fullmatch(data["max_unavailable"]):
+        problems.append(
+            Problem("max_unavailable", "must be a number from 1, or 1%% to 100%%, not %r" % data["max_unavailable"])
+        )
+    if data["selinux_type"] is not None and not _SELINUX_TYPE.fullmatch(data["selinux_type"]):
+        message = "must be the name of an SELinux type, such as container_device_plugin_t, not %r"
+        problems.append(Problem("selinux_type", message % data["selinux_type"]))
+    said = {problem.where for problem in problems}
+    problems.extend(problem for problem in _resource_problems(data["resources"]) if problem.where not in said)
+    problems.extend(_toleration_problems(data["tolerations"]))
+    problems.extend(_name_problems(data))
+    if problems:
+        raise DeclarationError([Problem(where + problem.where, problem.message) for problem in problems])
+    unavailable = data["max_unavailable"]
+    return Deployment(
+        **{
+            **data,
+            "image_pull_secrets": tuple(data["image_pull_secrets"]),
+            "tolerations": tuple(
+                {key: value for key, value in each.items() if value is not None} for each in data["tolerations"]
+            ),
+            "max_unavailable": int(unavailable) if unavailable.isdigit() else unavailable,
+        }
+    )

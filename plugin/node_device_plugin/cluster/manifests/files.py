@@ -1,0 +1,100 @@
+"""Manifests from files, without Ansible: a configuration for each node, and a deployment."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Dict, List, Sequence
+
+from ...declaration import Configuration, DeclarationError, Problem
+from ...declaration.configuration_file import load
+from ...declaration.names import node_name_problem
+from ...support.documents import read_yaml
+from . import Manifest, parse_deployment
+from . import render as render_objects
+
+_ENDING = ".yaml"
+#: What is meant for one, too, and must not be passed over.
+_ALIKE = (".yml", ".json")
+# What kubectl's parser takes for a number or a truth value, and PyYAML does not, so that it would stand there without
+# quotes: 1e3, 089, 0o17, y. A node may be called so. Whatever begins as a number does is quoted.
+_AMBIGUOUS = re.compile(r"[-+.0-9].*|[yYnN]", re.DOTALL)
+
+
+def render(folder: str, deployment: str) -> List[Manifest]:
+    """Every object. folder: holds NODE.yaml for each node. deployment: a file in the keys of manifests.DEPLOYMENT.
+
+    Raises DeclarationError with all problems, each with the name of its file.
+    """
+    problems: List[Problem] = []
+    configurations: Dict[str, Configuration] = {}
+    try:
+        found = sorted(os.listdir(folder))
+    except OSError as error:
+        raise DeclarationError([Problem(folder, error.strerror or str(error))]) from error
+    names = [name for name in found if name.endswith(_ENDING)]
+    for name in found:
+        if name.endswith(_ALIKE):
+            problems.append(Problem(os.path.join(folder, name), "is passed over: only NODE%s is read" % _ENDING))
+    if not names:
+        problems.append(Problem(folder, "holds no NODE%s: a configuration is needed for each node" % _ENDING))
+    for name in names:
+        path = os.path.join(folder, name)
+        message = node_name_problem(name[: -len(_ENDING)])
+        if message:
+            problems.append(Problem(path, message))
+            continue
+        try:
+            configurations[name[: -len(_ENDING)]] = load(path).configuration
+        except DeclarationError as error:
+            problems.extend(_in_file(path, error))
+    parsed = None
+    try:
+        parsed = parse_deployment(_read(deployment))
+    except DeclarationError as error:
+        problems.extend(_in_file(deployment, error))
+    if problems or parsed is None:
+        raise DeclarationError(problems)
+    return render_objects(parsed, configurations)
+
+
+def to_yaml(manifests: Sequence[Manifest]) -> str:
+    """YAML documents, each below its reason; a text of several lines as a block."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Nothing is written as a reference to something above."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+        style = "|" if "\n" in value else "'" if _AMBIGUOUS.fullmatch(value) else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Dumper.add_representer(str, text)
+    documents = []
+    for manifest in manifests:
+        comment = "".join("# %s\n" % line for line in manifest.why.split("\n"))
+        documents.append("---\n" + comment + yaml.dump(manifest.content, Dumper=Dumper, sort_keys=False, width=120))
+    return "".join(documents)
+
+
+def _read(path: str) -> Any:
+    try:
+        with open(path, "rb") as file:
+            data = read_yaml(file.read())
+    except OSError as error:
+        raise DeclarationError([Problem(path, error.strerror or str(error))]) from error
+    except ValueError as error:
+        raise DeclarationError([Problem(path, "is not valid YAML: %s" % " ".join(str(error).split()))]) from error
+    if not isinstance(data, dict):
+        raise DeclarationError([Problem(path, "must be a mapping with the key 'image'")])
+    return data
+
+
+def _in_file(path: str, error: DeclarationError) -> List[Problem]:
+    return [
+        problem if problem.where == path else Problem("%s: %s" % (path, problem.where), problem.message)
+        for problem in error.problems
+    ]

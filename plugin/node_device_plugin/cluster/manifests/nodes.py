@@ -1,0 +1,135 @@
+"""What the pods of all nodes have in common, found out from the nodes' configurations."""
+
+from __future__ import annotations
+
+import json
+from typing import Iterator, List, Mapping, NamedTuple, Tuple
+
+from ...declaration import Configuration, DeclarationError, Problem, parse_configuration, serialise
+from ...declaration.addresses import parse_http_address
+from ...declaration.host_directories import DEV, directories, outermost
+
+_COMMENT = "# Rendered from the declaration: what is changed here by hand is overwritten.\n"
+#: Where a pod finds the configurations of all nodes, each in a file of the node's name.
+CONFIGURATIONS = "/etc/node-device-plugin"
+# What is mounted here would hide the plugin itself.
+_OF_THE_IMAGE = frozenset({"bin", "lib", "lib64", "proc", "sbin", "usr"})
+#: Settings that decide what a pod mounts, and so must be the same on all nodes of one DaemonSet.
+_SHARED = ("kubelet_device_plugin_dir", "kubelet_root_dir", "dynamic_cdi_dir", "cdi_spec_dirs", "registration")
+
+
+class CommonGround(NamedTuple):
+    """port: where probes and scrapers come. device_directories: of the host, where devices are looked for."""
+
+    port: int
+    kubelet_device_plugin_dir: str
+    kubelet_root_dir: str
+    registration: str
+    static_cdi_dirs: Tuple[str, ...]
+    dynamic_cdi_dir: str
+    device_directories: Tuple[str, ...]
+
+
+def for_pod(configuration: Configuration) -> Configuration:
+    """A node's configuration as its pod gets it: it serves its pages at the pod's address."""
+    address = configuration.http_address
+    return configuration._replace(http_address=":%d" % parse_http_address(address)[1] if address else "")
+
+
+def configuration_text(configuration: Configuration) -> str:
+    """A node's file, the same bytes for the same content: JSON, which is YAML too and read in a tenth of the time."""
+    data = serialise.configuration_to_data(for_pod(configuration))
+    return _COMMENT + json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+
+
+def read_configuration_text(text: str) -> Configuration:
+    """A node's configuration out of its file, as ``configuration_text`` makes it. Raises DeclarationError."""
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    try:
+        data = json.loads("\n".join(lines))
+    except ValueError as error:
+        raise DeclarationError([Problem("configuration", "is not as we wrote it: %s" % error)]) from error
+    return parse_configuration(data)
+
+
+def common_ground(configurations: Mapping[str, Configuration]) -> CommonGround:
+    """What all pods have in common.
+
+    configurations: node to what it runs with. Raises DeclarationError where a pod cannot do what is declared, or nodes
+    differ in what one DaemonSet can have once only.
+    """
+    problems: List[Problem] = []
+    nodes = sorted(configurations)
+    if not nodes:
+        raise DeclarationError(
+            [Problem("nodes", "there is none: a DaemonSet needs the configuration of each of its nodes")]
+        )
+    for node in nodes:
+        problems.extend(_pod_problems(node, configurations[node]))
+    first = configurations[nodes[0]]
+    for node in nodes[1:]:
+        for key in _SHARED:
+            one, other = getattr(first, key), getattr(configurations[node], key)
+            if one != other:
+                problems.append(
+                    Problem(
+                        "%s: %s" % (node, key),
+                        "is %s, and on %s %s: a DaemonSet has it once, so give the nodes that differ another one (name)"
+                        % (_shown(other), nodes[0], _shown(one)),
+                    )
+                )
+    ports = {node: for_pod(configurations[node]).http_address for node in nodes}
+    for node in nodes[1:]:
+        if ports[node] != ports[nodes[0]] and ports[node] and ports[nodes[0]]:
+            problems.append(
+                Problem("%s: http_address" % node, "has another port than %s: a DaemonSet has one" % nodes[0])
+            )
+    if problems:
+        raise DeclarationError(problems)
+    return CommonGround(
+        port=parse_http_address(ports[nodes[0]])[1],
+        kubelet_device_plugin_dir=first.kubelet_device_plugin_dir,
+        kubelet_root_dir=first.kubelet_root_dir,
+        registration=first.registration,
+        static_cdi_dirs=tuple(path for path in first.cdi_spec_dirs if path != first.dynamic_cdi_dir),
+        dynamic_cdi_dir=first.dynamic_cdi_dir,
+        device_directories=outermost(
+            path for node in nodes for resource in configurations[node].resources for path in directories(resource)
+        ),
+    )
+
+
+def _pod_problems(node: str, configuration: Configuration) -> Iterator[Problem]:
+    if not configuration.http_address:
+        yield Problem("%s: http_address" % node, "is empty, and a rollout reads a pod's metrics there")
+    for key in ("cdi_spec_dirs", "dynamic_cdi_dir"):
+        value = getattr(configuration, key)
+        for directory in (value,) if isinstance(value, str) else value:
+            if _holds_configurations(directory):
+                message = "%s is where a pod finds its configuration: choose another directory" % directory
+                yield Problem("%s: %s" % (node, key), message)
+    for position, resource in enumerate(configuration.resources):
+        if resource.health.open:
+            yield Problem(
+                "%s: resources[%d] (%s).health.open" % (node, position, resource.name),
+                "an unprivileged pod may open no device of its host, so every device would be unhealthy: leave it out, "
+                "or run the plugin as a service",
+            )
+        for directory in sorted(set(directories(resource))):
+            if directory != DEV and (
+                directory.count("/") == 1
+                or directory.split("/")[1] in _OF_THE_IMAGE
+                or _holds_configurations(directory)
+            ):
+                yield Problem(
+                    "%s: resources[%d] (%s)" % (node, position, resource.name),
+                    "has devices in %s, which a pod cannot see: the image has its own" % directory,
+                )
+
+
+def _holds_configurations(directory: str) -> bool:
+    return (directory + "/").startswith(CONFIGURATIONS + "/")
+
+
+def _shown(value: object) -> str:
+    return ", ".join(value) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,148 @@
+"""The objects of a cluster, each with the reason why it is as it is."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from ...declaration import Configuration, DeclarationError, Problem
+from . import monitoring
+from .deployment import MANAGED_BY, Deployment
+from .nodes import CommonGround, common_ground, configuration_text
+from .pod import pod_spec
+
+#: Labels that every DaemonSet of the plugin has.
+LABELS = {"app.kubernetes.io/name": "node-device-plugin", **MANAGED_BY}
+#: Label of a node whose devices a DaemonSet serves; its value is the DaemonSet's name.
+NODE_LABEL = "nodedevices.kubernetes/device-plugin"
+#: What the API server takes for all data of a ConfigMap, in bytes.
+_LARGEST_CONFIG_MAP = 1 << 20
+
+
+class Manifest(NamedTuple):
+    """An object. why: a comment for who reads it."""
+
+    why: str
+    content: Dict[str, Any]
+
+
+def render(deployment: Deployment, configurations: Mapping[str, Configuration]) -> List[Manifest]:
+    """Everything, in the order in which it is applied.
+
+    configurations: node to what it runs with. Raises DeclarationError with all problems.
+    """
+    ground = common_ground(configurations)
+    texts = {node: configuration_text(configurations[node]) for node in sorted(configurations)}
+    require_room(texts)
+    return [
+        namespace(deployment),
+        config_map(deployment, texts),
+        daemon_set(deployment, ground, sorted(configurations)),
+        *monitors(deployment),
+    ]
+
+
+def require_room(texts: Mapping[str, str]) -> None:
+    """Raises DeclarationError where a ConfigMap does not take the nodes' configurations. texts: node to its file."""
+    size = sum(len(node) + len(text.encode("utf-8")) for node, text in texts.items())
+    if size > _LARGEST_CONFIG_MAP:
+        message = (
+            "have configurations of %d bytes together, and a ConfigMap takes %d: spread them over several DaemonSets"
+        )
+        raise DeclarationError([Problem("nodes", (message + " (name)") % (size, _LARGEST_CONFIG_MAP))])
+
+
+def namespace(deployment: Deployment) -> Manifest:
+    """Where everything is."""
+    return Manifest(
+        "Pod Security lets a pod mount directories of its host (hostPath) at the level privileged only. The pods are\n"
+        "not privileged for that: they drop every capability, and see what their volumes name.",
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {
+                "name": deployment.namespace,
+                "labels": {**MANAGED_BY, "pod-security.kubernetes.io/enforce": "privileged"},
+            },
+        },
+    )
+
+
+def config_map(deployment: Deployment, texts: Mapping[str, str]) -> Manifest:
+    """The nodes' configurations. texts: node to its file."""
+    return Manifest(
+        "Every node's configuration, in a key of the node's name. A change is taken in while the pods run.",
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata(deployment),
+            **({"data": dict(texts)} if texts else {}),
+        },
+    )
+
+
+def daemon_set(deployment: Deployment, ground: CommonGround, nodes: Sequence[str]) -> Manifest:
+    """The pods. nodes: where they run, for a deployment that selects by name."""
+    labels = _labels(deployment)
+    pod = pod_spec(deployment, ground, _affinity(deployment, nodes))
+    return Manifest(
+        "A pod on each node of the declaration. An update ends the old one before the new one starts: when the stream\n"
+        "of an old instance ends, a kubelet drops whoever is registered by that name (kubernetes#127803).",
+        {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": metadata(deployment),
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "updateStrategy": {
+                    "type": "RollingUpdate",
+                    "rollingUpdate": {"maxSurge": 0, "maxUnavailable": deployment.max_unavailable},
+                },
+                "template": {"metadata": {"labels": labels}, "spec": pod},
+            },
+        },
+    )
+
+
+def monitors(deployment: Deployment) -> List[Manifest]:
+    """What the Prometheus operator is told, as far as it is asked for."""
+    found = []
+    if deployment.pod_monitor:
+        content = monitoring.pod_monitor(_monitor_metadata(deployment), _labels(deployment))
+        found.append(Manifest("For the Prometheus operator: scrape every pod.", content))
+    if deployment.alert_rules:
+        content = monitoring.prometheus_rule(_monitor_metadata(deployment))
+        found.append(Manifest("For the Prometheus operator: what somebody should hear of.", content))
+    return found
+
+
+def node_label(deployment: Deployment, there: bool = True) -> Dict[str, Optional[str]]:
+    """The label by which a deployment that selects by label knows a node; None takes it away."""
+    return {NODE_LABEL: deployment.name if there else None}
+
+
+def metadata(deployment: Deployment) -> Dict[str, Any]:
+    """Of every object in the namespace."""
+    return {
+        "name": deployment.name,
+        "namespace": deployment.namespace,
+        "labels": {**_labels(deployment), **MANAGED_BY},
+    }
+
+
+def _monitor_metadata(deployment: Deployment) -> Dict[str, Any]:
+    common = metadata(deployment)
+    return {**common, "labels": {**common["labels"], **deployment.monitoring_labels}}
+
+
+def _labels(deployment: Deployment) -> Dict[str, str]:
+    return {"app.kubernetes.io/name": "node-device-plugin", "app.kubernetes.io/instance": deployment.name}
+
+
+def _affinity(deployment: Deployment, nodes: Sequence[str]) -> Dict[str, Any]:
+    if deployment.select_nodes == "by_label":
+        return {"nodeSelector": {NODE_LABEL: deployment.name}}
+    # A term may hold one name only; any of the terms will do.
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in sorted(nodes)]
+    return {
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    }

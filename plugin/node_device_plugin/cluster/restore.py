@@ -1,0 +1,91 @@
+"""Fixed capacities that a restart of the kubelet has reset, restored by the node itself as its kubelet.
+
+A kubelet may patch the status of its own node, and of no other (the Node authorizer and the admission plugin
+NodeRestriction), so this needs no right that the node has not got already, and no pod with such rights.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any, Dict, Mapping, NamedTuple
+
+from ..kubelet.checkpoint import CheckpointError, read_checkpoint
+from . import extended_resources, kubeconfig
+from .api import Api, ApiError, Changed
+
+# Who else writes a node's status may come in between.
+_ATTEMPTS = 5
+_PAUSE = 0.5
+
+
+class RestoreError(Exception):
+    """Why nothing can be restored; one sentence that names the file or the server."""
+
+
+class Settings(NamedTuple):
+    """What is to be restored.
+
+    kubeconfig: the kubelet's. node: its name in the cluster. capacities: resource to number.
+    kubelet_device_plugin_dir: where the kubelet's checkpoint tells what device plugins serve.
+    """
+
+    kubeconfig: str
+    node: str
+    capacities: Mapping[str, int]
+    kubelet_device_plugin_dir: str
+
+
+def read_settings(path: str) -> Settings:
+    """A file in the keys of Settings, as JSON. Raises RestoreError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            data: Any = json.load(file)
+        settings = Settings(**data)
+        capacities = {str(name): int(number) for name, number in settings.capacities.items()}
+    except OSError as error:
+        raise RestoreError("%s: %s" % (path, error.strerror)) from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RestoreError("%s is not as role extended_resources writes it: %s" % (path, error)) from error
+    return settings._replace(capacities=capacities)
+
+
+def restore(settings: Settings, dry_run: bool = False) -> Dict[str, str]:
+    """Patch what was reset; gives resource to capacity. Raises RestoreError.
+
+    dry_run: the API server goes through all of it, also where nothing was reset, and keeps nothing.
+    """
+    try:
+        # It is read anew each time: a kubelet's certificate does not last.
+        cluster = Api(kubeconfig.read(settings.kubeconfig))
+        for attempt in range(_ATTEMPTS):
+            found = extended_resources.restoration(
+                cluster.node(settings.node), settings.capacities, _registered(settings.kubelet_device_plugin_dir)
+            )
+            if not found.restored and not dry_run:
+                break
+            try:
+                cluster.patch_node_status(settings.node, found.operations, dry_run)
+            except Changed:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+                time.sleep(_PAUSE)
+                continue
+            break
+        return found.restored
+    except kubeconfig.KubeconfigError as error:
+        raise RestoreError("the kubelet's kubeconfig %s" % error) from error
+    except ApiError as error:
+        told = "as the kubelet of %s, by %s" % (settings.node, settings.kubeconfig)
+        raise RestoreError("%s: %s" % (told, error)) from error
+    except (CheckpointError, extended_resources.Refused) as error:
+        raise RestoreError(str(error)) from error
+
+
+def _registered(directory: str) -> frozenset[str]:
+    try:
+        checkpoint = read_checkpoint(directory)
+    except OSError as error:
+        raise RestoreError("%s: %s" % (os.path.join(directory, error.filename or ""), error.strerror)) from error
+    return frozenset(checkpoint.registered if checkpoint else ())

@@ -1,0 +1,150 @@
+"""The running plugin: every resource of the node in one process, one task a concern."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+from typing import Any, Sequence, Union
+
+from ..declaration import DeclarationError, Problem
+from ..declaration.configuration_file import LoadedConfiguration, sha256_of
+from ..devices.events.file_watch import follow
+from ..devices.events.watch import Watch
+from ..devices.reconcile import look_for_ever, tidy_for_ever
+from ..devices.scanner import Inventory
+from ..kubelet import plugin_watcher
+from ..kubelet.device_plugin.registration import Registration, remove_stale_sockets
+from ..kubelet.plugin_watcher import RegistryRegistration
+from ..status_api.pages import private_pages, public_pages
+from ..status_api.server import TcpEndpoint, UnixEndpoint
+from ..status_api.state import State
+from ..support.sockets import status_socket
+from ..support.task_group import Tasks
+from ..telemetry import logs
+from . import systemd, watchdog
+from .reload import Reloader
+from .resource_manager import ServedResources
+from .single_instance import Locked, SingleInstance
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two words to systemd about the state.
+_STATUS_PERIOD = 1.0
+#: Resources that one of them names: systemd passes over messages of more than 4096 bytes, and a name has up to 308.
+_MOST_TOLD = 10
+
+
+async def run(path: str, loaded: LoadedConfiguration) -> None:
+    """Serve until SIGTERM or SIGINT. path: the configuration file, which is read again when asked to."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    instance = SingleInstance()
+    try:
+        directory = loaded.configuration.kubelet_device_plugin_dir
+        if await instance.wait(directory, stop):
+            remove_stale_sockets(directory)
+            await _serve(path, loaded, instance, stop)
+    finally:
+        instance.release()
+
+
+async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstance, stop: asyncio.Event) -> None:
+    tasks = Tasks()
+    watch = Watch()
+    inventory = Inventory(watch)
+    resources = ServedResources(tasks, inventory)
+
+    async def apply(loaded: LoadedConfiguration) -> None:
+        directory = loaded.configuration.kubelet_device_plugin_dir
+        try:
+            if instance.take(directory):
+                remove_stale_sockets(directory)
+        except Locked as error:
+            raise DeclarationError([Problem("kubelet_device_plugin_dir", str(error))]) from error
+        logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
+        http.move(loaded.configuration.http_address)
+        own.move(status_socket(directory))
+        change = await resources.apply(loaded.configuration)
+        if not loaded.configuration.resources:
+            # Whoever takes the plugin off a node that it cannot reach otherwise waits until it runs with nothing.
+            await resources.prune()
+        instance.release(but=directory)
+        log.info("configuration %s: %s", loaded.sha256[:12], change)
+
+    reloader = Reloader(path, loaded, apply)
+    state = State(resources, reloader)
+    public = public_pages(state, tasks.all_run)
+    http = TcpEndpoint(public)
+    private = private_pages(state, reloader, public)
+    own = UnixEndpoint(status_socket(loaded.configuration.kubelet_device_plugin_dir), private)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.ask)
+    if sha256_of(path) != loaded.sha256:
+        # Changed while another instance ran.
+        reloader.ask()
+    plugin_watcher.remove_stale_sockets(loaded.configuration.kubelet_root_dir)
+    stopped: asyncio.Future[Any] = asyncio.create_task(stop.wait())
+    starting = asyncio.create_task(apply(loaded))
+    try:
+        # The first look may take its time, where devices hang.
+        await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            return
+        starting.result()
+        for concern in (reloader.run(), follow(path, reloader.ask), http.run(), own.run()):
+            tasks.start(concern)
+        every = watchdog.interval()
+        if every is not None:
+            tasks.start(watchdog.ping(every, tasks.all_run))
+        for concern in (look_for_ever(resources, watch), tidy_for_ever(resources), _report_for_ever(resources)):
+            tasks.start(concern)
+        serving = asyncio.create_task(_all_serve(resources, http, own))
+        await asyncio.wait([serving, stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
+        serving.cancel()
+        # What is there now stays: looking through it time and again would hold up Allocate.
+        gc.freeze()
+        gc.enable()
+        while not (stop.is_set() or tasks.defect.done() or systemd.notify("READY=1")):
+            await asyncio.sleep(0.1)
+        await asyncio.wait([stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
+        if tasks.defect.done():
+            tasks.defect.result()
+    finally:
+        systemd.notify("STOPPING=1")
+        stopped.cancel()
+        starting.cancel()
+        await asyncio.wait([starting])
+        await tasks.stop()
+        await inventory.close()
+        watch.close()
+        log.info("stopped")
+
+
+async def _all_serve(resources: ServedResources, *endpoints: Union[TcpEndpoint, UnixEndpoint]) -> None:
+    """Return once everything that can be is served; a port that is taken holds up no device."""
+    for endpoint in endpoints:
+        await endpoint.tried.wait()
+    for each in resources.registrations:
+        await each.serving()
+
+
+async def _report_for_ever(resources: ServedResources) -> None:
+    last = ""
+    while True:
+        status = _status(resources.registrations)
+        if status != last and systemd.notify(status):
+            last = status
+        await asyncio.sleep(_STATUS_PERIOD)
+
+
+def _status(registrations: Sequence[Union[Registration, RegistryRegistration]]) -> str:
+    missing = [registration.resource for registration in registrations if not registration.is_registered]
+    more = " and %d more" % (len(missing) - _MOST_TOLD) if len(missing) > _MOST_TOLD else ""
+    return "STATUS=%d of %d resources registered with the kubelet%s" % (
+        len(registrations) - len(missing),
+        len(registrations),
+        "; waiting for %s%s" % (", ".join(missing[:_MOST_TOLD]), more) if missing else "",
+    )

@@ -1,0 +1,81 @@
+"""Another configuration while the plugin runs: on SIGHUP and when the file changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Awaitable, Callable, List, NamedTuple, Tuple
+
+from ..declaration import DeclarationError, Problem
+from ..declaration.configuration_file import LoadedConfiguration, load
+from ..telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+
+class Outcome(NamedTuple):
+    """How a reload ended.
+
+    result: ``applied``, ``unchanged`` (the plugin runs with these bytes already) or ``refused``.
+    problems: why it was refused.
+    """
+
+    result: str
+    problems: Tuple[Problem, ...] = ()
+
+
+class Reloader:
+    """Keeps the plugin on what its configuration file says; a bad file is refused and changes nothing.
+
+    path: the file. loaded: what the plugin runs with. apply: makes it run with another configuration; where that
+    cannot be, it raises DeclarationError and changes nothing.
+    """
+
+    def __init__(
+        self, path: str, loaded: LoadedConfiguration, apply: Callable[[LoadedConfiguration], Awaitable[None]]
+    ) -> None:
+        self.path = path
+        self.loaded = loaded
+        #: How the last reload ended.
+        self.last = Outcome("unchanged")
+        self._apply = apply
+        self._wanted = asyncio.Event()
+        self._waiting: List[asyncio.Future[Outcome]] = []
+
+    def ask(self) -> None:
+        """Reload soon (for signal handlers and file watchers)."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Reload whenever it is asked for, until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            waiting, self._waiting = self._waiting, []
+            self.last = await self._reload()
+            metrics.RELOADS.increment(self.last.result)
+            for answer in waiting:
+                if not answer.done():
+                    answer.set_result(self.last)
+
+    async def reload(self) -> Outcome:
+        """Reload and tell how it ended. It ends well even if who asks does not wait: the work is ``run``'s."""
+        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answer)
+        self.ask()
+        return await answer
+
+    async def _reload(self) -> Outcome:
+        try:
+            # In a thread: thousands of devices take a while to read.
+            loaded = await asyncio.to_thread(load, self.path)
+            if loaded.sha256 == self.loaded.sha256:
+                log.info("configuration %s is unchanged", loaded.sha256[:12])
+                return Outcome("unchanged")
+            await self._apply(loaded)
+        except DeclarationError as error:
+            for problem in error.problems:
+                log.error("configuration refused, %s stays: %s", self.loaded.sha256[:12], problem)
+            return Outcome("refused", tuple(error.problems))
+        self.loaded = loaded
+        return Outcome("applied")

@@ -1,0 +1,78 @@
+"""One instance a node: a second one would take the kubelet's registrations from the first, and the first from it."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+from typing import Dict
+
+from ..support.cancel_safe import done_within
+from ..support.sockets import SOCKET_FOLDER
+from . import systemd
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two tries, while another instance ends and where the folder cannot be had.
+_ENDING, _NO_FOLDER = 0.1, 2.0
+
+
+class Locked(Exception):
+    """This instance cannot serve in a directory; the message says why. pause: seconds until that may be over."""
+
+    def __init__(self, problem: str, pause: float) -> None:
+        super().__init__(problem)
+        self.pause = pause
+
+
+class SingleInstance:
+    """Locks device plugin directories for this instance.
+
+    The lock is the kernel's, on the folder of our sockets: it leaves no file, and ends with the process, however that
+    dies.
+    """
+
+    def __init__(self) -> None:
+        self._locks: Dict[str, int] = {}
+
+    async def wait(self, directory: str, stop: asyncio.Event) -> bool:
+        """Return as soon as no other instance serves in a directory; False where ``stop`` comes before.
+
+        While one does, say so: an upgrade may start the new one before the old one is gone.
+        """
+        said = ""
+        while not stop.is_set():
+            try:
+                self.take(directory)
+                return True
+            except Locked as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.error("%s; waiting", said)
+                    systemd.notify("STATUS=%s; waiting" % said)
+                await done_within(stop.wait(), error.pause)
+        return False
+
+    def take(self, directory: str) -> bool:
+        """Lock a directory; False where it is ours already. Raises Locked."""
+        if directory in self._locks:
+            return False
+        folder = os.path.join(directory, SOCKET_FOLDER)
+        try:
+            os.makedirs(folder, mode=0o750, exist_ok=True)
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise Locked("cannot serve in %s: %s" % (folder, error.strerror), _NO_FOLDER) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(lock)
+            raise Locked("another instance serves in %s" % folder, _ENDING) from error
+        self._locks[directory] = lock
+        return True
+
+    def release(self, but: str = "") -> None:
+        """Unlock all directories but one."""
+        for directory in [each for each in self._locks if each != but]:
+            os.close(self._locks.pop(directory))

@@ -1,0 +1,1 @@
+"""The devices of this node: found, checked, and what is known of each."""

@@ -1,0 +1,63 @@
+"""Which directories tell, when they are watched, that discovery or health may find something else."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from typing import Iterable, Iterator, Set
+
+from ...cdi.links import links_among
+from ...declaration import Resource
+from ...declaration.patterns import wildcards
+from .root import Root
+
+#: Where the kernel makes the nodes of USB devices (Documentation/driver-api/usb/usb.rst): bus, device.
+_USB_NODES = "/dev/bus/usb/*/*"
+_PLACEHOLDER = re.compile(r"\{[^}]*\}")
+
+
+def directories(resources: Iterable[Resource]) -> Set[str]:
+    """resources: with the devices that were found last. What is not there yet is watched for by what is above it.
+
+    It reads the file system: not for the event loop.
+    """
+    # Sets first: thousands of devices lie in a few directories.
+    patterns: Set[str] = set()
+    nodes: Set[str] = set()
+    for resource in resources:
+        nodes.update(node.host_path for device in resource.devices for node in device.nodes)
+        patterns.update(resource.discover.paths)
+        if resource.discover.usb:
+            patterns.add(_USB_NODES)
+        patterns.update(_PLACEHOLDER.sub("*", node.path) for node in resource.discover.nodes)
+    found = {directory for pattern in patterns for directory in _of_pattern(pattern)}
+    parents = {os.path.dirname(node) for node in nodes}
+    found.update(map(nearest, parents))
+    # Where a node is a link, what it leads to may go while the link stays.
+    root = Root()
+    targets = {root.resolve(link) for link in links_among(nodes)}
+    found.update(nearest(parent) for parent in {os.path.dirname(path) for path in targets if path})
+    return found
+
+
+def _of_pattern(pattern: str) -> Iterator[str]:
+    """Where a directory's name is a wildcard, its parent too: new ones may appear there."""
+    parts = pattern.split("/")
+    for number in range(2, len(parts)):
+        if wildcards(parts[number - 1]):
+            yield from _existing("/".join(parts[: number - 1]) or "/")
+    yield from _existing("/".join(parts[:-1]) or "/")
+
+
+def _existing(pattern: str) -> Iterator[str]:
+    matches = glob.glob(pattern) if wildcards(pattern) else [pattern]
+    for path in matches:
+        yield nearest(path)
+
+
+def nearest(directory: str) -> str:
+    """The directory, or the next one above it that is there."""
+    while not os.path.isdir(directory):
+        directory = os.path.dirname(directory)
+    return directory

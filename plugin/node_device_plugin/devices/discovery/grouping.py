@@ -1,0 +1,45 @@
+"""Which nodes make one device, and where a container has them."""
+
+from __future__ import annotations
+
+import glob
+import os
+from typing import List, Mapping, Optional, Tuple
+
+from ...declaration.model import Discovery
+from ...declaration.patterns import compiled, fill, wildcards
+from .found import Found, Node
+from .root import Root
+
+
+def grouped(found: Found, discovery: Discovery, root: Root) -> Optional[Tuple[Node, ...]]:
+    """All nodes of a device, its own first; None where one that is not optional is missing."""
+    if not discovery.nodes and discovery.container_path is None:
+        return found.own
+    nodes: List[Node] = []
+    if not (found.on_bus and discovery.nodes):
+        nodes.extend(_inside(node, discovery.container_path, found.properties) for node in found.own)
+    escaped = {name: glob.escape(value) for name, value in found.properties.items()}
+    for each in discovery.nodes:
+        if found.on_bus and wildcards(each.path):
+            pattern = compiled(fill(each.path, escaped))
+            there = [node for node in found.own if pattern.match(node.path)]
+        else:
+            paths = [(path, root.device_node(path)) for path in root.glob(fill(each.path, escaped))]
+            there = [Node(path, host_path, each.is_common) for path, host_path in paths if host_path is not None]
+        if not there and not each.optional:
+            return None
+        for node in there:
+            inside = _inside(node, each.container_path, found.properties)
+            if all(inside.path != other.path for other in nodes):
+                nodes.append(inside)
+    return tuple(nodes)
+
+
+def _inside(node: Node, template: Optional[str], properties: Mapping[str, str]) -> Node:
+    """The node where a container has it. What a device says of itself (a serial number) makes no folders."""
+    if template is None:
+        return node
+    values = {name: value.replace("/", "_") for name, value in properties.items()}
+    path = fill(template, {**values, "name": os.path.basename(node.path)})
+    return node._replace(path=path) if os.path.normpath(path) == path else node

@@ -1,0 +1,60 @@
+"""PCI devices, by vendor, device and class, with their NUMA node.
+
+Facts: /sys/bus/pci/devices/<address>/ has ``vendor``, ``device`` (``0x`` and four hexadecimal digits), ``class`` (six),
+``numa_node`` (-1 for none) and, where there is an IOMMU, the link ``iommu_group`` to a directory that has the group's
+number for a name, which is that of its node in /dev/vfio (the kernel's Documentation/ABI/testing/sysfs-bus-pci,
+Documentation/PCI/sysfs-pci.rst and Documentation/driver-api/vfio.rst).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Dict, Iterator, Optional, Sequence
+
+from ...declaration.model import PciSelector
+from ..table import natural_order
+from .found import Found
+from .root import Root
+from .sysfs import device_nodes
+
+DIRECTORY = "/sys/bus/pci/devices"
+
+
+def find(selectors: Sequence[PciSelector], root: Root) -> Iterator[Found]:
+    """Every PCI device that one of the selectors fits, by address; with or without device nodes."""
+    if not selectors:
+        return
+    for address in sorted(root.names(DIRECTORY), key=natural_order):
+        link = "%s/%s" % (DIRECTORY, address)
+        properties = {
+            "address": address,
+            "vendor": _number(link + "/vendor", root),
+            "device": _number(link + "/device", root),
+            "class_code": _number(link + "/class", root),
+        }
+        if not any(_fits(selector, properties) for selector in selectors):
+            continue
+        group = root.resolve(link + "/iommu_group") if root.is_link(link + "/iommu_group") else ""
+        properties["iommu_group"] = os.path.basename(group or "")
+        directory = root.resolve(link)
+        nodes = device_nodes(directory, root) if directory else ()
+        known_as = (address, *(node.path for node in nodes))
+        yield Found("pci-" + address, nodes, True, properties, known_as, _numa_node(link, root))
+
+
+def _number(path: str, root: Root) -> str:
+    text = root.text(path).lower()
+    return text[2:] if text.startswith("0x") else text
+
+
+def _numa_node(directory: str, root: Root) -> Optional[int]:
+    text = root.text(directory + "/numa_node")
+    return int(text) if text.isdecimal() else None
+
+
+def _fits(selector: PciSelector, properties: Dict[str, str]) -> bool:
+    return (
+        selector.vendor in (None, properties["vendor"])
+        and selector.device in (None, properties["device"])
+        and properties["class_code"].startswith(selector.class_code or "")
+    )

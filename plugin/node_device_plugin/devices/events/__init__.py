@@ -1,0 +1,1 @@
+"""News of files and devices, by inotify and the kernel's messages."""

@@ -1,0 +1,75 @@
+"""What a configuration would find here, for people and for programs: the command ``discover``."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+
+from ..declaration import Device, Resource
+from ..declaration.patterns import wildcards
+from ..devices.discovery import Discovered
+from ..devices.health import unhealthy_reason
+from ..support.tables import table
+
+_HEAD = ("RESOURCE", "DEVICE", "NODES", "NUMA", "STATE")
+
+
+def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered]) -> Dict[str, Any]:
+    """As JSON takes it. ``problem``: why a device would be unhealthy; ``reason``: why one is left out."""
+    nothing = Discovered((), ())
+    return {
+        "resources": [
+            {
+                "name": resource.name,
+                "devices": [
+                    *(_device(device, "declared") for device in resource.devices),
+                    *(_device(device, "discovered") for device in found.get(resource.name, nothing).devices),
+                ],
+                "left_out": [
+                    *(
+                        {"id": device.id, "reason": reason}
+                        for device, reason in found.get(resource.name, nothing).left_out
+                    ),
+                    *_folders(resource),
+                ],
+            }
+            for resource in resources
+        ]
+    }
+
+
+def _folders(resource: Resource) -> Iterator[Dict[str, str]]:
+    """Paths that other plugins would take with all that is in them."""
+    for path in resource.discover.paths:
+        if not wildcards(path) and os.path.isdir(path):
+            yield {"id": path, "reason": "is a directory, no device: say which of %s/*" % path}
+
+
+def _device(device: Device, origin: str) -> Dict[str, Any]:
+    return {
+        "id": device.id,
+        "origin": origin,
+        "nodes": [{"path": node.path, "host_path": node.host_path} for node in device.nodes],
+        "properties": dict(device.properties),
+        "numa_node": device.numa_node,
+        "problem": unhealthy_reason(device),
+    }
+
+
+def to_text(data: Mapping[str, Any]) -> str:
+    """The same as a table."""
+    rows: List[Tuple[str, ...]] = []
+    for resource in data["resources"]:
+        for device in resource["devices"]:
+            nodes = [
+                node["host_path"] if node["path"] == node["host_path"] else "%(path)s -> %(host_path)s" % node
+                for node in device["nodes"]
+            ]
+            numa = "-" if device["numa_node"] is None else str(device["numa_node"])
+            state = device["problem"] or device["origin"]
+            rows.append((resource["name"], device["id"], ", ".join(nodes) or "-", numa, state))
+        for device in resource["left_out"]:
+            rows.append((resource["name"], device["id"], "-", "-", "left out: " + device["reason"]))
+        if not resource["devices"] and not resource["left_out"]:
+            rows.append((resource["name"], "none", "-", "-", "-"))
+    return table(_HEAD, rows)

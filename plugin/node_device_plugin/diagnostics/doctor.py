@@ -1,0 +1,342 @@
+"""Walks the chain on this node, link by link, with or without a running plugin."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from ..cdi.directories import DEFAULT_DIRECTORIES, MODE, SpecFile, check_directories
+from ..declaration import Configuration, DeclarationError, Problem, cdi
+from ..declaration.configuration_file import DEFAULT_PATH, LoadedConfiguration, kubelet_places, load
+from ..devices import health
+from ..kubelet import queries as kubelet_queries
+from ..kubelet.checkpoint import CheckpointError
+from ..runtime import queries as runtime_queries
+from ..runtime.errors import CriError
+from ..status_api import client
+from ..support.sockets import socket_path, status_socket
+from .findings import Findings
+from .instances import POD, SERVICE, Commands, pods_configuration, running_instances
+from .kubelet_process import KubeletProcess, running_kubelet
+from .runtime_service import kubelet_service, likely_socket, service_of
+
+_PROVISION = "ansible-playbook playbooks/site.yml --limit THIS-NODE    # on the controller"
+_START_KUBELET = "systemctl start %(kubelet)s\njournalctl --unit %(kubelet)s --lines 50"
+
+
+class Doctor(NamedTuple):
+    """What is looked at.
+
+    runtime_socket, kubelet_root: None takes those of the running kubelet.
+    """
+
+    config: str
+    runtime_socket: Optional[str] = None
+    kubelet_root: Optional[str] = None
+
+    async def examine(self) -> Findings:
+        """Every link, in the order in which a device reaches a container."""
+        if self.config == DEFAULT_PATH and not os.path.exists(self.config):
+            # A node of a DaemonSet has no such file: the pod's is in the cluster.
+            directory = kubelet_places(self.config).device_plugin_dir
+            config = await asyncio.to_thread(pods_configuration, directory)
+            if config is not None:
+                return await self._replace(config=config)._examine(POD)
+            if not os.path.isdir(directory) and await asyncio.to_thread(running_kubelet) == (None, []):
+                findings = Findings()
+                found = "this machine is no Kubernetes node: no kubelet runs here, and %s and %s do not exist"
+                findings.wrong("node", found % (self.config, directory), "kubeadm join    # then: %s" % _PROVISION)
+                return findings
+        return await self._examine(SERVICE)
+
+    async def _examine(self, commands: Commands) -> Findings:
+        findings = Findings()
+        loaded = await self._configuration(findings)
+        configuration = loaded.configuration if loaded else None
+        kubelet, refused = await asyncio.to_thread(running_kubelet)
+        used = kubelet.runtime_socket if kubelet else None
+        socket = socket_path(self.runtime_socket or "") or used or likely_socket()
+        service = await asyncio.to_thread(service_of, socket)
+        unit = kubelet_service(service)
+        directories, accepted = await _runtime(findings, socket, service, configuration)
+        await _specs(findings, directories, accepted, configuration, commands)
+        await self._kubelet(findings, kubelet, refused, unit)
+        if loaded is not None:
+            await _devices(findings, loaded.configuration)
+        directory = kubelet_places(self.config).device_plugin_dir
+        _directory(findings, directory, unit)
+        if loaded is not None and loaded.configuration.registration == "plugins_registry":
+            _registry(findings, loaded.configuration.kubelet_root_dir, unit)
+        else:
+            await _socket(findings, directory, unit)
+        instances = await asyncio.to_thread(running_instances)
+        state = await _plugin(findings, directory, loaded, instances, commands)
+        if loaded is None:
+            findings.unknown("registration", "the configuration says what to look for")
+            return findings
+        _root(findings, loaded.configuration.kubelet_root_dir, kubelet)
+        root = self.kubelet_root or (kubelet.root_dir if kubelet else loaded.configuration.kubelet_root_dir)
+        await _registration(findings, loaded.configuration, root, state, unit, commands)
+        return findings
+
+    async def _configuration(self, findings: Findings) -> Optional[LoadedConfiguration]:
+        try:
+            loaded = await asyncio.to_thread(load, self.config)
+        except DeclarationError as error:
+            more = len(error.problems) - 1
+            found = "%s%s" % (error.problems[0], " (and %d more)" % more if more else "")
+            findings.wrong(
+                "configuration", found, "node-device-plugin validate --config %s\n%s" % (self.config, _PROVISION)
+            )
+            return None
+        resources = loaded.configuration.resources
+        devices = sum(len(resource.devices) for resource in resources)
+        findings.ok("configuration", "%s: %d resources, %d devices" % (self.config, len(resources), devices))
+        return loaded
+
+    async def _kubelet(
+        self, findings: Findings, kubelet: Optional[KubeletProcess], refused: List[str], unit: str
+    ) -> None:
+        if kubelet is None:
+            root = self.kubelet_root or kubelet_places(self.config).root_dir
+            if await _refusal(os.path.join(root, kubelet_queries.POD_RESOURCES_SOCKET)) is None:
+                found = "one answers below %s, of unknown version: it is part of another process, as k3s' is"
+                findings.ok("kubelet", found % root)
+            else:
+                found = "; ".join(["no kubelet runs on this node", *refused])
+                findings.wrong("kubelet", found, _START_KUBELET % {"kubelet": unit})
+        elif kubelet.version is None:
+            findings.ok("kubelet", "process %d does not tell its version" % kubelet.pid)
+        elif kubelet.version[:2] < cdi.FIRST_KUBELET:
+            found = "%s drops CDI names silently; %s is the first that passes them on"
+            versions = _dotted(kubelet.version), _dotted(cdi.FIRST_KUBELET)
+            findings.wrong("kubelet", found % versions, "apt-get install --only-upgrade kubelet")
+        else:
+            name = "the lab's stand-in" if kubelet.build == "stand-in" else _dotted(kubelet.version)
+            found = "%s, root directory %s" % (name, kubelet.root_dir)
+            findings.ok("kubelet", "; ".join(filter(None, [found, cdi.untested_kubelet(kubelet.version)])))
+
+
+async def _runtime(
+    findings: Findings, socket: str, service: str, configuration: Optional[Configuration]
+) -> Tuple[Tuple[str, ...], Optional[str]]:
+    """Spec directories, and the highest CDI version, of the running runtime."""
+    expected: Tuple[str, ...] = DEFAULT_DIRECTORIES
+    if configuration is not None and configuration.cdi_spec_dirs:
+        expected = tuple(dict.fromkeys((*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)))
+    try:
+        state = await runtime_queries.runtime(socket)
+    except CriError as error:
+        mend = "systemctl restart %s    # after what is wrong below; or name its socket with --socket" % service
+        findings.wrong("runtime", str(error), "journalctl --unit %s --lines 20\n%s" % (service, mend))
+        findings.unknown("CDI", "the runtime does not answer")
+        return expected, None
+    name, version = state["name"], state["version"]
+    accepted = cdi.accepted_version(version) if name == "containerd" else None
+    if name == "containerd" and accepted is None:
+        found = "%s %s drops CDI names without a word; 1.7.2 is the first that takes them" % (name, version)
+        mend = "apt-get install --only-upgrade containerd"
+        if service != "containerd":
+            mend = "systemctl status %s    # a later release of it brings another containerd" % service
+        findings.wrong("runtime", found, mend)
+    elif not state["conditions"].get("RuntimeReady", True):
+        found = "%s %s says that it is not ready" % (name, version)
+        findings.wrong("runtime", found, "journalctl --unit %s" % service)
+    else:
+        findings.ok("runtime", "%s %s" % (name, version))
+    directories = tuple(state["cdi"]["spec_dirs"] or expected)
+    if state["cdi"]["enabled"] is False or (name == "containerd" and accepted is None):
+        consequence = "cannot be created with" if runtime_queries.fails_without_cdi(name, version) else "start without"
+        findings.wrong("CDI", "off in the running %s: containers %s their devices" % (name, consequence), _PROVISION)
+    elif state["cdi"]["enabled"] is None:
+        findings.ok("CDI", "%s does not say; it reads %s" % (name, ", ".join(directories)))
+    else:
+        on = "always on" if state["cdi"]["always_on"] else "on"
+        findings.ok("CDI", "%s, it reads %s" % (on, ", ".join(directories)))
+    return directories, accepted
+
+
+async def _specs(
+    findings: Findings,
+    directories: Tuple[str, ...],
+    accepted: Optional[str],
+    configuration: Optional[Configuration],
+    commands: Commands,
+) -> None:
+    files = await asyncio.to_thread(check_directories, directories, accepted)
+    # Foreign ones first: where two files are at odds, it is theirs that has to go.
+    bad = [
+        (file, problem) for file in sorted(files, key=lambda file: file.owner == "ours") for problem in file.problems
+    ]
+    if bad:
+        more = " (and %d more)" % (len(bad) - 1) if len(bad) > 1 else ""
+        findings.wrong("CDI specs", "%s: %s%s" % (bad[0][0].path, bad[0][1], more), _mended(*bad[0]))
+        return
+    missing = _unresolved(files, configuration) if configuration else []
+    if missing:
+        found = "no spec in %s has %s" % (", ".join(directories), ", ".join(missing))
+        findings.wrong("CDI specs", found, "%s\n%s" % (_PROVISION, commands.restart))
+    else:
+        findings.ok("CDI specs", "%d files, %d of them ours" % (len(files), sum(f.owner == "ours" for f in files)))
+
+
+def _mended(file: SpecFile, problem: Problem) -> str:
+    if problem.where == MODE:
+        mend = "chmod 0644 %s" % file.path
+    elif file.owner == "ours":
+        mend = _PROVISION
+    else:
+        mend = "mv %s /root/    # until whoever wrote it has mended it" % file.path
+    return "%s\nnode-device-plugin cdi check    # every problem" % mend
+
+
+def _unresolved(files: List[SpecFile], configuration: Configuration) -> List[str]:
+    there = {"%s=%s" % (file.kind, device) for file in files for device in file.devices}
+    names = [resource.cdi_name(device) for resource in configuration.resources for device in resource.devices]
+    return [name for name in names if name is not None and name not in there]
+
+
+async def _devices(findings: Findings, configuration: Configuration) -> None:
+    bad = []
+    for resource in configuration.resources:
+        for device in resource.devices:
+            reason = await asyncio.to_thread(health.unhealthy_reason, device)
+            if reason is not None and device.required:
+                bad.append("%s: %s" % (device.id, reason))
+    if bad:
+        more = " (and %d more)" % (len(bad) - 1) if len(bad) > 1 else ""
+        mend = "udevadm trigger --action=add    # where it is plugged in; host_devices loads its kernel module"
+        findings.wrong("devices", bad[0] + more, "%s\nnode-device-plugin status    # each with its reason" % mend)
+    else:
+        findings.ok("devices", "every declared device node is there")
+
+
+def _directory(findings: Findings, directory: str, unit: str) -> None:
+    link = "kubelet directory"
+    if not os.path.isdir(directory):
+        found = "%s is not there: has this node joined, and is it where this kubelet looks?" % directory
+        findings.wrong(link, found, "systemctl status %s    # kubelet_device_plugin_dir names another one" % unit)
+    elif not os.access(directory, os.W_OK | os.X_OK):
+        findings.wrong(link, "%s: this user may not write there" % directory, "sudo node-device-plugin doctor")
+    else:
+        # The service is root without root's powers: permissions are for it, too, as they are not for this process.
+        for path, asked in ((directory, 0o5), (os.path.dirname(status_socket(directory)), 0o7)):
+            if os.path.isdir(path) and not _allows(os.stat(path), asked):
+                found = "%s: mode %04o, owner %d: the plugin may not serve there"
+                status = os.stat(path)
+                found = found % (path, stat.S_IMODE(status.st_mode), status.st_uid)
+                findings.wrong(link, found, "chown root %s\nchmod 0755 %s" % (path, path))
+                return
+        findings.ok(link, directory)
+
+
+def _allows(status: os.stat_result, asked: int) -> bool:
+    """Whether permissions give this user's processes, without any privilege, what is asked for (bits r, w, x)."""
+    if status.st_uid == os.geteuid():
+        allowed = status.st_mode >> 6
+    elif status.st_gid in (os.getegid(), *os.getgroups()):
+        allowed = status.st_mode >> 3
+    else:
+        allowed = status.st_mode
+    return allowed & asked == asked
+
+
+def _registry(findings: Findings, root: str, unit: str) -> None:
+    folder = os.path.join(root, "plugins_registry")
+    if os.path.isdir(folder):
+        findings.ok("kubelet socket", "none is needed: the kubelet looks into %s" % folder)
+    else:
+        found = "%s is not there: is %s the kubelet's --root-dir?" % (folder, root)
+        findings.wrong("kubelet socket", found, "systemctl status %s    # kubelet_root_dir names another one" % unit)
+
+
+def _root(findings: Findings, root: str, kubelet: Optional[KubeletProcess]) -> None:
+    if kubelet is not None and os.path.realpath(kubelet.root_dir) != os.path.realpath(root):
+        found = "the kubelet's is %s, the configuration says %s" % (kubelet.root_dir, root)
+        mend = "set node_devices_settings: {kubelet_root_dir: %s}, then:\n%s" % (kubelet.root_dir, _PROVISION)
+        findings.wrong("root directory", found, mend)
+    else:
+        findings.ok("root directory", root)
+
+
+async def _socket(findings: Findings, directory: str, unit: str) -> None:
+    path = os.path.join(directory, "kubelet.sock")
+    reason = await _refusal(path)
+    if reason is None:
+        findings.ok("kubelet socket", "%s takes connections" % path)
+    else:
+        findings.wrong("kubelet socket", "%s: %s" % (path, reason), "systemctl restart %s" % unit)
+
+
+async def _refusal(socket: str) -> Optional[str]:
+    """Why nobody can connect to a unix socket, or None."""
+    try:
+        _reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(socket), 5)
+    except (OSError, asyncio.TimeoutError) as error:
+        return getattr(error, "strerror", None) or "no answer in 5 s"
+    writer.close()
+    return None
+
+
+async def _plugin(
+    findings: Findings,
+    directory: str,
+    loaded: Optional[LoadedConfiguration],
+    instances: Sequence[int],
+    commands: Commands,
+) -> Optional[Dict[str, Any]]:
+    try:
+        state: Dict[str, Any] = await client.ask(directory, "GET", "/status")
+    except client.NotAnswering as error:
+        findings.wrong("plugin", str(error), "%s\n%s" % (commands.restart, commands.log))
+        return None
+    running = state["configuration"]["sha256"]
+    if loaded is not None and running != loaded.sha256:
+        found = "it runs with configuration %s, the file is %s" % (running[:12], loaded.sha256[:12])
+        findings.wrong("plugin", found, commands.reload)
+    elif len(instances) > 1:
+        pids = [str(pid) for pid in instances]
+        found = "processes %s: one serves, and the others wait until it ends" % " ".join(pids)
+        mend = "systemctl status node-device-plugin    # end what is not the service, or the pod beside it:"
+        findings.wrong("plugin", found, "%s\nps -o pid,args -p %s" % (mend, ",".join(pids)))
+    else:
+        findings.ok("plugin", "%s, configuration %s" % (state["version"], running[:12]))
+    return state
+
+
+async def _registration(
+    findings: Findings,
+    configuration: Configuration,
+    root: str,
+    state: Optional[Dict[str, Any]],
+    unit: str,
+    commands: Commands,
+) -> None:
+    link = "registration"
+    try:
+        listing = await kubelet_queries.listing(root, configuration.kubelet_device_plugin_dir)
+    except (CheckpointError, OSError) as error:
+        findings.wrong(link, str(error), "systemctl restart %s" % unit)
+        return
+    if listing is None:
+        mend = "%s    # or --kubelet-root" % (_START_KUBELET % {"kubelet": unit})
+        findings.wrong(link, "no kubelet answers below %s" % root, mend)
+        return
+    missing = [resource.name for resource in configuration.resources if resource.name not in listing.registered]
+    closed = [each["name"] for each in (state or {}).get("resources", []) if not each["registered"]]
+    if missing:
+        found = "the kubelet does not know %s" % ", ".join(missing)
+        findings.wrong(link, found, "%s\n%s" % (commands.restart, commands.log))
+    elif closed:
+        found = "the kubelet has no stream open for %s" % ", ".join(closed)
+        findings.wrong(link, found, "%s\n%s" % (commands.restart, commands.log))
+    elif state is None:
+        findings.unknown(link, "the kubelet knows every resource from before; no plugin answers now")
+    else:
+        findings.ok(link, "the kubelet lists every resource")
+
+
+def _dotted(version: Tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

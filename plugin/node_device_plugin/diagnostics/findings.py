@@ -1,0 +1,56 @@
+"""What doctor finds: a line for each link of the chain, with the command that mends it."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any, Dict, List, NamedTuple
+
+from ..support.tables import printable, table
+
+OK = "ok"
+WRONG = "wrong"
+#: It could not be looked at, because something before it is wrong.
+UNKNOWN = "unknown"
+
+
+class Finding(NamedTuple):
+    """One link. found: what is there. mend: a command, where it is wrong."""
+
+    link: str
+    state: str
+    found: str
+    mend: str = ""
+
+
+class Findings(List[Finding]):
+    """All of a node, in the order of the chain."""
+
+    def ok(self, link: str, found: str) -> None:
+        self.append(Finding(link, OK, printable(found)))
+
+    def wrong(self, link: str, found: str, mend: str) -> None:
+        self.append(Finding(link, WRONG, printable(found), mend))
+
+    def unknown(self, link: str, found: str) -> None:
+        self.append(Finding(link, UNKNOWN, printable(found)))
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing is wrong."""
+        return all(finding.state != WRONG for finding in self)
+
+    def to_data(self) -> Dict[str, Any]:
+        """As JSON takes it."""
+        return {"healthy": self.is_healthy, "findings": [finding._asdict() for finding in self]}
+
+    def to_text(self) -> str:
+        """For people: the chain, then what is to be done."""
+        lines = [table(["LINK", "STATE", "FOUND"], [[each.link, each.state, _short(each.found)] for each in self])]
+        for finding in self:
+            if finding.state == WRONG:
+                lines.append("\n%s: %s\n%s" % (finding.link, finding.found, textwrap.indent(finding.mend, "    ")))
+        return "\n".join(lines)
+
+
+def _short(text: str) -> str:
+    return textwrap.shorten(text, 100, placeholder=" ...")

@@ -1,0 +1,82 @@
+"""The plugin's processes on this node, as their command lines tell. One serves; others wait until it ends."""
+
+from __future__ import annotations
+
+import os
+from typing import Iterator, List, NamedTuple, Optional
+
+from ..support.sockets import status_socket
+from .node_process import PROC, NotTrusted, node_process, not_roots_alone, option, peer
+
+_PROGRAM = "node-device-plugin"
+_MODULE = "node_device_plugin"
+
+
+class Commands(NamedTuple):
+    """What somebody on this node types to restart the plugin, to make it reload its file, and to see its log."""
+
+    restart: str
+    reload: str
+    log: str
+
+
+#: Of the role's service.
+SERVICE = Commands(
+    "systemctl restart node-device-plugin",
+    "systemctl reload node-device-plugin",
+    "journalctl --unit node-device-plugin --lines 50",
+)
+_DELETE = "kubectl delete pod --namespace NAMESPACE POD    # its DaemonSet creates another: kubectl get pods -A"
+#: Of a DaemonSet's pod. No command names its process, because that belongs to a container.
+POD = Commands(_DELETE, _DELETE, "kubectl logs --namespace NAMESPACE POD")
+
+
+def running_instances() -> List[int]:
+    """The process ids of every ``node-device-plugin run`` that is the node's own, and in no container."""
+    return sorted(pid for pid in _claimed() if _is_own(pid))
+
+
+def pods_configuration(directory: str) -> Optional[str]:
+    """The configuration of the plugin that serves from a container, by a path of this node; None if none does.
+
+    directory: the kubelet's device plugin directory. The process is known by its status socket there: only root can
+    make one in a directory that is root's alone.
+    """
+    path = status_socket(directory)
+    if not_roots_alone(os.path.dirname(path)) is not None:
+        return None
+    try:
+        pid = peer(path)
+        if os.readlink("%s/%d/ns/pid" % (PROC, pid)) == os.readlink("%s/1/ns/pid" % PROC):
+            return None
+        config = option(_words(pid), "--config")
+    except OSError:
+        return None
+    return os.path.join(PROC, str(pid), "root", config.lstrip("/")) if config else None
+
+
+def _is_own(pid: int) -> bool:
+    try:
+        node_process(pid)
+    except NotTrusted:
+        return False
+    return True
+
+
+def _claimed() -> Iterator[int]:
+    for pid in filter(str.isdigit, os.listdir(PROC)):
+        try:
+            words = _words(int(pid))
+        except OSError:
+            continue
+        # The script itself, its interpreter with it, or the interpreter with -m.
+        for position, word in enumerate(words[:3]):
+            is_ours = os.path.basename(word) == _PROGRAM or (word == _MODULE and words[position - 1] == "-m")
+            if is_ours and words[position + 1 : position + 2] == ["run"]:
+                yield int(pid)
+                break
+
+
+def _words(pid: int) -> List[str]:
+    with open(os.path.join(PROC, str(pid), "cmdline"), "rb") as file:
+        return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]

@@ -1,0 +1,61 @@
+"""The kubelet that runs on this node, as its process tells: version, directories, runtime."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from typing import List, NamedTuple, Optional, Tuple
+
+from ..support.documents import read_yaml
+from ..support.sockets import socket_path
+from .node_process import NodeProcess, named, option
+
+
+class KubeletProcess(NamedTuple):
+    """version: three numbers, None where it does not tell. root_dir: its --root-dir.
+
+    build: what its version has behind a plus, such as ``k3s1``, or ``stand-in`` for the lab's double of a kubelet.
+    runtime_socket: of the container runtime that it uses, None where it is not told which.
+    """
+
+    pid: int
+    version: Optional[Tuple[int, ...]]
+    root_dir: str
+    runtime_socket: Optional[str] = None
+    build: str = ""
+
+
+def running_kubelet() -> Tuple[Optional[KubeletProcess], List[str]]:
+    """The running kubelet, None if there is none; and for each process that only claims to be one, a sentence.
+
+    Starts a program and waits for it: not for the event loop.
+    """
+    found, refused = named("kubelet")
+    if not found:
+        return None, refused
+    arguments = found[0].arguments
+    version, build = _version(found[0])
+    root = option(arguments, "--root-dir") or "/var/lib/kubelet"
+    return KubeletProcess(found[0].pid, version, root, _runtime_socket(arguments), build), []
+
+
+def _version(process: NodeProcess) -> Tuple[Optional[Tuple[int, ...]], str]:
+    found = re.search(r"v(\d+)\.(\d+)\.(\d+)(?:\+([\w.-]+))?", process.run("--version")[0] or "")
+    if not found:
+        return None, ""
+    *numbers, build = found.groups()
+    return tuple(int(number) for number in numbers), build or ""
+
+
+def _runtime_socket(arguments: List[str]) -> Optional[str]:
+    """By its flag, or its configuration file (KubeletConfiguration, containerRuntimeEndpoint)."""
+    endpoint = option(arguments, "--container-runtime-endpoint")
+    path = option(arguments, "--config")
+    if endpoint is None and path is not None:
+        with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
+            data = read_yaml(file.read())
+            found = data.get("containerRuntimeEndpoint") if isinstance(data, dict) else None
+            endpoint = found if isinstance(found, str) else None
+    socket = socket_path(endpoint or "")
+    return socket if os.path.isabs(socket) else None

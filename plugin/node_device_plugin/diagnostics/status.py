@@ -1,0 +1,99 @@
+"""What the plugin serves now, and who holds it: from the running plugin, and from the kubelet's PodResources."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import datetime
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from ..declaration.configuration_file import KubeletPlaces
+from ..kubelet import queries as kubelet_queries
+from ..status_api import client
+from ..support.tables import printable, table
+
+
+class Status(NamedTuple):
+    """plugin: its own words (see observability.state), None where it does not answer, why. holders: who has what."""
+
+    plugin: Optional[Dict[str, Any]]
+    problem: str
+    holders: Dict[str, Any]
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether the plugin answers, is ready, and runs with what its file says."""
+        return self.plugin is not None and self.plugin["ready"] and not self.plugin["configuration"]["problems"]
+
+    def to_data(self) -> Dict[str, Any]:
+        """As JSON takes it."""
+        return {"plugin": self.plugin, "problem": self.problem, **self.holders}
+
+    def to_text(self) -> str:
+        """For people."""
+        if self.plugin is None:
+            lines = [printable(self.problem), ""]
+            rows = [[h["resource"], h["device"], "", _holder(h), ""] for h in self.holders["held"]]
+        else:
+            lines, rows = [*_head(self.plugin), ""], self._rows(self.plugin["resources"])
+        if self.holders["source"] != "kubelet":
+            where = "nobody says" if self.holders["source"] == "none" else "its checkpoint says, by the pods' uid,"
+            lines.insert(-1, "no kubelet answers: %s who holds what" % where)
+        if not rows:
+            return "\n".join([*lines, "no devices" if self.plugin else "no device is known to be held"])
+        return "\n".join([*lines, table(["RESOURCE", "DEVICE", "STATE", "HELD BY", "REASON"], rows)])
+
+    def _rows(self, resources: List[Dict[str, Any]]) -> List[List[str]]:
+        holders: Dict[str, List[str]] = {}
+        for held in self.holders["held"]:
+            holders.setdefault(held["device"], []).append(_holder(held))
+        rows = []
+        for resource in resources:
+            state = "" if resource["registered"] else "not registered"
+            for device in resource["devices"]:
+                # Shares of a device that one container holds are one holder.
+                by = collections.Counter(
+                    name for kubelet_id in device["kubelet_ids"] for name in holders.get(kubelet_id, [])
+                )
+                held = ", ".join(name if count == 1 else "%s (%d)" % (name, count) for name, count in by.items())
+                shown = state or device["state"]
+                rows.append([resource["name"], device["id"], shown, held, device["reason"] or ""])
+            for device_id, reason in resource["refused"].items():
+                rows.append([resource["name"], device_id, "refused", "", reason])
+            if not resource["devices"] and not resource["refused"]:
+                rows.append([resource["name"], "", state or "no devices", "", ""])
+        return rows
+
+
+async def status(kubelet: KubeletPlaces) -> Status:
+    """Ask the plugin and the kubelet. Raises CheckpointError."""
+    # Side by side: where both hang there is one wait.
+    (plugin, problem), holders = await asyncio.gather(
+        _ask_plugin(kubelet.device_plugin_dir), kubelet_queries.holders(kubelet.root_dir, kubelet.device_plugin_dir)
+    )
+    return Status(plugin, problem, holders)
+
+
+async def _ask_plugin(directory: str) -> Tuple[Optional[Dict[str, Any]], str]:
+    try:
+        return await client.ask(directory, "GET", "/status"), ""
+    except client.NotAnswering as error:
+        return None, str(error)
+
+
+def _head(plugin: Dict[str, Any]) -> List[str]:
+    configuration = plugin["configuration"]
+    since = datetime.datetime.fromtimestamp(plugin["started"], datetime.timezone.utc)
+    lines = [
+        "node-device-plugin %s, running since %s, configuration %s"
+        % (plugin["version"], since.strftime("%Y-%m-%d %H:%M:%S UTC"), configuration["sha256"][:12]),
+        "ready" if plugin["ready"] else "not ready: %s" % "; ".join(plugin["not_ready"]),
+    ]
+    if configuration["problems"]:
+        lines.append("%s is refused, and an older configuration in force:" % configuration["path"])
+        lines.extend("  " + problem for problem in configuration["problems"])
+    return lines
+
+
+def _holder(held: Dict[str, str]) -> str:
+    return "/".join(part for part in (held["namespace"], held["pod"], held["container"]) if part)

@@ -1,0 +1,1 @@
+"""The ways to the kubelet, and what it knows of devices."""

@@ -1,0 +1,88 @@
+"""What both ways to the kubelet have in common: serve one resource on a socket, and serve anew where that has to be."""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import contextlib
+import logging
+import os
+
+from ...support.channels import grpc, unix_server
+from ...support.sockets import folder_is_lost
+from ...telemetry.logs import Tries
+from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
+from .server import DevicePlugin
+
+log = logging.getLogger(__name__)
+
+API_VERSION = "v1beta1"
+
+_RETRY = 2.0
+
+
+class KubeletConnection(abc.ABC):
+    """Keeps one resource registered with the kubelet."""
+
+    def __init__(self, service: DevicePlugin) -> None:
+        self.service = service
+        self.resource = service.table.resource.name
+        self._serving = asyncio.Event()
+        self._tries = Tries(log)
+
+    async def serving(self) -> None:
+        """Return once the socket is there."""
+        await self._serving.wait()
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the kubelet has its stream open."""
+        return self.service.stream.is_open
+
+    async def run(self) -> None:
+        """Serve and stay registered until cancelled."""
+        while True:
+            path = self._socket_path()
+            try:
+                async with unix_server(path, self._add_services):
+                    self._serving.set()
+                    try:
+                        await self._stay_registered(path)
+                    finally:
+                        self.service.stream.end()
+            except OSError as error:
+                folder = os.path.dirname(path)
+                self._tries.failed(
+                    logging.ERROR, "%s: cannot serve in %s: %s", self.resource, folder, error.strerror or error
+                )
+                if folder_is_lost(error):
+                    raise
+                await asyncio.sleep(_RETRY)
+
+    def _add_services(self, server: grpc.aio.Server) -> None:
+        """What the socket serves."""
+        api_grpc.add_DevicePluginServicer_to_server(self.service, server)
+
+    def _socket_has_gone(self, path: str) -> bool:
+        if os.path.exists(path):
+            return False
+        log.warning("%s: somebody removed %s; serving anew", self.resource, path)
+        return True
+
+    @abc.abstractmethod
+    def _socket_path(self) -> str:
+        """Where the next server is to be."""
+
+    @abc.abstractmethod
+    async def _stay_registered(self, path: str) -> None:
+        """Return where the socket at ``path`` has to be made anew."""
+
+
+def remove_sockets(folder: str, prefix: str = "") -> None:
+    """Take away the sockets that a killed instance left in ``folder``. Only one instance runs on a node."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for entry in os.scandir(folder):
+            if entry.name.startswith(prefix) and entry.name.endswith(".sock"):
+                # What is no socket stays, and is said where one is to be made in its place.
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)

@@ -1,0 +1,99 @@
+"""The kubelet's registration socket, as all resources of a directory share it: one look-out, one connection."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import AsyncIterator, Optional, Tuple
+
+from ...devices.events.watch import Watch
+from ...support.channels import grpc, unix_channel
+from ...wire import device_plugin_v1beta1_pb2 as api
+from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
+
+NAME = "kubelet.sock"
+
+#: Seconds between two looks while somebody waits for a kubelet: where the directory can be watched, and where not.
+_SWEEP, _LOOK = 2.0, 0.05
+
+#: Tells one kubelet's socket from the next one's; an inode alone may be used again.
+Identity = Tuple[int, int, int]
+
+
+class KubeletSocket:
+    """The socket in a device plugin directory."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.path = os.path.join(directory, NAME)
+        self._connection: Optional[_Connection] = None
+        self._watch: Optional[Watch] = None
+        self._waiting = 0
+
+    def identity(self) -> Optional[Identity]:
+        """Which socket is there now; None where there is none."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_ctime_ns
+
+    async def other_than(self, known: Optional[Identity]) -> Identity:
+        """Return as soon as there is a socket, and not the one that is known."""
+        if self._watch is None:
+            self._watch = Watch(_SWEEP)
+        watch = self._watch
+        self._waiting += 1
+        try:
+            while True:
+                # Watched first and looked at then, so that nothing is missed.
+                watch.look_at([self.directory], buses=False)
+                identity = self.identity()
+                if identity is not None and identity != known:
+                    return identity
+                await watch.changed(None if watch.sees(self.directory) else _LOOK)
+        finally:
+            self._waiting -= 1
+            if not self._waiting and watch is self._watch:
+                # The kubelet writes its checkpoint here with each Allocate, which is no time to be woken for nothing.
+                watch.look_at([], buses=False)
+
+    def close(self) -> None:
+        """Look out no longer, once nobody waits."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    async def register(self, request: api.RegisterRequest, timeout: float) -> None:
+        """Call Register; seconds. Raises grpc.aio.AioRpcError.
+
+        Calls at the same time share a connection: making one is half of the work when a kubelet comes back. It lives no
+        longer than they do, and takes nobody new once a call has failed, because an old one waits out its back-off.
+        """
+        async with self._shared_connection() as channel:
+            await api_grpc.RegistrationStub(channel).Register(request, timeout=timeout)
+
+    @contextlib.asynccontextmanager
+    async def _shared_connection(self) -> AsyncIterator[grpc.aio.Channel]:
+        connection = self._connection
+        if connection is None:
+            connection = self._connection = _Connection(self.path)
+        connection.users += 1
+        try:
+            yield connection.channel
+        except BaseException:
+            if self._connection is connection:
+                self._connection = None
+            raise
+        finally:
+            connection.users -= 1
+            if not connection.users:
+                if self._connection is connection:
+                    self._connection = None
+                await connection.channel.close()
+
+
+class _Connection:
+    def __init__(self, path: str) -> None:
+        self.channel = unix_channel(path)
+        self.users = 0

@@ -1,0 +1,97 @@
+"""Which of the free devices the kubelet should take: the policies behind GetPreferredAllocation.
+
+All of them keep what must be included, and give the same answer to the same question: ties follow the order of the
+declaration.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from ...declaration import Device, Resource
+
+
+class Share(NamedTuple):
+    """A share of a device that may be given. order: its place in the resource's list."""
+
+    kubelet_id: str
+    device: Device
+    order: int
+
+
+def preferred(resource: Resource, available: Iterable[str], must_include: Iterable[str], size: int) -> List[str]:
+    """``size`` of the ids in ``available``, by the resource's preference, in the order of the declaration.
+
+    Ids that are none of the resource's are passed over; fewer are given where there are fewer.
+    """
+    wanted = set(available) | set(must_include)
+    shares = [
+        Share(kubelet_id, device, order)
+        for order, (kubelet_id, device) in enumerate(
+            (kubelet_id, device) for device in resource.devices for kubelet_id in resource.kubelet_ids(device)
+        )
+        if kubelet_id in wanted
+    ]
+    musts = set(must_include)
+    chosen = [share for share in shares if share.kubelet_id in musts]
+    free = [share for share in shares if share.kubelet_id not in musts]
+    policy = _POLICIES[resource.preference or "packed"]
+    chosen += policy(free, chosen, max(0, size - len(chosen)))
+    return [share.kubelet_id for share in sorted(chosen, key=lambda share: share.order)]
+
+
+def _packed(free: Sequence[Share], chosen: Sequence[Share], size: int) -> List[Share]:
+    """As few devices as possible, first those that are partly in use: whole devices stay free for others."""
+    touched = {share.device.id for share in chosen}
+    groups = _by_device(free)
+    order = sorted(groups.values(), key=lambda group: (group[0].device.id not in touched, len(group), group[0].order))
+    return [share for group in order for share in group][:size]
+
+
+def _distributed(free: Sequence[Share], chosen: Sequence[Share], size: int) -> List[Share]:
+    """As many devices as possible, first those that are least in use."""
+    groups = _by_device(free)
+    load: Dict[str, int] = dict.fromkeys(groups, 0)
+    for share in chosen:
+        load[share.device.id] = load.get(share.device.id, 0) + 1
+    picked: List[Share] = []
+    while len(picked) < size and groups:
+        device_id, group = min(groups.items(), key=lambda item: (load[item[0]], -len(item[1]), item[1][0].order))
+        picked.append(group.pop(0))
+        load[device_id] += 1
+        if not group:
+            del groups[device_id]
+    return picked
+
+
+def _numa(free: Sequence[Share], chosen: Sequence[Share], size: int) -> List[Share]:
+    """From as few NUMA nodes as possible: those of what must be included, then the tightest that has enough."""
+    touched = {share.device.numa_node for share in chosen}
+    groups: Dict[Optional[int], List[Share]] = {}
+    for share in free:
+        groups.setdefault(share.device.numa_node, []).append(share)
+    picked: List[Share] = []
+    while len(picked) < size and groups:
+        missing = size - len(picked)
+
+        def rank(node: Optional[int], missing: int = missing) -> Tuple[bool, bool, bool, int, int]:
+            count = len(groups[node])
+            enough = count >= missing
+            return node not in touched, node is None, not enough, count if enough else -count, groups[node][0].order
+
+        picked += _packed(groups.pop(min(groups, key=rank)), chosen, missing)
+    return picked
+
+
+def _by_device(shares: Iterable[Share]) -> Dict[str, List[Share]]:
+    groups: Dict[str, List[Share]] = {}
+    for share in shares:
+        groups.setdefault(share.device.id, []).append(share)
+    return groups
+
+
+_POLICIES: Dict[str, Callable[[Sequence[Share], Sequence[Share], int], List[Share]]] = {
+    "packed": _packed,
+    "distributed": _distributed,
+    "numa": _numa,
+}

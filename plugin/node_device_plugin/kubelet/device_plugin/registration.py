@@ -1,0 +1,128 @@
+"""The kubelet connection of one resource: serve, register, notice that the stream is lost, begin again.
+
+What the kubelet asks for (k8s.io/kubernetes, pkg/kubelet/cm/devicemanager):
+- it calls back inside Register, so serving comes first;
+- it never opens a lost ListAndWatch stream again, so a lost stream means to register anew;
+- when an old stream ends it drops whoever is registered under that name, so a new registration is made only while no
+  stream is open;
+- two servers on one socket path steal it from each other, so each server has a path of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import secrets
+import time
+from typing import Optional
+
+from ...support.cancel_safe import done_within
+from ...support.channels import grpc
+from ...support.sockets import SOCKET_FOLDER
+from ...telemetry import metrics
+from ...wire import device_plugin_v1beta1_pb2 as api
+from .connection import API_VERSION, KubeletConnection, remove_sockets
+from .kubelet_socket import Identity, KubeletSocket
+from .server import DevicePlugin
+
+log = logging.getLogger(__name__)
+
+#: Seconds. The kubelet dials back for up to 10 s inside Register.
+_REGISTER_DEADLINE = 15.0
+#: Seconds from a registration that went well to its stream; it takes milliseconds.
+_STREAM_DEADLINE = 5.0
+_STREAM_DEADLINE_IN_DOUBT = 0.5
+_FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
+#: Seconds after which a stream counts as one that went well.
+_STEADY = 5.0
+
+
+class Registration(KubeletConnection):
+    """Keeps one resource registered with the kubelet of a device plugin directory.
+
+    kubelet: its socket, which the resources of a directory share.
+    """
+
+    def __init__(self, service: DevicePlugin, kubelet: KubeletSocket) -> None:
+        super().__init__(service)
+        self._directory = kubelet.directory
+        self._kubelet = kubelet
+
+    def _socket_path(self) -> str:
+        return socket_path(self._directory, self.resource)
+
+    async def _stay_registered(self, path: str) -> None:
+        retry = _FIRST_RETRY
+        while True:
+            kubelet = await self._kubelet_there()
+            if self._socket_has_gone(path):
+                return
+            if await self._register(path, kubelet):
+                self._tries.went_well()
+                log.info("%s: registered with the kubelet", self.resource)
+                registered = time.monotonic()
+                await self.service.stream.wait_until(False)
+                log.warning("%s: the kubelet's stream has ended; registering again", self.resource)
+                # A kubelet that ends each stream at once is asked ever more rarely; a new one is asked at once.
+                if time.monotonic() - registered > _STEADY:
+                    retry = _FIRST_RETRY
+                    continue
+            await done_within(self._kubelet.other_than(kubelet), retry)
+            retry = min(2 * retry, _LAST_RETRY)
+
+    async def _register(self, socket: str, kubelet: Identity) -> bool:
+        request = api.RegisterRequest(
+            version=API_VERSION,
+            endpoint=os.path.relpath(socket, self._directory),
+            resource_name=self.resource,
+            options=await self.service.GetDevicePluginOptions(api.Empty(), None),
+        )
+        try:
+            await self._kubelet.register(request, _REGISTER_DEADLINE)
+        except grpc.aio.AioRpcError as error:
+            if error.code() == grpc.StatusCode.UNAVAILABLE:
+                metrics.REGISTRATIONS.increment(self.resource, "no_kubelet")
+                self._tries.failed(logging.INFO, "%s: no kubelet answers on %s", self.resource, self._kubelet.path)
+            else:
+                metrics.REGISTRATIONS.increment(self.resource, "refused")
+                said = (self.resource, error.code().name, error.details())
+                self._tries.failed(logging.WARNING, "%s: the kubelet refused: %s: %s", *said)
+            return False
+        now = self._kubelet.identity()
+        # Where it has restarted meanwhile, nobody knows which of both took the registration.
+        deadline = _STREAM_DEADLINE if now == kubelet else _STREAM_DEADLINE_IN_DOUBT
+        if not await self._stream_opened(now, deadline):
+            metrics.REGISTRATIONS.increment(self.resource, "no_stream")
+            self._tries.failed(logging.WARNING, "%s: registered, but the kubelet opened no stream", self.resource)
+            return False
+        metrics.REGISTRATIONS.increment(self.resource, "registered")
+        return True
+
+    async def _stream_opened(self, kubelet: Optional[Identity], deadline: float) -> bool:
+        """Whether the kubelet opens the stream; it does not if it goes first, or takes too long."""
+        opened = asyncio.ensure_future(self.service.stream.wait_until(True))
+        replaced = asyncio.ensure_future(self._kubelet.other_than(kubelet))
+        try:
+            await asyncio.wait([opened, replaced], timeout=deadline, return_when=asyncio.FIRST_COMPLETED)
+            return opened.done()
+        finally:
+            opened.cancel()
+            replaced.cancel()
+
+    async def _kubelet_there(self) -> Identity:
+        if self._kubelet.identity() is None:
+            log.info("%s: waiting for the kubelet's socket %s", self.resource, self._kubelet.path)
+        return await self._kubelet.other_than(None)
+
+
+def socket_path(directory: str, resource: str) -> str:
+    """A new path for a server of ``resource``."""
+    name = re.sub(r"[^A-Za-z0-9-]", "-", resource.partition("/")[2])[:12]
+    return os.path.join(directory, SOCKET_FOLDER, "%s-%s.sock" % (name, secrets.token_hex(3)))
+
+
+def remove_stale_sockets(directory: str) -> None:
+    """Take away what a killed instance left in our folder."""
+    remove_sockets(os.path.join(directory, SOCKET_FOLDER))

@@ -1,0 +1,208 @@
+"""The DevicePlugin service of one resource, as the kubelet calls it (v1beta1)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import Any, AsyncIterator, Iterator, List, NoReturn, Optional, Set, Tuple
+
+from ...declaration import Resource
+from ...devices.table import DeviceTable, Listed
+from ...support.cancel_safe import done_within
+from ...support.channels import grpc
+from ...wire import device_plugin_v1beta1_pb2 as api
+from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
+from .allocation import NotAllocatable, OverLimit, UnhealthyDevice, UnknownDevice, allocate, devices_of
+from .pre_start import pre_start
+from .preference import preferred
+
+log = logging.getLogger(__name__)
+
+HEALTHY = "Healthy"
+UNHEALTHY = "Unhealthy"
+#: Seconds after a change in which further ones are sent as one: the kubelet syncs its checkpoint to disk for each.
+COALESCE = 1.0
+_CODES = {
+    UnknownDevice: grpc.StatusCode.NOT_FOUND,
+    UnhealthyDevice: grpc.StatusCode.FAILED_PRECONDITION,
+    OverLimit: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+
+
+class Stream:
+    """Whether the kubelet has its ListAndWatch stream open."""
+
+    def __init__(self) -> None:
+        self._ends: Set[asyncio.Future[None]] = set()
+        self._opened_at = 0.0
+        self._changed = asyncio.Event()
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._ends)
+
+    @property
+    def age(self) -> Optional[float]:
+        """Seconds since it was opened; None while it is not."""
+        return time.monotonic() - self._opened_at if self._ends else None
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[asyncio.Future[None]]:
+        """A stream is open inside this block, which is to be left when the future that it gives is done.
+
+        One that was open before is ended: either its kubelet has gone, or this one has two for a resource and reads
+        the newer one only, whose end would go unnoticed while the older one is open.
+        """
+        self.end()
+        end = asyncio.get_running_loop().create_future()
+        self._opened_at = time.monotonic()
+        self._ends.add(end)
+        self._tell()
+        try:
+            yield end
+        finally:
+            self._ends.discard(end)
+            self._tell()
+
+    def end(self) -> None:
+        """End it from our side, so that the kubelet knows at once, and a server need not wait when it stops."""
+        for end in self._ends:
+            if not end.done():
+                end.set_result(None)
+
+    async def wait_until(self, is_open: bool, timeout: Optional[float] = None) -> bool:
+        """Return as soon as the stream is open, or closed; false where it is not within ``timeout`` seconds."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        while self.is_open != is_open:
+            await done_within(self._changed.wait(), None if deadline is None else max(0.0, deadline - loop.time()))
+            if deadline is not None and loop.time() >= deadline and self.is_open != is_open:
+                return False
+        return True
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def options(resource: Resource) -> api.DevicePluginOptions:
+    """What a resource asks of the kubelet, which takes it in with a registration alone."""
+    return api.DevicePluginOptions(
+        pre_start_required=bool(resource.pre_start.command),
+        get_preferred_allocation_available=resource.preference is not None,
+    )
+
+
+class DevicePlugin(api_grpc.DevicePluginServicer):
+    """Lists and gives away the devices of one table."""
+
+    def __init__(self, table: DeviceTable, coalesce: float = COALESCE) -> None:
+        self.table = table
+        self.stream = Stream()
+        self._coalesce = coalesce
+
+    def adopt(self, table: DeviceTable) -> None:
+        """Serve another table from now on. A stream that is open stays open, and goes on with its devices."""
+        self.table.hand_over(table)
+        self.table = table
+
+    async def GetDevicePluginOptions(self, request: api.Empty, context: Any) -> api.DevicePluginOptions:
+        """What the resource asks for. The kubelet asks inside its Register, and passes over what Register says."""
+        return options(self.table.resource)
+
+    async def ListAndWatch(self, request: api.Empty, context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
+        """The devices now and after each change, which goes out at once unless another one went just before it."""
+        # Cancelled at once when the kubelet goes.
+        with self.stream.opened() as end:
+            last: Optional[Tuple[Listed, ...]] = None
+            while True:
+                change = asyncio.ensure_future(self.table.changed(last))
+                if not await _first(change, end):
+                    return
+                is_change, last = last is not None, change.result()
+                yield api.ListAndWatchResponse(devices=map(_device, last))
+                if is_change and not await _first(asyncio.ensure_future(asyncio.sleep(self._coalesce)), end):
+                    return
+
+    async def GetPreferredAllocation(
+        self, request: api.PreferredAllocationRequest, context: Any
+    ) -> api.PreferredAllocationResponse:
+        """By the resource's preference. An error would cost the pod its admission, so there is none."""
+        return api.PreferredAllocationResponse(
+            container_responses=[
+                api.ContainerPreferredAllocationResponse(
+                    deviceIDs=preferred(
+                        self.table.resource,
+                        asked.available_deviceIDs,
+                        asked.must_include_deviceIDs,
+                        asked.allocation_size,
+                    )
+                )
+                for asked in request.container_requests
+            ]
+        )
+
+    async def PreStartContainer(
+        self, request: api.PreStartContainerRequest, context: Any
+    ) -> api.PreStartContainerResponse:
+        """Run the resource's command: FAILED_PRECONDITION where it fails, NOT_FOUND for an id that is none of ours."""
+        resource = self.table.resource
+        try:
+            devices = devices_of(self.table, request.devices_ids)
+        except NotAllocatable as error:
+            await self._refuse(context, "to start a container", error)
+        problem = await pre_start(resource, devices)
+        if problem is not None:
+            log.error("%s: a container cannot start: %s", resource.name, problem)
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION, "%s: before a container: %s" % (resource.name, problem)
+            )
+        return api.PreStartContainerResponse()
+
+    async def Allocate(self, request: api.AllocateRequest, context: Any) -> api.AllocateResponse:
+        """What each container gets.
+
+        NOT_FOUND for an id that is none of ours, FAILED_PRECONDITION for a device that is not healthy,
+        RESOURCE_EXHAUSTED for more than a container may have.
+        """
+        resource = self.table.resource.name
+        try:
+            answers = [allocate(self.table, list(asked.devices_ids)) for asked in request.container_requests]
+        except NotAllocatable as error:
+            await self._refuse(context, "to allocate", error)
+        # Told once the answer has gone out, for which the admission of pods waits.
+        asyncio.get_running_loop().call_soon(_tell, resource, request, answers)
+        return api.AllocateResponse(container_responses=answers)
+
+    async def _refuse(self, context: Any, what: str, error: NotAllocatable) -> NoReturn:
+        log.error("%s: refused %s: %s", self.table.resource.name, what, error)
+        await context.abort(_CODES[type(error)], str(error))
+        raise AssertionError("abort raises")
+
+
+def _tell(resource: str, request: api.AllocateRequest, answers: List[api.ContainerAllocateResponse]) -> None:
+    """Log what each container was given."""
+    for asked, answer in zip(request.container_requests, answers):
+        given = [device.name for device in answer.cdi_devices] + [node.host_path for node in answer.devices]
+        given += [mount.host_path for mount in answer.mounts] + sorted(answer.envs) + sorted(answer.annotations)
+        log.info(
+            "%s: allocated %s as %s", resource, " ".join(sorted(asked.devices_ids)), " ".join(given) or "nothing to add"
+        )
+
+
+def _device(entry: Listed) -> api.Device:
+    device = api.Device(ID=entry.kubelet_id, health=HEALTHY if entry.healthy else UNHEALTHY)
+    if entry.numa_node is not None:
+        device.topology.nodes.add(ID=entry.numa_node)
+    return device
+
+
+async def _first(awaited: asyncio.Future[Any], end: asyncio.Future[None]) -> bool:
+    """Whether ``awaited`` is done before the stream is to end."""
+    try:
+        await asyncio.wait([awaited, end], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        awaited.cancel()
+    return not end.done()

@@ -1,0 +1,100 @@
+"""What the kubelet says about devices: who holds which, and which can be given out (PodResources v1)."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Set, Tuple, Type, TypeVar
+
+from ..support.channels import grpc, unix_channel
+from ..wire import pod_resources_v1_pb2 as pod_resources
+from ..wire import pod_resources_v1_pb2_grpc as pod_resources_grpc
+
+if TYPE_CHECKING:
+    from ..wire.pod_resources_v1_pb2_grpc import PodResourcesListerAsyncStub
+
+#: Below the kubelet's root directory, which --root-dir moves.
+SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
+#: Seconds that an answer may take.
+_TIMEOUT = 10.0
+
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+
+
+class PodResourcesError(Exception):
+    """The kubelet did not answer. socket: its path. code, details: gRPC's own words."""
+
+    def __init__(self, socket: str, attempted: str, code: grpc.StatusCode, details: str) -> None:
+        self.socket = socket
+        self.code = code
+        self.details = details
+        super().__init__(
+            "the kubelet at %s could not %s: %s: %s (is it running, and is this its root directory?)"
+            % (socket, attempted, code.name, details)
+        )
+
+
+class Holder(NamedTuple):
+    """A container that holds devices of one resource; device_ids are sorted."""
+
+    namespace: str
+    pod: str
+    container: str
+    resource: str
+    device_ids: Tuple[str, ...]
+
+
+class PodResourcesClient:
+    """One connection to the kubelet: ``async with PodResourcesClient() as kubelet``. Raises PodResourcesError.
+
+    socket: the path of the kubelet's socket. A client that failed to connect waits before it tries again: make a new
+    one instead. The kubelet serves at most 100 queries a second.
+    """
+
+    def __init__(self, socket: str = SOCKET) -> None:
+        self.socket = socket
+
+    async def __aenter__(self) -> PodResourcesClient:
+        self._channel = unix_channel(self.socket)
+        self._lister: PodResourcesListerAsyncStub = pod_resources_grpc.PodResourcesListerStub(self._channel)
+        return self
+
+    async def __aexit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        await self._channel.close(None)
+
+    async def holders(self) -> List[Holder]:
+        """Who holds which devices, sorted; containers without devices are left out.
+
+        A pod that has ended holds nothing, and is not told of by kubelets from 1.34 on.
+        """
+        answer = await self._call("list pods", self._lister.List, pod_resources.ListPodResourcesRequest())
+        held: Dict[Tuple[str, str, str, str], Set[str]] = {}
+        for pod in answer.pod_resources:
+            for container in pod.containers:
+                # The kubelet has an entry for each device (and NUMA node), not for each resource.
+                for devices in container.devices:
+                    key = (pod.namespace, pod.name, container.name, devices.resource_name)
+                    held.setdefault(key, set()).update(devices.device_ids)
+        return [Holder(*key, device_ids=tuple(sorted(ids))) for key, ids in sorted(held.items())]
+
+    async def allocatable(self) -> Dict[str, Tuple[str, ...]]:
+        """Resource to the ids of its healthy devices, held or free, sorted.
+
+        A resource without healthy devices is left out: only the checkpoint shows it (see kubelet_checkpoint).
+        """
+        request = pod_resources.AllocatableResourcesRequest()
+        answer = await self._call("list allocatable devices", self._lister.GetAllocatableResources, request)
+        ids: Dict[str, Set[str]] = {}
+        for devices in answer.devices:
+            ids.setdefault(devices.resource_name, set()).update(devices.device_ids)
+        return {resource: tuple(sorted(members)) for resource, members in sorted(ids.items())}
+
+    async def _call(
+        self, what: str, method: grpc.aio.UnaryUnaryMultiCallable[_Request, _Response], request: _Request
+    ) -> _Response:
+        try:
+            return await method(request, timeout=_TIMEOUT)
+        except grpc.aio.AioRpcError as error:
+            raise PodResourcesError(self.socket, what, error.code(), error.details() or "") from error

@@ -1,0 +1,33 @@
+"""What went wrong with the container runtime, said so that somebody can act on it."""
+
+from __future__ import annotations
+
+from ..support.channels import grpc
+
+#: What to look at, by gRPC's status code.
+_ADVICE = {
+    grpc.StatusCode.UNAVAILABLE: "is it running, is this its socket, and may this user open it?",
+    grpc.StatusCode.UNIMPLEMENTED: (
+        'this socket speaks no CRI v1: is the runtime\'s CRI turned off (containerd: disabled_plugins = ["cri"])?'
+    ),
+    grpc.StatusCode.DEADLINE_EXCEEDED: "it took too long: look into the runtime's log",
+}
+
+
+class CriError(Exception):
+    """A call to the container runtime failed.
+
+    socket: the path of the runtime's socket. attempted: what was tried, as in "could not ...".
+    code, details: the runtime's (or gRPC's) own answer.
+    """
+
+    def __init__(self, socket: str, attempted: str, code: grpc.StatusCode, details: str) -> None:
+        self.socket = socket
+        self.attempted = attempted
+        self.code = code
+        self.details = details
+        advice = _ADVICE.get(code)
+        super().__init__(
+            "the container runtime at %s could not %s: %s: %s%s"
+            % (socket, attempted, code.name, details, " (%s)" % advice if advice else "")
+        )

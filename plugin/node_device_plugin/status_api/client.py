@@ -1,0 +1,43 @@
+"""What commands ask the running plugin, over its own socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from ..support.sockets import status_socket
+
+#: Seconds that an answer may take: what is known is told at once, a reload of many resources takes longer.
+_PATIENCE = {"GET": 15.0, "POST": 60.0}
+
+
+class NotAnswering(Exception):
+    """No plugin answers; the message says where it was looked for, and why."""
+
+
+async def ask(directory: str, method: str, path: str) -> Any:
+    """One page of the plugin of a device plugin directory, as data. Raises NotAnswering."""
+    socket = status_socket(directory)
+    try:
+        return await asyncio.wait_for(_ask(socket, method, path), _PATIENCE[method])
+    except (ValueError, asyncio.TimeoutError) as error:
+        # Before OSError, of which the latter is a kind since Python 3.11.
+        reason = str(error) or "no answer in %g s" % _PATIENCE[method]
+    except PermissionError as error:
+        raise NotAnswering("%s: %s: it is root's; run this as root" % (socket, error.strerror)) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+    raise NotAnswering("no plugin answers at %s: %s (systemctl status node-device-plugin)" % (socket, reason))
+
+
+async def _ask(socket: str, method: str, path: str) -> Any:
+    reader, writer = await asyncio.open_unix_connection(socket)
+    try:
+        writer.write(("%s %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (method, path)).encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    finally:
+        writer.close()
+    if not head.startswith(b"HTTP/1.1 ") or b"\r\nContent-Type: application/json\r\n" not in head + b"\r\n":
+        raise ValueError("it says %r" % head.split(b"\r\n")[0].decode("latin-1"))
+    return json.loads(body)

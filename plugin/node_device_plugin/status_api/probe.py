@@ -1,0 +1,38 @@
+"""Asks the running plugin one page over its own socket: the probes of its pod, which no other pod can disturb.
+
+    python -m node_device_plugin.status_api.probe SOCKET PATH
+
+Exit code 0 if the answer is 200; else 1, and standard output says why. It imports little, because it runs every few
+seconds.
+"""
+
+import socket
+import struct
+import sys
+
+#: Seconds.
+_PATIENCE = 8.0
+
+
+def probe(path: str, page: str) -> str:
+    """Why the page is no 200; empty if it is one. path: of the socket."""
+    try:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(_PATIENCE)
+            client.connect(path)
+            # While this pod waits for another instance, that one has the socket. Its process has no pid in here.
+            pid = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+            if not pid:
+                return "another instance of the plugin serves %s" % path
+            client.sendall(("GET %s HTTP/1.1\r\n\r\n" % page).encode())
+            with client.makefile("rb") as file:
+                head, _end, body = file.read().partition(b"\r\n\r\n")
+    except OSError as error:
+        return "%s: %s" % (path, error)
+    return "" if head.startswith(b"HTTP/1.1 200 ") else (body or head or b"no answer").decode("latin-1").rstrip()
+
+
+if __name__ == "__main__":
+    problem = probe(sys.argv[1], sys.argv[2])
+    print(problem or "ok")
+    sys.exit(bool(problem))

@@ -1,0 +1,170 @@
+"""The state of the running plugin as plain data: what status, metrics and readiness are made of."""
+
+from __future__ import annotations
+
+import collections
+import platform
+import time
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from ..daemon.reload import Reloader
+from ..daemon.resource_manager import Served, ServedResources
+from ..declaration import Device, Resource
+from ..devices.table import DeviceTable
+from ..support.version import version
+from ..telemetry import metrics
+from ..telemetry.exposition import gauge
+
+#: Seconds since the devices were last looked at as a whole after which the plugin is not ready any more.
+DISCOVERY_FRESH = 60.0
+
+
+class State:
+    """What is served, from which configuration, and since when."""
+
+    def __init__(self, resources: ServedResources, reloader: Reloader) -> None:
+        self._resources = resources
+        self._reloader = reloader
+        self._started = time.time()
+
+    def not_ready(self) -> List[str]:
+        """Why the plugin is not ready, a sentence each; ready is: registered, stream open, discovery fresh."""
+        reasons = [
+            "%s: the kubelet has no stream open" % each.resource
+            for each in self._resources.registrations
+            if not each.is_registered
+        ]
+        age = self._discovery_age()
+        if age is None or age > DISCOVERY_FRESH:
+            reasons.append(
+                "the devices were %s" % ("never looked at" if age is None else "last looked at %d s ago" % age)
+            )
+        return reasons
+
+    def as_data(self) -> Dict[str, Any]:
+        """Everything, as JSON takes it."""
+        not_ready = self.not_ready()
+        return {
+            "version": version(),
+            "started": self._started,
+            "ready": not not_ready,
+            "not_ready": not_ready,
+            "configuration": {
+                "path": self._reloader.path,
+                "sha256": self._reloader.loaded.sha256,
+                "last_reload": self._reloader.last.result,
+                "problems": [str(problem) for problem in self._reloader.last.problems],
+            },
+            "discovery_age_seconds": self._discovery_age(),
+            "resources": [_resource(served) for served in self._resources.by_name.values()],
+        }
+
+    def metrics(self) -> str:
+        """Prometheus' text."""
+        lines = [line for counted in metrics.COUNTED for line in counted.render()]
+        lines.extend(self._gauges())
+        return "\n".join(lines) + "\n"
+
+    def _gauges(self) -> Iterator[str]:
+        prefix, loaded = metrics.PREFIX, self._reloader.loaded
+        build = ((version(), platform.python_version()), 1)
+        yield from gauge(prefix + "build_info", "Version of the plugin and its Python.", ("version", "python"), [build])
+        yield from gauge(
+            prefix + "configuration_info",
+            "SHA-256 of the configuration that is in force.",
+            ("sha256",),
+            [((loaded.sha256,), 1)],
+        )
+        yield from gauge(
+            prefix + "configuration_refused",
+            "1 while the configuration file is refused, and an older one in force.",
+            (),
+            [((), int(self._reloader.last.result == "refused"))],
+        )
+        yield from gauge(prefix + "start_time_seconds", "When it started, since the epoch.", (), [((), self._started)])
+        age = self._discovery_age()
+        yield from gauge(
+            prefix + "discovery_age_seconds",
+            "Seconds since the devices were last looked at as a whole.",
+            (),
+            [] if age is None else [((), age)],
+        )
+        served = list(self._resources.by_name.values())
+        yield from gauge(
+            prefix + "stream_open",
+            "1 while the kubelet has the resource's ListAndWatch stream open.",
+            ("resource",),
+            [((each.declared.name,), int(each.registration.is_registered)) for each in served],
+        )
+        ages = [(each.declared.name, each.registration.service.stream.age) for each in served]
+        yield from gauge(
+            prefix + "stream_age_seconds",
+            "Seconds since that stream was opened; missing while there is none.",
+            ("resource",),
+            [((name,), age) for name, age in ages if age is not None],
+        )
+        yield from gauge(
+            prefix + "devices",
+            "Devices by state (healthy, unhealthy, absent) and reason.",
+            ("resource", "state", "reason"),
+            sorted(self._devices_by_reason().items()),
+        )
+
+    def _devices_by_reason(self) -> Dict[Tuple[str, ...], float]:
+        counts: Dict[Tuple[str, ...], float] = collections.defaultdict(float)
+        for table in self._resources.tables:
+            # Resources without a device show, too: a sum over nothing is no alert.
+            counts[(table.resource.name, "healthy", "")] += 0
+            for device, state, reason in _states(table):
+                counts[(table.resource.name, state, kind_of_reason(reason or "", table.resource, device))] += 1
+        return counts
+
+    def _discovery_age(self) -> Optional[float]:
+        at = self._resources.checked_at
+        return None if at is None else round(time.monotonic() - at, 3)
+
+
+def kind_of_reason(reason: str, resource: Resource, device: Device) -> str:
+    """A reason without what differs from device to device, and from time to time: each would be a series of its own."""
+    for node in device.nodes:
+        if reason.startswith(node.host_path + ": "):
+            return reason[len(node.host_path) + 2 :]
+    name = resource.cdi_name(device)
+    if name is not None and name in reason:
+        return reason.replace(" " + name, "").partition(": ")[0]
+    if resource.health.command and reason.startswith(resource.health.command[0] + " "):
+        # What the command said may hold a temperature.
+        return reason[len(resource.health.command[0]) + 1 :].partition(": ")[0]
+    return reason
+
+
+def _resource(served: Served) -> Dict[str, Any]:
+    table, age = served.table, served.registration.service.stream.age
+    return {
+        "name": table.resource.name,
+        "registered": served.registration.is_registered,
+        "stream_age_seconds": None if age is None else round(age, 3),
+        "devices": [
+            {
+                "id": device.id,
+                "state": state,
+                "reason": reason,
+                "kubelet_ids": table.resource.kubelet_ids(device),
+                "cdi_name": table.resource.cdi_name(device),
+                "host_paths": [node.host_path for node in device.nodes],
+            }
+            for device, state, reason in _states(table)
+        ],
+        "refused": dict(table.refused),
+    }
+
+
+def _states(table: DeviceTable) -> Iterator[Tuple[Device, str, Optional[str]]]:
+    """Each device with its state and reason; absent is what may be left out, and was never here."""
+    listed = {entry.kubelet_id for entry in table.listed()}
+    for device in table.resource.devices:
+        reason = table.reason(device)
+        if table.resource.kubelet_ids(device)[0] not in listed:
+            yield device, "absent", reason
+        else:
+            yield device, "healthy" if reason is None else "unhealthy", reason
