@@ -99,7 +99,7 @@ lint:
 	roles/generate_argument_specs --check
 	docs/generate_reference --check
 unit:
-	pytest --numprocesses auto plugin/tests tests/unit tests/fuzz tests/kubernetes -k 'not real_api_server' \
+	pytest --numprocesses auto plugin/tests lab/kubelet_stand_in/tests tests/unit tests/fuzz tests/kubernetes -k 'not real_api_server' \
 	  $(addprefix --ignore=,$(FAULTS))
 
 # Hundreds of restarts, kills at every step, inputs by chance, whole plays: what takes longer than one waits for.
@@ -230,13 +230,13 @@ cdi-judge: dev
 ## bench: how fast the plugin is and how little it needs; a table, and .bench/latest.json
 .PHONY: bench
 bench: dev
-	PYTHONPATH=plugin python -m bench
+	PYTHONPATH=plugin:lab/kubelet_stand_in python -m bench
 
 ## soak: faults by chance for SOAK_MINUTES (default 60); a line a minute
 .PHONY: soak
 SOAK_MINUTES ?= 60
 soak: dev
-	PYTHONPATH=plugin python -m bench.soak $(SOAK_MINUTES)
+	PYTHONPATH=plugin:lab/kubelet_stand_in python -m bench.soak $(SOAK_MINUTES)
 
 ## fuzz: inputs by chance, guided by coverage, for FUZZ_MINUTES (default 10) to all that reads what others wrote
 .PHONY: fuzz

@@ -1,9 +1,11 @@
-"""For every suite of the checkout: a test that skips itself fails the run, unless tests/skips.yml lists it."""
+"""For every suite of the checkout: short paths, and a test that skips itself fails unless tests/skips.yml lists it."""
 
 from __future__ import annotations
 
 import fnmatch
 import pathlib
+import shutil
+import tempfile
 
 import pytest
 import yaml
@@ -48,3 +50,11 @@ def pytest_configure(config):
     # With pytest-xdist the workers' reports reach the controller, which alone decides.
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Skips(), "listed-skips")
+
+
+@pytest.fixture
+def short_path():
+    """A directory of the test's own whose path leaves room for a socket's name (107 bytes in all)."""
+    path = tempfile.mkdtemp(prefix="ndp-")
+    yield pathlib.Path(path)
+    shutil.rmtree(path, ignore_errors=True)

@@ -10,7 +10,7 @@ import sys
 from functools import partial
 from typing import List, Tuple
 
-from node_device_plugin.testing import StandInKubelet
+from kubelet_stand_in import StandInKubelet
 
 from . import processes
 from .figures import Figure, median

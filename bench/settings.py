@@ -11,8 +11,8 @@ import tempfile
 import time
 from typing import Any, Callable, Dict, Iterator, List
 
+from kubelet_stand_in import StandInKubelet
 from node_device_plugin.declaration.configuration_file import load
-from node_device_plugin.testing import StandInKubelet
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
 

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Awaitable, Callable, Dict, List
 
-from node_device_plugin.testing import StandInKubelet
+from kubelet_stand_in import StandInKubelet
 
 from . import processes
 from .settings import Settings, settings, until

@@ -7,12 +7,12 @@ from typing import Any, AsyncIterator
 
 import pytest
 
+from kubelet_stand_in import PodRejected, StandInKubelet
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.devices.table import DeviceTable
 from node_device_plugin.kubelet.device_plugin.kubelet_socket import KubeletSocket
 from node_device_plugin.kubelet.device_plugin.registration import Registration
 from node_device_plugin.kubelet.device_plugin.server import DevicePlugin
-from node_device_plugin.testing import PodRejected, StandInKubelet
 
 NAME = "example.com/dev"
 

@@ -10,6 +10,7 @@ from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional
 
 import pytest
 
+from kubelet_stand_in import StandInKubelet
 from node_device_plugin.cli.main import main
 from node_device_plugin.daemon.reload import Reloader
 from node_device_plugin.daemon.resource_manager import ServedResources
@@ -34,7 +35,6 @@ from node_device_plugin.status_api.state import State
 from node_device_plugin.support.sockets import status_socket
 from node_device_plugin.support.tables import table
 from node_device_plugin.support.task_group import Tasks
-from node_device_plugin.testing import StandInKubelet
 
 CONFIG = """
 kubelet_root_dir: %s

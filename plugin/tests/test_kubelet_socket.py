@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from kubelet_stand_in import StandInKubelet
 from node_device_plugin.devices.events import watch
 from node_device_plugin.kubelet.device_plugin import kubelet_socket
 from node_device_plugin.kubelet.device_plugin.kubelet_socket import KubeletSocket
 from node_device_plugin.support.channels import grpc
-from node_device_plugin.testing import StandInKubelet
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
 REQUEST = api.RegisterRequest(version="v0", endpoint="none.sock", resource_name="example.com/dev")

@@ -14,6 +14,7 @@ from typing import Any, AsyncIterator, Dict, List, NoReturn, Tuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kubelet_stand_in import PodRejected, StandInKubelet
 from node_device_plugin.daemon import systemd, watchdog
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.devices.health.cdi_names import CdiNames
@@ -21,7 +22,6 @@ from node_device_plugin.status_api import client
 from node_device_plugin.status_api.state import kind_of_reason
 from node_device_plugin.support.sockets import status_socket
 from node_device_plugin.telemetry.exposition import Counter, Histogram, gauge
-from node_device_plugin.testing import PodRejected, StandInKubelet
 
 from .test_http import free_port, say
 from .test_plugin import PATH, Journal

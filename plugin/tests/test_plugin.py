@@ -12,12 +12,12 @@ from typing import Any, AsyncIterator, List, Tuple
 
 import pytest
 
+from kubelet_stand_in import StandInKubelet
 from node_device_plugin.daemon import main as plugin
 from node_device_plugin.daemon.single_instance import Locked, SingleInstance
 from node_device_plugin.declaration.configuration_file import load
 from node_device_plugin.devices.scanner import Inventory
 from node_device_plugin.status_api import client
-from node_device_plugin.testing import StandInKubelet
 
 PATH = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
 CONFIG = """

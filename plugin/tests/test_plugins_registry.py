@@ -7,10 +7,10 @@ from typing import AsyncContextManager, Dict, List
 
 import pytest
 
+from kubelet_stand_in import StandInKubelet
 from node_device_plugin.declaration import DeclarationError, names, parse_configuration, parse_resources
 from node_device_plugin.kubelet import plugin_watcher
 from node_device_plugin.kubelet.plugin_watcher import RegistryRegistration, remove_stale_sockets, socket_path
-from node_device_plugin.testing import StandInKubelet
 
 from .serving import kept_registered
 

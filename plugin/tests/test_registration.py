@@ -11,6 +11,7 @@ from typing import Any, AsyncContextManager, Coroutine, Dict, Iterator, List
 import pytest
 import yaml
 
+from kubelet_stand_in import PodRejected, StandInKubelet
 from node_device_plugin.declaration import names, parse_resources
 from node_device_plugin.kubelet.device_plugin import kubelet_socket, registration
 from node_device_plugin.kubelet.device_plugin.kubelet_socket import KubeletSocket
@@ -18,7 +19,6 @@ from node_device_plugin.kubelet.device_plugin.registration import Registration, 
 from node_device_plugin.status_api.server import UnixEndpoint
 from node_device_plugin.support.channels import unix_server
 from node_device_plugin.telemetry import metrics
-from node_device_plugin.testing import PodRejected, StandInKubelet
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
 from .serving import kept_registered

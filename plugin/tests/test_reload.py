@@ -8,13 +8,13 @@ from typing import Any, AsyncIterator, Dict, List
 
 import pytest
 
+from kubelet_stand_in import StandInKubelet
 from node_device_plugin.daemon.reload import Outcome, Reloader
 from node_device_plugin.daemon.resource_manager import Change, ServedResources
 from node_device_plugin.declaration.configuration_file import LoadedConfiguration, load
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.scanner import Inventory
 from node_device_plugin.support.task_group import Tasks
-from node_device_plugin.testing import StandInKubelet
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
 BEFORE = """

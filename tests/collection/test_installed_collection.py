@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,7 @@ def test_its_wheel_is_built_from_it_and_writes_nothing_into_it(controller: Contr
     code = (
         "import pathlib, sys; "
         "from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels; "
-        "print(wheels.COLLECTION, wheels.built(pathlib.Path(sys.argv[1])).sha256)"
+        "wheel = wheels.built(pathlib.Path(sys.argv[1])); print(wheels.COLLECTION, wheel.sha256, wheel.path)"
     )
     digests = []
     for collections in (controller.folder / "collections", CHECKOUT / ".ansible/collections"):
@@ -129,9 +130,16 @@ def test_its_wheel_is_built_from_it_and_writes_nothing_into_it(controller: Contr
             text=True,
             check=True,
         ).stdout
-        folder, digest = said.split()
+        folder, digest, wheel = said.split()
         assert folder == str((collections / "ansible_collections/nodedevices/kubernetes").resolve())
         digests.append(digest)
+        # The node's wheel is the plugin and nothing else: no kubelet stand-in, no test.
+        names = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+        assert names == {"node_device_plugin", "node_device_plugin-0.1.0.dist-info"}
+        rooms = {
+            name.split("/")[1] for name in zipfile.ZipFile(wheel).namelist() if name.startswith("node_device_plugin/")
+        }
+        assert not {"testing", "tests"} & rooms
     assert sorted(installed.rglob("*")) == before
     # The same wheel from the collection and from the checkout.
     assert digests[0] == digests[1]

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
 from built_image import engine, keep_log
 
-from node_device_plugin.testing import StandInKubelet
+from kubelet_stand_in import StandInKubelet
 
 # Seconds, with an image that is built before.
 pytestmark = pytest.mark.timeout(1200)

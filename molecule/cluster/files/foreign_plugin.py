@@ -9,7 +9,7 @@ import asyncio
 import signal
 import sys
 
-from node_device_plugin.testing.recorder import RecordingPlugin, healthy
+from kubelet_stand_in.recorder import RecordingPlugin, healthy
 
 
 async def _serve(resource: str, *devices: str) -> None:

@@ -24,22 +24,22 @@ PACKAGE = "plugin/node_device_plugin/"
 #: What is wrong with a release: the file, what stands there, and what stands there instead.
 FAULTS = {
     "does_not_start": (
-        PACKAGE + "plugin.py",
+        PACKAGE + "daemon/main.py",
         "    stop = asyncio.Event()\n",
         '    raise OSError("this release has a fault")\n',
     ),
     "never_registers": (
-        PACKAGE + "registration.py",
+        PACKAGE + "kubelet/device_plugin/registration.py",
         "            if await self._register(path, kubelet):\n",
         "            if not path:\n",
     ),
     "loses_a_device": (
-        PACKAGE + "health/nodes.py",
+        PACKAGE + "devices/health/nodes.py",
         "    for node in device.nodes:\n        try:\n",
         '    for node in device.nodes:\n        if device.id == "crand2":\n            return "lost"\n        try:\n',
     ),
     "refuses": (
-        PACKAGE + "configuration.py",
+        PACKAGE + "declaration/configuration_file.py",
         "def load(path: str) -> LoadedConfiguration:\n",
         'def load(path: str) -> LoadedConfiguration:\n    raise DeclarationError([Problem("a", "is no more")])\n\n\n'
         "def _load(path: str) -> LoadedConfiguration:\n",

@@ -9,6 +9,7 @@ import yaml
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
+from kubelet_stand_in.names import is_extended_resource
 from node_device_plugin.cli.main import main
 from node_device_plugin.declaration import Configuration, DeclarationError, cdi, parse_configuration, schema
 from node_device_plugin.declaration.configuration_file import load
@@ -16,7 +17,6 @@ from node_device_plugin.declaration.model import Discovery
 from node_device_plugin.declaration.names import cdi_device_problem, cdi_kind_problem
 from node_device_plugin.declaration.serialise import configuration_to_data, resources_to_data
 from node_device_plugin.devices.discovery import find
-from node_device_plugin.testing.names import is_extended_resource
 
 from .strategies import BY_CHANCE, JUNK, PLAUSIBLE_CONFIGURATIONS, PLAUSIBLE_DISCOVERIES, WILD_CONFIGURATIONS
 

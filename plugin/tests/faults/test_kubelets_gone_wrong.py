@@ -9,9 +9,9 @@ from typing import Any, AsyncIterator, List
 
 import pytest
 
+from kubelet_stand_in import StandInKubelet
 from node_device_plugin.kubelet.device_plugin import registration as under_test
 from node_device_plugin.support.channels import grpc
-from node_device_plugin.testing import StandInKubelet
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 from node_device_plugin.wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 

@@ -11,8 +11,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Dict
 
+from kubelet_stand_in import StandInKubelet
 from node_device_plugin.cluster.manifests import parse_deployment
-from node_device_plugin.testing import StandInKubelet
 
 from .process import PluginProcess, plugin_process
 

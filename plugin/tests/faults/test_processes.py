@@ -8,7 +8,7 @@ from typing import Any, Dict
 
 import pytest
 
-from node_device_plugin.testing import StandInKubelet
+from kubelet_stand_in import StandInKubelet
 
 from .process import plugin_process
 

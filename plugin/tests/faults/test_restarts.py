@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from kubelet_stand_in import StandInKubelet
 from node_device_plugin.kubelet.device_plugin import registration as connection
-from node_device_plugin.testing import StandInKubelet
 
 from .in_process import NAME, held, registration, resource
 

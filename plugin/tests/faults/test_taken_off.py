@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import List
 
-from node_device_plugin.testing import StandInKubelet
-from node_device_plugin.testing.device_manager import GRACE_PERIOD
+from kubelet_stand_in import StandInKubelet
+from kubelet_stand_in.device_manager import GRACE_PERIOD
 
 from .in_process import NAME, registration, resource
 

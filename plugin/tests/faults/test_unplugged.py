@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from kubelet_stand_in import PodRejected, StandInKubelet
 from node_device_plugin.support.channels import grpc, unix_channel
-from node_device_plugin.testing import PodRejected, StandInKubelet
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 from node_device_plugin.wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 

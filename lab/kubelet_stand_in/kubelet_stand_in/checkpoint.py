@@ -1,0 +1,127 @@
+"""The kubelet's device checkpoint, written and replayed as the kubelet does: same JSON, same checksum.
+
+A real kubelet takes a file of the stand-in for its own, and the other way round. The checksum is FNV-1a (32 bits) over
+Go's spew rendering (``%#v``) of the data (pkg/util/hash and pkg/kubelet/checkpointmanager/checksum of Kubernetes).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from node_device_plugin.kubelet.checkpoint import FILE_NAME
+
+#: The NUMA node of a device that has none.
+NO_NUMA_NODE = -1
+
+
+class CorruptCheckpoint(ValueError):
+    """The file is no checkpoint, or its checksum is another."""
+
+
+class Entry(NamedTuple):
+    """The devices of one resource in one container. device_ids: NUMA node to ids; allocate_response: serialised."""
+
+    pod_uid: str
+    container: str
+    resource: str
+    device_ids: Mapping[int, Sequence[str]]
+    allocate_response: bytes
+
+
+class CheckpointData(NamedTuple):
+    """What a checkpoint holds; registered: resource to its healthy devices, in no order."""
+
+    entries: List[Entry]
+    registered: Dict[str, List[str]]
+
+
+def write(directory: str, data: CheckpointData) -> None:
+    """Replace the checkpoint in ``directory`` atomically.
+
+    Unlike the kubelet's, it is not synced to the disk: nothing of a test outlives a power cut.
+    """
+    document = {
+        "Data": {
+            "PodDeviceEntries": [
+                {
+                    "PodUID": entry.pod_uid,
+                    "ContainerName": entry.container,
+                    "ResourceName": entry.resource,
+                    "DeviceIDs": {str(node): list(ids) for node, ids in entry.device_ids.items()},
+                    "AllocResp": base64.b64encode(entry.allocate_response).decode(),
+                }
+                for entry in data.entries
+            ]
+            or None,
+            "RegisteredDevices": data.registered,
+        },
+        "Checksum": _checksum(data),
+    }
+    path = os.path.join(directory, FILE_NAME)
+    # A dotfile: what lists this directory (and the kubelet's question whether the node is new) passes over it.
+    temporary = os.path.join(directory, ".%s" % os.getpid())
+    with open(temporary, "w") as file:
+        json.dump(document, file, separators=(",", ":"))
+    os.chmod(temporary, 0o600)
+    os.replace(temporary, path)
+
+
+def read(directory: str) -> Optional[CheckpointData]:
+    """The checkpoint in ``directory``, None where there is none; raises CorruptCheckpoint."""
+    try:
+        with open(os.path.join(directory, FILE_NAME), "rb") as file:
+            document = json.load(file)
+        content = document["Data"]
+        entries = [_entry(entry) for entry in content["PodDeviceEntries"] or ()]
+        data = CheckpointData(entries, {name: list(ids or ()) for name, ids in content["RegisteredDevices"].items()})
+        expected = document["Checksum"]
+    except FileNotFoundError:
+        return None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CorruptCheckpoint("unexpected form: %r" % error) from error
+    if _checksum(data) != expected:
+        raise CorruptCheckpoint("checkpoint is corrupted")
+    return data
+
+
+def _entry(entry: Mapping[str, Any]) -> Entry:
+    return Entry(
+        entry["PodUID"],
+        entry["ContainerName"],
+        entry["ResourceName"],
+        {int(node): ids for node, ids in (entry["DeviceIDs"] or {}).items()},
+        base64.b64decode(entry["AllocResp"] or ""),
+    )
+
+
+def _checksum(data: CheckpointData) -> int:
+    value = 0x811C9DC5
+    for byte in _rendering(data).encode():
+        value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
+    return value
+
+
+def _rendering(data: CheckpointData) -> str:
+    entries = " ".join(
+        "{PodUID:(string)%s ContainerName:(string)%s ResourceName:(string)%s "
+        "DeviceIDs:(checkpoint.DevicesPerNUMA)%s AllocResp:([]uint8)[%s]}"
+        % (
+            entry.pod_uid,
+            entry.container,
+            entry.resource,
+            _map(entry.device_ids),
+            " ".join(map(str, entry.allocate_response)),
+        )
+        for entry in data.entries
+    )
+    return (
+        "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)%s "
+        "RegisteredDevices:(map[string][]string)%s}"
+    ) % ("[%s]" % entries if data.entries else "<nil>", _map(data.registered))
+
+
+def _map(lists: Mapping[Any, Sequence[str]]) -> str:
+    return "map[%s]" % " ".join("%s:[%s]" % (key, " ".join(lists[key])) for key in sorted(lists))

@@ -1,0 +1,119 @@
+"""What a kubelet asks of the container runtime for a pod: the sandbox's and the containers' configuration.
+
+Names, labels and paths as in pkg/kubelet/kuberuntime of Kubernetes 1.36. Left out: cgroups, /etc/hosts, the termination
+log, and what those would need of the node.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Dict, List, Mapping
+
+from node_device_plugin.wire import cri_v1_pb2 as cri
+
+from . import klog
+from .device_state import Held
+from .pods import Container, Pod
+from .security import container_context
+
+POD_NAME = "io.kubernetes.pod.name"
+POD_NAMESPACE = "io.kubernetes.pod.namespace"
+POD_UID = "io.kubernetes.pod.uid"
+CONTAINER_NAME = "io.kubernetes.container.name"
+RESTART_COUNT = "io.kubernetes.container.restartCount"
+
+_VARIABLE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
+
+
+def sandbox_config(pod: Pod, logs: str, attempt: int) -> cri.PodSandboxConfig:
+    """A pod's sandbox. logs: the folder of all pods' logs."""
+    return cri.PodSandboxConfig(
+        metadata=cri.PodSandboxMetadata(name=pod.name, uid=pod.uid, namespace=pod.namespace, attempt=attempt),
+        hostname="" if pod.host_network else pod.name,
+        log_directory=log_directory(pod, logs),
+        labels={**pod.labels, POD_NAME: pod.name, POD_NAMESPACE: pod.namespace, POD_UID: pod.uid},
+        annotations=pod.annotations,
+        linux=cri.LinuxPodSandboxConfig(
+            security_context=cri.LinuxSandboxSecurityContext(
+                namespace_options=_namespaces(pod), privileged=any(c.security.privileged for c in pod.containers)
+            )
+        ),
+    )
+
+
+def container_config(pod: Pod, container: Container, held: Mapping[str, Held], attempt: int) -> cri.ContainerConfig:
+    """A container, with what Allocate answered for the devices that it holds (by resource)."""
+    config = cri.ContainerConfig(
+        metadata=cri.ContainerMetadata(name=container.name, attempt=attempt),
+        image=cri.ImageSpec(image=container.image),
+        working_dir=container.working_dir,
+        labels={
+            POD_NAME: pod.name,
+            POD_NAMESPACE: pod.namespace,
+            POD_UID: pod.uid,
+            CONTAINER_NAME: container.name,
+        },
+        log_path="%s/%d.log" % (container.name, attempt),
+        linux=cri.LinuxContainerConfig(security_context=container_context(container.security, _namespaces(pod))),
+    )
+    _add_devices(config, held)
+    variables = {variable.key: variable.value.decode() for variable in config.envs}
+    for name, value in container.env:
+        variables[name] = _expand(value, variables)
+        config.envs.add(key=name, value=variables[name].encode())
+    config.command.extend(_expand(word, variables) for word in container.command)
+    config.args.extend(_expand(word, variables) for word in container.args)
+    for mount in container.mounts:
+        config.mounts.add(container_path=mount.mount_path, host_path=mount.host_path, readonly=mount.read_only)
+    config.annotations[RESTART_COUNT] = str(attempt)
+    return config
+
+
+def log_directory(pod: Pod, logs: str) -> str:
+    """Where a pod's logs lie, a folder for each container."""
+    return os.path.join(logs, "%s_%s_%s" % (pod.namespace, pod.name, pod.uid))
+
+
+def _add_devices(config: cri.ContainerConfig, held: Mapping[str, Held]) -> None:
+    """Merge what plugins answered: what comes first stays, another value for the same key is only logged."""
+    env: Dict[str, str] = {}
+    names: List[str] = []
+    for resource in held.values():
+        response = resource.response
+        for key, value in response.envs.items():
+            if env.setdefault(key, value) != value:
+                klog.error("Environment variable has conflicting setting", None, envKey=key, expected=value)
+        for device in response.devices:
+            if device.container_path not in {known.container_path for known in config.devices}:
+                config.devices.add(
+                    container_path=device.container_path, host_path=device.host_path, permissions=device.permissions
+                )
+        for mount in response.mounts:
+            if mount.container_path not in {known.container_path for known in config.mounts}:
+                config.mounts.add(
+                    container_path=mount.container_path, host_path=mount.host_path, readonly=mount.read_only
+                )
+        for key, value in response.annotations.items():
+            if key not in config.annotations:
+                config.annotations[key] = value
+        names += [device.name for device in response.cdi_devices if device.name not in names]
+    for key, value in env.items():
+        config.envs.add(key=key, value=value.encode())
+    for name in names:
+        config.CDI_devices.add(name=name)
+
+
+def _namespaces(pod: Pod) -> cri.NamespaceOption:
+    return cri.NamespaceOption(
+        network=cri.NODE if pod.host_network else cri.POD,
+        pid=cri.NODE if pod.host_pid else cri.CONTAINER,
+        ipc=cri.POD,
+    )
+
+
+def _expand(text: str, variables: Mapping[str, str]) -> str:
+    """Kubernetes' $(NAME); $$ is a dollar, and an unknown name stays as it stands."""
+    return _VARIABLE.sub(
+        lambda match: "$" if match.group() == "$$" else variables.get(match.group(1), match.group()), text
+    )

@@ -1,0 +1,179 @@
+"""The stand-in's device manager: its directory, the books, the checkpoint and the node's capacity.
+
+Written after ManagerImpl of pkg/kubelet/cm/devicemanager of Kubernetes 1.36. It needs a directory and an event loop,
+nothing of a node.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import stat
+import time
+from typing import Callable, Dict, List, NamedTuple, Optional, Set
+
+from node_device_plugin.kubelet.checkpoint import FILE_NAME
+from node_device_plugin.support.channels import grpc
+from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
+from node_device_plugin.wire import device_plugin_v1beta1_pb2_grpc as api_grpc
+
+from . import checkpoint, klog
+from .allocator import Allocator, Endpoint
+from .device_state import DeviceState
+from .plugin_clients import DIAL_TIMEOUT, Client, PluginClients
+from .resource_health import ResourceHealth
+
+#: The registration socket, in the device plugin directory.
+SOCKET_NAME = "kubelet.sock"
+#: Seconds that a resource keeps its capacity after its plugin has gone.
+GRACE_PERIOD = 300.0
+
+
+class Capacity(NamedTuple):
+    """What the node's status shows, by resource. removed: gone for longer than the grace period, shown as 0."""
+
+    capacity: Dict[str, int]
+    allocatable: Dict[str, int]
+    removed: List[str]
+
+
+class DeviceManager:
+    """One life of a kubelet's device manager.
+
+    directory: the device plugin directory. active_pods: the uids of the pods that may hold devices; without it, every
+    pod that ever asked. clock, dial_timeout: seconds. is_running, chance: see Allocator.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        active_pods: Optional[Callable[[], Set[str]]] = None,
+        is_running: Callable[[str, str], bool] = lambda pod_uid, container: False,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Optional[random.Random] = None,
+        dial_timeout: float = DIAL_TIMEOUT,
+    ) -> None:
+        self.directory = directory
+        self.state = DeviceState()
+        self.health = ResourceHealth(self.state)
+        self.endpoints: Dict[str, Endpoint] = {}
+        self._active_pods = active_pods
+        self._clock = clock
+        self.allocator = Allocator(
+            self.state, self.endpoints, self.free_inactive, self._write, is_running, chance or random.Random()
+        )
+        self.clients = PluginClients(directory, self._connected, self._received, self._disconnected, dial_timeout)
+        self._server: Optional[grpc.aio.Server] = None
+
+    @property
+    def socket(self) -> str:
+        """Where plugins register."""
+        return os.path.join(self.directory, SOCKET_NAME)
+
+    async def start(self) -> None:
+        """Replay the checkpoint, sweep the directory's sockets, and listen."""
+        self._replay()
+        os.makedirs(self.directory, mode=0o755, exist_ok=True)
+        self._sweep()
+        self._server = grpc.aio.server()
+        api_grpc.add_RegistrationServicer_to_server(self.clients, self._server)
+        self._server.add_insecure_port("unix:" + self.socket)
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """End as a kubelet does that gets SIGTERM: connections break, and its socket stays behind, dead."""
+        if self._server is None:
+            return
+        await self._server.stop(None)
+        self._server = None
+        await self.clients.close()
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(self.socket)
+
+    def should_reset_extended_resources(self) -> bool:
+        """Whether the node is taken for a new one: every extended resource in its status is then set to 0.
+
+        The kubelet lists its checkpoints by listing this directory, so any entry but a dotfile counts as one.
+        """
+        return not any(not name.startswith(".") for name in os.listdir(self.directory))
+
+    def capacity(self) -> Capacity:
+        """What the node's status shows; resources whose plugin has gone for too long are forgotten by this call."""
+        now = self._clock()
+        gone = {
+            resource
+            for resource in {*self.state.healthy, *self.state.unhealthy}
+            if resource not in self.endpoints or self._grace_is_over(self.endpoints[resource], now)
+        }
+        result = Capacity({}, {}, sorted(gone))
+        for resource in {*self.state.healthy, *self.state.unhealthy} - gone:
+            allocatable = len(self.state.healthy.get(resource, ()))
+            result.capacity[resource] = allocatable + len(self.state.unhealthy.get(resource, ()))
+            if resource in self.state.healthy:
+                result.allocatable[resource] = allocatable
+        for resource in gone:
+            self.endpoints.pop(resource, None)
+            self.state.forget(resource)
+        if gone:
+            self._write()
+        return result
+
+    def free_inactive(self) -> None:
+        """Free the devices of pods that have ended."""
+        if self._active_pods is not None and self.allocator.sources_ready:
+            self.state.keep_pods(self._active_pods())
+
+    def _connected(self, client: Client, options: api.DevicePluginOptions) -> None:
+        self.endpoints[client.resource] = Endpoint(client, options)
+
+    def _received(self, resource: str, response: api.ListAndWatchResponse) -> None:
+        before = self.state.devices.get(resource, {})
+        self.state.update(resource, response.devices)
+        self.health.listed(before, self.state.devices[resource])
+        self.endpoints[resource].has_sent = True
+        self._write()
+        klog.info(
+            2,
+            "Processed device updates for resource",
+            resourceName=resource,
+            totalCount=len(response.devices),
+            healthyCount=len(self.state.healthy[resource]),
+        )
+
+    def _disconnected(self, resource: str) -> None:
+        endpoint = self.endpoints.get(resource)
+        if endpoint is not None:
+            self.state.mark_unhealthy(resource)
+            klog.info(2, "Endpoint became unhealthy", resourceName=resource)
+            endpoint.stopped_at = self._clock()
+
+    @staticmethod
+    def _grace_is_over(endpoint: Endpoint, now: float) -> bool:
+        return endpoint.stopped_at is not None and now - endpoint.stopped_at > GRACE_PERIOD
+
+    def _replay(self) -> None:
+        try:
+            data = checkpoint.read(self.directory)
+        except checkpoint.CorruptCheckpoint as error:
+            klog.error("Continue after failing to read checkpoint file.", error)
+            return
+        if data is not None:
+            self.state.replay(data)
+            for resource in data.registered:
+                self.endpoints[resource] = Endpoint(None, None, stopped_at=self._clock())
+
+    def _write(self) -> None:
+        checkpoint.write(self.directory, self.state.to_checkpoint())
+
+    def _sweep(self) -> None:
+        """Remove the sockets at the top of the directory; those in folders below it stay."""
+        for name in os.listdir(self.directory):
+            path = os.path.join(self.directory, name)
+            if name == FILE_NAME:
+                continue
+            try:
+                if stat.S_ISSOCK(os.stat(path).st_mode):
+                    os.unlink(path)
+            except OSError as error:
+                klog.error("Failed to remove file", error, path=path)

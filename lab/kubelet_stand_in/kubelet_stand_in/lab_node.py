@@ -1,0 +1,21 @@
+"""Only a throwaway node may be taken over: the commands stop kubelets and write where the node's own kubelet does."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+#: The role nodedevices.lab.lab_node creates it in the nodes that it makes.
+MARKER = "/etc/node-devices-lab-node"
+
+
+def refuse_elsewhere(command: str) -> bool:
+    """Whether this machine is no lab node; standard error then says so. command: its name, for the message."""
+    if os.path.exists(MARKER):
+        return False
+    print(
+        "%s: %s is missing, so this is no throwaway node: the command would take the place of this machine's kubelet. "
+        "Make a node with the role nodedevices.lab.lab_node." % (command, MARKER),
+        file=sys.stderr,
+    )
+    return True

@@ -1,0 +1,165 @@
+"""What can be seen of a kubelet from outside, without what differs from one run to the next."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Union
+
+from node_device_plugin.kubelet.checkpoint import Checkpoint, read_checkpoint
+from node_device_plugin.kubelet.pod_resources import PodResourcesClient, PodResourcesError
+
+from .kubelet_under_test import Given, KubeletUnderTest
+from .recorder import RecordingPlugin
+
+#: What the names of the scenarios' resources begin with; whatever else the node has is none of their business.
+DOMAIN = "transcripts.example.com/"
+#: Annotations that a kubelet sets itself.
+_OWN_ANNOTATIONS = "io.kubernetes."
+#: A pod's uid in the name of an annotation, as kubelets up to 1.31 give CDI names to runtimes.
+_OF_A_POD = re.compile(r"(?<=/devicemanager_)[0-9a-f]{32}")
+#: Mounts that a kubelet adds to each container.
+_OWN_MOUNTS = ("/etc/hosts", "/dev/termination-log")
+
+
+class Seen(NamedTuple):
+    """What can be seen of a kubelet, normalised. None: it does not answer."""
+
+    files: Dict[str, str]
+    allocatable: Optional[Dict[str, Any]]
+    holders: Optional[List[Any]]
+    checkpoint: Any
+    pods: Dict[str, Any]
+    calls: Dict[str, List[Dict[str, Any]]]
+
+
+class Observer:
+    """Looks at a kubelet. plugins, pods: those of the scenario. by_chance: resources of which the kubelet picks ids."""
+
+    def __init__(self, kubelet: KubeletUnderTest) -> None:
+        self.plugins: Dict[str, RecordingPlugin] = {}
+        self.pods: Set[str] = set()
+        self.by_chance: Set[str] = set()
+        self._kubelet = kubelet
+        self._names: Dict[str, str] = {}
+        self._told: Dict[str, int] = {}
+
+    def turn_the_page(self) -> None:
+        """Calls up to now are told."""
+        self._told = {name: len(plugin.calls) for name, plugin in self.plugins.items()}
+
+    async def look(self) -> Seen:
+        """What is to be seen now; calls are those since ``turn_the_page``."""
+        pods = await self._look_at_pods()
+        allocatable: Optional[Dict[str, Any]] = None
+        holders: Optional[List[Any]] = None
+        try:
+            async with PodResourcesClient(self._kubelet.pod_resources_socket) as client:
+                held = [holder for holder in await client.holders() if holder.resource.startswith(DOMAIN)]
+                holders = [
+                    [self.normalised(h.pod), h.container, _short(h.resource), self._ids(h.resource, h.device_ids)]
+                    for h in held
+                ]
+                allocatable = {
+                    _short(resource): list(ids)
+                    for resource, ids in (await client.allocatable()).items()
+                    if resource.startswith(DOMAIN)
+                }
+        except PodResourcesError:
+            pass
+        calls = {name: self._calls(plugin, self._told.get(name, 0)) for name, plugin in self.plugins.items()}
+        return Seen(self._files(), allocatable, holders, self._checkpoint(), pods, calls)
+
+    async def _look_at_pods(self) -> Dict[str, Any]:
+        pods = {}
+        for item in await self._kubelet.pods():
+            name = self.own_name(item)
+            if name not in self.pods:
+                continue
+            self._names[item["metadata"]["uid"]] = name
+            status = item["status"]
+            pod: Dict[str, Any] = {"phase": status.get("phase")}
+            for key in ("reason", "message"):
+                if status.get(key):
+                    pod[key] = self.normalised(status[key])
+            for container in status.get("containerStatuses") or ():
+                if "running" not in container["state"]:
+                    continue
+                pod["restarts"] = container["restartCount"]
+                pod["health"] = {
+                    _short(entry["name"]): {device["resourceID"]: device["health"] for device in entry["resources"]}
+                    for entry in container.get("allocatedResourcesStatus") or ()
+                    if _short(entry["name"]) not in self.by_chance
+                }
+                pod["given"] = _plain(await self._kubelet.given(container["containerID"]))
+            pods[name] = pod
+        return pods
+
+    def _checkpoint(self) -> Any:
+        data: Optional[Checkpoint] = read_checkpoint(self._kubelet.directory)
+        if data is None:
+            return None
+        return {
+            "registered": {_short(name): list(ids) for name, ids in sorted(data.registered.items())},
+            "pod_devices": sorted(
+                [
+                    self._names.get(entry.pod_uid, "?"),
+                    entry.container,
+                    _short(entry.resource),
+                    self._ids(entry.resource, entry.device_ids),
+                    "answer of %d bytes" % len(entry.allocate_response),
+                ]
+                for entry in data.pod_devices
+            ),
+        }
+
+    def _files(self) -> Dict[str, str]:
+        """What lies at the top of the device plugin directory."""
+        files = {}
+        for entry in os.scandir(self._kubelet.directory):
+            if not entry.name.startswith("."):
+                kind = "folder" if entry.is_dir() else "file" if entry.is_file() else "socket"
+                files[entry.name] = kind
+        return dict(sorted(files.items()))
+
+    def _calls(self, plugin: RecordingPlugin, told: int) -> List[Dict[str, Any]]:
+        calls = []
+        for call in plugin.calls[told:]:
+            call = dict(call)
+            if "devices" in call:
+                call["devices"] = self._ids(plugin.resource, call["devices"])
+            if "error" in call:
+                call["error"] = self.normalised(call["error"])
+            calls.append(call)
+        return calls
+
+    def _ids(self, resource: str, ids: Sequence[str]) -> Union[List[str], str]:
+        return "%d by chance" % len(ids) if _short(resource) in self.by_chance else list(ids)
+
+    def own_name(self, item: Mapping[str, Any]) -> str:
+        """The name of a pod of /pods, as its manifest has it."""
+        name, suffix = str(item["metadata"]["name"]), "-" + self._kubelet.node_name
+        return name[: -len(suffix)] if name.endswith(suffix) else name
+
+    def normalised(self, text: str) -> str:
+        """Without uids, the node's name and the directories."""
+        for uid, name in self._names.items():
+            text = text.replace(uid, "<uid of %s>" % name)
+        text = text.replace("-" + self._kubelet.node_name, "").replace(self._kubelet.directory, "<device-plugins>")
+        return text.replace(os.path.dirname(os.path.dirname(self._kubelet.pod_resources_socket)), "<root>")
+
+
+def _short(resource: str) -> str:
+    return resource[len(DOMAIN) :] if resource.startswith(DOMAIN) else resource
+
+
+def _plain(given: Given) -> Dict[str, Any]:
+    """What came from plugins and the pod, without what each kubelet adds by itself; empty parts left out."""
+    mounts = [mount for mount in given.mounts if mount[0] not in _OWN_MOUNTS]
+    annotations = {
+        _OF_A_POD.sub("<uid>", key): value
+        for key, value in given.annotations.items()
+        if not key.startswith(_OWN_ANNOTATIONS)
+    }
+    parts = given._replace(mounts=mounts, annotations=dict(sorted(annotations.items())))._asdict()
+    return {key: value for key, value in parts.items() if value}

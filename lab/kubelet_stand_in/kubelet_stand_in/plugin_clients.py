@@ -1,0 +1,225 @@
+"""The kubelet's connections to plugins: Register, the dial back, and one ListAndWatch stream a plugin.
+
+Written after server, handler and client of pkg/kubelet/cm/devicemanager/plugin/v1beta1 of Kubernetes 1.36, with what is
+wrong in them: clients are looked up by the name of their resource (kubernetes#127803).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import Awaitable, Callable, Dict, List, NoReturn, Optional, Set, TypeVar
+
+from node_device_plugin.support.cancel_safe import done_within
+from node_device_plugin.support.channels import grpc, unix_channel
+from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
+from node_device_plugin.wire import device_plugin_v1beta1_pb2_grpc as api_grpc
+
+from . import klog
+from .names import is_extended_resource
+
+#: Seconds that a plugin has to be reachable, inside its own Register call.
+DIAL_TIMEOUT = 10.0
+#: Bytes of the longest list of devices that a kubelet takes: gRPC's default, which it does not change.
+RECEIVE_LIMIT = 4 << 20
+_VERSION = "v1beta1"
+
+
+_CLOSING = "rpc error: code = Canceled desc = grpc: the client connection is closing"
+
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+
+
+class CallError(Exception):
+    """A call to a plugin failed; the text is what a kubelet's log says of it."""
+
+
+class Client:
+    """The connection to one plugin."""
+
+    def __init__(self, resource: str, socket: str) -> None:
+        self.resource = resource
+        self._channel = unix_channel(socket, receive_limit=RECEIVE_LIMIT)
+        self.stub: api_grpc.DevicePluginAsyncStub = api_grpc.DevicePluginStub(self._channel)
+        self._stream: Optional[grpc.aio.UnaryStreamCall[api.Empty, api.ListAndWatchResponse]] = None
+        self._is_closed = False
+
+    async def connect(self, timeout: float) -> api.DevicePluginOptions:
+        """Dial for up to ``timeout`` seconds, and ask for options. Raises CallError."""
+        if not await done_within(self._channel.channel_ready(), timeout):
+            raise CallError("failed to dial device plugin: context deadline exceeded")
+        try:
+            return await self.call(self.stub.GetDevicePluginOptions, api.Empty())
+        except CallError as error:
+            raise CallError("failed to get device plugin options: %s" % error) from error
+
+    async def call(
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[_Request, _Response],
+        request: _Request,
+        timeout: Optional[float] = None,
+    ) -> _Response:
+        """Call one of ``stub``'s methods, for up to ``timeout`` seconds. Raises CallError."""
+        if self._is_closed:
+            raise CallError(_CLOSING)
+        try:
+            return await method(request, timeout=timeout)
+        except grpc.aio.AioRpcError as error:
+            raise CallError(_in_go(error)) from error
+        except asyncio.CancelledError:
+            # Either this connection was closed, or whoever waits here has been cancelled.
+            if not self._is_closed:
+                raise
+            raise CallError(_CLOSING) from None
+
+    async def watch(self, on_devices: Callable[[str, api.ListAndWatchResponse], None]) -> str:
+        """Tell of each list of devices until the stream ends; gives the reason in the kubelet's words."""
+        self._stream = self.stub.ListAndWatch(api.Empty())
+        try:
+            async for response in self._stream:
+                klog.info(
+                    2, "State pushed for device plugin", resource=self.resource, resourceCapacity=len(response.devices)
+                )
+                on_devices(self.resource, response)
+        except grpc.aio.AioRpcError as error:
+            return _in_go(error)
+        except asyncio.CancelledError:
+            if not self._is_closed:
+                raise
+            return _CLOSING
+        return "EOF"
+
+    async def close(self) -> None:
+        """Close the connection; whatever runs on it ends."""
+        self._is_closed = True
+        # Closing a channel of grpc.aio does not reach a stream that is being read.
+        if self._stream is not None:
+            self._stream.cancel()
+        await self._channel.close(None)
+
+
+class PluginClients(api_grpc.RegistrationServicer):
+    """The registration service, and the map of connected plugins.
+
+    on_connected, on_devices, on_disconnected: told what happens, by resource.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        on_connected: Callable[[Client, api.DevicePluginOptions], None],
+        on_devices: Callable[[str, api.ListAndWatchResponse], None],
+        on_disconnected: Callable[[str], None],
+        dial_timeout: float = DIAL_TIMEOUT,
+    ) -> None:
+        self._dial_timeout = dial_timeout
+        self._directory = directory
+        self._on_connected = on_connected
+        self._on_devices = on_devices
+        self._on_disconnected = on_disconnected
+        self._clients: Dict[str, Client] = {}
+        #: Every connection that was made and not closed, the orphans as well.
+        self._open: Set[Client] = set()
+        self._running: Set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """End every stream as the death of a kubelet does: nothing is looked up, nothing marked."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        for client in self._open:
+            await client.close()
+        self._open.clear()
+        self._clients.clear()
+
+    async def Register(self, request: api.RegisterRequest, context: grpc.aio.ServicerContext) -> api.Empty:  # type: ignore[type-arg]
+        resource = request.resource_name
+        klog.info(0, "Got registration request from device plugin with resource", resourceName=resource)
+        if request.version != _VERSION:
+            await _refuse(
+                context,
+                'requested API version "%s" is not supported by kubelet. Supported version is ["%s"]'
+                % (request.version, _VERSION),
+            )
+        if not is_extended_resource(resource):
+            await _refuse(context, 'the ResourceName "%s" is invalid' % resource)
+        try:
+            # Joined as text: whatever the plugin says lies below this directory.
+            await self._connect(resource, os.path.normpath(self._directory + "/" + request.endpoint))
+        except CallError as error:
+            await _refuse(context, str(error))
+        return api.Empty()
+
+    async def connect(self, resource: str, socket: str, versions: List[str]) -> None:
+        """Take in a plugin that was found in plugins_registry. Raises CallError."""
+        klog.info(2, "Got Plugin at endpoint with versions", plugin=resource, endpoint=socket, versions=versions)
+        if _VERSION not in versions:
+            raise CallError(
+                "plugin validation failed with err: manager version, %s, is not among plugin supported versions [%s]"
+                % (_VERSION, " ".join(versions))
+            )
+        if not is_extended_resource(resource):
+            raise CallError(
+                "plugin validation failed with err: invalid name of device plugin socket: the ResourceName %s is "
+                "invalid" % json.dumps(resource)
+            )
+        try:
+            await self._connect(resource, socket)
+        except CallError as error:
+            raise CallError("plugin registration failed with err: %s" % error) from error
+
+    async def deregister(self, resource: str) -> None:
+        """The socket of a plugin has gone from plugins_registry: whoever is connected by its name goes."""
+        client = self._clients.get(resource)
+        if client is not None:
+            await self._close(client)
+
+    async def _connect(self, resource: str, socket: str) -> None:
+        client = Client(resource, socket)
+        self._open.add(client)
+        # The new client takes the old one's place before it is known to work, and nobody closes the old one.
+        self._clients[resource] = client
+        try:
+            options = await client.connect(self._dial_timeout)
+        except (CallError, asyncio.CancelledError) as error:
+            self._clients.pop(resource, None)
+            await self._close(client)
+            if not isinstance(error, asyncio.CancelledError):
+                klog.error("Error connecting to device plugin client", error)
+            raise
+        self._on_connected(client, options)
+        klog.info(2, "Device plugin connected", resourceName=resource)
+        self._start(self._run(client))
+
+    def _start(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _run(self, client: Client) -> None:
+        problem = await client.watch(self._on_devices)
+        klog.error("ListAndWatch ended unexpectedly for device plugin", problem, resource=client.resource)
+        # kubernetes#127803: this may be the client of the same resource's next plugin, which is then the one that goes.
+        named = self._clients.pop(client.resource, None)
+        if named is not None:
+            self._on_disconnected(named.resource)
+            await self._close(named)
+            klog.info(2, "Device plugin disconnected", resource=named.resource)
+
+    async def _close(self, client: Client) -> None:
+        self._open.discard(client)
+        await client.close()
+
+
+def _in_go(error: grpc.aio.AioRpcError) -> str:
+    """A gRPC error as the kubelet's log shows it."""
+    name = error.code().name.title().replace("_", "")
+    return "rpc error: code = %s desc = %s" % (name, error.details())
+
+
+async def _refuse(context: grpc.aio.ServicerContext, message: str) -> NoReturn:  # type: ignore[type-arg]
+    """Fail a call as a Go server does with an error that is no gRPC status."""
+    await context.abort(grpc.StatusCode.UNKNOWN, message)
+    raise AssertionError("abort raises")

@@ -1,0 +1,101 @@
+"""The stand-in's second way in: it looks for sockets in ``plugins_registry``, asks them who they are, and calls them.
+
+Written after pkg/kubelet/pluginmanager of Kubernetes 1.36: a socket is known by its path and by when it came; the
+reconciler first lets go of those that went or came anew, then takes in new ones. Dotfiles are passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+from typing import Dict, Iterable, Optional, Tuple
+
+from node_device_plugin.support.channels import grpc, unix_channel
+from node_device_plugin.wire import plugin_registration_v1_pb2 as registry
+from node_device_plugin.wire import plugin_registration_v1_pb2_grpc as registry_grpc
+
+from . import klog
+from .plugin_clients import CallError, PluginClients
+
+FOLDER = "plugins_registry"
+#: Seconds that GetInfo and NotifyRegistrationStatus may take.
+_GET_INFO, _NOTIFY = 1.0, 5.0
+#: Seconds between two looks of the reconciler.
+_INTERVAL = 1.0
+
+#: Tells a socket from one that was made anew on its path.
+_Identity = Tuple[int, ...]
+
+
+class PluginWatcher:
+    """root: the kubelet's root directory. clients: where plugins connect to, by either way."""
+
+    def __init__(self, root: str, clients: PluginClients, interval: float = _INTERVAL) -> None:
+        self.folder = os.path.join(root, FOLDER)
+        self._clients = clients
+        self._interval = interval
+        self._registered: Dict[str, Tuple[_Identity, str]] = {}
+        self._task: Optional[asyncio.Task[None]] = None
+
+    async def start(self) -> None:
+        """Make the folder, and look at it from now on."""
+        os.makedirs(self.folder, mode=0o750, exist_ok=True)
+        self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        """Sockets stay."""
+        task, self._task = self._task, None
+        # A call that ends in the same moment takes a cancellation for its own.
+        while task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=0.1)
+        self._registered = {}
+
+    async def _run(self) -> None:
+        while True:
+            await self._reconcile()
+            await asyncio.sleep(self._interval)
+
+    async def _reconcile(self) -> None:
+        present = dict(self._sockets())
+        for path, (identity, resource) in list(self._registered.items()):
+            if present.get(path) != identity:
+                klog.info(0, "Deregistering plugin", plugin=resource, endpoint=path)
+                await self._clients.deregister(resource)
+                del self._registered[path]
+        for path, identity in present.items():
+            if path not in self._registered:
+                taken_in = await self._take_in(path)
+                if taken_in is not None:
+                    self._registered[path] = (identity, taken_in)
+
+    def _sockets(self) -> Iterable[Tuple[str, _Identity]]:
+        for entry in os.scandir(self.folder):
+            with contextlib.suppress(FileNotFoundError):
+                status = entry.stat()
+                if stat.S_ISSOCK(status.st_mode) and not entry.name.startswith("."):
+                    yield entry.path, (status.st_ino, status.st_ctime_ns)
+
+    async def _take_in(self, path: str) -> Optional[str]:
+        """Gives the resource, or None where it has to be tried again."""
+        async with unix_channel(path) as channel:
+            plugin = registry_grpc.RegistrationStub(channel)
+            try:
+                info: registry.PluginInfo = await plugin.GetInfo(registry.InfoRequest(), timeout=_GET_INFO)
+                error = ""
+                try:
+                    if info.type != "DevicePlugin":
+                        raise CallError("no handler registered for plugin type: %s at socket %s" % (info.type, path))
+                    await self._clients.connect(info.name, info.endpoint or path, list(info.supported_versions))
+                except CallError as problem:
+                    error = "RegisterPlugin error -- %s" % problem
+                    klog.error("RegisterPlugin error", problem, socket=path)
+                await plugin.NotifyRegistrationStatus(
+                    registry.RegistrationStatus(plugin_registered=not error, error=error), timeout=_NOTIFY
+                )
+            except grpc.aio.AioRpcError as problem:
+                klog.error("RegisterPlugin error", problem.details() or "", socket=path)
+                return None
+        return None if error else info.name

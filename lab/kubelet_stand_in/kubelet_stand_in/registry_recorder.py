@@ -1,0 +1,57 @@
+"""A recording plugin that the kubelet finds by itself, in ``plugins_registry``."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, List, Mapping
+
+from node_device_plugin.support.channels import grpc
+from node_device_plugin.wire import plugin_registration_v1_pb2 as registry
+from node_device_plugin.wire import plugin_registration_v1_pb2_grpc as registry_grpc
+
+from .plugin_watcher import FOLDER
+from .recorder import RecordingPlugin
+
+
+class RegistryPlugin(RecordingPlugin, registry_grpc.RegistrationServicer):
+    """Both services on one socket. root: the kubelet's root directory. versions: those that it says it speaks.
+
+    A kubelet that has refused it asks again and again, later and later: what it repeats is written down once. Whether
+    it first notifies or opens the stream is by chance: written down is the stream after the word.
+    """
+
+    def __init__(
+        self, root: str, resource: str, name: str, devices: Mapping[str, str], versions: List[str], kind: str
+    ) -> None:
+        super().__init__(os.path.join(root, FOLDER), resource, name + ".sock", devices)
+        self._versions = versions
+        self._kind = kind
+
+    @property
+    def socket(self) -> str:
+        """Where the kubelet finds it."""
+        return os.path.join(self.directory, self.endpoint)
+
+    async def GetInfo(self, request: registry.InfoRequest, context: Any) -> registry.PluginInfo:
+        self._tell({"call": "GetInfo"})
+        return registry.PluginInfo(
+            type=self._kind, name=self.resource, endpoint=self.socket, supported_versions=self._versions
+        )
+
+    async def NotifyRegistrationStatus(
+        self, request: registry.RegistrationStatus, context: Any
+    ) -> registry.RegistrationStatusResponse:
+        self._tell(
+            {"call": "NotifyRegistrationStatus", "registered": request.plugin_registered, "error": request.error}
+        )
+        return registry.RegistrationStatusResponse()
+
+    def _tell(self, call: Any) -> None:
+        if call in self.calls[-2:]:
+            return
+        stream_is_first = call.get("registered") and self.calls[-1:] == [{"call": "ListAndWatch"}]
+        self.calls.insert(len(self.calls) - 1 if stream_is_first else len(self.calls), call)
+
+    def _add_services(self, server: grpc.aio.Server) -> None:
+        super()._add_services(server)
+        registry_grpc.add_RegistrationServicer_to_server(self, server)

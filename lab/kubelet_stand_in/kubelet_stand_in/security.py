@@ -1,0 +1,72 @@
+"""What a pod's processes may do: the part of Kubernetes' security contexts that the stand-in has.
+
+As pkg/kubelet/kuberuntime/security_context.go and pkg/securitycontext of Kubernetes 1.36: what a container says goes
+before what its pod says.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, NamedTuple, Optional, Tuple
+
+from node_device_plugin.wire import cri_v1_pb2 as cri
+
+_SECCOMP = {
+    "RuntimeDefault": cri.SecurityProfile.RuntimeDefault,
+    "Unconfined": cri.SecurityProfile.Unconfined,
+}
+#: Of a pod, and of a container.
+POD_FIELDS = {"runAsGroup", "runAsUser", "seccompProfile"}
+CONTAINER_FIELDS = POD_FIELDS | {
+    "allowPrivilegeEscalation",
+    "capabilities",
+    "privileged",
+    "readOnlyRootFilesystem",
+}
+
+
+class Security(NamedTuple):
+    """What a container may do."""
+
+    privileged: bool
+    run_as_user: Optional[int]
+    run_as_group: Optional[int]
+    seccomp: cri.SecurityProfile
+    may_escalate: bool
+    added: Tuple[str, ...]
+    dropped: Tuple[str, ...]
+    read_only_root: bool
+
+
+def parse_security(pod: Mapping[str, Any], container: Mapping[str, Any]) -> Security:
+    """Both securityContexts, of known fields. Raises KeyError for a profile that the stand-in has not got."""
+    both = {**pod, **container}
+    # A kubelet takes no profile where nobody says one, unless its seccompDefault is on.
+    seccomp = both["seccompProfile"]["type"] if both.get("seccompProfile") else "Unconfined"
+    capabilities = both.get("capabilities") or {}
+    return Security(
+        privileged=bool(both.get("privileged")),
+        run_as_user=both.get("runAsUser"),
+        run_as_group=both.get("runAsGroup"),
+        seccomp=cri.SecurityProfile(profile_type=_SECCOMP[seccomp]),
+        may_escalate=both.get("allowPrivilegeEscalation") is not False,
+        added=tuple(capabilities.get("add") or ()),
+        dropped=tuple(capabilities.get("drop") or ()),
+        read_only_root=bool(both.get("readOnlyRootFilesystem")),
+    )
+
+
+def container_context(security: Security, namespaces: cri.NamespaceOption) -> cri.LinuxContainerSecurityContext:
+    """As the runtime is asked for it."""
+    context = cri.LinuxContainerSecurityContext(
+        namespace_options=namespaces,
+        privileged=security.privileged,
+        capabilities=cri.Capability(add_capabilities=security.added, drop_capabilities=security.dropped),
+        readonly_rootfs=security.read_only_root,
+        no_new_privs=not security.may_escalate,
+        seccomp=security.seccomp,
+    )
+    if security.run_as_user is not None:
+        context.run_as_user.value = security.run_as_user
+    if security.run_as_group is not None:
+        context.run_as_group.value = security.run_as_group
+    return context

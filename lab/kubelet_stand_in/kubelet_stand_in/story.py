@@ -1,0 +1,142 @@
+"""One scenario while it runs: its plugins and pods, and what is seen after each step, in a comparable form."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from typing import Any, Awaitable, Callable, Dict, List, Mapping, Optional, Sequence
+
+from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
+
+from .kubelet_under_test import KubeletUnderTest
+from .observation import DOMAIN, Observer, Seen
+from .recorder import RecordingPlugin
+from .registry_recorder import RegistryPlugin
+
+#: Seconds that a step may take until what it waits for is seen; a dial of the kubelet takes 10.
+_PATIENCE = 40.0
+Answer = Callable[[List[str]], api.ContainerAllocateResponse]
+
+
+class Story:
+    """Runs a scenario on a kubelet. image: what pods run. seen: what is looked at (see Observer)."""
+
+    def __init__(self, kubelet: KubeletUnderTest, image: str) -> None:
+        self.kubelet = kubelet
+        self.steps: List[Dict[str, Any]] = []
+        self.seen = Observer(kubelet)
+        self._image = image
+        self._token = secrets.token_hex(8)
+        self._before: Optional[Seen] = None
+
+    async def plugin(
+        self,
+        name: str,
+        resource: str,
+        devices: Mapping[str, str],
+        answer: Optional[Answer] = None,
+        prefer: Optional[Callable[[List[str], int], List[str]]] = None,
+        pre_start: bool = False,
+        folder: str = "transcripts",
+    ) -> RecordingPlugin:
+        """A plugin that serves; folder: of its socket, empty for the top of the device plugin directory."""
+        endpoint = os.path.join(folder, name + ".sock")
+        plugin = RecordingPlugin(
+            self.kubelet.directory, DOMAIN + resource, endpoint, devices, answer, prefer, pre_start
+        )
+        self.seen.plugins[name] = plugin
+        await plugin.start()
+        return plugin
+
+    async def found_plugin(
+        self, name: str, resource: str, versions: Sequence[str] = ("v1beta1",), kind: str = "DevicePlugin"
+    ) -> RegistryPlugin:
+        """A plugin with one healthy device that does not serve yet; once it does, the kubelet finds it by itself."""
+        devices = {name + "0": "Healthy"}
+        root = os.path.dirname(os.path.dirname(self.kubelet.pod_resources_socket))
+        plugin = RegistryPlugin(root, DOMAIN + resource, name, devices, list(versions), kind)
+        self.seen.plugins[name] = plugin
+        return plugin
+
+    async def place(self, name: str, limits: Mapping[str, int], policy: str = "Always") -> None:
+        """A static pod with one container, ``main``, that asks for ``limits``."""
+        self.seen.pods.add(name)
+        await self.kubelet.place(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                # The label makes it another pod than one of this name that the node has had before.
+                "metadata": {"name": name, "namespace": "default", "labels": {"story": self._token}},
+                "spec": {
+                    "hostNetwork": True,
+                    "restartPolicy": policy,
+                    "terminationGracePeriodSeconds": 1,
+                    "automountServiceAccountToken": False,
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": self._image,
+                            "imagePullPolicy": "Never",
+                            "command": ["/bin/sh", "-c", "trap 'exit 0' TERM; sleep 86400 & wait"],
+                            "env": [{"name": "OF_THE_POD", "value": "yes"}],
+                            "resources": {"limits": {DOMAIN + key: str(value) for key, value in limits.items()}},
+                        }
+                    ],
+                },
+            }
+        )
+
+    async def container_id(self, pod: str) -> str:
+        """The container of a pod that runs."""
+        for item in await self.kubelet.pods():
+            if self.seen.own_name(item) == pod:
+                return str(item["status"]["containerStatuses"][0]["containerID"])
+        raise AssertionError("pod %s does not run" % pod)
+
+    async def step(
+        self,
+        title: str,
+        action: Optional[Awaitable[Optional[str]]] = None,
+        until: Callable[[Seen], bool] = lambda seen: True,
+    ) -> None:
+        """Do something, wait until a thing is seen and nothing changes any more, and write down what has changed.
+
+        Raises AssertionError where it is not seen. until: given what is seen, calls since the last step only.
+        """
+        step: Dict[str, Any] = {"step": title}
+        outcome = await action if action is not None else None
+        if outcome is not None:
+            step["outcome"] = self.seen.normalised(outcome)
+        seen = await self._settled(title, until)
+        for key, value in seen._asdict().items():
+            before = getattr(self._before, key) if self._before is not None else None
+            if key == "calls":
+                if any(value.values()):
+                    step[key] = {name: calls for name, calls in value.items() if calls}
+            elif value != before:
+                step[key] = value
+        self._before = seen
+        self.seen.turn_the_page()
+        self.steps.append(step)
+
+    async def end(self) -> None:
+        """Stop what the scenario started."""
+        for plugin in self.seen.plugins.values():
+            await plugin.stop()
+        for name in self.seen.pods:
+            await self.kubelet.take_away(name)
+        await self.kubelet.stop()
+
+    async def _settled(self, title: str, until: Callable[[Seen], bool]) -> Seen:
+        deadline = time.monotonic() + _PATIENCE
+        seen, since = await self.seen.look(), time.monotonic()
+        while not until(seen) or time.monotonic() - since < self.kubelet.quiet:
+            if time.monotonic() > deadline:
+                raise AssertionError("%s: not seen in %g s; there is %r" % (title, _PATIENCE, seen))
+            await asyncio.sleep(self.kubelet.quiet / 10)
+            latest = await self.seen.look()
+            if latest != seen:
+                seen, since = latest, time.monotonic()
+        return seen
