@@ -70,11 +70,12 @@ class Settings:
         # Imported here, as everything of the plugin that is not the question.
         from node_device_plugin.devices.table import DeviceTable
         from node_device_plugin.kubelet.device_plugin.allocation import allocate
+        from node_device_plugin.kubelet.device_plugin.device_list import DeviceList
 
         resource = load(self.config).configuration.resources[0]
         table = DeviceTable(resource)
         table.update({device.id: None for device in resource.devices})
-        answer = api.AllocateResponse(container_responses=[allocate(table, [self.id(0, 0)])])
+        answer = api.AllocateResponse(container_responses=[allocate(DeviceList(table), [self.id(0, 0)])])
         listed: List[str] = []
         for number in range(len(self.resources)):
             devices = [api.Device(ID=self.id(number, device), health="Healthy") for device in range(self.devices)]

@@ -7,22 +7,22 @@ from typing import AsyncIterator, Callable, Dict, Sequence, TypeVar, Union
 from node_device_plugin.declaration import Resource
 from node_device_plugin.devices.table import DeviceTable
 from node_device_plugin.kubelet.device_plugin.registration import Registration
-from node_device_plugin.kubelet.device_plugin.server import DevicePlugin
-from node_device_plugin.kubelet.plugin_watcher import RegistryRegistration
+from node_device_plugin.kubelet.device_plugin.server import DevicePluginServer
+from node_device_plugin.kubelet.plugin_watcher import PluginWatcherRegistration
 
-Either = TypeVar("Either", bound=Union[Registration, RegistryRegistration])
+Either = TypeVar("Either", bound=Union[Registration, PluginWatcherRegistration])
 
 
 @contextlib.asynccontextmanager
 async def kept_registered(
-    resources: Sequence[Resource], register: Callable[[DevicePlugin], Either]
+    resources: Sequence[Resource], register: Callable[[DevicePluginServer], Either]
 ) -> AsyncIterator[Dict[str, Either]]:
     """Inside this block, every device healthy; gives the registrations by resource."""
     registrations = {}
     for resource in resources:
         table = DeviceTable(resource)
         table.update({device.id: None for device in resource.devices})
-        registrations[resource.name] = register(DevicePlugin(table))
+        registrations[resource.name] = register(DevicePluginServer(table))
     tasks = [asyncio.create_task(registration.run()) for registration in registrations.values()]
     try:
         yield registrations

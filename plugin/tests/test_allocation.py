@@ -7,6 +7,7 @@ from node_device_plugin.declaration import parse_resources
 from node_device_plugin.declaration.expectations import expected_in_container
 from node_device_plugin.devices.table import DeviceTable
 from node_device_plugin.kubelet.device_plugin.allocation import OverLimit, UnhealthyDevice, UnknownDevice, allocate
+from node_device_plugin.kubelet.device_plugin.device_list import DeviceList
 
 (RESOURCE,) = parse_resources(
     yaml.safe_load(
@@ -26,7 +27,7 @@ def table(**unhealthy: str) -> DeviceTable:
 
 
 async def test_names_and_numbers_follow_the_declaration() -> None:
-    answer = allocate(table(), ["bb", "aa", "zz"])
+    answer = allocate(DeviceList(table()), ["bb", "aa", "zz"])
     assert dict(answer.envs) == {"DEV_0": "zz", "DEV_1": "aa", "DEV_2": "bb"}
     assert [device.name for device in answer.cdi_devices] == ["example.com/dev=zz", "example.com/dev=bb"]
     assert not answer.devices
@@ -35,9 +36,9 @@ async def test_names_and_numbers_follow_the_declaration() -> None:
 
 async def test_an_unknown_or_unhealthy_device_is_refused_by_name() -> None:
     with pytest.raises(UnknownDevice, match=r"example\.com/dev has no device cc"):
-        allocate(table(), ["aa", "cc"])
+        allocate(DeviceList(table()), ["aa", "cc"])
     with pytest.raises(UnhealthyDevice, match="device bb: /dev/b: gone"):
-        allocate(table(bb="/dev/b: gone"), ["aa", "bb"])
+        allocate(DeviceList(table(bb="/dev/b: gone")), ["aa", "bb"])
 
 
 WITHOUT_CDI = """
@@ -60,7 +61,7 @@ async def test_device_nodes_and_mounts_where_there_is_no_cdi() -> None:
     (resource,) = parse_resources(yaml.safe_load(WITHOUT_CDI))
     made = DeviceTable(resource)
     made.update({"d0": None})
-    answer = allocate(made, ["d0"])
+    answer = allocate(DeviceList(made), ["d0"])
     assert not answer.cdi_devices
     assert [(d.container_path, d.host_path, d.permissions) for d in answer.devices] == [
         ("/dev/d", "/dev/zero", "r"),
@@ -88,6 +89,6 @@ async def test_a_container_gets_no_more_than_its_limit() -> None:
     )
     made = DeviceTable(resource)
     made.update({"d0": None})
-    assert allocate(made, ["d0::3", "d0::0"])
+    assert allocate(DeviceList(made), ["d0::3", "d0::0"])
     with pytest.raises(OverLimit, match=r"a container may have 2 of example\.com/dev \(container_limit\), not 3"):
-        allocate(made, ["d0::0", "d0::1", "d0::2"])
+        allocate(DeviceList(made), ["d0::0", "d0::1", "d0::2"])

@@ -1,16 +1,16 @@
 """The table: what is listed, what is news, and when watchers hear of it."""
 
 import asyncio
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 import pytest
 
 from node_device_plugin.declaration import Device, parse_resources
 from node_device_plugin.declaration.response_size import listed_size
-from node_device_plugin.devices import table as device_table
 from node_device_plugin.devices.flap_damping import UNSTEADY
-from node_device_plugin.devices.ids import DeviceIds
-from node_device_plugin.devices.table import DeviceTable, Listed
+from node_device_plugin.devices.table import DeviceTable
+from node_device_plugin.kubelet.device_plugin import device_list
+from node_device_plugin.kubelet.device_plugin.device_list import DeviceList, Listed
 
 (RESOURCE,) = parse_resources(
     [
@@ -24,21 +24,26 @@ from node_device_plugin.devices.table import DeviceTable, Listed
 FINE = {"need": None, "may": None}
 
 
+def listed(table: DeviceTable) -> Tuple[Listed, ...]:
+    """What a kubelet is told of a table."""
+    return DeviceList(table).listed()
+
+
 async def test_what_is_not_required_is_left_out_until_it_was_there_once() -> None:
     table = DeviceTable(RESOURCE)
     table.update({"need": None, "may": "gone"})
-    assert table.listed() == (Listed("need::0", True), Listed("need::1", True))
+    assert listed(table) == (Listed("need::0", True), Listed("need::1", True))
     assert table.reason(RESOURCE.devices[1]) == "it is not on this node"
     table.update(FINE)
     table.update({"need": None, "may": "gone"})
-    assert Listed("may::0", False) in table.listed()
+    assert Listed("may::0", False) in listed(table)
 
 
 async def test_what_is_required_is_listed_from_the_start_and_says_why_it_is_unhealthy() -> None:
     table = DeviceTable(RESOURCE)
     news = table.update({"need": "/dev/x: gone", "may": "gone"})
     assert [(device.id, reason) for device, reason in news] == [("need", "/dev/x: gone")]
-    assert table.listed() == (Listed("need::0", False), Listed("need::1", False))
+    assert listed(table) == (Listed("need::0", False), Listed("need::1", False))
     assert table.reason(RESOURCE.devices[0]) == "/dev/x: gone"
     assert table.update({"need": "/dev/x: gone", "may": "gone"}) == []
 
@@ -49,9 +54,9 @@ async def test_a_watcher_hears_of_every_change_that_shows_and_of_nothing_else() 
     heard: List[Any] = []
 
     async def watch() -> None:
-        last = None
+        last, offered = None, DeviceList(table)
         while True:
-            last = await table.changed(last)
+            last = await offered.changed(last)
             heard.append([entry.healthy for entry in last])
 
     watcher = asyncio.create_task(watch())
@@ -74,14 +79,14 @@ def all_fine(table: DeviceTable) -> None:
 
 
 def states(table: DeviceTable) -> Dict[str, bool]:
-    return {entry.kubelet_id: entry.healthy for entry in table.listed()}
+    return {entry.kubelet_id: entry.healthy for entry in listed(table)}
 
 
 async def test_discovered_devices_come_after_the_declared_ones_in_natural_order() -> None:
     (declared,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "zz"}]}])
     table = DeviceTable(declared)
     table.set_devices(discovered("tty10", "tty2", "by-id-9"))
-    assert table.listed() == ()
+    assert listed(table) == ()
     all_fine(table)
     assert list(states(table)) == ["zz", "by-id-9", "tty2", "tty10"]
 
@@ -104,27 +109,6 @@ async def test_a_device_that_vanishes_stays_listed_and_comes_back() -> None:
     assert table.resource.devices[0].nodes[0].path == "/dev/zero"
 
 
-async def test_an_id_that_is_taken_is_refused_and_said(caplog: pytest.LogCaptureFixture) -> None:
-    """The kubelet tells devices apart by id alone."""
-    one, two = parse_resources([{"name": "example.com/one", "devices": [{"id": "d"}]}, {"name": "example.com/two"}])
-    ids = DeviceIds()
-    first, second = DeviceTable(one, ids), DeviceTable(two, ids)
-    for _ in range(2):
-        first.set_devices(discovered("d"))
-        second.set_devices(discovered("d", "e"))
-    all_fine(second)
-    assert states(second) == {"e": True}
-    assert second.refused == {"d": "its id is one of example.com/one already"}
-    assert first.refused == {"d": "its id is one of example.com/one already"}
-    assert caplog.messages == [
-        "example.com/one: discovered device d is refused: its id is one of example.com/one already",
-        "example.com/two: discovered device d is refused: its id is one of example.com/one already",
-    ]
-    ids.release("example.com/one")
-    second.set_devices(discovered("d", "e"))
-    assert second.refused == {}
-
-
 async def test_a_table_that_follows_another_knows_what_flaps() -> None:
     now = [0.0]
     first = DeviceTable(RESOURCE, recovery_delay=10, clock=lambda: now[0])
@@ -139,15 +123,33 @@ async def test_a_table_that_follows_another_knows_what_flaps() -> None:
     assert second.reason(RESOURCE.devices[0]) is None
 
 
-async def test_what_is_gone_takes_its_place_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_id_that_is_declared_is_no_discovered_device() -> None:
+    table = DeviceTable(RESOURCE)
+    table.set_devices(discovered("need", "d"))
+    all_fine(table)
+    assert [device.id for device in table.resource.devices] == ["need", "may", "d"]
+    assert table.resource.devices[0] is RESOURCE.devices[0]
+
+
+async def test_what_is_gone_takes_its_place_in_the_list(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """It stays listed, so it counts: a list that is too long loses the whole resource."""
     (empty,) = parse_resources([{"name": "example.com/dev"}])
-    a, b = discovered("a", "b")
-    monkeypatch.setattr(device_table, "LIMIT", listed_size(empty, a))
+    a, b = discovered("b", "a")
+    monkeypatch.setattr(device_list, "LIMIT", listed_size(empty, a))
     table = DeviceTable(empty)
+    offered = DeviceList(table)
     table.set_devices([a])
     all_fine(table)
+    assert offered.listed() == (Listed("b", True),)
     table.set_devices([b])
     all_fine(table)
-    assert states(table) == {"a": False}
-    assert list(table.refused) == ["b"]
+    # It comes first, though another one comes before it as people count.
+    assert offered.listed() == (Listed("b", False),)
+    assert list(offered.left_out) == ["a"]
+    with pytest.raises(KeyError):
+        offered.devices_of(["a"])
+    offered.listed()
+    assert len(caplog.messages) == 1
+    assert "example.com/dev: device a is left out: the kubelet takes no list of more than" in caplog.messages[0]

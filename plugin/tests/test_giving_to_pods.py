@@ -12,7 +12,7 @@ from node_device_plugin.declaration import parse_resources
 from node_device_plugin.devices.table import DeviceTable
 from node_device_plugin.kubelet.device_plugin.kubelet_socket import KubeletSocket
 from node_device_plugin.kubelet.device_plugin.registration import Registration
-from node_device_plugin.kubelet.device_plugin.server import DevicePlugin
+from node_device_plugin.kubelet.device_plugin.server import DevicePluginServer
 
 NAME = "example.com/dev"
 
@@ -25,7 +25,7 @@ async def serving(folder: Path, **keys: Any) -> AsyncIterator[StandInKubelet]:
     table = DeviceTable(resource)
     table.update({device.id: None for device in resource.devices})
     async with StandInKubelet(str(folder / "dp")) as kubelet:
-        task = asyncio.create_task(Registration(DevicePlugin(table), KubeletSocket(kubelet.directory)).run())
+        task = asyncio.create_task(Registration(DevicePluginServer(table), KubeletSocket(kubelet.directory)).run())
         try:
             await kubelet.registered(NAME)
             yield kubelet

@@ -13,11 +13,11 @@ import pytest
 from kubelet_stand_in import StandInKubelet
 from node_device_plugin.cli.main import main
 from node_device_plugin.daemon.reload import Reloader
-from node_device_plugin.daemon.resource_manager import ServedResources
+from node_device_plugin.daemon.resource_manager import ResourceManager
 from node_device_plugin.declaration import cdi
 from node_device_plugin.declaration.configuration_file import KubeletPlaces, kubelet_places, load
 from node_device_plugin.devices.events.watch import Watch
-from node_device_plugin.devices.scanner import Inventory
+from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.diagnostics import instances, kubelet_process
 from node_device_plugin.diagnostics.doctor import Doctor
 from node_device_plugin.diagnostics.findings import Finding, Findings
@@ -34,7 +34,7 @@ from node_device_plugin.status_api.server import UnixEndpoint
 from node_device_plugin.status_api.state import State
 from node_device_plugin.support.sockets import status_socket
 from node_device_plugin.support.tables import table
-from node_device_plugin.support.task_group import Tasks
+from node_device_plugin.support.task_group import TaskGroup
 
 CONFIG = """
 kubelet_root_dir: %s
@@ -87,10 +87,10 @@ class Node:
             raise CriError(socket, "tell its version", grpc.StatusCode.UNAVAILABLE, "nobody there")
         return self.runtime
 
-    async def serve(self, tasks: Tasks) -> None:
+    async def serve(self, tasks: TaskGroup) -> None:
         loaded = load(str(self.config))
         self.watch = Watch()
-        resources = ServedResources(tasks, Inventory(self.watch))
+        resources = ResourceManager(tasks, DeviceScanner(self.watch))
 
         async def apply(_: Any) -> None:
             raise AssertionError
@@ -118,7 +118,7 @@ class Node:
 async def node(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
     """With the kubelet's stand-in and the plugin running."""
     given = Node(short_path, monkeypatch)
-    tasks = Tasks()
+    tasks = TaskGroup()
     async with StandInKubelet(str(given.directory)) as kubelet:
         await given.serve(tasks)
         for name in ("example.com/dev", "example.com/none"):

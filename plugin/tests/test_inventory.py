@@ -8,13 +8,12 @@ from typing import Any, AsyncIterator, Callable, Dict, List
 
 import pytest
 
-from node_device_plugin.declaration import Device, Resource, parse_resources
+from node_device_plugin.cdi.writer import Held
+from node_device_plugin.declaration import Device, parse_resources
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.health import Health
-from node_device_plugin.devices.ids import DeviceIds
-from node_device_plugin.devices.scanner import Inventory, Places
+from node_device_plugin.devices.scanner import DeviceScanner, Places
 from node_device_plugin.devices.table import DeviceTable
-from node_device_plugin.kubelet import queries as kubelet_queries
 
 FILE = "node-device-plugin_example.com_dev.json"
 #: Somebody else's spec of a device that is declared here.
@@ -33,28 +32,22 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.dev = folder / "dev"
         self.dev.mkdir()
-        self.places = Places(str(folder / "cdi"), str(folder / "kubelet"), str(folder / "dp"))
+        self.places = Places(str(folder / "cdi"))
         self.watch = Watch()
-        self.inventory = Inventory(self.watch)
+        self.scanner = DeviceScanner(self.watch)
         self.tables: Dict[str, DeviceTable] = {}
         self.pairs: List[Any] = []
 
     def declare(self, *resources: Dict[str, Any]) -> None:
-        ids = DeviceIds()
-        self.pairs = [(resource, DeviceTable(resource, ids)) for resource in parse_resources(list(resources))]
+        self.pairs = [(resource, DeviceTable(resource)) for resource in parse_resources(list(resources))]
         self.tables = {resource.name: table for resource, table in self.pairs}
 
-    async def look(self) -> None:
-        await self.inventory.look(self.pairs, self.places)
-
-    async def prune(self, resources: List[Resource]) -> None:
-        held = await self.inventory.holders_of_orphans(resources, self.places)
-        assert held is not None
-        await self.inventory.prune(resources, held, self.places)
+    async def scan(self) -> None:
+        await self.scanner.scan(self.pairs, self.places)
 
     def listed(self, name: str = "example.com/dev") -> Dict[str, bool]:
         """The front of an id is the folder's path."""
-        return {entry.kubelet_id.rpartition("-dev-")[2]: entry.healthy for entry in self.tables[name].listed()}
+        return {device.id.rpartition("-dev-")[2]: reason is None for device, reason in self.tables[name].shown()}
 
     def discovering(self, *patterns: str, **more: Any) -> Dict[str, Any]:
         return {
@@ -74,17 +67,17 @@ async def node(short_path: Path) -> AsyncIterator[Node]:
 async def test_what_is_unplugged_is_unhealthy_and_recovers(node: Node) -> None:
     """Complaint 6 (NVIDIA#189, squat#61): unplugging is not noticed, and unhealthy never recovers."""
     node.declare(node.discovering("tty*"))
-    await node.look()
+    await node.scan()
     assert node.listed() == {}
     (node.dev / "tty0").touch()
     (node.dev / "tty1").touch()
-    await node.look()
+    await node.scan()
     assert node.listed() == {"tty0": True, "tty1": True}
     (node.dev / "tty0").unlink()
-    await node.look()
+    await node.scan()
     assert node.listed() == {"tty0": False, "tty1": True}
     (node.dev / "tty0").touch()
-    await node.look()
+    await node.scan()
     assert node.listed() == {"tty0": True, "tty1": True}
 
 
@@ -100,7 +93,7 @@ async def test_the_spec_is_there_before_the_device_is_listed(node: Node, monkeyp
         return real(*arguments)
 
     monkeypatch.setattr(Health, "check", check)
-    await node.look()
+    await node.scan()
     assert seen == [True]
     assert node.listed() == {"tty0": True}
 
@@ -109,12 +102,12 @@ async def test_a_device_whose_spec_cannot_be_written_is_not_given_away(node: Nod
     node.declare(node.discovering("tty*", devices=[{"id": "plain"}, {"id": "d", "nodes": [{"path": "/dev/null"}]}]))
     (node.dev / "tty0").touch()
     Path(node.places.cdi).touch()
-    await node.look()
+    await node.scan()
     assert node.listed() == {"plain": True, "d": False}
     table = node.tables["example.com/dev"]
     assert "cannot be written" in str(table.reason(table.resource.devices[1]))
     Path(node.places.cdi).unlink()
-    await node.look()
+    await node.scan()
     assert node.listed() == {"plain": True, "d": True, "tty0": True}
 
 
@@ -126,7 +119,7 @@ async def test_the_host_path_changes_under_a_stable_id(node: Node) -> None:
         (node.dev / name).touch()
         (node.dev / "by-id" / "x").unlink(missing_ok=True)
         (node.dev / "by-id" / "x").symlink_to("../" + name)
-        await node.look()
+        await node.scan()
         (device,) = json.loads((Path(node.places.cdi) / FILE).read_text())["devices"]
         (given,) = device["containerEdits"]["deviceNodes"]
         assert given["hostPath"] == str(node.dev / name)
@@ -139,47 +132,44 @@ async def test_what_another_resource_has_is_left_out_and_said_once(
 ) -> None:
     (node.dev / "tty0").touch()
     node.declare(node.discovering("tty*"), {**node.discovering("*"), "name": "example.com/all"})
-    await node.look()
-    await node.look()
+    await node.scan()
+    await node.scan()
     assert node.listed("example.com/all") == {}
     assert caplog.text.count("left out") == 1
 
 
-async def test_orphans_go_unless_the_kubelet_knows_a_holder(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_orphans_go_unless_somebody_holds_them(node: Node) -> None:
     node.declare(node.discovering("tty*"))
     (node.dev / "tty0").touch()
-    await node.look()
-    held: List[Dict[str, str]] = [{"resource": "example.com/dev", "device": d.id} for d in devices_of(node)]
-
-    async def holders(*_: str) -> Dict[str, Any]:
-        return {"held": held}
-
-    monkeypatch.setattr(kubelet_queries, "holders", holders)
-    await node.prune([])
+    await node.scan()
+    resources = [table.resource for table in node.tables.values()]
+    assert not await node.scanner.has_orphans(resources, node.places)
+    assert await node.scanner.has_orphans([], node.places)
+    await node.scanner.prune([], [Held("example.com/dev", device.id) for device in devices_of(node)], node.places)
     assert os.listdir(node.places.cdi) == [FILE]
-    held.clear()
-    await node.prune([table.resource for table in node.tables.values()])
+    await node.scanner.prune(resources, [], node.places)
     assert os.listdir(node.places.cdi) == [FILE]
-    await node.prune([])
+    await node.scanner.prune([], [], node.places)
     assert os.listdir(node.places.cdi) == []
 
 
-async def test_where_the_holders_are_unknown_orphans_stay(node: Node) -> None:
-    node.declare(node.discovering("tty*"))
+async def test_a_device_that_is_gone_stays_with_its_resource(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    """The kubelet tells devices apart by id alone, and goes on calling the old one its own."""
+    by_id = {"name": "example.com/one", "discover": {"paths": ["%s/tty*" % node.dev]}}
+    node.declare(by_id, {"name": "example.com/two", "discover": {"paths": ["%s/[t]ty*" % node.dev]}})
     (node.dev / "tty0").touch()
-    await node.look()
-    Path(node.places.device_plugins).mkdir()
-    (Path(node.places.device_plugins) / "kubelet_internal_checkpoint").write_text("{")
-    assert await node.inventory.holders_of_orphans([], node.places) is None
-
-
-async def test_without_orphans_nobody_is_asked_who_holds_them(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    node.declare(node.discovering("tty*"))
-    (node.dev / "tty0").touch()
-    await node.look()
-    monkeypatch.setattr(kubelet_queries, "holders", None)
-    resources = [table.resource for table in node.tables.values()]
-    assert await node.inventory.holders_of_orphans(resources, node.places) == []
+    await node.scan()
+    assert node.listed("example.com/one") == {"tty0": True}
+    # Only the second resource would find it from now on.
+    first, second = node.pairs
+    node.pairs = [(first[0]._replace(discover=first[0].discover._replace(paths=("/nowhere/*",))), first[1]), second]
+    await node.scan()
+    assert node.listed("example.com/one") == {"tty0": False}
+    assert node.listed("example.com/two") == {}
+    assert "example.com/one has a device of this id" in caplog.text
+    node.pairs = [first, second]
+    await node.scan()
+    assert node.listed("example.com/one") == {"tty0": True}
 
 
 async def test_thousands_of_devices_are_not_thousands_of_lines(node: Node, caplog: pytest.LogCaptureFixture) -> None:
@@ -191,7 +181,7 @@ async def test_thousands_of_devices_are_not_thousands_of_lines(node: Node, caplo
     for number in range(14):
         (node.dev / ("d%d" % number)).touch()
     node.declare({"name": "example.com/dev", "devices": devices})
-    await node.look()
+    await node.scan()
     said = caplog.messages
     assert said[0] == ("example.com/dev: 14 devices are healthy: d0 d1 d2 d3 d4 d5 d6 d7 d8 d9 and 4 more")
     assert said[1:11] == [
@@ -200,7 +190,7 @@ async def test_thousands_of_devices_are_not_thousands_of_lines(node: Node, caplo
     ]
     assert said[11:] == ["example.com/dev: 6 more devices are unhealthy; node-device-plugin status tells why"]
     (node.dev / "d20").touch()
-    await node.look()
+    await node.scan()
     assert caplog.messages[12:] == ["example.com/dev: device d20 is healthy"]
 
 
@@ -212,13 +202,13 @@ async def test_hot_plug_without_polling(node: Node) -> None:
     """In directories that appear only then, behind links, and for declared devices, too."""
     declared = {"id": "fixed", "nodes": [{"path": "/dev/fixed", "host_path": str(node.dev / "fixed")}]}
     node.declare(node.discovering("serial/by-id/*", devices=[declared]))
-    await node.look()
+    await node.scan()
     assert node.listed() == {"fixed": False}
 
     async def until(wanted: Dict[str, bool]) -> None:
         while node.listed() != wanted:
             assert await asyncio.wait_for(node.watch.changed(), 10), "the sweep saw it, not the watch"
-            await node.look()
+            await node.scan()
 
     (node.dev / "tty0").touch()
     (node.dev / "serial" / "by-id").mkdir(parents=True)
@@ -248,14 +238,14 @@ async def test_specs_that_come_later_or_are_written_in_place_are_news(node: Node
     ]
     healthy = []
     for step in steps:
-        await node.look()
+        await node.scan()
         # What the look itself has brought about.
         while await node.watch.changed(0.0):
             pass
         step()
         assert await node.watch.changed(10.0), step
-        await node.look()
-        healthy.append([entry.healthy for entry in table.listed()])
+        await node.scan()
+        healthy.append([reason is None for _, reason in table.shown()])
     assert healthy == [[False], [False], [False], [True], [False]]
 
 
@@ -266,7 +256,7 @@ async def test_where_a_link_leads_is_watched_from_the_first_look_on(node: Node) 
     (node.dev / "far" / "tty0").touch()
     (node.dev / "by-id" / "x").symlink_to("../far/tty0")
     node.declare(node.discovering("by-id/*"))
-    await node.look()
+    await node.scan()
     assert node.listed() == {"by-id-x": True}
     (node.dev / "far" / "tty0").unlink()
     assert await asyncio.wait_for(node.watch.changed(), 10)
@@ -281,7 +271,7 @@ async def test_a_declared_link_that_leads_elsewhere_is_news_and_its_spec_follows
         (node.dev / name).touch()
         link.unlink(missing_ok=True)
         link.symlink_to(name)
-        await node.look()
+        await node.scan()
         (device,) = json.loads((Path(node.places.cdi) / FILE).read_text())["devices"]
         assert device["containerEdits"]["deviceNodes"][0]["hostPath"] == str(node.dev / name)
         assert node.listed() == {"d": True}
@@ -300,25 +290,25 @@ async def test_the_spec_that_a_look_wrote_itself_calls_for_no_other_look(node: N
 
     async def is_news() -> bool:
         assert await node.watch.changed(5)
-        return await node.inventory.is_news(node.places)
+        return await node.scanner.is_news(node.places)
 
-    await node.look()
+    await node.scan()
     (node.dev / "tty1").touch()
     assert await is_news()
-    await node.look()
+    await node.scan()
     (spec,) = specs.iterdir()
     assert not await is_news()
     # Anybody else's hand is news: in our own spec, beside it, and beside the devices at the same time.
     spec.write_text("{}")
     assert await is_news()
-    await node.look()
+    await node.scan()
     assert not await is_news()
     (specs / "foreign.json").write_text("{}")
     assert await is_news()
-    await node.look()
+    await node.scan()
     spec.unlink()
     assert await is_news()
-    await node.look()
+    await node.scan()
     (node.dev / "tty2").touch()
     assert await is_news()
     node.watch.wake()

@@ -16,7 +16,7 @@ from kubelet_stand_in import StandInKubelet
 from node_device_plugin.daemon import main as plugin
 from node_device_plugin.daemon.single_instance import Locked, SingleInstance
 from node_device_plugin.declaration.configuration_file import load
-from node_device_plugin.devices.scanner import Inventory
+from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.status_api import client
 
 PATH = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
@@ -95,7 +95,7 @@ async def test_the_end_does_not_wait_for_a_first_look_that_hangs(
         looks.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(Inventory, "look", hang)
+    monkeypatch.setattr(DeviceScanner, "scan", hang)
     config = short_path / "config.yaml"
     config.write_text(CONFIG % (short_path / "dp", short_path / "none"))
     running = asyncio.create_task(plugin.run(str(config), load(str(config))))

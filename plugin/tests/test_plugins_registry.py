@@ -10,7 +10,7 @@ import pytest
 from kubelet_stand_in import StandInKubelet
 from node_device_plugin.declaration import DeclarationError, names, parse_configuration, parse_resources
 from node_device_plugin.kubelet import plugin_watcher
-from node_device_plugin.kubelet.plugin_watcher import RegistryRegistration, remove_stale_sockets, socket_path
+from node_device_plugin.kubelet.plugin_watcher import PluginWatcherRegistration, remove_stale_sockets, socket_path
 
 from .serving import kept_registered
 
@@ -29,8 +29,8 @@ def _ten_times_as_fast_a_kubelet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin_watcher, "_BACK", 0.25)
 
 
-def plugin(root: Path) -> AsyncContextManager[Dict[str, RegistryRegistration]]:
-    return kept_registered(RESOURCES, lambda service: RegistryRegistration(service, str(root)))
+def plugin(root: Path) -> AsyncContextManager[Dict[str, PluginWatcherRegistration]]:
+    return kept_registered(RESOURCES, lambda service: PluginWatcherRegistration(service, str(root)))
 
 
 def kubelet_at(root: Path) -> StandInKubelet:

@@ -240,7 +240,7 @@ async def test_a_clean_stop_leaves_no_socket_and_no_healthy_device(directory: st
 async def test_an_unhealthy_device_shows_at_once_and_is_given_to_nobody(directory: str) -> None:
     async with StandInKubelet(directory) as kubelet, plugin(directory) as registrations:
         await all_registered(kubelet)
-        registrations["example.com/dev"].service.table.update({"d0": "/dev/null: gone", "d1": None})
+        registrations["example.com/dev"].service.offered.table.update({"d0": "/dev/null: gone", "d1": None})
         await kubelet.until(lambda: kubelet.devices("example.com/dev") == {"d0": "Unhealthy", "d1": "Healthy"})
         with pytest.raises(PodRejected):
             await kubelet.allocate_pod("test", {"main": {"example.com/dev": 2}})

@@ -10,11 +10,13 @@ import pytest
 
 from kubelet_stand_in import StandInKubelet
 from node_device_plugin.daemon.reload import Outcome, Reloader
-from node_device_plugin.daemon.resource_manager import Change, ServedResources
+from node_device_plugin.daemon.resource_manager import Change, ResourceManager
 from node_device_plugin.declaration.configuration_file import LoadedConfiguration, load
 from node_device_plugin.devices.events.watch import Watch
-from node_device_plugin.devices.scanner import Inventory
-from node_device_plugin.support.task_group import Tasks
+from node_device_plugin.devices.scanner import DeviceScanner
+from node_device_plugin.kubelet.device_plugin.frontend import DevicePluginFrontend
+from node_device_plugin.status_api.state import ServedResource
+from node_device_plugin.support.task_group import TaskGroup
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
 BEFORE = """
@@ -45,9 +47,9 @@ class Running:
         self.file = folder / "config.yaml"
         self.directory = folder / "dp"
         self.write(BEFORE)
-        self.tasks = Tasks()
+        self.tasks = TaskGroup()
         self.watch = Watch()
-        self.resources = ServedResources(self.tasks, Inventory(self.watch))
+        self.resources = ResourceManager(self.tasks, DeviceScanner(self.watch))
         self.changes: Dict[str, Change] = {}
         self.reloader = Reloader(str(self.file), load(str(self.file)), self.apply)
 
@@ -68,6 +70,10 @@ async def running(short_path: Path) -> AsyncIterator[Running]:
     process.watch.close()
 
 
+def served(running: Running) -> Dict[str, ServedResource]:
+    return {each.name: each for each in running.resources.served()}
+
+
 async def test_only_what_changed_is_touched(running: Running) -> None:
     async with StandInKubelet(str(running.directory)) as kubelet:
         for name in ("kept", "changed", "options", "removed"):
@@ -80,7 +86,7 @@ async def test_only_what_changed_is_touched(running: Running) -> None:
         assert running.changes[running.reloader.loaded.sha256] == Change(
             added=("example.com/added",),
             changed=("example.com/changed",),
-            registered_anew=("example.com/options",),
+            registered_again=("example.com/options",),
             removed=("example.com/removed",),
             kept=("example.com/kept",),
         )
@@ -88,12 +94,12 @@ async def test_only_what_changed_is_touched(running: Running) -> None:
         await kubelet.until(lambda: kubelet.devices("example.com/changed") == {"c0": "Healthy", "c1": "Healthy"})
         await kubelet.disconnected("example.com/removed")
         names = ["example.com/" + name for name in ("added", "changed", "options", "kept")]
-        assert list(running.resources.by_name) == names
+        assert [each.name for each in running.resources.served()] == names
         # The kubelet still has the connection that it made at the first registration, with the stream on it open.
         for name in ("kept", "changed"):
             assert kubelet.manager.endpoints["example.com/" + name] is connections[name]
             assert connections[name].stopped_at is None
-            assert running.resources.by_name["example.com/" + name].registration.is_registered
+            assert served(running)["example.com/" + name].status.is_registered
         assert await kubelet.registered("example.com/options") == {"o0": "Healthy"}
         assert kubelet.manager.endpoints["example.com/options"] is not connections["options"]
 
@@ -120,7 +126,8 @@ async def test_no_pod_meets_a_resource_without_devices_because_of_a_reload(
             update(name, devices)
 
         monkeypatch.setattr(kubelet.manager.state, "update", heard)
-        plugin = running.resources.by_name["example.com/dev"].registration.service
+        assert isinstance(running.resources._frontend, DevicePluginFrontend)
+        plugin = running.resources._frontend._offers["example.com/dev"].connection.service
         plugin._coalesce = 0
         for more, keys in (
             (", {id: b}", ""),
@@ -133,7 +140,7 @@ async def test_no_pod_meets_a_resource_without_devices_because_of_a_reload(
             running.write("recovery_delay: 5\n" + head + resource % (more, keys))
             assert await running.reloader.reload() == Outcome("applied")
             assert running.changes[running.reloader.loaded.sha256].changed == ("example.com/dev",)
-            wanted = {entry.kubelet_id: "Healthy" for entry in plugin.table.listed()}
+            wanted = {entry.kubelet_id: "Healthy" for entry in plugin.offered.listed()}
             await kubelet.until(functools.partial(has_devices, kubelet, wanted))
         shares = {"a::0": "Healthy", "a::1": "Healthy"}
         one = {"a": "Healthy"}
@@ -161,8 +168,8 @@ resources:
     async def listed(env: str, node: str) -> Dict[str, bool]:
         running.write(text.format(folder, env, node))
         assert (await running.reloader.reload()).result == "applied"
-        table = running.resources.by_name["example.com/dev"].table
-        return {entry.kubelet_id.rpartition("-")[2]: entry.healthy for entry in table.listed()}
+        table = served(running)["example.com/dev"].table
+        return {device.id.rpartition("-")[2]: reason is None for device, reason in table.shown()}
 
     assert await listed("a", "may") == {"may": True, "found": True}
     for name in ("found", "may"):
@@ -172,30 +179,32 @@ resources:
 
 
 async def test_the_same_content_touches_nothing(running: Running) -> None:
-    served = running.resources.by_name
+    tables = running.resources.tables
     assert await running.reloader.reload() == Outcome("unchanged")
     running.write(BEFORE + "# other bytes, the same meaning\n")
     assert await running.reloader.reload() == Outcome("applied")
-    assert running.resources.by_name == served
+    assert running.resources.tables == tables
     change = running.changes[running.reloader.loaded.sha256]
-    assert change == Change(added=(), changed=(), registered_anew=(), removed=(), kept=tuple(served))
+    assert change == Change(
+        added=(), changed=(), registered_again=(), removed=(), kept=tuple(table.resource.name for table in tables)
+    )
 
 
 @pytest.mark.parametrize("text", ["resources: [{name: x}]", "resources: [", "resources: 5", ""])
 async def test_a_bad_file_is_refused_and_the_old_configuration_stays(
     running: Running, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = dict(running.resources.by_name), running.reloader.loaded
+    before = running.resources.tables, running.reloader.loaded
     running.write(text)
     outcome = await running.reloader.reload()
     assert outcome.result == "refused"
     assert outcome.problems
     assert all(str(problem) in caplog.text for problem in outcome.problems)
-    assert (running.resources.by_name, running.reloader.loaded) == before
+    assert (running.resources.tables, running.reloader.loaded) == before
     running.file.unlink()
     outcome = await running.reloader.reload()
     assert [problem.message for problem in outcome.problems] == ["No such file or directory"]
-    assert (running.resources.by_name, running.reloader.loaded) == before
+    assert (running.resources.tables, running.reloader.loaded) == before
     running.write(AFTER)
     assert (await running.reloader.reload()).result == "applied"
 
@@ -204,11 +213,11 @@ async def test_who_asks_while_it_reloads_is_answered_by_another_reload(running: 
     running.write(AFTER)
     for _ in range(3):
         running.reloader.ask()
-    while "example.com/added" not in running.resources.by_name:
+    while "example.com/added" not in served(running):
         await asyncio.sleep(0.01)
     running.write(BEFORE)
     running.reloader.ask()
-    while "example.com/removed" not in running.resources.by_name:
+    while "example.com/removed" not in served(running):
         await asyncio.sleep(0.01)
 
 
@@ -216,7 +225,7 @@ async def test_a_task_that_ends_by_itself_is_a_defect() -> None:
     async def ends() -> None:
         raise ValueError("here")
 
-    tasks = Tasks()
+    tasks = TaskGroup()
     tasks.start(asyncio.sleep(60))
     tasks.start(ends())
     with pytest.raises(ValueError, match="here"):
@@ -225,7 +234,7 @@ async def test_a_task_that_ends_by_itself_is_a_defect() -> None:
 
 
 async def test_a_task_that_is_stopped_is_none() -> None:
-    tasks = Tasks()
+    tasks = TaskGroup()
     first, second = tasks.start(asyncio.sleep(60)), tasks.start(asyncio.sleep(60))
     await tasks.stop(first)
     assert (first.cancelled(), second.done()) == (True, False)

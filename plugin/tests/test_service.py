@@ -11,7 +11,7 @@ from node_device_plugin.declaration import parse_resources
 from node_device_plugin.devices.table import DeviceTable
 from node_device_plugin.kubelet.device_plugin import pre_start
 from node_device_plugin.kubelet.device_plugin import server as device_plugin
-from node_device_plugin.kubelet.device_plugin.server import DevicePlugin
+from node_device_plugin.kubelet.device_plugin.server import DevicePluginServer
 from node_device_plugin.support.channels import grpc
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
@@ -44,7 +44,7 @@ async def test_the_first_change_goes_out_at_once_and_those_right_after_it_as_one
     monkeypatch.setattr(device_plugin, "asyncio", types.SimpleNamespace(**{**vars(asyncio), "sleep": pause}))
     table = DeviceTable(RESOURCE)
     table.update({"d0": None, "d1": None})
-    service = DevicePlugin(table, coalesce=0.3)
+    service = DevicePluginServer(table, coalesce=0.3)
     heard: asyncio.Queue[List[str]] = asyncio.Queue()
 
     async def listen() -> None:
@@ -88,16 +88,16 @@ class Context:
         raise Aborted("%s: %s" % (code.name, details))
 
 
-def service(table_reasons: Any = None, **keys: Any) -> DevicePlugin:
+def service(table_reasons: Any = None, **keys: Any) -> DevicePluginServer:
     (resource,) = parse_resources(
         [{"name": "example.com/dev", "devices": [{"id": "d0", "numa_node": 0}, {"id": "d1"}], **keys}]
     )
     table = DeviceTable(resource)
     table.update(table_reasons or {"d0": None, "d1": None})
-    return DevicePlugin(table)
+    return DevicePluginServer(table)
 
 
-async def options(asked: DevicePlugin) -> api.DevicePluginOptions:
+async def options(asked: DevicePluginServer) -> api.DevicePluginOptions:
     return await asked.GetDevicePluginOptions(api.Empty(), None)
 
 

@@ -7,14 +7,14 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from node_device_plugin.daemon.resource_manager import ServedResources
+from node_device_plugin.daemon.resource_manager import ResourceManager
 from node_device_plugin.declaration import parse_configuration
 from node_device_plugin.devices import reconcile
 from node_device_plugin.devices.events.watch import Watch
-from node_device_plugin.devices.scanner import Inventory
+from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.kubelet import queries as kubelet_queries
 from node_device_plugin.support.cancel_safe import done_within
-from node_device_plugin.support.task_group import Tasks
+from node_device_plugin.support.task_group import TaskGroup
 
 
 @pytest.mark.parametrize(("worked", "pause"), [(0.0, 0.02), (0.1, 0.5), (6.0, 1.0)])
@@ -50,7 +50,7 @@ async def until(looks: Looks, attribute: str, count: int) -> None:
 async def test_news_are_looked_at_and_an_unsteady_device_without_news(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(sweep=60)
     steady: Any = Looks(True)
-    task = asyncio.create_task(reconcile.look_for_ever(steady, watch))
+    task = asyncio.create_task(reconcile.reconcile(steady, watch))
     for count in (1, 2):
         watch.wake()
         assert await done_within(until(steady, "checks", count), 10)
@@ -73,7 +73,7 @@ async def test_news_are_looked_at_and_an_unsteady_device_without_news(monkeypatc
 async def test_it_tidies_up_time_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconcile, "SWEEP", 0.01)
     looks: Any = Looks(True)
-    assert not await done_within(reconcile.tidy_for_ever(looks), 0.2)
+    assert not await done_within(reconcile.prune(looks), 0.2)
     assert looks.prunes > 1
 
 
@@ -104,8 +104,8 @@ async def test_a_kubelet_that_does_not_say_who_holds_what_holds_nothing_up(
         return [device["name"] for device in json.loads(spec.read_text())["devices"]]
 
     monkeypatch.setattr(kubelet_queries, "holders", holders)
-    tasks, watch = Tasks(), Watch()
-    resources = ServedResources(tasks, Inventory(watch))
+    tasks, watch = TaskGroup(), Watch()
+    resources = ResourceManager(tasks, DeviceScanner(watch))
     try:
         await resources.apply(configuration("/dev/null"))
         await resources.apply(configuration("/dev/zero"))
@@ -120,6 +120,30 @@ async def test_a_kubelet_that_does_not_say_who_holds_what_holds_nothing_up(
         assert names() == ["full", "zero"]
         await resources.prune()
         assert names() == ["full"]
+    finally:
+        await tasks.stop()
+        watch.close()
+
+
+async def test_orphans_stay_while_nobody_says_who_holds_them_and_without_orphans_nobody_is_asked(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def configuration(*resources: Any) -> Any:
+        directories = {"kubelet_device_plugin_dir": str(short_path / "dp"), "dynamic_cdi_dir": str(short_path / "cdi")}
+        return parse_configuration({**directories, "cdi_spec_dirs": [], "resources": list(resources)})
+
+    monkeypatch.setattr(kubelet_queries, "holders", None)
+    tasks, watch = TaskGroup(), Watch()
+    resources = ResourceManager(tasks, DeviceScanner(watch))
+    try:
+        await resources.apply(configuration({"name": "example.com/dev", "discover": {"paths": ["/dev/null"]}}))
+        await resources.prune()
+        monkeypatch.undo()
+        (short_path / "dp" / "kubelet_internal_checkpoint").write_text("{")
+        await resources.apply(configuration())
+        await resources.prune()
+        assert list((short_path / "cdi").iterdir())
+        assert "CDI specs that may be orphans stay in" in caplog.text
     finally:
         await tasks.stop()
         watch.close()

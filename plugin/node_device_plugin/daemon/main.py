@@ -12,20 +12,19 @@ from ..declaration import DeclarationError, Problem
 from ..declaration.configuration_file import LoadedConfiguration, sha256_of
 from ..devices.events.file_watch import follow
 from ..devices.events.watch import Watch
-from ..devices.reconcile import look_for_ever, tidy_for_ever
-from ..devices.scanner import Inventory
+from ..devices.reconcile import prune, reconcile
+from ..devices.scanner import DeviceScanner
 from ..kubelet import plugin_watcher
-from ..kubelet.device_plugin.registration import Registration, remove_stale_sockets
-from ..kubelet.plugin_watcher import RegistryRegistration
+from ..kubelet.device_plugin.registration import remove_stale_sockets
 from ..status_api.pages import private_pages, public_pages
 from ..status_api.server import TcpEndpoint, UnixEndpoint
-from ..status_api.state import State
+from ..status_api.state import ServedResource, State
 from ..support.sockets import status_socket
-from ..support.task_group import Tasks
+from ..support.task_group import TaskGroup
 from ..telemetry import logs
 from . import systemd, watchdog
 from .reload import Reloader
-from .resource_manager import ServedResources
+from .resource_manager import ResourceManager
 from .single_instance import Locked, SingleInstance
 
 log = logging.getLogger(__name__)
@@ -53,10 +52,10 @@ async def run(path: str, loaded: LoadedConfiguration) -> None:
 
 
 async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstance, stop: asyncio.Event) -> None:
-    tasks = Tasks()
+    tasks = TaskGroup()
     watch = Watch()
-    inventory = Inventory(watch)
-    resources = ServedResources(tasks, inventory)
+    scanner = DeviceScanner(watch)
+    resources = ResourceManager(tasks, scanner)
 
     async def apply(loaded: LoadedConfiguration) -> None:
         directory = loaded.configuration.kubelet_device_plugin_dir
@@ -99,7 +98,7 @@ async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstanc
         every = watchdog.interval()
         if every is not None:
             tasks.start(watchdog.ping(every, tasks.all_run))
-        for concern in (look_for_ever(resources, watch), tidy_for_ever(resources), _report_for_ever(resources)):
+        for concern in (reconcile(resources, watch), prune(resources), _report(resources)):
             tasks.start(concern)
         serving = asyncio.create_task(_all_serve(resources, http, own))
         await asyncio.wait([serving, stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
@@ -118,33 +117,32 @@ async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstanc
         starting.cancel()
         await asyncio.wait([starting])
         await tasks.stop()
-        await inventory.close()
+        await scanner.close()
         watch.close()
         log.info("stopped")
 
 
-async def _all_serve(resources: ServedResources, *endpoints: Union[TcpEndpoint, UnixEndpoint]) -> None:
+async def _all_serve(resources: ResourceManager, *endpoints: Union[TcpEndpoint, UnixEndpoint]) -> None:
     """Return once everything that can be is served; a port that is taken holds up no device."""
     for endpoint in endpoints:
         await endpoint.tried.wait()
-    for each in resources.registrations:
-        await each.serving()
+    await resources.all_served()
 
 
-async def _report_for_ever(resources: ServedResources) -> None:
+async def _report(resources: ResourceManager) -> None:
     last = ""
     while True:
-        status = _status(resources.registrations)
+        status = _status(resources.served())
         if status != last and systemd.notify(status):
             last = status
         await asyncio.sleep(_STATUS_PERIOD)
 
 
-def _status(registrations: Sequence[Union[Registration, RegistryRegistration]]) -> str:
-    missing = [registration.resource for registration in registrations if not registration.is_registered]
+def _status(served: Sequence[ServedResource]) -> str:
+    missing = [each.name for each in served if not each.status.is_registered]
     more = " and %d more" % (len(missing) - _MOST_TOLD) if len(missing) > _MOST_TOLD else ""
     return "STATUS=%d of %d resources registered with the kubelet%s" % (
-        len(registrations) - len(missing),
-        len(registrations),
+        len(served) - len(missing),
+        len(served),
         "; waiting for %s%s" % (", ".join(missing[:_MOST_TOLD]), more) if missing else "",
     )

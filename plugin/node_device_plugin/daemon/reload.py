@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Awaitable, Callable, List, NamedTuple, Tuple
+from typing import Awaitable, Callable, List
 
-from ..declaration import DeclarationError, Problem
+from ..declaration import DeclarationError
 from ..declaration.configuration_file import LoadedConfiguration, load
+from ..status_api.state import Outcome
 from ..telemetry import metrics
 
 log = logging.getLogger(__name__)
-
-
-class Outcome(NamedTuple):
-    """How a reload ended.
-
-    result: ``applied``, ``unchanged`` (the plugin runs with these bytes already) or ``refused``.
-    problems: why it was refused.
-    """
-
-    result: str
-    problems: Tuple[Problem, ...] = ()
 
 
 class Reloader:

@@ -1,41 +1,33 @@
-"""The resources that are being served; another configuration touches only what it changes."""
+"""The resources that are served; another configuration touches only what it changes."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from ..cdi.writer import Held
 from ..declaration import Configuration, Resource
 from ..devices.flap_damping import UNSTEADY
-from ..devices.ids import DeviceIds
-from ..devices.scanner import Inventory, Places
+from ..devices.scanner import DeviceScanner, Places
 from ..devices.table import DeviceTable
-from ..kubelet.device_plugin.kubelet_socket import KubeletSocket
-from ..kubelet.device_plugin.measured import MeasuredDevicePlugin
-from ..kubelet.device_plugin.registration import Registration
-from ..kubelet.device_plugin.server import options
-from ..kubelet.plugin_watcher import RegistryRegistration
-from ..support.task_group import Tasks
+from ..kubelet import queries
+from ..kubelet.checkpoint import CheckpointError
+from ..kubelet.device_plugin.frontend import DevicePluginFrontend, Place
+from ..kubelet.frontend import Frontend
+from ..status_api.state import ServedResource
+from ..support.task_group import TaskGroup
+
+log = logging.getLogger(__name__)
 
 
-class Manner(NamedTuple):
-    """What of a configuration, beside the resource itself, a resource is served by."""
-
-    registration: str
-    device_plugin_dir: str
-    kubelet_root: str
-
-
-class Served(NamedTuple):
-    """One resource as it was declared, with its table, its connection to the kubelet, and the task that keeps it."""
+class _Served(NamedTuple):
+    """One resource as it was declared, with its table. recovery_delay: seconds."""
 
     declared: Resource
-    manner: Manner
     recovery_delay: int
     table: DeviceTable
-    registration: Union[Registration, RegistryRegistration]
-    task: asyncio.Task[Any]
 
 
 class Change(NamedTuple):
@@ -43,7 +35,7 @@ class Change(NamedTuple):
 
     added: Tuple[str, ...]
     changed: Tuple[str, ...]
-    registered_anew: Tuple[str, ...]
+    registered_again: Tuple[str, ...]
     removed: Tuple[str, ...]
     kept: Tuple[str, ...]
 
@@ -54,29 +46,40 @@ class Change(NamedTuple):
         return "; ".join(parts) or "no resources"
 
 
-class ServedResources:
-    """Resources by name, in the order of the configuration.
+class ResourceManager:
+    """Keeps a configuration's resources offered to the kubelet.
 
-    tasks: where each gets a task of its own. inventory: looks at their devices.
+    tasks: where a frontend runs. scanner: looks at the devices.
     """
 
-    def __init__(self, tasks: Tasks, inventory: Inventory) -> None:
-        self.by_name: Dict[str, Served] = {}
+    def __init__(self, tasks: TaskGroup, scanner: DeviceScanner) -> None:
         #: When the devices were last looked at as a whole (time.monotonic); None before the first time.
         self.checked_at: Optional[float] = None
+        #: By name, in the order of the configuration.
+        self._served: Dict[str, _Served] = {}
         self._tasks = tasks
-        self._inventory = inventory
+        self._scanner = scanner
         self._one_at_a_time = asyncio.Lock()
-        self._ids = DeviceIds()
-        self._kubelet: Optional[KubeletSocket] = None
+        self._place: Optional[Place] = None
+        self._frontend: Optional[Frontend] = None
+        self._frontend_task: Optional[asyncio.Task[Any]] = None
 
     @property
     def tables(self) -> List[DeviceTable]:
-        return [served.table for served in self.by_name.values()]
+        """One for each resource."""
+        return [served.table for served in self._served.values()]
 
-    @property
-    def registrations(self) -> List[Union[Registration, RegistryRegistration]]:
-        return [served.registration for served in self.by_name.values()]
+    def served(self) -> List[ServedResource]:
+        """Every resource with its table and how it stands with the kubelet."""
+        frontend = self._frontend
+        if frontend is None:
+            return []
+        return [ServedResource(name, each.table, frontend.status(name)) for name, each in self._served.items()]
+
+    async def all_served(self) -> None:
+        """Return once the kubelet can reach every resource."""
+        if self._frontend is not None:
+            await self._frontend.all_served()
 
     @property
     def are_steady(self) -> bool:
@@ -86,115 +89,98 @@ class ServedResources:
     async def apply(self, configuration: Configuration) -> Change:
         """Serve what is configured. A resource keeps its server and its stream, whatever of it changes.
 
-        Unless it is to be served elsewhere, or its options differ: the kubelet takes these with a registration alone.
+        Unless it is to be served elsewhere, or the frontend has to register it again.
         """
         async with self._one_at_a_time:
             return await self._apply(configuration)
 
     async def _apply(self, configuration: Configuration) -> Change:
-        manner = Manner(
-            configuration.registration,
-            configuration.kubelet_device_plugin_dir,
-            configuration.kubelet_root_dir,
+        place = Place(
+            configuration.registration, configuration.kubelet_device_plugin_dir, configuration.kubelet_root_dir
         )
-        delay = configuration.recovery_delay
+        is_same_place = place == self._place
+        before, delay = self._served, configuration.recovery_delay
         names = [resource.name for resource in configuration.resources]
         kept = {
-            resource.name: self.by_name[resource.name]
+            resource.name: before[resource.name]
             for resource in configuration.resources
-            if resource.name in self.by_name and self.by_name[resource.name][:3] == (resource, manner, delay)
+            if is_same_place and resource.name in before and before[resource.name][:2] == (resource, delay)
         }
-        old = {name: served for name, served in self.by_name.items() if name not in kept}
-        # First all ids that become free, then the new claims: a device may move to another resource.
-        for name in old:
-            self._ids.release(name)
-        tables = {
-            resource.name: (
-                resource,
-                DeviceTable(
-                    resource, self._ids, delay, former=old[resource.name].table if resource.name in old else None
-                ),
-            )
+        new = {
+            resource.name: _Served(resource, delay, _table(resource, delay, before.get(resource.name)))
             for resource in configuration.resources
             if resource.name not in kept
         }
+        served = {name: kept.get(name) or new[name] for name in names}
         # What is new is checked before anybody is told of it: no pod meets a resource whose devices are not known yet.
         # What stays is looked at too: a device belongs to one resource.
         self._places = _places(configuration)
-        await self._inventory.look(
-            [tables.get(name) or (kept[name].declared, kept[name].table) for name in names], self._places
-        )
-        changed = {
-            name: old[name]._replace(declared=resource, recovery_delay=delay, table=table)
-            for name, (resource, table) in tables.items()
-            if name in old and old[name].manner == manner and options(old[name].declared) == options(resource)
-        }
-        await self._stop(served for name, served in old.items() if name not in changed)
-        for served in changed.values():
-            served.registration.service.adopt(served.table)
-        if self._kubelet is None or self._kubelet.directory != manner.device_plugin_dir:
-            if self._kubelet is not None:
-                self._kubelet.close()
-            self._kubelet = KubeletSocket(manner.device_plugin_dir)
-        started = {
-            name: self._start(resource, manner, delay, table, self._kubelet)
-            for name, (resource, table) in tables.items()
-            if name not in changed
-        }
-        self.by_name = {name: kept.get(name) or changed.get(name) or started[name] for name in names}
+        await self._scanner.scan([(each.declared, each.table) for each in served.values()], self._places)
+        removed = tuple(name for name in before if name not in served)
+        frontend = await self._frontend_at(place)
+        await asyncio.gather(*map(frontend.withdraw, removed))
+        went_on = await asyncio.gather(*(frontend.offer(each.declared, each.table) for each in new.values()))
+        self._served = served
         if self.checked_at is None:
             self.checked_at = time.monotonic()
+        changed = tuple(name for name, goes_on in zip(new, went_on) if goes_on)
         return Change(
-            added=tuple(name for name in started if name not in old),
-            changed=tuple(changed),
-            registered_anew=tuple(name for name in started if name in old),
-            removed=tuple(name for name in old if name not in tables),
+            added=tuple(name for name in new if name not in before),
+            changed=changed,
+            registered_again=tuple(name for name in new if name in before and name not in changed),
+            removed=removed,
             kept=tuple(kept),
         )
 
-    def _start(
-        self, resource: Resource, manner: Manner, delay: int, table: DeviceTable, kubelet: KubeletSocket
-    ) -> Served:
-        service = MeasuredDevicePlugin(table)
-        registration: Union[Registration, RegistryRegistration] = (
-            Registration(service, kubelet)
-            if manner.registration == "device_plugins"
-            else RegistryRegistration(service, manner.kubelet_root)
-        )
-        return Served(resource, manner, delay, table, registration, self._tasks.start(registration.run()))
-
-    async def _stop(self, ending: Iterable[Served]) -> None:
-        tasks = [served.task for served in ending]
-        if tasks:
-            await self._tasks.stop(*tasks)
+    async def _frontend_at(self, place: Place) -> Frontend:
+        """The frontend that meets the kubelet there; one for another place is ended first."""
+        if self._frontend is None or place != self._place:
+            if self._frontend_task is not None:
+                await self._tasks.stop(self._frontend_task)
+            self._place, self._frontend = place, DevicePluginFrontend(place)
+            self._frontend_task = self._tasks.start(self._frontend.run())
+        return self._frontend
 
     async def is_news(self) -> bool:
         """Whether what the watch told of last calls for ``check``."""
-        return await self._inventory.is_news(self._places)
+        return await self._scanner.is_news(self._places)
 
     async def check(self) -> None:
         """Look at every device."""
-        # Not while another configuration is taken in: tables that end would claim their ids again.
+        # Not while another configuration is taken in: tables that end would be told of devices of others.
         async with self._one_at_a_time:
-            await self._inventory.look([(each.declared, each.table) for each in self.by_name.values()], self._places)
+            await self._scanner.scan([(each.declared, each.table) for each in self._served.values()], self._places)
             self.checked_at = time.monotonic()
 
     async def prune(self) -> None:
         """Take away what our dynamic CDI specs hold for nobody."""
-        before, places = [table.resource for table in self.tables], self._places
+        before, places, place = [table.resource for table in self.tables], self._places, self._place
         # Asked first: a kubelet that is slow to answer holds up neither a look nor a reload.
-        held = await self._inventory.holders_of_orphans(before, places)
+        held = await self._holders_of_orphans(before)
         async with self._one_at_a_time:
-            if held is not None and self._places == places:
+            if held is not None and (self._places, self._place) == (places, place):
                 # What either configuration has stays: pods may have been given it since the kubelet was asked.
-                await self._inventory.prune([*before, *(table.resource for table in self.tables)], held, places)
+                await self._scanner.prune([*before, *(table.resource for table in self.tables)], held, places)
+
+    async def _holders_of_orphans(self, resources: Sequence[Resource]) -> Optional[List[Held]]:
+        """Who holds devices: empty where our dynamic specs have none but the resources'; None, and said, if unknown."""
+        places, place = self._places, self._place
+        if place is None:
+            return None
+        try:
+            if not await self._scanner.has_orphans(resources, places):
+                return []
+            state = await queries.holders(place.kubelet_root, place.device_plugin_dir)
+        except (CheckpointError, OSError) as error:
+            log.warning("CDI specs that may be orphans stay in %s: %s", places.cdi, error)
+            return None
+        return [Held(each["resource"], each["device"]) for each in state["held"]]
+
+
+def _table(resource: Resource, delay: int, former: Optional[_Served]) -> DeviceTable:
+    return DeviceTable(resource, delay, former=former.table if former else None)
 
 
 def _places(configuration: Configuration) -> Places:
     specs = configuration.cdi_spec_dirs
-    return Places(
-        configuration.dynamic_cdi_dir,
-        configuration.kubelet_root_dir,
-        configuration.kubelet_device_plugin_dir,
-        (*specs, configuration.dynamic_cdi_dir) if specs else (),
-    )
+    return Places(configuration.dynamic_cdi_dir, (*specs, configuration.dynamic_cdi_dir) if specs else ())

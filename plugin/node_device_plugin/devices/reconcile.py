@@ -1,11 +1,11 @@
-"""Keeps what is served on what is there: looks at the devices after news of them, and tidies up behind them."""
+"""The reconcile loop: scans the devices after news of them, and prunes the CDI specs of what is gone."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from typing import Protocol
 
-from ..daemon.resource_manager import ServedResources
 from .events.watch import SWEEP, Watch
 
 #: Seconds that pass at least between two looks at the devices; the first change is seen at once.
@@ -18,7 +18,24 @@ _LONGEST_REST = 1.0
 _UNSTEADY_PERIOD = 1.0
 
 
-async def look_for_ever(resources: ServedResources, watch: Watch) -> None:
+class Reconciled(Protocol):
+    """The resources that the loops keep up to date."""
+
+    @property
+    def are_steady(self) -> bool:
+        """Whether no device waits to be trusted again, which nothing but another look will tell."""
+
+    async def is_news(self) -> bool:
+        """Whether what the watch told of last calls for ``check``."""
+
+    async def check(self) -> None:
+        """Look at every device."""
+
+    async def prune(self) -> None:
+        """Take away CDI specs that nobody needs."""
+
+
+async def reconcile(resources: Reconciled, watch: Watch) -> None:
     """Look at every device whenever something happened or a sweep is due, until cancelled."""
     while True:
         happened = await watch.changed(None if resources.are_steady else _UNSTEADY_PERIOD)
@@ -33,7 +50,7 @@ def rest(worked: float) -> float:
     return min(_LONGEST_REST, max(_PAUSE, _REST * worked))
 
 
-async def tidy_for_ever(resources: ServedResources) -> None:
+async def prune(resources: Reconciled) -> None:
     """Prune the dynamic CDI specs time and again, until cancelled.
 
     Apart from looking, because it asks the kubelet, which may take its time.

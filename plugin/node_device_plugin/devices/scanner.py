@@ -10,8 +10,6 @@ from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 from ..cdi import writer
 from ..cdi.writer import Held
 from ..declaration import Device, Resource
-from ..kubelet import queries as kubelet_queries
-from ..kubelet.checkpoint import CheckpointError
 from .discovery import Discovered, Known, discover
 from .discovery.directories import directories, nearest
 from .events.watch import Watch
@@ -27,19 +25,17 @@ _MOST_TOLD = 10
 
 
 class Places(NamedTuple):
-    """Directories: for dynamic CDI specs, and the kubelet's, which know who holds what.
+    """Directories of CDI specs.
 
-    specs: where the runtime reads CDI specs; empty to leave names unresolved.
+    cdi: for the dynamic ones. specs: where the runtime reads CDI specs; empty to leave names unresolved.
     """
 
     cdi: str
-    kubelet_root: str
-    device_plugins: str
     specs: Tuple[str, ...] = ()
 
 
-class Inventory:
-    """watch: is told where to look, and tells when. Looks one at a time."""
+class DeviceScanner:
+    """watch: is told where to look, and tells when. Scans one at a time."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -55,7 +51,7 @@ class Inventory:
         """End what the checks have started."""
         await self._health.close()
 
-    async def look(self, tables: Sequence[Tuple[Resource, DeviceTable]], places: Places) -> None:
+    async def scan(self, tables: Sequence[Tuple[Resource, DeviceTable]], places: Places) -> None:
         """Look at everything and tell the tables.
 
         tables: all of a configuration, each with its resource as declared.
@@ -71,7 +67,7 @@ class Inventory:
                 watched.update(nearest(directory) for directory in places.specs if directory not in specs)
                 self._watch.look_at(watched, buses, specs)
                 self._for_specs = frozenset(specs - watched)
-                await self._look(tables, places)
+                await self._scan(tables, places)
                 found = [table.resource for _, table in tables]
                 # Devices that are the same lie where they lay, or there is news already.
                 if found == current or self._watch.covers(await asyncio.to_thread(directories, found)):
@@ -83,10 +79,12 @@ class Inventory:
             return True
         return not await asyncio.to_thread(self._health.specs_are_as_read, places.specs)
 
-    async def _look(self, tables: Sequence[Tuple[Resource, DeviceTable]], places: Places) -> None:
+    async def _scan(self, tables: Sequence[Tuple[Resource, DeviceTable]], places: Places) -> None:
         declared = [resource for resource, _ in tables]
         offered = await asyncio.to_thread(writer.offered, declared, places.cdi)
-        found = await asyncio.to_thread(discover, declared, "/", self._known, offered)
+        # A device that is gone stays with its resource: the kubelet tells devices apart by id alone.
+        taken = {device_id: table.resource.name for _, table in tables for device_id in table.gone}
+        found = await asyncio.to_thread(discover, declared, "/", self._known, offered, taken)
         for resource, table in tables:
             if resource.name in found:
                 self._tell_left_out(resource.name, found[resource.name])
@@ -104,19 +102,12 @@ class Inventory:
                 reasons = {name: reason or (why if name in given else None) for name, reason in reasons.items()}
             _log(table, table.update(reasons))
 
-    async def holders_of_orphans(self, resources: Sequence[Resource], places: Places) -> Optional[List[Held]]:
-        """Who holds devices: empty where our dynamic specs have none but the resources'; None, and said, if unknown.
+    async def has_orphans(self, resources: Sequence[Resource], places: Places) -> bool:
+        """Whether our dynamic specs have devices that none of the resources has. Raises OSError.
 
         resources: with all their devices.
         """
-        try:
-            if not await asyncio.to_thread(writer.orphans, resources, places.cdi):
-                return []
-            state = await kubelet_queries.holders(places.kubelet_root, places.device_plugins)
-        except (CheckpointError, OSError) as error:
-            log.warning("CDI specs that may be orphans stay in %s: %s", places.cdi, error)
-            return None
-        return [Held(each["resource"], each["device"]) for each in state["held"]]
+        return bool(await asyncio.to_thread(writer.orphans, resources, places.cdi))
 
     async def prune(self, resources: Sequence[Resource], held: Sequence[Held], places: Places) -> None:
         """Take out of our dynamic specs what no resource has and nobody holds."""

@@ -12,20 +12,19 @@ import hashlib
 import logging
 import os
 import re
-from typing import Any
+from typing import Any, Sequence
 
 from ..support.channels import grpc
 from ..telemetry import metrics
 from ..wire import plugin_registration_v1_pb2 as registry
 from ..wire import plugin_registration_v1_pb2_grpc as registry_grpc
 from .device_plugin.connection import API_VERSION, KubeletConnection, remove_sockets
-from .device_plugin.server import DevicePlugin
+from .device_plugin.server import DevicePluginServer
 
 log = logging.getLogger(__name__)
 
 #: The folder below the kubelet's root directory.
 FOLDER = "plugins_registry"
-_TYPE = "DevicePlugin"
 _PREFIX = "node-device-plugin-"
 #: Seconds between two looks at our socket while the kubelet has no stream open.
 _LOOK = 1.0
@@ -36,18 +35,30 @@ _STREAM_DEADLINE = 5.0
 _BACK = 2.5
 
 
-class RegistryRegistration(KubeletConnection, registry_grpc.RegistrationServicer):
-    """Keeps one resource where the kubelet finds it. root: the kubelet's root directory (its --root-dir)."""
+class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationServicer):
+    """Keeps one resource where the kubelet finds it.
 
-    def __init__(self, service: DevicePlugin, root: str) -> None:
+    root: the kubelet's root directory (its --root-dir). plugin_type, versions: what the kubelet's watcher is told
+    (k8s.io/kubelet, pkg/apis/pluginregistration/v1: PluginInfo).
+    """
+
+    def __init__(
+        self,
+        service: DevicePluginServer,
+        root: str,
+        plugin_type: str = "DevicePlugin",
+        versions: Sequence[str] = (API_VERSION,),
+    ) -> None:
         super().__init__(service)
+        self._type = plugin_type
+        self._versions = tuple(versions)
         self.socket = socket_path(root, self.resource)
         self._told = asyncio.Event()
 
     async def GetInfo(self, request: registry.InfoRequest, context: Any) -> registry.PluginInfo:
         """Both services are on the one socket."""
         return registry.PluginInfo(
-            type=_TYPE, name=self.resource, endpoint=self.socket, supported_versions=[API_VERSION]
+            type=self._type, name=self.resource, endpoint=self.socket, supported_versions=self._versions
         )
 
     async def NotifyRegistrationStatus(

@@ -6,10 +6,9 @@ import json
 from http import HTTPStatus
 from typing import Any, Callable, List
 
-from ..daemon.reload import Reloader
 from ..telemetry.exposition import CONTENT_TYPE
 from .http import Response, Routes
-from .state import State
+from .state import Reloads, State
 
 
 def public_pages(state: State, is_alive: Callable[[], bool]) -> Routes:
@@ -27,14 +26,14 @@ def public_pages(state: State, is_alive: Callable[[], bool]) -> Routes:
     return {("GET", "/metrics"): metrics, ("GET", "/healthz"): healthz, ("GET", "/readyz"): readyz}
 
 
-def private_pages(state: State, reloader: Reloader, public: Routes) -> Routes:
+def private_pages(state: State, reloads: Reloads, public: Routes) -> Routes:
     """What is served on the unix socket: beside the public pages, one that names devices and files, and the reload."""
 
     async def status() -> Response:
         return _json(HTTPStatus.OK, state.as_data())
 
     async def reload() -> Response:
-        outcome = await reloader.reload()
+        outcome = await reloads.reload()
         problems = [str(problem) for problem in outcome.problems]
         refused = outcome.result == "refused"
         return _json(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import collections
 import platform
 import time
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
-from ..daemon.reload import Reloader
-from ..daemon.resource_manager import Served, ServedResources
-from ..declaration import Device, Resource
+from ..declaration import Device, Problem, Resource
+from ..declaration.configuration_file import LoadedConfiguration
 from ..devices.table import DeviceTable
+from ..kubelet.frontend import ResourceStatus
 from ..support.version import version
 from ..telemetry import metrics
 from ..telemetry.exposition import gauge
@@ -19,20 +19,63 @@ from ..telemetry.exposition import gauge
 DISCOVERY_FRESH = 60.0
 
 
+class Outcome(NamedTuple):
+    """How a reload ended.
+
+    result: ``applied``, ``unchanged`` (the plugin runs with these bytes already) or ``refused``.
+    problems: why it was refused.
+    """
+
+    result: str
+    problems: Tuple[Problem, ...] = ()
+
+
+class ServedResource(NamedTuple):
+    """One resource: its devices, and how it stands with the kubelet."""
+
+    name: str
+    table: DeviceTable
+    status: ResourceStatus
+
+
+class Resources(Protocol):
+    """The resources that are served."""
+
+    #: When the devices were last looked at as a whole (time.monotonic); None before the first time.
+    checked_at: Optional[float]
+
+    def served(self) -> Sequence[ServedResource]:
+        """Every resource, in the order of the configuration."""
+
+
+class Reloads(Protocol):
+    """What the plugin runs with, and how another configuration is taken in.
+
+    path: of the configuration file. loaded: what is in force. last: how the last reload ended.
+    """
+
+    path: str
+    loaded: LoadedConfiguration
+    last: Outcome
+
+    async def reload(self) -> Outcome:
+        """Read the file again."""
+
+
 class State:
     """What is served, from which configuration, and since when."""
 
-    def __init__(self, resources: ServedResources, reloader: Reloader) -> None:
+    def __init__(self, resources: Resources, reloads: Reloads) -> None:
         self._resources = resources
-        self._reloader = reloader
+        self._reloads = reloads
         self._started = time.time()
 
     def not_ready(self) -> List[str]:
         """Why the plugin is not ready, a sentence each; ready is: registered, stream open, discovery fresh."""
         reasons = [
-            "%s: the kubelet has no stream open" % each.resource
-            for each in self._resources.registrations
-            if not each.is_registered
+            "%s: the kubelet has no stream open" % each.name
+            for each in self._resources.served()
+            if not each.status.is_registered
         ]
         age = self._discovery_age()
         if age is None or age > DISCOVERY_FRESH:
@@ -50,13 +93,13 @@ class State:
             "ready": not not_ready,
             "not_ready": not_ready,
             "configuration": {
-                "path": self._reloader.path,
-                "sha256": self._reloader.loaded.sha256,
-                "last_reload": self._reloader.last.result,
-                "problems": [str(problem) for problem in self._reloader.last.problems],
+                "path": self._reloads.path,
+                "sha256": self._reloads.loaded.sha256,
+                "last_reload": self._reloads.last.result,
+                "problems": [str(problem) for problem in self._reloads.last.problems],
             },
             "discovery_age_seconds": self._discovery_age(),
-            "resources": [_resource(served) for served in self._resources.by_name.values()],
+            "resources": [_resource(served) for served in self._resources.served()],
         }
 
     def metrics(self) -> str:
@@ -66,7 +109,7 @@ class State:
         return "\n".join(lines) + "\n"
 
     def _gauges(self) -> Iterator[str]:
-        prefix, loaded = metrics.PREFIX, self._reloader.loaded
+        prefix, loaded = metrics.PREFIX, self._reloads.loaded
         build = ((version(), platform.python_version()), 1)
         yield from gauge(prefix + "build_info", "Version of the plugin and its Python.", ("version", "python"), [build])
         yield from gauge(
@@ -79,7 +122,7 @@ class State:
             prefix + "configuration_refused",
             "1 while the configuration file is refused, and an older one in force.",
             (),
-            [((), int(self._reloader.last.result == "refused"))],
+            [((), int(self._reloads.last.result == "refused"))],
         )
         yield from gauge(prefix + "start_time_seconds", "When it started, since the epoch.", (), [((), self._started)])
         age = self._discovery_age()
@@ -89,14 +132,14 @@ class State:
             (),
             [] if age is None else [((), age)],
         )
-        served = list(self._resources.by_name.values())
+        served = self._resources.served()
         yield from gauge(
             prefix + "stream_open",
             "1 while the kubelet has the resource's ListAndWatch stream open.",
             ("resource",),
-            [((each.declared.name,), int(each.registration.is_registered)) for each in served],
+            [((each.name,), int(each.status.is_registered)) for each in served],
         )
-        ages = [(each.declared.name, each.registration.service.stream.age) for each in served]
+        ages = [(each.name, each.status.connected_seconds) for each in served]
         yield from gauge(
             prefix + "stream_age_seconds",
             "Seconds since that stream was opened; missing while there is none.",
@@ -112,10 +155,11 @@ class State:
 
     def _devices_by_reason(self) -> Dict[Tuple[str, ...], float]:
         counts: Dict[Tuple[str, ...], float] = collections.defaultdict(float)
-        for table in self._resources.tables:
+        for each in self._resources.served():
+            table = each.table
             # Resources without a device show, too: a sum over nothing is no alert.
             counts[(table.resource.name, "healthy", "")] += 0
-            for device, state, reason in _states(table):
+            for device, state, reason in _states(each):
                 counts[(table.resource.name, state, kind_of_reason(reason or "", table.resource, device))] += 1
         return counts
 
@@ -138,11 +182,11 @@ def kind_of_reason(reason: str, resource: Resource, device: Device) -> str:
     return reason
 
 
-def _resource(served: Served) -> Dict[str, Any]:
-    table, age = served.table, served.registration.service.stream.age
+def _resource(served: ServedResource) -> Dict[str, Any]:
+    table, age = served.table, served.status.connected_seconds
     return {
         "name": table.resource.name,
-        "registered": served.registration.is_registered,
+        "registered": served.status.is_registered,
         "stream_age_seconds": None if age is None else round(age, 3),
         "devices": [
             {
@@ -153,18 +197,21 @@ def _resource(served: Served) -> Dict[str, Any]:
                 "cdi_name": table.resource.cdi_name(device),
                 "host_paths": [node.host_path for node in device.nodes],
             }
-            for device, state, reason in _states(table)
+            for device, state, reason in _states(served)
         ],
-        "refused": dict(table.refused),
+        "refused": dict(served.status.left_out),
     }
 
 
-def _states(table: DeviceTable) -> Iterator[Tuple[Device, str, Optional[str]]]:
+def _states(served: ServedResource) -> Iterator[Tuple[Device, str, Optional[str]]]:
     """Each device with its state and reason; absent is what may be left out, and was never here."""
-    listed = {entry.kubelet_id for entry in table.listed()}
+    table = served.table
+    shown = {device.id for device, _ in table.shown()}
     for device in table.resource.devices:
         reason = table.reason(device)
-        if table.resource.kubelet_ids(device)[0] not in listed:
+        if device.id in served.status.left_out:
+            continue
+        if device.id not in shown:
             yield device, "absent", reason
         else:
             yield device, "healthy" if reason is None else "unhealthy", reason

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Coroutine, Set
 
 
-class Tasks:
+class TaskGroup:
     """Keeps tasks, one a concern. One that ends by itself is a defect, which comes to light in ``defect``."""
 
     def __init__(self) -> None:
@@ -27,6 +27,14 @@ class Tasks:
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
+
+    async def run(self) -> None:
+        """Wait until a task ends by itself, and raise its error; whatever comes, stop all tasks."""
+        try:
+            await asyncio.wait([self.defect])
+            self.defect.result()
+        finally:
+            await self.stop()
 
     def all_run(self) -> bool:
         """Whether none has ended by itself."""

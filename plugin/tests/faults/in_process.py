@@ -10,7 +10,7 @@ from node_device_plugin.declaration import Resource, parse_resources
 from node_device_plugin.devices.table import DeviceTable
 from node_device_plugin.kubelet.device_plugin.kubelet_socket import KubeletSocket
 from node_device_plugin.kubelet.device_plugin.registration import Registration
-from node_device_plugin.kubelet.device_plugin.server import DevicePlugin
+from node_device_plugin.kubelet.device_plugin.server import DevicePluginServer
 
 NAME = "example.com/dev"
 
@@ -27,7 +27,7 @@ async def registration(directory: str, served: Resource) -> AsyncIterator[Regist
     """One resource served and kept registered inside this block, its devices healthy."""
     table = DeviceTable(served)
     table.update({device.id: None for device in served.devices})
-    running = Registration(DevicePlugin(table), KubeletSocket(directory))
+    running = Registration(DevicePluginServer(table), KubeletSocket(directory))
     task = asyncio.create_task(running.run())
     try:
         yield running

@@ -26,7 +26,7 @@ async def test_unplugged_between_list_and_allocate(short_path: Path) -> None:
             request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=["d0"])])
             await stub.Allocate(request)
             # As soon as it is noticed it is refused, whatever the kubelet still believes: no step in between.
-            running.service.table.update({"d0": "%s: No such file or directory" % node})
+            running.service.offered.table.update({"d0": "%s: No such file or directory" % node})
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await stub.Allocate(request)
             assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
@@ -34,6 +34,6 @@ async def test_unplugged_between_list_and_allocate(short_path: Path) -> None:
             await kubelet.until(lambda: kubelet.devices(NAME) == {"d0": "Unhealthy"})
             with pytest.raises(PodRejected):
                 await kubelet.allocate_pod("pod", {"main": {NAME: 1}})
-            running.service.table.update({"d0": None})
+            running.service.offered.table.update({"d0": None})
             await kubelet.until(lambda: kubelet.devices(NAME) == {"d0": "Healthy"})
             await kubelet.allocate_pod("again", {"main": {NAME: 1}})

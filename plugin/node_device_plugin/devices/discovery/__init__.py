@@ -114,16 +114,22 @@ def _find(resource: Resource, root: str, known: Known, offered: Offered) -> List
 
 
 def discover(
-    resources: Sequence[Resource], root: str = "/", known: Optional[Known] = None, offered: Offered = _NOTHING
+    resources: Sequence[Resource],
+    root: str = "/",
+    known: Optional[Known] = None,
+    offered: Offered = _NOTHING,
+    taken: Optional[Mapping[str, str]] = None,
 ) -> Dict[str, Discovered]:
     """What every resource finds that discovers, by its name.
 
     A device belongs to one resource alone: what is declared comes first, then the resource that stands further up.
-    known: kept from look to look. offered: decides where a device could have either of two ids.
+    known: kept from look to look. offered: decides where a device could have either of two ids. taken: ids that belong
+    to a resource though their devices are gone.
     """
     if not any(resource.discover.methods for resource in resources):
         return {}
     known = Known() if known is None else known
+    taken = taken or {}
     inside = Root(root)
     ids = {device.id: resource.name for resource in resources for device in resource.devices}
     nodes = {
@@ -140,13 +146,14 @@ def discover(
         left_out: List[Tuple[Device, str]] = []
         for made in _find(resource, root, known, offered):
             device = made.device
-            taken = next((path for path in made.own if path in nodes), None)
+            owner = ids.get(device.id) or taken.get(device.id, resource.name)
+            used = next((path for path in made.own if path in nodes), None)
             if made.problem is not None:
                 left_out.append((device, made.problem))
-            elif device.id in ids:
-                left_out.append((device, "%s has a device of this id" % ids[device.id]))
-            elif taken is not None:
-                left_out.append((device, "%s is a node of %s" % (taken, nodes[taken])))
+            elif device.id in ids or owner != resource.name:
+                left_out.append((device, "%s has a device of this id" % owner))
+            elif used is not None:
+                left_out.append((device, "%s is a node of %s" % (used, nodes[used])))
             else:
                 mine.append(made)
         for made in mine:

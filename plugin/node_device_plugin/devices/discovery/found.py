@@ -8,7 +8,8 @@ from typing import Dict, NamedTuple, Optional, Tuple
 
 from ...declaration.names import MAX_DEVICE_ID
 
-_ILLEGAL = re.compile(r"[^A-Za-z0-9_.:-]")
+#: Two colons mark a share of a device (declaration.model.SHARE).
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_.:-]|::+")
 _ENDS = "_.:-"
 _HASH = 8
 

@@ -7,8 +7,8 @@ from typing import Dict, List, Sequence
 from ...declaration import Device
 from ...declaration.env import allocate_annotations, allocate_env
 from ...declaration.model import ContainerEdits, DeviceNode, Mount, Resource
-from ...devices.table import DeviceTable
 from ...wire import device_plugin_v1beta1_pb2 as api
+from .device_list import DeviceList
 
 
 class NotAllocatable(Exception):
@@ -27,21 +27,21 @@ class OverLimit(NotAllocatable):
     """A container asks for more than the resource's limit."""
 
 
-def allocate(table: DeviceTable, kubelet_ids: List[str]) -> api.ContainerAllocateResponse:
+def allocate(offered: DeviceList, kubelet_ids: List[str]) -> api.ContainerAllocateResponse:
     """The answer for one container. The kubelet sends ids in no order; numbers follow the declaration's.
 
     Raises NotAllocatable. Touches no file and waits for nothing: the kubelet holds a lock of the whole node, without a
     time limit, until it has the answer.
     """
-    resource = table.resource
-    devices = devices_of(table, kubelet_ids)
+    resource = offered.table.resource
+    devices = devices_of(offered, kubelet_ids)
     limit = resource.container_limit
     if limit is not None and len(kubelet_ids) > limit:
         raise OverLimit(
             "a container may have %d of %s (container_limit), not %d" % (limit, resource.name, len(kubelet_ids))
         )
     for device in devices:
-        reason = table.reason(device)
+        reason = offered.table.reason(device)
         if reason is not None:
             raise UnhealthyDevice("%s: device %s: %s" % (resource.name, device.id, reason))
     answer = api.ContainerAllocateResponse(
@@ -55,12 +55,12 @@ def allocate(table: DeviceTable, kubelet_ids: List[str]) -> api.ContainerAllocat
     return answer
 
 
-def devices_of(table: DeviceTable, kubelet_ids: Sequence[str]) -> List[Device]:
+def devices_of(offered: DeviceList, kubelet_ids: Sequence[str]) -> List[Device]:
     """The devices behind ids, in the order of the declaration. Raises UnknownDevice."""
     try:
-        return table.devices_of(kubelet_ids)
+        return offered.devices_of(kubelet_ids)
     except KeyError as error:
-        raise UnknownDevice("%s has no device %s" % (table.resource.name, error.args[0])) from error
+        raise UnknownDevice("%s has no device %s" % (offered.table.resource.name, error.args[0])) from error
 
 
 def _add_edits(answer: api.ContainerAllocateResponse, resource: Resource, devices: Sequence[Device]) -> None:

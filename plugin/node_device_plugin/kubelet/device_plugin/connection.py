@@ -12,7 +12,7 @@ from ...support.channels import grpc, unix_server
 from ...support.sockets import folder_is_lost
 from ...telemetry.logs import Tries
 from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
-from .server import DevicePlugin
+from .server import DevicePluginServer
 
 log = logging.getLogger(__name__)
 
@@ -24,9 +24,9 @@ _RETRY = 2.0
 class KubeletConnection(abc.ABC):
     """Keeps one resource registered with the kubelet."""
 
-    def __init__(self, service: DevicePlugin) -> None:
+    def __init__(self, service: DevicePluginServer) -> None:
         self.service = service
-        self.resource = service.table.resource.name
+        self.resource = service.resource.name
         self._serving = asyncio.Event()
         self._tries = Tries(log)
 

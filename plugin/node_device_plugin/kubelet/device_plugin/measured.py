@@ -7,15 +7,15 @@ from typing import Any
 
 from ...telemetry import metrics
 from ...wire import device_plugin_v1beta1_pb2 as api
-from .server import DevicePlugin
+from .server import DevicePluginServer
 
 
-class MeasuredDevicePlugin(DevicePlugin):
-    """A DevicePlugin whose allocations are counted and timed."""
+class MeasuredDevicePluginServer(DevicePluginServer):
+    """A DevicePluginServer whose allocations are counted and timed."""
 
     async def Allocate(self, request: api.AllocateRequest, context: Any) -> api.AllocateResponse:
-        """As DevicePlugin.Allocate."""
-        resource = self.table.resource.name
+        """As DevicePluginServer.Allocate."""
+        resource = self.resource.name
         started = time.perf_counter()
         result = "error"
         try:

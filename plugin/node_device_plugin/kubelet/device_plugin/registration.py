@@ -25,7 +25,7 @@ from ...telemetry import metrics
 from ...wire import device_plugin_v1beta1_pb2 as api
 from .connection import API_VERSION, KubeletConnection, remove_sockets
 from .kubelet_socket import Identity, KubeletSocket
-from .server import DevicePlugin
+from .server import DevicePluginServer
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Registration(KubeletConnection):
     kubelet: its socket, which the resources of a directory share.
     """
 
-    def __init__(self, service: DevicePlugin, kubelet: KubeletSocket) -> None:
+    def __init__(self, service: DevicePluginServer, kubelet: KubeletSocket) -> None:
         super().__init__(service)
         self._directory = kubelet.directory
         self._kubelet = kubelet

@@ -9,12 +9,13 @@ import time
 from typing import Any, AsyncIterator, Iterator, List, NoReturn, Optional, Set, Tuple
 
 from ...declaration import Resource
-from ...devices.table import DeviceTable, Listed
+from ...devices.table import DeviceTable
 from ...support.cancel_safe import done_within
 from ...support.channels import grpc
 from ...wire import device_plugin_v1beta1_pb2 as api
 from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 from .allocation import NotAllocatable, OverLimit, UnhealthyDevice, UnknownDevice, allocate, devices_of
+from .device_list import DeviceList, Listed
 from .pre_start import pre_start
 from .preference import preferred
 
@@ -95,22 +96,26 @@ def options(resource: Resource) -> api.DevicePluginOptions:
     )
 
 
-class DevicePlugin(api_grpc.DevicePluginServicer):
+class DevicePluginServer(api_grpc.DevicePluginServicer):
     """Lists and gives away the devices of one table."""
 
     def __init__(self, table: DeviceTable, coalesce: float = COALESCE) -> None:
-        self.table = table
+        self.offered = DeviceList(table)
         self.stream = Stream()
         self._coalesce = coalesce
 
-    def adopt(self, table: DeviceTable) -> None:
+    @property
+    def resource(self) -> Resource:
+        """The resource with the devices that are there now."""
+        return self.offered.table.resource
+
+    def follow(self, table: DeviceTable) -> None:
         """Serve another table from now on. A stream that is open stays open, and goes on with its devices."""
-        self.table.hand_over(table)
-        self.table = table
+        self.offered.follow(table)
 
     async def GetDevicePluginOptions(self, request: api.Empty, context: Any) -> api.DevicePluginOptions:
         """What the resource asks for. The kubelet asks inside its Register, and passes over what Register says."""
-        return options(self.table.resource)
+        return options(self.resource)
 
     async def ListAndWatch(self, request: api.Empty, context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
         """The devices now and after each change, which goes out at once unless another one went just before it."""
@@ -118,7 +123,7 @@ class DevicePlugin(api_grpc.DevicePluginServicer):
         with self.stream.opened() as end:
             last: Optional[Tuple[Listed, ...]] = None
             while True:
-                change = asyncio.ensure_future(self.table.changed(last))
+                change = asyncio.ensure_future(self.offered.changed(last))
                 if not await _first(change, end):
                     return
                 is_change, last = last is not None, change.result()
@@ -134,7 +139,7 @@ class DevicePlugin(api_grpc.DevicePluginServicer):
             container_responses=[
                 api.ContainerPreferredAllocationResponse(
                     deviceIDs=preferred(
-                        self.table.resource,
+                        self.resource,
                         asked.available_deviceIDs,
                         asked.must_include_deviceIDs,
                         asked.allocation_size,
@@ -148,9 +153,9 @@ class DevicePlugin(api_grpc.DevicePluginServicer):
         self, request: api.PreStartContainerRequest, context: Any
     ) -> api.PreStartContainerResponse:
         """Run the resource's command: FAILED_PRECONDITION where it fails, NOT_FOUND for an id that is none of ours."""
-        resource = self.table.resource
+        resource = self.resource
         try:
-            devices = devices_of(self.table, request.devices_ids)
+            devices = devices_of(self.offered, request.devices_ids)
         except NotAllocatable as error:
             await self._refuse(context, "to start a container", error)
         problem = await pre_start(resource, devices)
@@ -167,9 +172,9 @@ class DevicePlugin(api_grpc.DevicePluginServicer):
         NOT_FOUND for an id that is none of ours, FAILED_PRECONDITION for a device that is not healthy,
         RESOURCE_EXHAUSTED for more than a container may have.
         """
-        resource = self.table.resource.name
+        resource = self.resource.name
         try:
-            answers = [allocate(self.table, list(asked.devices_ids)) for asked in request.container_requests]
+            answers = [allocate(self.offered, list(asked.devices_ids)) for asked in request.container_requests]
         except NotAllocatable as error:
             await self._refuse(context, "to allocate", error)
         # Told once the answer has gone out, for which the admission of pods waits.
@@ -177,7 +182,7 @@ class DevicePlugin(api_grpc.DevicePluginServicer):
         return api.AllocateResponse(container_responses=answers)
 
     async def _refuse(self, context: Any, what: str, error: NotAllocatable) -> NoReturn:
-        log.error("%s: refused %s: %s", self.table.resource.name, what, error)
+        log.error("%s: refused %s: %s", self.resource.name, what, error)
         await context.abort(_CODES[type(error)], str(error))
         raise AssertionError("abort raises")
 

@@ -1,0 +1,89 @@
+"""The frontend for the device plugin API v1beta1: a socket and a registration for each resource."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Dict, NamedTuple
+
+from ...declaration import Resource
+from ...devices.table import DeviceTable
+from ...support.task_group import TaskGroup
+from ..frontend import ResourceStatus
+from ..plugin_watcher import PluginWatcherRegistration
+from .connection import KubeletConnection
+from .kubelet_socket import KubeletSocket
+from .measured import MeasuredDevicePluginServer
+from .registration import Registration
+from .server import options
+
+
+class Place(NamedTuple):
+    """Where the kubelet is met.
+
+    registration: ``device_plugins`` (its registration socket) or ``plugins_registry`` (it finds sockets by itself).
+    device_plugin_dir, kubelet_root: its directories.
+    """
+
+    registration: str
+    device_plugin_dir: str
+    kubelet_root: str
+
+
+class _Offer(NamedTuple):
+    resource: Resource
+    connection: KubeletConnection
+    task: asyncio.Task[Any]
+
+
+class DevicePluginFrontend:
+    """A Frontend (see kubelet.frontend)."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._kubelet = KubeletSocket(place.device_plugin_dir)
+        self._tasks = TaskGroup()
+        self._offers: Dict[str, _Offer] = {}
+
+    async def run(self) -> None:
+        """Serve until cancelled; a connection that ends by itself ends this with its error."""
+        try:
+            await self._tasks.run()
+        finally:
+            self._kubelet.close()
+
+    async def offer(self, resource: Resource, table: DeviceTable) -> bool:
+        """Go on with an open stream if the options are the same: the kubelet takes these with a registration alone."""
+        former = self._offers.get(resource.name)
+        if former is not None and options(former.resource) == options(resource):
+            former.connection.service.follow(table)
+            self._offers[resource.name] = former._replace(resource=resource)
+            return True
+        await self.withdraw(resource.name)
+        connection = self._connection(table)
+        self._offers[resource.name] = _Offer(resource, connection, self._tasks.start(connection.run()))
+        return False
+
+    async def withdraw(self, resource: str) -> None:
+        """Close the resource's socket."""
+        former = self._offers.pop(resource, None)
+        if former is not None:
+            await self._tasks.stop(former.task)
+
+    async def all_served(self) -> None:
+        """Return once every offer has its socket."""
+        for offer in list(self._offers.values()):
+            await offer.connection.serving()
+
+    def status(self, resource: str) -> ResourceStatus:
+        """Registered means that the kubelet has the ListAndWatch stream open."""
+        offer = self._offers.get(resource)
+        if offer is None:
+            return ResourceStatus(False, None, {})
+        service = offer.connection.service
+        return ResourceStatus(service.stream.is_open, service.stream.age, service.offered.left_out)
+
+    def _connection(self, table: DeviceTable) -> KubeletConnection:
+        service = MeasuredDevicePluginServer(table)
+        if self._place.registration == "device_plugins":
+            return Registration(service, self._kubelet)
+        return PluginWatcherRegistration(service, self._place.kubelet_root)

@@ -1,0 +1,42 @@
+"""What each way to the kubelet has: the v1beta1 device plugin API is one; DRA can stand beside it."""
+
+from __future__ import annotations
+
+from typing import Mapping, NamedTuple, Optional, Protocol
+
+from ..declaration import Resource
+from ..devices.table import DeviceTable
+
+
+class ResourceStatus(NamedTuple):
+    """How one resource stands with the kubelet.
+
+    is_registered: whether the kubelet gives its devices away. connected_seconds: since when, or None.
+    left_out: devices that the API cannot carry, by id, with the reason.
+    """
+
+    is_registered: bool
+    connected_seconds: Optional[float]
+    left_out: Mapping[str, str]
+
+
+class Frontend(Protocol):
+    """One API of the kubelet on this node, for all resources. Belongs to the running event loop."""
+
+    async def run(self) -> None:
+        """Serve what is offered until cancelled. Raises what makes serving impossible."""
+
+    async def offer(self, resource: Resource, table: DeviceTable) -> bool:
+        """Offer a resource (as declared) with its devices, in the place of an offer under this name.
+
+        True where the kubelet's connection for that earlier offer goes on with the new table.
+        """
+
+    async def withdraw(self, resource: str) -> None:
+        """Offer a resource no longer, by its name."""
+
+    async def all_served(self) -> None:
+        """Return once the kubelet can reach every resource that is offered now."""
+
+    def status(self, resource: str) -> ResourceStatus:
+        """How a resource stands, by its name; one that is not offered is not registered."""
