@@ -189,7 +189,7 @@ scenario-%: system dev lab-images
 ## image: the plugin's container image, and an archive of it in .image/ (IMAGE_BASE=NAME@sha256:..., IMAGE_ARCH=arm64, IMAGE=name)
 .PHONY: image
 image: system controller
-	@image/build $(if $(IMAGE),--name '$(IMAGE)') $(if $(IMAGE_BASE),--base '$(IMAGE_BASE)') \
+	@packaging/image/build $(if $(IMAGE),--name '$(IMAGE)') $(if $(IMAGE_BASE),--base '$(IMAGE_BASE)') \
 	  $(if $(IMAGE_ARCH),--arch '$(IMAGE_ARCH)')
 
 ## bundle: one archive for a controller and nodes without internet, in .bundle/ (NODE_PYTHON=3.11,3.13 NODE_ARCH=amd64)

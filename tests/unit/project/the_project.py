@@ -85,7 +85,7 @@ def sources() -> str:
     places = (
         "Makefile",
         "bin/",
-        "image/",
+        "packaging/image/",
         "molecule/",
         "playbooks/",
         "plugin/",
