@@ -196,7 +196,7 @@ image: system controller
 # What else can be set: docs/airgap.md. Without an image it needs nothing of the system.
 .PHONY: bundle
 bundle: $(if $(filter no,$(BUNDLE_IMAGE)),,system) controller
-	@bundle/build --node-python '$(NODE_PYTHON)' --node-arch '$(NODE_ARCH)' \
+	@packaging/bundle/build --node-python '$(NODE_PYTHON)' --node-arch '$(NODE_ARCH)' \
 	  --controller-python '$(CONTROLLER_PYTHON)' --controller-arch '$(CONTROLLER_ARCH)' \
 	  --image '$(BUNDLE_IMAGE)' --image-base '$(IMAGE_BASE)' --image-name '$(IMAGE)' \
 	  $(if $(BUNDLE_DIR),--output '$(BUNDLE_DIR)')

@@ -43,7 +43,7 @@ OTHERS = {
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
 _OPERATORS = {";", "|", "||", "&&", "&"}
-#: What a bundle is unpacked to; its programs are those of the folder bundle/.
+#: What a bundle is unpacked to; its programs are those of the folder packaging/bundle/.
 _BUNDLE = re.compile(r"node-devices-(\d[^/]*)/([^/]+)")
 _ENGINE = ("engine", "roles/lab_node/files/engine")
 
@@ -106,7 +106,7 @@ def problems(command: Command) -> Iterator[str]:
     elif bundled := _BUNDLE.fullmatch(program):
         if bundled.group(1) != project.version():
             yield f"this is version {project.version()}, not {bundled.group(1)}"
-        if not project.is_there(f"bundle/{bundled.group(2)}"):
+        if not project.is_there(f"packaging/bundle/{bundled.group(2)}"):
             yield f"a bundle has no {bundled.group(2)}"
     elif program in _ENGINE:
         yield from _engine(arguments)

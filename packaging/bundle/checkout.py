@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import sys
 
-CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 # A checkout is visible as the collection through a link (bin/setup collection); an installed collection is where it is.
 sys.path[:0] = [str(CHECKOUT / ".ansible/collections"), str(CHECKOUT / "../../.."), str(CHECKOUT / "packaging/image")]
 
