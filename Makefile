@@ -95,9 +95,9 @@ lint:
 	ruff format --check
 	mypy
 	yamllint --strict .
-	proto/generate --check
-	roles/generate_argument_specs --check
-	docs/generate_reference --check
+	tools/generate_wire --check
+	tools/generate_argument_specs --check
+	tools/generate_reference --check
 unit:
 	pytest --numprocesses auto plugin/tests tests/unit tests/fuzz tests/kubernetes -k 'not real_api_server' \
 	  $(addprefix --ignore=,$(FAULTS))
