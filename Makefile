@@ -1,4 +1,4 @@
-# `make` alone says what there is. Every target does its own set-up: see bin/setup.
+# `make` alone says what there is. Every target does its own set-up: see tools/setup.
 # To add one: a line `## name: what it does` above it, the set-up it needs as prerequisites (below), and .PHONY.
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
@@ -14,12 +14,12 @@ $(foreach built,$(shell lab/programs/build --env),$(eval export $(built)))
 # Set-up, as prerequisites: `system` and `dev` for what needs both the lab and the tests' tools.
 .PHONY: system controller dev
 system:
-	@bin/setup system
+	@tools/setup system
 controller:
-	@bin/setup venv controller
-	@bin/setup collection
+	@tools/setup venv controller
+	@tools/setup collection
 dev: controller
-	@bin/setup venv dev
+	@tools/setup venv dev
 
 .PHONY: help
 help:
@@ -28,7 +28,7 @@ help:
 ## kubernetes: build kubelet, kubeadm, kubectl, the control plane and etcd from pinned Go modules (KUBERNETES_VERSION=1.36)
 .PHONY: kubernetes
 kubernetes: controller
-	@bin/setup programs
+	@tools/setup programs
 	@lab/programs/build kubernetes
 
 ## lab: two throwaway nodes on this machine, provisioned and verified
@@ -76,8 +76,8 @@ kind: system controller kind-programs
 
 .PHONY: kind-programs
 kind-programs: system
-	@bin/setup programs
-	@bin/setup kind
+	@tools/setup programs
+	@tools/setup kind
 	@lab/programs/build kind
 	@lab/programs/build kubernetes kubectl
 
@@ -242,10 +242,10 @@ soak: dev
 .PHONY: fuzz
 FUZZ_MINUTES ?= 10
 fuzz: dev
-	@bin/setup venv fuzz
+	@tools/setup venv fuzz
 	@tests/fuzz/run $(FUZZ_MINUTES)
 
 ## lock: renew the locked requirements
 .PHONY: lock
 lock:
-	@bin/setup lock
+	@tools/setup lock

@@ -84,7 +84,6 @@ def sources() -> str:
     """Everything that is run, and is no page."""
     places = (
         "Makefile",
-        "bin/",
         "packaging/image/",
         "molecule/",
         "playbooks/",
@@ -92,6 +91,7 @@ def sources() -> str:
         "plugins/",
         "roles/",
         "tests/runtimes/",
+        "tools/",
     )
     texts = []
     for path in tracked():

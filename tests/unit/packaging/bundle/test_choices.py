@@ -62,5 +62,5 @@ def test_a_target_for_each_python_and_architecture():
 
 
 def test_controllers_have_what_setup_asks_for():
-    """bin/setup names the oldest, too."""
-    assert f"needs Python {CONTROLLER_PYTHONS[0]} or later" in (CHECKOUT / "bin/setup").read_text()
+    """tools/setup names the oldest, too."""
+    assert f"needs Python {CONTROLLER_PYTHONS[0]} or later" in (CHECKOUT / "tools/setup").read_text()
