@@ -1,4 +1,4 @@
-# `make` alone says what there is. Every target does its own set-up: see bin/setup.
+# `make` alone says what there is. Every target does its own set-up: see tools/setup.
 # To add one: a line `## name: what it does` above it, the set-up it needs as prerequisites (below), and .PHONY.
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
@@ -14,12 +14,12 @@ $(foreach built,$(shell lab/programs/build --env),$(eval export $(built)))
 # Set-up, as prerequisites: `system` and `dev` for what needs both the lab and the tests' tools.
 .PHONY: system controller dev
 system:
-	@bin/setup system
+	@tools/setup system
 controller:
-	@bin/setup venv controller
-	@bin/setup collection
+	@tools/setup venv controller
+	@tools/setup collection
 dev: controller
-	@bin/setup venv dev
+	@tools/setup venv dev
 
 .PHONY: help
 help:
@@ -28,7 +28,7 @@ help:
 ## kubernetes: build kubelet, kubeadm, kubectl, the control plane and etcd from pinned Go modules (KUBERNETES_VERSION=1.36)
 .PHONY: kubernetes
 kubernetes: controller
-	@bin/setup programs
+	@tools/setup programs
 	@lab/programs/build kubernetes
 
 ## lab: two throwaway nodes on this machine, provisioned and verified
@@ -76,8 +76,8 @@ kind: system controller kind-programs
 
 .PHONY: kind-programs
 kind-programs: system
-	@bin/setup programs
-	@bin/setup kind
+	@tools/setup programs
+	@tools/setup kind
 	@lab/programs/build kind
 	@lab/programs/build kubernetes kubectl
 
@@ -95,9 +95,9 @@ lint:
 	ruff format --check
 	mypy
 	yamllint --strict .
-	proto/generate --check
-	roles/generate_argument_specs --check
-	docs/generate_reference --check
+	tools/generate_wire --check
+	tools/generate_argument_specs --check
+	tools/generate_reference --check
 unit:
 	pytest --numprocesses auto plugin/tests lab/kubelet_stand_in/tests tests/unit tests/fuzz tests/kubernetes -k 'not real_api_server' \
 	  $(addprefix --ignore=,$(FAULTS))
@@ -189,14 +189,14 @@ scenario-%: system dev lab-images
 ## image: the plugin's container image, and an archive of it in .image/ (IMAGE_BASE=NAME@sha256:..., IMAGE_ARCH=arm64, IMAGE=name)
 .PHONY: image
 image: system controller
-	@image/build $(if $(IMAGE),--name '$(IMAGE)') $(if $(IMAGE_BASE),--base '$(IMAGE_BASE)') \
+	@packaging/image/build $(if $(IMAGE),--name '$(IMAGE)') $(if $(IMAGE_BASE),--base '$(IMAGE_BASE)') \
 	  $(if $(IMAGE_ARCH),--arch '$(IMAGE_ARCH)')
 
 ## bundle: one archive for a controller and nodes without internet, in .bundle/ (NODE_PYTHON=3.11,3.13 NODE_ARCH=amd64)
 # What else can be set: docs/airgap.md. Without an image it needs nothing of the system.
 .PHONY: bundle
 bundle: $(if $(filter no,$(BUNDLE_IMAGE)),,system) controller
-	@bundle/build --node-python '$(NODE_PYTHON)' --node-arch '$(NODE_ARCH)' \
+	@packaging/bundle/build --node-python '$(NODE_PYTHON)' --node-arch '$(NODE_ARCH)' \
 	  --controller-python '$(CONTROLLER_PYTHON)' --controller-arch '$(CONTROLLER_ARCH)' \
 	  --image '$(BUNDLE_IMAGE)' --image-base '$(IMAGE_BASE)' --image-name '$(IMAGE)' \
 	  $(if $(BUNDLE_DIR),--output '$(BUNDLE_DIR)')
@@ -242,10 +242,10 @@ soak: dev
 .PHONY: fuzz
 FUZZ_MINUTES ?= 10
 fuzz: dev
-	@bin/setup venv fuzz
+	@tools/setup venv fuzz
 	@tests/fuzz/run $(FUZZ_MINUTES)
 
 ## lock: renew the locked requirements
 .PHONY: lock
 lock:
-	@bin/setup lock
+	@tools/setup lock

@@ -25,8 +25,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.locked_whee
 
 COLLECTION = pathlib.Path(__file__).resolve().parents[2]
 LOCK = COLLECTION / "requirements" / "node.txt"
-#: Where a controller that was set up from a bundle (bundle/install) has the locked wheels: in the environment that
-#: Ansible runs in.
+#: Where a controller that was set up from a bundle (packaging/bundle/install) has the locked wheels: in the environment
+#: that Ansible runs in.
 BUNDLED = pathlib.Path(sys.prefix) / "share" / "node-devices" / "wheels"
 #: Goes into every environment's name; raised when the same wheels are to be laid out in another way.
 LAYOUT = 1

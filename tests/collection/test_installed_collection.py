@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import zipfile
@@ -12,20 +11,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from installed import CHECKOUT, Controller
 
 # Seconds, with a collection that is built and installed before.
 pytestmark = pytest.mark.timeout(900)
 
-CHECKOUT = Path(__file__).parents[2]
-RESOURCES = """
-node_devices_resources:
-  - name: github.com.ihcsim/crand
-    container_edits: {env: [CDI_PROVIDER=github.com.ihcsim/crand]}
-    devices:
-      - {id: crand0, nodes: [{path: /dev/crand0, host_path: /dev/random, mode: "0660"}]}
-node_devices_resources_more:
-  - {name: example.com/none}
-"""
 PLAYBOOK = """
 - hosts: all
   gather_facts: false
@@ -40,55 +30,10 @@ PLAYBOOK = """
 """
 
 
-class Controller:
-    """A folder with a bare ansible-core and the collection in it, and nothing of the checkout."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "PYTHON"))},
-            "ANSIBLE_COLLECTIONS_PATH": str(folder / "collections"),
-            "ANSIBLE_NOCOLOR": "1",
-        }
-
-    def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(self.folder / "venv" / "bin" / program), *arguments],
-            cwd=self.folder,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-
-@pytest.fixture(scope="module")
-def controller(tmp_path_factory: pytest.TempPathFactory) -> Controller:
-    folder = tmp_path_factory.mktemp("controller")
-    version = re.search(r"^ansible-core==(\S+)", (CHECKOUT / "requirements/controller.txt").read_text(), re.M)
-    assert version
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-    made = Controller(folder)
-    done = made.run("pip", "install", "--quiet", f"ansible-core=={version.group(1)}")
-    assert done.returncode == 0, done.stderr
-    built = made.run("ansible-galaxy", "collection", "build", str(CHECKOUT), "--output-path", str(folder))
-    assert built.returncode == 0, built.stderr
-    (archive,) = folder.glob("nodedevices-kubernetes-*.tar.gz")
-    installed = made.run("ansible-galaxy", "collection", "install", "--offline", str(archive), "-p", "collections")
-    assert installed.returncode == 0, installed.stderr
-    (folder / "inventory.yml").write_text(
-        yaml.safe_dump(
-            {"all": {"hosts": {"node1": {"ansible_connection": "local"}}, "vars": yaml.safe_load(RESOURCES)}}
-        )
-    )
-    return made
-
-
 def test_what_is_installed_is_what_the_roles_need_and_no_more(controller: Controller) -> None:
     installed = controller.folder / "collections/ansible_collections/nodedevices/kubernetes"
     assert {"pyproject.toml", "plugin", "plugins", "roles", "playbooks", "requirements"} <= set(os.listdir(installed))
-    checkout_only = {"molecule", ".lab", ".venv", ".ansible", ".site", "Makefile", "bench", "bin", "tests"}
+    checkout_only = {"molecule", ".lab", ".venv", ".ansible", ".site", "Makefile", "bench", "tests", "tools"}
     assert not checkout_only & set(os.listdir(installed))
     assert not list(installed.glob("plugin/tests"))
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 CHECKOUT = Path(__file__).parents[2]
 ENGINE = CHECKOUT / "roles/lab_node/files/engine"
+PROGRAM = CHECKOUT / "packaging/image/build"
 #: CI keeps it if a test failed.
 EVIDENCE = CHECKOUT / ".evidence/image"
 NAME = "localhost/node-devices/image-test"
@@ -59,7 +60,7 @@ def keep_log(container: str) -> None:
 def build(output: Path, *arguments: str, **options: int) -> Built:
     """Build an image; options: of subprocess.run."""
     done = subprocess.run(
-        [sys.executable, CHECKOUT / "image/build", "--base", "debian", "--name", NAME, "--output", output, *arguments],
+        [sys.executable, PROGRAM, "--base", "debian", "--name", NAME, "--output", output, *arguments],
         stdout=subprocess.PIPE,
         text=True,
         check=True,

@@ -82,8 +82,8 @@ class DeviceScanner:
     async def _scan(self, tables: Sequence[Tuple[Resource, DeviceTable]], places: Places) -> None:
         declared = [resource for resource, _ in tables]
         offered = await asyncio.to_thread(writer.offered, declared, places.cdi)
-        # A device that is gone stays with its resource: the kubelet tells devices apart by id alone.
-        taken = {device_id: table.resource.name for _, table in tables for device_id in table.gone}
+        # A device stays with its resource, also while it is gone: the kubelet tells devices apart by id alone.
+        taken = {device_id: table.resource.name for _, table in tables for device_id in table.discovered}
         found = await asyncio.to_thread(discover, declared, "/", self._known, offered, taken)
         for resource, table in tables:
             if resource.name in found:

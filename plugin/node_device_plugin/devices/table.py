@@ -58,9 +58,9 @@ class DeviceTable:
                 self._reasons[device.id] = former._reasons[device.id]
 
     @property
-    def gone(self) -> FrozenSet[str]:
-        """Ids of discovered devices that are found no longer, and stay shown."""
-        return frozenset(self._gone)
+    def discovered(self) -> FrozenSet[str]:
+        """Ids of all devices that were discovered for this table, those that are gone too."""
+        return frozenset(self._discovered)
 
     def set_devices(self, devices: Iterable[Device]) -> List[Tuple[Device, Optional[str]]]:
         """Take in what discovery finds now (all of it; declared devices are not its business).

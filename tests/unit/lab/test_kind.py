@@ -46,7 +46,7 @@ BUILD = "echo localhost/plugin:1 sha256:new linux/amd64; echo 80 MB; echo .image
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """What of a checkout the plays need, beside an image/build that builds nothing."""
+    """What of a checkout the plays need, beside a packaging/image/build that builds nothing."""
     root = tmp_path / "checkout"
     for name in ("roles", "playbooks", "plugins", "plugin", "meta", "inventories"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def checkout(tmp_path: Path) -> Path:
     for name in ("ansible.cfg", "galaxy.yml", "pyproject.toml"):
         shutil.copy(CHECKOUT / name, root / name)
     for name, body in {
-        "image/build": BUILD,
+        "packaging/image/build": BUILD,
         "lab/programs/build": BUILT,
         "roles/lab_kind/files/kind_node_image.py": "echo localhost/kind:made present",
     }.items():

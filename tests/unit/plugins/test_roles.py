@@ -39,5 +39,5 @@ def test_described(name):
 
 
 def test_the_declarations_options_are_the_schemas():
-    command = [sys.executable, str(ROLES / "generate_argument_specs"), "--check"]
+    command = [sys.executable, str(ROLES.parent / "tools" / "generate_argument_specs"), "--check"]
     assert subprocess.run(command, capture_output=True, text=True, check=False).stdout == ""

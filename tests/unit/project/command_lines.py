@@ -26,6 +26,7 @@ NEEDS = {
 #: Programs of others that a block may call; what they are called with is not looked at, but for paths of the checkout.
 OTHERS = {
     "alias",
+    "ansible-navigator",
     "cat",
     "cp",
     "ctr",
@@ -43,7 +44,7 @@ OTHERS = {
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
 _OPERATORS = {";", "|", "||", "&&", "&"}
-#: What a bundle is unpacked to; its programs are those of the folder bundle/.
+#: What a bundle is unpacked to; its programs are those of the folder packaging/bundle/.
 _BUNDLE = re.compile(r"node-devices-(\d[^/]*)/([^/]+)")
 _ENGINE = ("engine", "roles/lab_node/files/engine")
 
@@ -99,14 +100,16 @@ def problems(command: Command) -> Iterator[str]:
             yield f"there is no {path}"
     if program == "make":
         yield from _make(arguments)
-    elif program.startswith("ansible"):
+    elif program == "ansible-builder":
+        yield from _builder(arguments)
+    elif program.startswith("ansible") and program not in OTHERS:
         yield from _ansible(program, arguments)
     elif program == "node-device-plugin":
-        yield from _refused(command_line.parser, arguments)
+        yield from _refused(lambda given: command_line.parser().parse_args(given), arguments)
     elif bundled := _BUNDLE.fullmatch(program):
         if bundled.group(1) != project.version():
             yield f"this is version {project.version()}, not {bundled.group(1)}"
-        if not project.is_there(f"bundle/{bundled.group(2)}"):
+        if not project.is_there(f"packaging/bundle/{bundled.group(2)}"):
             yield f"a bundle has no {bundled.group(2)}"
     elif program in _ENGINE:
         yield from _engine(arguments)
@@ -144,14 +147,20 @@ def _engine(arguments: Command) -> Iterator[str]:
         yield from problems(tuple(rest[1:]))
 
 
-def _refused(parser: Callable[[], argparse.ArgumentParser], arguments: Command) -> Iterator[str]:
+def _refused(parse: Callable[[Command], argparse.Namespace], arguments: Command) -> Iterator[str]:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-            parser().parse_args(arguments)
+            parse(arguments)
     except SystemExit as error:
         if error.code:
             yield said.getvalue().strip().splitlines()[-1]
+
+
+def _builder(arguments: Command) -> Iterator[str]:
+    from ansible_builder import cli
+
+    yield from _refused(cli.parse_args, arguments)
 
 
 def _ansible(program: str, arguments: Command) -> Iterator[str]:
@@ -174,7 +183,7 @@ def _ansible(program: str, arguments: Command) -> Iterator[str]:
         cli.init_parser()
         return cli.parser
 
-    refused = list(_refused(parser, arguments))
+    refused = list(_refused(lambda given: parser().parse_args(given), arguments))
     yield from refused
     if program == "ansible-playbook" and not refused:
         yield from _played(parser().parse_args(arguments))

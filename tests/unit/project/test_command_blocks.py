@@ -144,6 +144,7 @@ BAD = {
     "ansible-playbook playbooks/site.yml --tags mend": "there is no tag mend",
     "ansible-playbook -i inventories/nowhere playbooks/site.yml": "there is no inventories/nowhere",
     ".venv/bin/ansible-repair": "there is no ansible-repair",
+    "ansible-builder build --label x": "unrecognized arguments: --label x",
     "roles/lab_node/files/engine exec -it lab-node1 node-device-plugin mend": "invalid choice: 'mend'",
     "cp roles/lab_node/files/motor x": "there is no roles/lab_node/files/motor",
     "node-devices-9.9.9/install /opt/x": "not 9.9.9",

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-GENERATOR = ROOT / "docs" / "generate_reference"
+GENERATOR = ROOT / "tools" / "generate_reference"
 
 
 @pytest.fixture

@@ -84,14 +84,14 @@ def sources() -> str:
     """Everything that is run, and is no page."""
     places = (
         "Makefile",
-        "bin/",
-        "image/",
+        "packaging/image/",
         "molecule/",
         "playbooks/",
         "plugin/",
         "plugins/",
         "roles/",
         "tests/runtimes/",
+        "tools/",
     )
     texts = []
     for path in tracked():

@@ -124,7 +124,7 @@ def discover(
 
     A device belongs to one resource alone: what is declared comes first, then the resource that stands further up.
     known: kept from look to look. offered: decides where a device could have either of two ids. taken: ids that belong
-    to a resource though their devices are gone.
+    to a resource since an earlier look, also if their devices are gone.
     """
     if not any(resource.discover.methods for resource in resources):
         return {}

@@ -13,7 +13,7 @@ from checkout import CHECKOUT, Progress, locked_wheels, wheels
 from choices import MACHINES, Choice, Refused
 
 CONTROLLER_LOCK = CHECKOUT / "requirements" / "controller.txt"
-IMAGE_BUILD = CHECKOUT / "image" / "build"
+IMAGE_BUILD = CHECKOUT / "packaging" / "image" / "build"
 INSTALL = pathlib.Path(__file__).with_name("install")
 README = pathlib.Path(__file__).with_name("README.in.md")
 
@@ -40,7 +40,7 @@ def images(
 ) -> dict[str, pathlib.Path]:
     """The archives of the plugin's image for each architecture, by their names, written into a folder.
 
-    options: more of image/build's own. required: Refused where one cannot be had, in place of a line about it.
+    options: more options of packaging/image/build. required: where an image cannot be had, Refused in place of a line.
     """
     made = {}
     for architecture in nodes.architectures:
@@ -61,7 +61,9 @@ def _image(architecture: str, options: Sequence[str], folder: pathlib.Path) -> p
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     said = (done.stderr if done.returncode else done.stdout).strip().splitlines()
     if done.returncode or not said:
-        raise Refused((said or [f"image/build ended with exit code {done.returncode}"])[-1].removeprefix("image: "))
+        raise Refused(
+            (said or [f"packaging/image/build ended with exit code {done.returncode}"])[-1].removeprefix("image: ")
+        )
     return CHECKOUT / said[-1]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from engine_calls import CHECKOUT, ask
 
-# A checkout is visible as the collection through a link (bin/setup collection); an installed collection is where it is.
+# A link makes a checkout visible as the collection (tools/setup collection); an installed collection is where it is.
 sys.path[:0] = [str(CHECKOUT / ".ansible/collections"), str(CHECKOUT / "../../..")]
 
 from ansible_collections.nodedevices.kubernetes.plugins.action.node_tools import target_of  # noqa: E402

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pathlib
 import sys
 
-CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
-# A checkout is visible as the collection through a link (bin/setup collection); an installed collection is where it is.
-sys.path[:0] = [str(CHECKOUT / ".ansible/collections"), str(CHECKOUT / "../../.."), str(CHECKOUT / "image")]
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+# A link makes a checkout visible as the collection (tools/setup collection); an installed collection is where it is.
+sys.path[:0] = [str(CHECKOUT / ".ansible/collections"), str(CHECKOUT / "../../.."), str(CHECKOUT / "packaging/image")]
 
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import locked_wheels as locked_wheels  # noqa: E402
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels as wheels  # noqa: E402

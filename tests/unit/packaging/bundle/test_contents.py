@@ -41,7 +41,7 @@ def test_the_locks_are_those_of_the_checkout():
 
 @pytest.fixture
 def build(tmp_path, monkeypatch):
-    """image/build is a script of the test's."""
+    """packaging/image/build is a script of the test's."""
 
     def does(body):
         program = tmp_path / "build"
@@ -66,7 +66,7 @@ def test_an_image_for_each_architecture_of_the_nodes(tmp_path, build):
     ("body", "reason"),
     [
         ("echo 'a line' >&2; echo 'image: engine: no podman here' >&2; exit 1", "engine: no podman here"),
-        ("exit 7", "image/build ended with exit code 7"),
+        ("exit 7", "packaging/image/build ended with exit code 7"),
     ],
 )
 def test_without_an_image_it_says_so_and_why(tmp_path, build, capsys, body, reason):

@@ -16,6 +16,7 @@ import pytest
 from engine_calls import MACHINES, native
 from image_building import BuildError, Progress
 
+PROGRAM = engine_calls.CHECKOUT / "packaging/image/build"
 PINNED = f"registry.example/python@sha256:{'a' * 64}"
 OTHER = next(each for each in sorted(MACHINES) if each != native())
 NO_REGISTRY = 'echo "Trying to pull..." >&2; echo "Error: pinging container registry: no such host" >&2; exit 125'
@@ -58,7 +59,7 @@ def inspected(**image: str) -> str:
 
 def build(engine: Engine, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, engine_calls.CHECKOUT / "image/build", "--output", engine.program.parent, *arguments],
+        [sys.executable, PROGRAM, "--output", engine.program.parent, *arguments],
         env=os.environ | {"NODE_DEVICES_ENGINE": str(engine.program), "XDG_CACHE_HOME": str(engine.program.parent)},
         capture_output=True,
         text=True,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from checkout import wheels
 
-INSTALL = Path(__file__).parents[3] / "bundle" / "install"
+INSTALL = Path(__file__).parents[4] / "packaging" / "bundle" / "install"
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 HERE = {"pythons": [PYTHON], "machines": [platform.machine()], "glibc": [2, 17]}
 

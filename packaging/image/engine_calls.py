@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 
-CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT / "roles/lab_node/files"))
 
 from image_building import ENGINE, BuildError  # noqa: E402

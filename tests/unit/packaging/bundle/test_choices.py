@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from choices import ARCHITECTURES, CONTROLLER_PYTHONS, NODE_PYTHONS, Choice, Refused, choose
 
-CHECKOUT = Path(__file__).parents[3]
+CHECKOUT = Path(__file__).parents[4]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_what_is_not_known_is_refused_with_what_is(text, says):
     ],
 )
 def test_the_program_says_it_in_one_line_before_it_makes_anything(tmp_path, arguments, says):
-    program = [sys.executable, CHECKOUT / "bundle/build", "--output", tmp_path / "out", *arguments]
+    program = [sys.executable, CHECKOUT / "packaging/bundle/build", "--output", tmp_path / "out", *arguments]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"bundle: {says}\n")
     assert not (tmp_path / "out").exists()
@@ -62,5 +62,5 @@ def test_a_target_for_each_python_and_architecture():
 
 
 def test_controllers_have_what_setup_asks_for():
-    """bin/setup names the oldest, too."""
-    assert f"needs Python {CONTROLLER_PYTHONS[0]} or later" in (CHECKOUT / "bin/setup").read_text()
+    """tools/setup names the oldest, too."""
+    assert f"needs Python {CONTROLLER_PYTHONS[0]} or later" in (CHECKOUT / "tools/setup").read_text()
