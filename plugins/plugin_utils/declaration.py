@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import declaration
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi, serialise, static
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.host_directories import (
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.devices.host_directories import (
     host_directories,
 )
 

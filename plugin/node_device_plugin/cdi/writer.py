@@ -149,13 +149,11 @@ def remove_folder(directory: str, volatile: str = "/run") -> None:
                 raise
 
 
-def offered(resources: Sequence[Resource], directory: str) -> Dict[str, FrozenSet[str]]:
-    """The nodes on the host of every device in our specs, by its id; none where no resource looks for what needs it.
+def offered(directory: str) -> Dict[str, FrozenSet[str]]:
+    """The nodes on the host of every device in our specs, by its id.
 
     A USB device with the serial number of another one keeps its id by this, in whichever process asks.
     """
-    if not any(resource.discover.usb for resource in resources):
-        return {}
     return {
         device["name"]: frozenset(_host_paths(device))
         for _, spec in _own_files(directory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 
 from ..declaration.configuration_file import load
 from .shared import CONFIG, OUTPUT, Commands, add_command, print_json
@@ -21,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
 
     configuration = load(options.config).configuration
     resources = configuration.resources
-    offered = writer.offered(resources, configuration.dynamic_cdi_dir)
+    offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
     data = discovered.to_data(resources, discover(resources, offered=offered))
     if options.output == "json":
         print_json(data)

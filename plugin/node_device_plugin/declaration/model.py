@@ -77,6 +77,25 @@ class ContainerEdits(NamedTuple):
     additional_gids: Tuple[int, ...] = ()
 
 
+class Attributes(NamedTuple):
+    """What discovery learnt of a device on a bus; None where it does not apply or is unknown.
+
+    pci_address: such as ``0000:3b:00.0``. usb_vendor, usb_product: four hexadecimal digits in lower case. driver: that
+    the kernel bound. subsystem: such as ``usb``. A device's NUMA node is its own field, because it can be declared.
+    """
+
+    pci_address: Optional[str] = None
+    usb_vendor: Optional[str] = None
+    usb_product: Optional[str] = None
+    usb_serial: Optional[str] = None
+    driver: Optional[str] = None
+    subsystem: Optional[str] = None
+
+    def known(self) -> Dict[str, str]:
+        """Those that are known, by name."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
 class Device(NamedTuple):
     """One device of a node."""
 
@@ -87,6 +106,7 @@ class Device(NamedTuple):
     required: bool
     #: NUMA node that the device is near to; None for none or unknown.
     numa_node: Optional[int] = None
+    attributes: Attributes = Attributes()
 
     @property
     def has_edits(self) -> bool:
@@ -133,8 +153,12 @@ class GroupedNode(NamedTuple):
         return not wildcards(self.path) and not placeholders(self.path)
 
 
+#: The keys of ``discover`` that are methods; devices.discovery has a DiscoveryMethod for each.
+DISCOVERY_METHODS = ("paths", "usb", "pci")
+
+
 class Discovery(NamedTuple):
-    """How devices are found while the plugin runs. Without a method (paths, usb, pci) nothing is discovered."""
+    """How devices are found while the plugin runs. Without a method nothing is discovered."""
 
     paths: Tuple[str, ...] = ()
     usb: Tuple[UsbSelector, ...] = ()
@@ -151,7 +175,7 @@ class Discovery(NamedTuple):
     @property
     def methods(self) -> Tuple[str, ...]:
         """The methods in use, by the names of their keys."""
-        return tuple(name for name in ("paths", "usb", "pci") if getattr(self, name))
+        return tuple(name for name in DISCOVERY_METHODS if getattr(self, name))
 
     def property_names(self) -> FrozenSet[str]:
         """The properties that every device found has, whichever method found it."""

@@ -9,8 +9,8 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 from . import addresses, container_paths, env, fields, injection_rules, names, response_size, schema
 from .discover import parse_discovery
 from .edits import container_edits, placeholder_problems
-from .host_directories import directory_problems
 from .model import Configuration, Device, DeviceNode, HealthChecks, PreStart, Resource
+from .named_directories import directory_problems
 from .problems import DeclarationError, Problem, element
 
 #: Where the role cdi_specs writes: what is declared is static by CDI's own terms.

@@ -218,7 +218,9 @@ PRE_START: Dict[str, Field] = {
     "command": Field(
         "list",
         "The program's absolute path and its arguments. Its environment has RESOURCE_NAME, DEVICE_ID, DEVICE_PATH (the "
-        "first node's, on the host) and DEVICE_PROPERTY_<NAME> for each property.",
+        "first node's, on the host), DEVICE_PROPERTY_<NAME> for each property and, for a device on a bus, what is "
+        "known of DEVICE_PCI_ADDRESS, DEVICE_USB_VENDOR, DEVICE_USB_PRODUCT, DEVICE_USB_SERIAL, DEVICE_DRIVER and "
+        "DEVICE_SUBSYSTEM.",
         default=[],
         elements="str",
     ),

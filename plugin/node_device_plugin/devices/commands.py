@@ -20,13 +20,16 @@ _AFTERMATH = 0.5
 def environment(resource: Resource, device: Device) -> Dict[str, str]:
     """What a command is told of the device, beside this process's own environment.
 
-    RESOURCE_NAME, DEVICE_ID, DEVICE_PATH (on the host, of the first node) and DEVICE_PROPERTY_<NAME> for each property.
+    RESOURCE_NAME, DEVICE_ID, DEVICE_PATH (on the host, of the first node), DEVICE_PROPERTY_<NAME> for each property and
+    DEVICE_<NAME> for each attribute that is known, such as DEVICE_PCI_ADDRESS.
     """
     told = {"RESOURCE_NAME": resource.name, "DEVICE_ID": device.id}
     if device.nodes:
         told["DEVICE_PATH"] = device.nodes[0].host_path
     for name, value in device.properties.items():
         told["DEVICE_PROPERTY_%s" % name.upper()] = value
+    for name, value in device.attributes.known().items():
+        told["DEVICE_%s" % name.upper()] = value
     return {**os.environ, **told}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
@@ -10,7 +11,7 @@ from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 from ..cdi import writer
 from ..cdi.writer import Held
 from ..declaration import Device, Resource
-from .discovery import Discovered, Known, discover
+from .discovery import Discovered, Known, discover, methods_of
 from .discovery.directories import directories, nearest
 from .events.watch import Watch
 from .health import Health
@@ -57,7 +58,7 @@ class DeviceScanner:
         tables: all of a configuration, each with its resource as declared.
         """
         async with self._one_at_a_time:
-            buses = any(resource.discover.usb or resource.discover.pci for resource, _ in tables)
+            buses = any(method.needs_uevents for resource, _ in tables for method in methods_of(resource.discover))
             # Watching comes before looking, so that nothing is missed. What a look finds may lie elsewhere.
             for _ in range(_MOST_LOOKS):
                 current = [table.resource for _, table in tables]
@@ -81,7 +82,7 @@ class DeviceScanner:
 
     async def _scan(self, tables: Sequence[Tuple[Resource, DeviceTable]], places: Places) -> None:
         declared = [resource for resource, _ in tables]
-        offered = await asyncio.to_thread(writer.offered, declared, places.cdi)
+        offered = functools.partial(writer.offered, places.cdi)
         # A device stays with its resource, also while it is gone: the kubelet tells devices apart by id alone.
         taken = {device_id: table.resource.name for _, table in tables for device_id in table.discovered}
         found = await asyncio.to_thread(discover, declared, "/", self._known, offered, taken)

@@ -51,6 +51,7 @@ def _device(device: Device, origin: str) -> Dict[str, Any]:
         "origin": origin,
         "nodes": [{"path": node.path, "host_path": node.host_path} for node in device.nodes],
         "properties": dict(device.properties),
+        "attributes": device.attributes.known(),
         "numa_node": device.numa_node,
         "problem": unhealthy_reason(device),
     }

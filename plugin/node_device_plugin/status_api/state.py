@@ -196,6 +196,8 @@ def _resource(served: ServedResource) -> Dict[str, Any]:
                 "kubelet_ids": table.resource.kubelet_ids(device),
                 "cdi_name": table.resource.cdi_name(device),
                 "host_paths": [node.host_path for node in device.nodes],
+                "attributes": device.attributes.known(),
+                "numa_node": device.numa_node,
             }
             for device, state, reason in _states(served)
         ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import time
 from typing import Any, Awaitable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
@@ -67,7 +68,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     Raises CheckpointError where the kubelet's checkpoint is of an unknown form.
     """
     # What is discovered is expected as the plugin's own code finds it now.
-    offered = writer.offered(configuration.resources, configuration.dynamic_cdi_dir)
+    offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
     found = await asyncio.to_thread(discover, configuration.resources, offered=offered)
     resources = [
         with_discovered(resource, found[resource.name].devices) if resource.name in found else resource

@@ -53,7 +53,7 @@ def test_an_id_that_is_offered_stays_when_another_one_of_its_serial_number_comes
     one = resource({"usb": [{"vendor": "0403"}]})
 
     def look() -> Dict[str, str]:
-        found = discover([one], str(machine.path), offered=writer.offered([one], specs))[one.name].devices
+        found = discover([one], str(machine.path), offered=lambda: writer.offered(specs))[one.name].devices
         assert writer.write([with_discovered(one, found)], specs) == {}
         return {device.id: device.properties["port"] for device in found}
 

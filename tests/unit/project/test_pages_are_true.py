@@ -40,7 +40,7 @@ def test_metrics():
     reloader = types.SimpleNamespace(
         loaded=types.SimpleNamespace(sha256=""), last=types.SimpleNamespace(result="applied")
     )
-    resources = types.SimpleNamespace(checked_at=None, by_name={}, tables=[])
+    resources = types.SimpleNamespace(checked_at=None, served=list)
     text = State(resources, reloader).metrics()
     names = [name.removeprefix(metrics.PREFIX) for name in re.findall(r"^# TYPE (\S+)", text, re.M)]
     assert "devices" in names

@@ -7,7 +7,8 @@ from typing import Iterator, List, Mapping, NamedTuple, Tuple
 
 from ...declaration import Configuration, DeclarationError, Problem, parse_configuration, serialise
 from ...declaration.addresses import parse_http_address
-from ...declaration.host_directories import DEV, directories, outermost
+from ...declaration.named_directories import DEV
+from ...devices.host_directories import directories, outermost
 
 _COMMENT = "# Rendered from the declaration: what is changed here by hand is overwritten.\n"
 #: Where a pod finds the configurations of all nodes, each in a file of the node's name.

@@ -1,25 +1,32 @@
 """Discovery: what a configuration finds on this node now, as devices like the declared ones.
 
-Each way of discovery is a module (paths, usb, pci) that reads a Root; grouping makes devices of what they find. All of
+Each DiscoveryMethod is a module (paths, usb, pci) that reads a Root; grouping makes devices of what they find. All of
 it is plain code that reads the file system: not for the event loop.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+import functools
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ...declaration import Device, Resource
 from ...declaration.model import ContainerEdits, DeviceNode, Discovery
 from ...declaration.names import MAX_DEVICE_ID
 from ...declaration.patterns import compiled
 from ..table import natural_order
-from . import paths, pci, usb
 from .found import Found, Node, device_id
 from .grouping import grouped
+from .method import DiscoveryMethod, IsOffered
+from .paths import Paths
+from .pci import Pci
 from .root import Root
 from .sysfs import numa_node_of
+from .usb import Usb
 
-__all__ = ["Discovered", "Known", "discover", "find", "with_discovered"]
+__all__ = ["METHODS", "Discovered", "Known", "discover", "find", "methods_of", "with_discovered"]
+
+#: Every method, in the order in which they find.
+METHODS: Tuple[DiscoveryMethod, ...] = (Paths(), Usb(), Pci())
 
 
 class Discovered(NamedTuple):
@@ -59,13 +66,21 @@ class Known:
         self._by_resource[resource.name] = (resource, made)
 
 
-#: What is offered now, by the CDI specs that the plugin wrote: device id to its nodes on the host.
-Offered = Mapping[str, FrozenSet[str]]
-_NOTHING: Offered = {}
+#: Gives what is offered now, by the CDI specs that the plugin wrote: device id to its nodes on the host.
+Offered = Callable[[], Mapping[str, FrozenSet[str]]]
+
+
+def _nothing() -> Mapping[str, FrozenSet[str]]:
+    return {}
+
+
+def methods_of(discovery: Discovery) -> List[DiscoveryMethod]:
+    """The methods that a resource uses."""
+    return [method for method in METHODS if method.key in discovery.methods]
 
 
 def find(
-    resource: Resource, root: str = "/", known: Optional[Known] = None, offered: Offered = _NOTHING
+    resource: Resource, root: str = "/", known: Optional[Known] = None, offered: Offered = _nothing
 ) -> List[Device]:
     """The devices that ``resource.discover`` finds below ``root``, as people count; whoever else has them."""
     found = _find(resource, root, Known() if known is None else known, offered)
@@ -83,7 +98,7 @@ def _find(resource: Resource, root: str, known: Known, offered: Offered) -> List
     excluded = [compiled(pattern) for pattern in discovery.exclude]
 
     def is_offered(name: str, nodes: Sequence[Node]) -> bool:
-        return any(node.host_path in offered.get(device_id(name, room), ()) for node in nodes)
+        return any(node.host_path in offered().get(device_id(name, room), ()) for node in nodes)
 
     for found in _found(discovery, inside, is_offered):
         if excluded and any(pattern.match(name) for name in found.known_as for pattern in excluded):
@@ -117,7 +132,7 @@ def discover(
     resources: Sequence[Resource],
     root: str = "/",
     known: Optional[Known] = None,
-    offered: Offered = _NOTHING,
+    offered: Offered = _nothing,
     taken: Optional[Mapping[str, str]] = None,
 ) -> Dict[str, Discovered]:
     """What every resource finds that discovers, by its name.
@@ -129,6 +144,8 @@ def discover(
     if not any(resource.discover.methods for resource in resources):
         return {}
     known = Known() if known is None else known
+    # Read once, and only if a method asks.
+    offered = functools.lru_cache(maxsize=None)(offered)
     taken = taken or {}
     inside = Root(root)
     ids = {device.id: resource.name for resource in resources for device in resource.devices}
@@ -168,10 +185,9 @@ def with_discovered(resource: Resource, devices: Sequence[Device]) -> Resource:
     return resource._replace(devices=(*resource.devices, *devices))
 
 
-def _found(discovery: Discovery, root: Root, is_offered: usb.IsOffered) -> Iterator[Found]:
-    yield from paths.find(discovery.paths, root)
-    yield from usb.find(discovery.usb, root, is_offered)
-    yield from pci.find(discovery.pci, root)
+def _found(discovery: Discovery, root: Root, is_offered: IsOffered) -> Iterator[Found]:
+    for method in methods_of(discovery):
+        yield from method.find(discovery, root, is_offered)
 
 
 def _own(found: Found, nodes: Sequence[Node]) -> Tuple[str, ...]:
@@ -215,4 +231,5 @@ def _device(device_id: str, nodes: Sequence[Node], found: Found, discovery: Disc
         properties=found.properties,
         required=False,
         numa_node=found.numa_node,
+        attributes=found.attributes,
     )

@@ -10,10 +10,9 @@ from typing import Iterable, Iterator, Set
 from ...cdi.links import links_among
 from ...declaration import Resource
 from ...declaration.patterns import wildcards
+from . import methods_of
 from .root import Root
 
-#: Where the kernel makes the nodes of USB devices (Documentation/driver-api/usb/usb.rst): bus, device.
-_USB_NODES = "/dev/bus/usb/*/*"
 _PLACEHOLDER = re.compile(r"\{[^}]*\}")
 
 
@@ -27,9 +26,8 @@ def directories(resources: Iterable[Resource]) -> Set[str]:
     nodes: Set[str] = set()
     for resource in resources:
         nodes.update(node.host_path for device in resource.devices for node in device.nodes)
-        patterns.update(resource.discover.paths)
-        if resource.discover.usb:
-            patterns.add(_USB_NODES)
+        for method in methods_of(resource.discover):
+            patterns.update(method.watch_paths(resource.discover))
         patterns.update(_PLACEHOLDER.sub("*", node.path) for node in resource.discover.nodes)
     found = {directory for pattern in patterns for directory in _of_pattern(pattern)}
     parents = {os.path.dirname(node) for node in nodes}

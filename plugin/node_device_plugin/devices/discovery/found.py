@@ -6,6 +6,7 @@ import hashlib
 import re
 from typing import Dict, NamedTuple, Optional, Tuple
 
+from ...declaration.model import Attributes
 from ...declaration.names import MAX_DEVICE_ID
 
 #: Two colons mark a share of a device (declaration.model.SHARE).
@@ -31,7 +32,7 @@ class Found(NamedTuple):
     name: what tells it from everything else on the node, the same each time it is found.
     own: its nodes; a path's own one, or all that the drivers of a USB or PCI device made.
     on_bus: whether patterns in ``nodes`` choose among its own nodes, instead of adding to them.
-    known_as: what ``exclude`` may call it.
+    known_as: what ``exclude`` may call it. properties: what templates may name.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Found(NamedTuple):
     properties: Dict[str, str]
     known_as: Tuple[str, ...]
     numa_node: Optional[int] = None
+    attributes: Attributes = Attributes()
 
 
 def device_id(name: str, room: int = MAX_DEVICE_ID) -> str:

@@ -9,37 +9,52 @@ Documentation/PCI/sysfs-pci.rst and Documentation/driver-api/vfio.rst).
 from __future__ import annotations
 
 import os
-from typing import Dict, Iterator, Optional, Sequence
+from typing import Dict, Iterator, Optional
 
-from ...declaration.model import PciSelector
+from ...declaration.model import Attributes, Discovery, PciSelector
+from ...declaration.named_directories import DEV
 from ..table import natural_order
 from .found import Found
+from .method import IsOffered
 from .root import Root
-from .sysfs import device_nodes
+from .sysfs import device_nodes, driver_and_subsystem
 
 DIRECTORY = "/sys/bus/pci/devices"
 
 
-def find(selectors: Sequence[PciSelector], root: Root) -> Iterator[Found]:
-    """Every PCI device that one of the selectors fits, by address; with or without device nodes."""
-    if not selectors:
-        return
-    for address in sorted(root.names(DIRECTORY), key=natural_order):
-        link = "%s/%s" % (DIRECTORY, address)
-        properties = {
-            "address": address,
-            "vendor": _number(link + "/vendor", root),
-            "device": _number(link + "/device", root),
-            "class_code": _number(link + "/class", root),
-        }
-        if not any(_fits(selector, properties) for selector in selectors):
-            continue
-        group = root.resolve(link + "/iommu_group") if root.is_link(link + "/iommu_group") else ""
-        properties["iommu_group"] = os.path.basename(group or "")
-        directory = root.resolve(link)
-        nodes = device_nodes(directory, root) if directory else ()
-        known_as = (address, *(node.path for node in nodes))
-        yield Found("pci-" + address, nodes, True, properties, known_as, _numa_node(link, root))
+class Pci:
+    """A DiscoveryMethod (see method)."""
+
+    key = "pci"
+    needs_uevents = True
+
+    def find(self, discovery: Discovery, root: Root, is_offered: IsOffered) -> Iterator[Found]:
+        """Every PCI device that one of the selectors fits, by address; with or without device nodes."""
+        for address in sorted(root.names(DIRECTORY), key=natural_order):
+            link = "%s/%s" % (DIRECTORY, address)
+            properties = {
+                "address": address,
+                "vendor": _number(link + "/vendor", root),
+                "device": _number(link + "/device", root),
+                "class_code": _number(link + "/class", root),
+            }
+            if not any(_fits(selector, properties) for selector in discovery.pci):
+                continue
+            group = root.resolve(link + "/iommu_group") if root.is_link(link + "/iommu_group") else ""
+            properties["iommu_group"] = os.path.basename(group or "")
+            directory = root.resolve(link)
+            nodes = device_nodes(directory, root) if directory else ()
+            known_as = (address, *(node.path for node in nodes))
+            attributes = Attributes(pci_address=address, **driver_and_subsystem(link, root))
+            yield Found("pci-" + address, nodes, True, properties, known_as, _numa_node(link, root), attributes)
+
+    def watch_paths(self, discovery: Discovery) -> Iterator[str]:
+        """None: nodes appear anywhere in /dev, and uevents tell of them."""
+        return iter(())
+
+    def host_directories(self, discovery: Discovery) -> Iterator[str]:
+        """Drivers make nodes anywhere in /dev."""
+        yield DEV
 
 
 def _number(path: str, root: Root) -> str:

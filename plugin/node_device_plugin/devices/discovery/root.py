@@ -91,6 +91,13 @@ class Root:
         """Whether the path itself is a symbolic link."""
         return os.path.islink(self._prefix + path)
 
+    def link_name(self, path: str) -> Optional[str]:
+        """The last part of what a symbolic link leads to; None where the path is no link."""
+        try:
+            return os.path.basename(os.readlink(self._prefix + path))
+        except OSError:
+            return None
+
     def device_number(self, path: str) -> str:
         """The name of a device node below /sys/dev, such as ``char/1:3``; empty where there is none."""
         try:

@@ -8,7 +8,7 @@ path below /dev is DEVNAME in the file ``uevent``.
 from __future__ import annotations
 
 import os
-from typing import Iterator, Optional, Tuple
+from typing import Dict, Iterator, Optional, Tuple
 
 from .found import Node
 from .root import Root
@@ -53,6 +53,11 @@ def numa_node_of(host_path: str, root: Root) -> Optional[int]:
             return int(text) if text.isdecimal() else None
         directory = os.path.dirname(directory)
     return None
+
+
+def driver_and_subsystem(directory: str, root: Root) -> Dict[str, Optional[str]]:
+    """The attributes that a device on any bus has, by the links in its directory."""
+    return {name: root.link_name("%s/%s" % (directory, name)) for name in ("driver", "subsystem")}
 
 
 def uevent_value(directory: str, key: str, root: Root) -> str:

@@ -1,29 +1,21 @@
-"""The host's directories that the plugin looks into: what its sandbox, a unit's or a pod's, must show it."""
+"""The host's directories that a declaration names, and which of them the service's sandbox hides."""
 
 from __future__ import annotations
 
 import os
 import re
-from typing import Iterable, Iterator, List, Tuple
+from typing import Iterator, List
 
 from . import fields
-from .model import Configuration, Resource
+from .model import Resource
 from .problems import Problem
 
 #: Where most devices are.
 DEV = "/dev"
 # From here on a path of the declaration is a pattern, or depends on what was found.
 _VARIABLE = re.compile(r"[*?\[{]")
-
-
 #: What the service's sandbox hides, but for directories that are declared; the kubelet's root directory is another.
 HIDDEN = ("/run", "/var/run", "/var/lib/kubelet")
-
-
-def host_directories(configuration: Configuration) -> Tuple[str, ...]:
-    """Where devices are looked for and CDI specs are read; the directory that the plugin writes is none of them."""
-    of_devices = {path for resource in configuration.resources for path in directories(resource)}
-    return tuple(sorted(of_devices.union(configuration.cdi_spec_dirs) - {configuration.dynamic_cdi_dir}))
 
 
 def directory_problems(resource: Resource, where: str) -> Iterator[Problem]:
@@ -39,34 +31,19 @@ def directory_problems(resource: Resource, where: str) -> Iterator[Problem]:
 
 
 def directories(resource: Resource) -> Iterator[str]:
-    """The directories in which a resource's devices are looked for."""
+    """The directories of the device nodes and patterns that a resource names."""
     for device in resource.devices:
         for node in device.nodes:
-            yield _directory(node.host_path)
-    discover = resource.discover
-    if discover.usb or discover.pci:
-        yield DEV
-    for pattern in discover.paths:
-        yield _directory(pattern)
-    for grouped in discover.nodes:
-        yield _directory(grouped.path)
+            yield directory_of(node.host_path)
+    for pattern in resource.discover.paths:
+        yield directory_of(pattern)
+    for grouped in resource.discover.nodes:
+        yield directory_of(grouped.path)
 
 
-def _directory(path: str) -> str:
+def directory_of(path: str) -> str:
     """The directory that has to be seen for a path or pattern: of /dev all, because devices come and go there."""
     if path.startswith(DEV + "/"):
         return DEV
     found = _VARIABLE.search(path)
     return os.path.dirname(path[: found.start()] if found else path) or "/"
-
-
-def outermost(paths: Iterable[str]) -> Tuple[str, ...]:
-    """Those that lie in none of the others, sorted."""
-    found = set(paths)
-    return tuple(
-        sorted(
-            path
-            for path in found
-            if not any(path != other and path.startswith(other.rstrip("/") + "/") for other in found)
-        )
-    )

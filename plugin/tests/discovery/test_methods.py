@@ -1,0 +1,92 @@
+"""Every method of discovery is whole, and what it learns of a device is on the device."""
+
+import inspect
+from typing import Any, Dict, Tuple, get_type_hints
+
+import pytest
+
+from node_device_plugin.declaration import parse_configuration, parse_resources, schema
+from node_device_plugin.declaration.model import DISCOVERY_METHODS, Attributes, Device, Discovery
+from node_device_plugin.devices.commands import environment
+from node_device_plugin.devices.discovery import METHODS
+from node_device_plugin.devices.discovery.method import DiscoveryMethod
+from node_device_plugin.devices.host_directories import host_directories
+from node_device_plugin.diagnostics.discovered import to_data
+
+from .conftest import Machine, resource
+from .test_buses import pci, usb
+
+#: A declaration for each method, and what it needs of the node.
+EXAMPLES: Dict[str, Tuple[Any, Tuple[str, ...], bool]] = {
+    "paths": ("/dev/tty*", ("/dev",), False),
+    "usb": ({"vendor": "0403"}, ("/dev",), True),
+    "pci": ({"vendor": "10de"}, ("/dev",), True),
+}
+
+
+def test_a_method_of_the_declaration_has_a_module_and_the_other_way_round() -> None:
+    assert tuple(method.key for method in METHODS) == DISCOVERY_METHODS == tuple(EXAMPLES)
+    assert set(DISCOVERY_METHODS) <= set(schema.DISCOVER)
+    # A key with selectors is a method: whoever adds one is told here that it finds nothing yet.
+    others = {"nodes", "exclude", "container_path", "permissions", "uid", "gid", "mode"}
+    assert set(schema.DISCOVER) - others == set(DISCOVERY_METHODS)
+    assert set(get_type_hints(Discovery)) == set(schema.DISCOVER)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: str(method.key))
+def test_a_method_says_all_that_the_plugin_asks(method: DiscoveryMethod) -> None:
+    selector, directories, needs_uevents = EXAMPLES[method.key]
+    declared = {"resources": [{"name": "example.com/dev", "discover": {method.key: [selector]}}], "cdi_spec_dirs": []}
+    configuration = parse_configuration(declared)
+    discovery = configuration.resources[0].discover
+    assert host_directories(configuration) == directories
+    assert method.needs_uevents is needs_uevents
+    # Either a directory or a message of the kernel tells of a new device.
+    assert method.needs_uevents or list(method.watch_paths(discovery))
+    for name, member in inspect.getmembers(DiscoveryMethod, inspect.isfunction):
+        if not name.startswith("_"):
+            assert list(inspect.signature(member).parameters)[1:] == list(
+                inspect.signature(getattr(method, name)).parameters
+            )
+
+
+def test_what_a_bus_tells_of_a_device_is_on_the_device(machine: Machine) -> None:
+    directory = usb(machine, "1-2", 4, serial="A50285BI")
+    machine.link("/sys/devices/%s/driver" % directory, "../../../../../bus/usb/drivers/usb")
+    machine.link("/sys/devices/%s/subsystem" % directory, "../../../../../bus/usb")
+    (found,) = machine.find({"usb": [{"vendor": "0403"}]})
+    assert found.attributes == Attributes(
+        usb_vendor="0403", usb_product="6001", usb_serial="A50285BI", driver="usb", subsystem="usb"
+    )
+    card = pci(machine, "0000:3b:00.0", numa_node="1")
+    machine.link("/sys/devices/%s/driver" % card, "../../../bus/pci/drivers/vfio-pci")
+    (found,) = machine.find({"pci": [{"vendor": "10de"}]})
+    assert found.attributes == Attributes(pci_address="0000:3b:00.0", driver="vfio-pci")
+    assert found.numa_node == 1
+
+
+def test_another_driver_is_another_finding(machine: Machine) -> None:
+    card = pci(machine, "0000:3b:00.0")
+    for driver in ("nouveau", "vfio-pci"):
+        machine.link("/sys/devices/%s/driver" % card, "../../../bus/pci/drivers/" + driver)
+        (found,) = machine.find({"pci": [{"vendor": "10de"}]})
+        assert found.attributes.driver == driver
+
+
+def with_attributes() -> Device:
+    (only,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "d", "nodes": [{"path": "/dev/null"}]}]}])
+    return only.devices[0]._replace(attributes=Attributes(pci_address="0000:3b:00.0", driver="vfio-pci"))
+
+
+def test_health_commands_and_the_command_discover_tell_what_is_known() -> None:
+    device = with_attributes()
+    told = environment(resource({"pci": [{"vendor": "10de"}]}), device)
+    assert {key: told[key] for key in told if key.startswith("DEVICE_")} == {
+        "DEVICE_ID": "d",
+        "DEVICE_PATH": "/dev/null",
+        "DEVICE_PCI_ADDRESS": "0000:3b:00.0",
+        "DEVICE_DRIVER": "vfio-pci",
+    }
+    declared = resource({}, devices=[])._replace(devices=(device,))
+    (data,) = to_data([declared], {})["resources"]
+    assert data["devices"][0]["attributes"] == {"pci_address": "0000:3b:00.0", "driver": "vfio-pci"}
