@@ -17,9 +17,10 @@ CHECKOUT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 #: The tests that render or judge specs. A spec of another test is one of these, or made by the same code.
 TESTS = [
-    *(f"plugin/tests/test_{name}.py" for name in ("cdi_check", "cdi_files", "health", "inventory", "complaints")),
+    "plugin/tests/cdi",
+    "plugin/tests/devices",
+    "plugin/tests/test_complaints.py",
     "plugin/tests/declaration",
-    "plugin/tests/discovery",
     # Configurations by chance.
     "plugin/tests/faults/test_configuration_by_chance.py",
     *(f"tests/unit/plugins/test_{name}.py" for name in ("specs", "declaration", "unit")),

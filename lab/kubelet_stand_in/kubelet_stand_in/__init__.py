@@ -19,7 +19,7 @@ As a command, ``python -m kubelet_stand_in.kubelet --config FILE`` is a kubelet 
 pods through CRI, PodResources, device plugins. ``python -m kubelet_stand_in.transcripts`` records what any
 kubelet does, or holds it to what was recorded.
 
-It keeps what the real one does to plugins, its bugs included (see plugin/tests/testing). It leaves out cgroups, probes,
+It keeps what the real one does to plugins, its bugs included (see its tests). It leaves out cgroups, probes,
 init containers, NUMA hints, eviction, volumes other than hostPath, and node objects.
 """
 

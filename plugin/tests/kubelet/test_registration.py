@@ -21,7 +21,7 @@ from node_device_plugin.support.channels import unix_server
 from node_device_plugin.telemetry import metrics
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
-from .serving import kept_registered
+from ..serving import kept_registered
 
 RESOURCES = parse_resources(
     yaml.safe_load(

@@ -11,7 +11,7 @@ import pytest
 
 from node_device_plugin.cli.main import main
 
-PLUGIN = Path(__file__).parent.parent
+PLUGIN = Path(__file__).parents[2]
 
 CONFIG = """
 resources:

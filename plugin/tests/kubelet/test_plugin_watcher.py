@@ -12,7 +12,7 @@ from node_device_plugin.declaration import DeclarationError, names, parse_config
 from node_device_plugin.kubelet import plugin_watcher
 from node_device_plugin.kubelet.plugin_watcher import PluginWatcherRegistration, remove_stale_sockets, socket_path
 
-from .serving import kept_registered
+from ..serving import kept_registered
 
 RESOURCES = parse_resources(
     [

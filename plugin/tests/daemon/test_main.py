@@ -19,7 +19,7 @@ from node_device_plugin.declaration.configuration_file import load
 from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.status_api import client
 
-PATH = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+PATH = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
 CONFIG = """
 cdi_spec_dirs: []
 kubelet_device_plugin_dir: %s

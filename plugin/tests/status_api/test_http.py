@@ -14,7 +14,7 @@ from node_device_plugin.status_api import http
 from node_device_plugin.status_api.http import Pages, Response
 from node_device_plugin.status_api.server import TcpEndpoint, UnixEndpoint
 
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parents[2]
 
 
 async def _page() -> Response:

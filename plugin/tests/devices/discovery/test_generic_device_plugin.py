@@ -10,7 +10,7 @@ from node_device_plugin.devices.discovery import find
 
 from .conftest import Machine
 
-PAGE = Path(__file__).parents[3] / "docs" / "generic-device-plugin.md"
+PAGE = Path(__file__).parents[4] / "docs" / "generic-device-plugin.md"
 
 
 def found(machine: Machine) -> Dict[str, List[Any]]:

@@ -23,8 +23,8 @@ from node_device_plugin.status_api.state import kind_of_reason
 from node_device_plugin.support.sockets import status_socket
 from node_device_plugin.telemetry.exposition import Counter, Histogram, gauge
 
+from ..daemon.test_main import PATH, Journal
 from .test_http import free_port, say
-from .test_plugin import PATH, Journal
 
 CONFIG = """
 kubelet_device_plugin_dir: %s

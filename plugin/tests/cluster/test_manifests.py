@@ -354,7 +354,7 @@ def test_resources_that_it_takes():
 
 
 def test_the_alerts_are_those_of_the_documentation():
-    text = (pathlib.Path(__file__).parents[2] / "docs" / "observability.md").read_text()
+    text = (pathlib.Path(__file__).parents[3] / "docs" / "observability.md").read_text()
     blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
     (documented,) = [block for block in blocks if isinstance(block, list)]
     assert documented == [{"alert": name, **rule} for name, rule in monitoring.ALERTS.items()]
