@@ -33,8 +33,9 @@ import tempfile
 sys.dont_write_bytecode = True
 
 HERE = pathlib.Path(__file__).resolve().parent
-CHECKOUT = HERE.parents[2]
-sys.path[:0] = [str(CHECKOUT / "roles/lab_node/files"), str(CHECKOUT / "roles/lab_node/files/image")]
+CHECKOUT = HERE.parents[3]
+LAB_NODE = HERE.parents[1] / "lab_node/files"
+sys.path[:0] = [str(LAB_NODE), str(LAB_NODE / "image")]
 
 import node_image  # noqa: E402
 import test_images  # noqa: E402

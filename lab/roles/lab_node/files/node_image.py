@@ -31,7 +31,7 @@ from image_building import NAME, BuildError, Progress, digest, engine, exists
 
 HERE = pathlib.Path(__file__).resolve().parent
 CONTEXT = HERE / "image"
-STATE = HERE.parents[2] / ".lab"
+STATE = HERE.parents[3] / ".lab"
 
 
 def node_name(kind: str, release: str) -> str:
