@@ -17,7 +17,6 @@ standard error.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import hashlib
 import io
 import json
@@ -39,7 +38,7 @@ sys.path[:0] = [str(LAB_NODE), str(LAB_NODE / "image")]
 
 import node_image  # noqa: E402
 import test_images  # noqa: E402
-from image_building import NAME, BuildError, Progress, digest, engine, exists  # noqa: E402
+from image_building import NAME, BuildError, Progress, digest, engine, exists, locked, state_directory  # noqa: E402
 
 CONTEXT = HERE / "node"
 #: The release whose containerd is the newest of the lab's.
@@ -81,7 +80,7 @@ def made_name(kubernetes: pathlib.Path) -> str:
 def make(image: str, kubernetes: pathlib.Path, progress: Progress) -> None:
     base, _built = node_image.ensure("node", RELEASE)
     progress.say("gathering Kubernetes' programs")
-    with tempfile.TemporaryDirectory(dir=node_image.STATE) as scratch:
+    with tempfile.TemporaryDirectory(dir=state_directory()) as scratch:
         context = pathlib.Path(scratch)
         for path in (*CONTEXT.iterdir(), *(kubernetes / program for program in NODE_PROGRAMS)):
             shutil.copy(path, context)
@@ -156,9 +155,7 @@ def choose(build: bool, made: bool) -> tuple[str, str]:
             return own, "pulled"
     kubernetes = programs("kubernetes", build)
     image = made_name(kubernetes)
-    node_image.STATE.mkdir(exist_ok=True)
-    with open(node_image.STATE / "image-kind.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked("image-kind"):
         if exists(image):
             return image, "present"
         progress.say(f"making {image}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -13,7 +14,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-ENGINE = str(pathlib.Path(__file__).resolve().parent / "engine")
+_HERE = pathlib.Path(__file__).resolve().parent
+ENGINE = str(_HERE / "engine")
 #: What the names of all images begin with.
 NAME = "localhost/node-devices"
 # How long a step may be silent, in seconds.
@@ -64,6 +66,22 @@ def digest(*parts: str | bytes) -> str:
         data = part.encode() if isinstance(part, str) else part
         total.update(len(data).to_bytes(8, "big") + data)
     return total.hexdigest()[:12]
+
+
+def state_directory() -> pathlib.Path:
+    """The directory with the lab's own files, made if it is missing."""
+    said = subprocess.run([_HERE / "state_directory"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    directory = pathlib.Path(said.rstrip("\n"))
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Hold one of the lab's locks while the block runs."""
+    with open(state_directory() / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def exists(image: str) -> bool:

@@ -21,17 +21,15 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
-import fcntl
 import os
 import pathlib
 import sys
 
 from base_image import PACKAGES, base_name, build_base
-from image_building import NAME, BuildError, Progress, digest, engine, exists
+from image_building import NAME, BuildError, Progress, digest, engine, exists, locked
 
 HERE = pathlib.Path(__file__).resolve().parent
 CONTEXT = HERE / "image"
-STATE = HERE.parents[3] / ".lab"
 
 
 def node_name(kind: str, release: str) -> str:
@@ -52,10 +50,8 @@ def ensure(kind: str, release: str) -> tuple[str, bool]:
     image = base_name(kind, release) if kind == "python" else node_name(kind, release)
     if exists(image):
         return image, False
-    STATE.mkdir(exist_ok=True)
     # Two hosts of a play may want the same release at the same time.
-    with open(STATE / f"image-{kind}-{release}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(f"image-{kind}-{release}"):
         if exists(image):
             return image, False
         progress = Progress(release)
