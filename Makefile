@@ -6,7 +6,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Where Python may not keep what it compiled, each play begins by compiling Ansible: most of a second, a hundred times.
 unexport PYTHONDONTWRITEBYTECODE
 
-ENGINE := roles/lab_node/files/engine
+ENGINE := lab/roles/lab_node/files/engine
 
 # Names the real programs that are built; a variable that is set, even to nothing, stays as it is.
 $(foreach built,$(shell lab/programs/build --env),$(eval export $(built)))
@@ -43,17 +43,17 @@ LAB_KUBELET = $(if $(KUBERNETES_BIN_DIR),the kubelet of $(KUBERNETES_BIN_DIR),th
 # The images before the play, because a play is silent while a task runs. One image for each release in the inventory.
 .PHONY: lab-images
 lab-images: system
-	@roles/lab_node/files/node_image.py $$(sed -n 's/^ *lab_node_release: *\([a-z]*\).*/\1/p' inventories/lab/hosts.yml | sort -u)
+	@lab/roles/lab_node/files/node_image.py $$(sed -n 's/^ *lab_node_release: *\([a-z]*\).*/\1/p' inventories/lab/hosts.yml | sort -u)
 
 # The nodes alone, without anything of ours in them.
 .PHONY: lab-nodes
 lab-nodes: system controller lab-images
-	ansible-playbook -i inventories/lab playbooks/lab_up.yml
+	ansible-playbook -i inventories/lab lab/playbooks/lab_up.yml
 
 ## lab-down: destroy the nodes of `make lab`; their images stay, for the next time
 .PHONY: lab-down
 lab-down: controller
-	ansible-playbook -i inventories/lab playbooks/lab_down.yml
+	ansible-playbook -i inventories/lab lab/playbooks/lab_down.yml
 
 ## lab-clean: lab-down, and remove the images and the lab's state, but for that of a kind cluster
 .PHONY: lab-clean
@@ -68,11 +68,11 @@ lab-clean: lab-down
 ## kind: a kind cluster with the plugin as a DaemonSet and three pods that use it
 .PHONY: kind
 kind: system controller kind-programs
-	@roles/lab_kind/files/kind_node_image.py --build
-	ansible-playbook playbooks/kind_up.yml
+	@lab/roles/lab_kind/files/kind_node_image.py --build
+	ansible-playbook lab/playbooks/kind_up.yml
 	ansible-playbook -i inventories/kind playbooks/site.yml --skip-tags verify
 	ansible-playbook -i inventories/kind playbooks/verify.yml
-	ansible-playbook playbooks/kind_pods.yml
+	ansible-playbook lab/playbooks/kind_pods.yml
 
 .PHONY: kind-programs
 kind-programs: system
@@ -84,7 +84,7 @@ kind-programs: system
 ## kind-down: delete the cluster of `make kind`
 .PHONY: kind-down
 kind-down: controller kind-programs
-	ansible-playbook playbooks/kind_down.yml
+	ansible-playbook lab/playbooks/kind_down.yml
 
 ## check: lint and unit tests
 .PHONY: check lint unit

@@ -16,7 +16,7 @@ from .figures import Figure, median
 
 RESTARTS = 10
 NODES = ("lab-node1", "lab-node2")
-_FILES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "roles", "lab_node", "files")
+_FILES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lab/roles/lab_node/files")
 _ENGINE = os.path.join(_FILES, "engine")
 
 

@@ -16,7 +16,7 @@ import sys
 import tarfile
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
-ENGINE = CHECKOUT / "roles/lab_node/files/engine"
+ENGINE = CHECKOUT / "lab/roles/lab_node/files/engine"
 sys.path.insert(0, str(CHECKOUT / "plugin"))
 
 #: Seconds for everything of one node, of which each command in the node gets 10: something there may hang.

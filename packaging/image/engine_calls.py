@@ -9,7 +9,8 @@ import subprocess
 import sys
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(CHECKOUT / "roles/lab_node/files"))
+# A checkout holds the lab; beside an installed collection it is a collection of its own.
+sys.path[:0] = [str(CHECKOUT / lab / "roles/lab_node/files") for lab in ("lab", "../lab")]
 
 from image_building import ENGINE, BuildError  # noqa: E402
 

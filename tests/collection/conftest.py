@@ -1,4 +1,4 @@
-"""One controller for all tests of the collection."""
+"""One controller for all tests of the collections."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> Controller:
     made = Controller(folder)
     done = made.run("pip", "install", "--quiet", f"ansible-core=={version.group(1)}")
     assert done.returncode == 0, done.stderr
-    built = made.run("ansible-galaxy", "collection", "build", str(CHECKOUT), "--output-path", str(folder))
+    sources = [str(CHECKOUT), str(CHECKOUT / "lab")]
+    built = made.run("ansible-galaxy", "collection", "build", *sources, "--output-path", str(folder))
     assert built.returncode == 0, built.stderr
-    (archive,) = folder.glob("nodedevices-kubernetes-*.tar.gz")
-    installed = made.run("ansible-galaxy", "collection", "install", "--offline", str(archive), "-p", "collections")
+    archives = [str(path) for path in folder.glob("nodedevices-*.tar.gz")]
+    assert len(archives) == 2
+    installed = made.run("ansible-galaxy", "collection", "install", "--offline", *archives, "-p", "collections")
     assert installed.returncode == 0, installed.stderr
     (folder / "inventory.yml").write_text(
         yaml.safe_dump(

@@ -33,9 +33,20 @@ PLAYBOOK = """
 def test_what_is_installed_is_what_the_roles_need_and_no_more(controller: Controller) -> None:
     installed = controller.folder / "collections/ansible_collections/nodedevices/kubernetes"
     assert {"pyproject.toml", "plugin", "plugins", "roles", "playbooks", "requirements"} <= set(os.listdir(installed))
-    checkout_only = {"molecule", ".lab", ".venv", ".ansible", ".site", "Makefile", "bench", "tests", "tools"}
+    checkout_only = {"molecule", ".lab", ".venv", ".ansible", ".site", "Makefile", "bench", "lab", "tests", "tools"}
     assert not checkout_only & set(os.listdir(installed))
     assert not list(installed.glob("plugin/tests"))
+    assert not [*installed.glob("roles/lab_*"), *installed.glob("playbooks/lab_*")]
+
+
+def test_what_is_installed_of_the_lab_is_what_its_roles_need_and_no_more(controller: Controller) -> None:
+    installed = controller.folder / "collections/ansible_collections/nodedevices/lab"
+    wanted = {"CHANGELOG.md", "LICENSE", "README.md", "kubelet_stand_in", "meta", "playbooks", "roles"}
+    assert set(os.listdir(installed)) == wanted | {"MANIFEST.json", "FILES.json"}
+    assert {path.name for path in (installed / "roles").iterdir()} == {"lab_node", "lab_cluster", "lab_kind"}
+    assert set(os.listdir(installed / "kubelet_stand_in")) == {"kubelet_stand_in", "pyproject.toml"}
+    assert (installed / "LICENSE").read_text() == (CHECKOUT / "LICENSE").read_text()
+    assert not [path for path in installed.rglob("*") if path.is_symlink() or path.name == "__pycache__"]
 
 
 def test_it_renders_byte_for_byte_what_the_plugin_renders(controller: Controller) -> None:
@@ -91,10 +102,9 @@ def test_its_wheel_is_built_from_it_and_writes_nothing_into_it(controller: Contr
 
 
 def test_the_playbooks_run_by_name(controller: Controller) -> None:
-    for playbook in ("site", "verify", "status", "uninstall"):
-        done = controller.run(
-            "ansible-playbook", "-i", "inventory.yml", "--syntax-check", f"nodedevices.kubernetes.{playbook}"
-        )
+    names = [f"kubernetes.{name}" for name in ("site", "verify", "status", "uninstall")]
+    for name in [*names, "lab.lab_up", "lab.lab_down", "lab.kind_up", "lab.kind_pods", "lab.kind_down"]:
+        done = controller.run("ansible-playbook", "-i", "inventory.yml", "--syntax-check", f"nodedevices.{name}")
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -124,9 +134,13 @@ def test_the_report_is_written_where_ansible_was_started(controller: Controller)
 
 
 @pytest.mark.parametrize(
-    "role", ["node_tools", "cdi_runtime", "cdi_specs", "device_plugin", "verification", "lab_node"]
+    "name",
+    [
+        *(f"kubernetes.{role}" for role in ("node_tools", "cdi_runtime", "cdi_specs", "device_plugin", "verification")),
+        "lab.lab_node",
+    ],
 )
-def test_every_role_is_documented(controller: Controller, role: str) -> None:
-    done = controller.run("ansible-doc", "-t", "role", f"nodedevices.kubernetes.{role}")
+def test_every_role_is_documented(controller: Controller, name: str) -> None:
+    done = controller.run("ansible-doc", "-t", "role", f"nodedevices.{name}")
     assert done.returncode == 0, done.stderr
-    assert f"{role}_state" in done.stdout
+    assert f"{name.partition('.')[2]}_state" in done.stdout

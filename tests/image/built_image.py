@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 CHECKOUT = Path(__file__).parents[2]
-ENGINE = CHECKOUT / "roles/lab_node/files/engine"
+ENGINE = CHECKOUT / "lab/roles/lab_node/files/engine"
 PROGRAM = CHECKOUT / "packaging/image/build"
 #: CI keeps it if a test failed.
 EVIDENCE = CHECKOUT / ".evidence/image"

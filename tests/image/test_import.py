@@ -15,7 +15,7 @@ from built_image import CHECKOUT, engine, keep_log
 
 from node_device_plugin.runtime.client import CriClient
 
-sys.path.insert(0, str(CHECKOUT / "roles/lab_node/files"))
+sys.path.insert(0, str(CHECKOUT / "lab/roles/lab_node/files"))
 import node_image
 
 # Seconds, with an image that is built before.

@@ -15,7 +15,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runt
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Checked, Refusal
 
 CHECKOUT = Path(__file__).parents[2]
-ENGINE = CHECKOUT / "roles/lab_node/files/engine"
+ENGINE = CHECKOUT / "lab/roles/lab_node/files/engine"
 RELEASES = ("bookworm", "trixie", "forky")
 CONFIG = "/etc/containerd/config.toml"
 
@@ -41,7 +41,10 @@ class Containerd:
             release, program = RELEASES[-1], "/opt/containerd/containerd"
             volumes = ["--volume", f"{Path(where).resolve()}:/opt/containerd:ro"]
         image = subprocess.run(
-            [CHECKOUT / "roles/lab_node/files/node_image.py", release], stdout=subprocess.PIPE, text=True, check=True
+            [CHECKOUT / "lab/roles/lab_node/files/node_image.py", release],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
         ).stdout.split()[0]
         module_utils = "plugins/module_utils"
         seen = f"/collections/ansible_collections/nodedevices/kubernetes/{module_utils}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).parents[3] / "roles/lab_node/files/inotify_instances"
+PROGRAM = Path(__file__).parents[3] / "lab/roles/lab_node/files/inotify_instances"
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ BUILD = "echo localhost/plugin:1 sha256:new linux/amd64; echo 80 MB; echo .image
 def checkout(tmp_path: Path) -> Path:
     """What of a checkout the plays need, beside a packaging/image/build that builds nothing."""
     root = tmp_path / "checkout"
-    for name in ("roles", "playbooks", "plugins", "plugin", "meta", "inventories"):
+    for name in ("roles", "playbooks", "plugins", "plugin", "meta", "inventories", "lab"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(CHECKOUT / name, root / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("ansible.cfg", "galaxy.yml", "pyproject.toml"):
@@ -56,13 +56,14 @@ def checkout(tmp_path: Path) -> Path:
     for name, body in {
         "packaging/image/build": BUILD,
         "lab/programs/build": BUILT,
-        "roles/lab_kind/files/kind_node_image.py": "echo localhost/kind:made present",
+        "lab/roles/lab_kind/files/kind_node_image.py": "echo localhost/kind:made present",
     }.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         _program(root / name, body)
-    link = root / ".ansible/collections/ansible_collections/nodedevices/kubernetes"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(root)
+    collections = root / ".ansible/collections/ansible_collections/nodedevices"
+    collections.mkdir(parents=True)
+    (collections / "kubernetes").symlink_to(root)
+    (collections / "lab").symlink_to(root / "lab")
     return root
 
 
@@ -95,7 +96,7 @@ def play(checkout: Path, tmp_path: Path):
             "PROGRAMS": f"{programs}",
         } | {name: value for name, value in given.items() if name.isupper()}
         done = subprocess.run(
-            [sys.executable, PLAYBOOK, f"playbooks/{playbook}"],
+            [sys.executable, PLAYBOOK, f"lab/playbooks/{playbook}"],
             cwd=checkout,
             env=environment,
             capture_output=True,
@@ -123,7 +124,7 @@ def _said(done: subprocess.CompletedProcess[str]) -> str:
 def test_the_cluster_is_made_once_gets_the_image_and_is_said_to_be_stopped(play, checkout, tmp_path):
     done, calls = play("kind_up.yml", kind=KIND, kubectl=RECORD, docker=ENGINE)
     assert done.returncode == 0, done.stdout
-    config = checkout / "roles/lab_kind/files/cluster.yaml"
+    config = checkout / "lab/roles/lab_kind/files/cluster.yaml"
     kubeconfig = checkout / ".lab" / "kind.kubeconfig"
     made = f"kind create cluster --name kind --wait 3m --kubeconfig {kubeconfig} --config {config}"
     made += " --image localhost/kind:made"

@@ -49,7 +49,7 @@ def choose(tmp_path: Path):
     """Run the command in a checkout without images, with the programs of kind and Kubernetes built."""
     checkout = tmp_path / "checkout"
     for name in ("lab_kind", "lab_node"):
-        shutil.copytree(CHECKOUT / "roles" / name, checkout / "roles" / name)
+        shutil.copytree(CHECKOUT / "lab/roles" / name, checkout / "lab/roles" / name)
     program(checkout / "lab/programs/build", BUILD)
     program(tmp_path / "bin/docker", ENGINE)
     program(tmp_path / "kind/kind", f"\x7fELFv1.2kindest/node:v1.37.0@{CONTENT}beef")
@@ -65,7 +65,7 @@ def choose(tmp_path: Path):
             "LAB_BASE": "official",  # the engine alone builds the base
             "STATE": f"{tmp_path}",
         }
-        command = [checkout / "roles/lab_kind/files/kind_node_image.py", *options]
+        command = [checkout / "lab/roles/lab_kind/files/kind_node_image.py", *options]
         clean = {name: value for name, value in os.environ.items() if name != "KIND_NODE_IMAGE"}
         return subprocess.run(command, env=clean | given | environment, capture_output=True, text=True, check=False)
 
@@ -103,7 +103,7 @@ def test_an_image_is_made_once_where_kinds_own_cannot_be_pulled(choose, tmp_path
     }
     assert choose().stdout == f"{image} present\n"
     assert not {"pull", "build"} & {line.split()[0] for line in (tmp_path / "calls").read_text().splitlines()}
-    (tmp_path / "checkout/roles/lab_kind/files/node/kind-node").write_text("another")
+    (tmp_path / "checkout/lab/roles/lab_kind/files/node/kind-node").write_text("another")
     assert choose("--made").stdout.split()[1] == "built"
 
 

@@ -33,7 +33,7 @@ def run(tmp_path: Path):
 
 def test_an_engine_that_does_not_answer_is_said_before_anything_is_made(run, tmp_path):
     result = run(
-        "roles/lab_node/files/node_image.py",
+        "lab/roles/lab_node/files/node_image.py",
         "trixie",
         docker="echo 'Cannot connect to the Docker daemon' >&2; exit 1",
         mmdebstrap=f"touch {tmp_path}/made",
@@ -46,7 +46,7 @@ def test_an_engine_that_does_not_answer_is_said_before_anything_is_made(run, tmp
 def test_an_import_that_fails_says_why_and_leaves_the_caller_alive(run):
     """mmdebstrap answers a broken pipe with SIGHUP for its whole process group: seen ending `make` without a word."""
     result = run(
-        "roles/lab_node/files/node_image.py",
+        "lab/roles/lab_node/files/node_image.py",
         "trixie",
         docker='case $1 in ps) ;; image) exit 1 ;; import) echo "no space left on device" >&2; exit 1 ;; esac',
         mmdebstrap="trap '' HUP; kill -HUP 0; echo 'E: broken pipe' >&2; exit 1",
@@ -62,7 +62,7 @@ def test_a_base_that_is_pulled_gets_the_packages_and_a_name_of_its_own(run, tmp_
     for base in ("official", "mirror.example/debian:RELEASE-slim"):
         monkeypatch.setenv("LAB_BASE", base)
         (tmp_path / "calls").unlink(missing_ok=True)
-        result = run("roles/lab_node/files/node_image.py", "trixie", docker=engine, mmdebstrap="exit 1")
+        result = run("lab/roles/lab_node/files/node_image.py", "trixie", docker=engine, mmdebstrap="exit 1")
         assert result.returncode == 0, result.stderr
         calls = (tmp_path / "calls").read_text().splitlines()
         made, node = (line for line in calls if line.startswith("build "))
@@ -77,7 +77,7 @@ def test_a_base_that_is_pulled_gets_the_packages_and_a_name_of_its_own(run, tmp_
 
 def test_a_base_without_a_place_for_the_release_is_refused(run, tmp_path, monkeypatch):
     monkeypatch.setenv("LAB_BASE", "debian:trixie")
-    result = run("roles/lab_node/files/node_image.py", "trixie", docker=f"echo $1 >>{tmp_path}/calls")
+    result = run("lab/roles/lab_node/files/node_image.py", "trixie", docker=f"echo $1 >>{tmp_path}/calls")
     assert result.returncode == 1
     assert "LAB_BASE=debian:trixie: it is official, or an image's name with RELEASE" in result.stderr
     assert (tmp_path / "calls").read_text().split() == ["ps"]

@@ -46,7 +46,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
 _OPERATORS = {";", "|", "||", "&&", "&"}
 #: What a bundle is unpacked to; its programs are those of the folder packaging/bundle/.
 _BUNDLE = re.compile(r"node-devices-(\d[^/]*)/([^/]+)")
-_ENGINE = ("engine", "roles/lab_node/files/engine")
+_ENGINE = ("engine", "lab/roles/lab_node/files/engine")
 
 
 #: A simple command, a word each.
@@ -191,10 +191,9 @@ def _ansible(program: str, arguments: Command) -> Iterator[str]:
 
 def _played(options: argparse.Namespace) -> Iterator[str]:
     for name in options.args:
-        file = name.removeprefix("playbooks/").removeprefix("nodedevices.kubernetes.").removesuffix(".yml") + ".yml"
-        if file not in project.playbooks():
+        if name not in project.playbook_names():
             yield f"there is no playbook {name}"
-        elif file not in project.played_by_scenarios():
+        elif project.playbook_names()[name] not in project.played_by_scenarios():
             yield f"no scenario plays {name}"
     for given in options.extra_vars or ():
         for variable in re.findall(r"([A-Za-z_]\w*)(?==)", given):

@@ -55,7 +55,7 @@ def test_commands_between_backticks_are_there(page):
         program = span.split()[0] if span.split() else ""
         if " " in span and program in ("make", "node-device-plugin", "ansible-playbook") and "…" not in span:
             said += [f"`{span}`: {problem}" for each in commands(span) for problem in command_lines.problems(each)]
-        elif span.startswith("playbooks/") and span.endswith(".yml") and not project.is_there(span):
+        elif span.startswith(("playbooks/", "lab/playbooks/")) and span.endswith(".yml") and not project.is_there(span):
             said.append(f"there is no {span}")
     assert said == []
 
@@ -145,8 +145,8 @@ BAD = {
     "ansible-playbook -i inventories/nowhere playbooks/site.yml": "there is no inventories/nowhere",
     ".venv/bin/ansible-repair": "there is no ansible-repair",
     "ansible-builder build --label x": "unrecognized arguments: --label x",
-    "roles/lab_node/files/engine exec -it lab-node1 node-device-plugin mend": "invalid choice: 'mend'",
-    "cp roles/lab_node/files/motor x": "there is no roles/lab_node/files/motor",
+    "lab/roles/lab_node/files/engine exec -it lab-node1 node-device-plugin mend": "invalid choice: 'mend'",
+    "cp lab/roles/lab_node/files/motor x": "there is no lab/roles/lab_node/files/motor",
     "node-devices-9.9.9/install /opt/x": "not 9.9.9",
     "node-devices-0.1.0/installer /opt/x": "a bundle has no installer",
     "$controller/bin/ansible-playbook -i inventory nodedevices.kubernetes.repair": "there is no playbook",

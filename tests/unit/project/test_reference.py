@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import os
 import pathlib
 import subprocess
 import sys
 
 import pytest
+import the_project as project
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -58,13 +60,13 @@ def test_a_stale_page_is_named_and_left_as_it_is(generator, monkeypatch, tmp_pat
     assert generator.main(["--check"]) == 0
 
 
-@pytest.mark.parametrize("role", sorted(path.name for path in (ROOT / "roles").iterdir() if path.is_dir()))
+@pytest.mark.parametrize("role", project.roles(), ids=lambda role: role.name)
 def test_a_role_leads_to_its_variables_and_back(generator, role):
-    readme = (ROOT / "roles" / role / "README.md").read_text()
-    assert readme.count(f"](../../docs/roles-reference.md#{role})") == 1
+    docs = os.path.relpath(ROOT / "docs", role)
+    assert (role / "README.md").read_text().count(f"]({docs}/roles-reference.md#{role.name})") == 1
     page = generator.roles()
-    assert f"\n## {role}\n" in page
-    assert page.count(f"](../roles/{role}/README.md)") == 1
+    assert f"\n## {role.name}\n" in page
+    assert page.count(f"](../{role.relative_to(ROOT)}/README.md)") == 1
 
 
 def test_every_variable_stands_once_with_type_and_default(with_roles):

@@ -28,8 +28,10 @@ def test_it_is_a_semantic_version(version):
     assert SEMANTIC.fullmatch(version)
 
 
-def test_the_collection_has_the_plugins(version):
-    assert yaml.safe_load((ROOT / "galaxy.yml").read_text())["version"] == version
+def test_the_collections_have_the_plugins(version):
+    main, lab = (yaml.safe_load((ROOT / name).read_text()) for name in ("galaxy.yml", "lab/galaxy.yml"))
+    assert main["version"] == lab["version"] == version
+    assert lab["dependencies"] == {f"{main['namespace']}.{main['name']}": version}
 
 
 def test_the_changelog_begins_with_it(version, changelog):

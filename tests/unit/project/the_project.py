@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pathlib
 import re
 import subprocess
 import tomllib
@@ -85,6 +86,7 @@ def sources() -> str:
     places = (
         "Makefile",
         "packaging/image/",
+        "lab/",
         "molecule/",
         "playbooks/",
         "plugin/",
@@ -114,7 +116,17 @@ def is_environment_variable(name: str) -> bool:
 
 @functools.cache
 def playbooks() -> set[str]:
-    return {path.name for path in (ROOT / "playbooks").glob("*.yml")}
+    return set(playbook_names().values())
+
+
+@functools.cache
+def playbook_names() -> dict[str, str]:
+    """What a playbook can be called by, its path or its name in a collection, to its file's name."""
+    names = {}
+    for directory, collection in (("playbooks", "nodedevices.kubernetes"), ("lab/playbooks", "nodedevices.lab")):
+        for path in (ROOT / directory).glob("*.yml"):
+            names[f"{directory}/{path.name}"] = names[f"{collection}.{path.stem}"] = path.name
+    return names
 
 
 @functools.cache
@@ -129,9 +141,15 @@ def played_by_scenarios() -> set[str]:
 
 
 @functools.cache
+def roles() -> list[pathlib.Path]:
+    """The directories of all roles, of both collections."""
+    return [role for place in ("roles", "lab/roles") for role in sorted((ROOT / place).iterdir()) if role.is_dir()]
+
+
+@functools.cache
 def role_variables() -> set[str]:
     names: set[str] = set()
-    for path in ROOT.glob("roles/*/meta/argument_specs.yml"):
+    for path in [role / "meta/argument_specs.yml" for role in roles()]:
         for entry in yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"].values():
             names |= entry["options"].keys()
     return names
@@ -148,8 +166,7 @@ def playbook_variables() -> set[str]:
 
 def is_variable(name: str) -> bool:
     """Whether a variable of this project's names is one. Names of others are others' concern."""
-    roles = (path.name for path in (ROOT / "roles").iterdir() if path.is_dir())
-    if not name.startswith(("node_devices_", *(f"{role}_" for role in roles))):
+    if not name.startswith(("node_devices_", *(f"{role.name}_" for role in roles()))):
         return True
     return name.startswith("node_devices_resources") or name in (
         role_variables() | playbook_variables() | {"node_devices_serial", "node_devices_max_fail_percentage"}
@@ -159,7 +176,7 @@ def is_variable(name: str) -> bool:
 @functools.cache
 def tags() -> set[str]:
     found: set[str] = set()
-    for path in [*ROOT.glob("playbooks/**/*.yml"), *ROOT.glob("roles/*/tasks/*.yml")]:
+    for path in [*ROOT.glob("playbooks/**/*.yml"), *(path for role in roles() for path in role.glob("tasks/*.yml"))]:
         for listed in re.findall(r"tags: \[([^\]]*)\]", path.read_text(encoding="utf-8")):
             found |= {tag.strip() for tag in listed.split(",")}
     return found - {"always"}

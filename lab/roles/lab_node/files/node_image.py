@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Build the lab's container images from Debian's packages, if they are not there yet.
+
+Usage: node_image.py [--kind node|engines|python] RELEASE...
+
+Each image is made in two steps: a root file system, then what turns it into a node (files/image). Both are named by the
+hash of what goes into them, so an image that exists is never built again, and a change is never missed. Releases are
+built side by side. Progress goes to standard error; standard output has, for each release, the image's name and `built`
+or `present`.
+
+The root file system is mmdebstrap's, which needs no container registry. The environment variable LAB_BASE takes an
+image instead, to which the packages are added: `official` is docker.io/library/debian:RELEASE-slim; or a name of one's
+own, with RELEASE where the release stands, such as mirror.example/debian:RELEASE-slim.
+
+Kinds: node    systemd, containerd, sshd, Python: a throwaway node
+       engines a node with Podman and Docker, too
+       python  Python and nothing else: for running unit tests under a release's Python
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import sys
+
+from base_image import PACKAGES, base_name, build_base
+from image_building import NAME, BuildError, Progress, digest, engine, exists, locked
+
+HERE = pathlib.Path(__file__).resolve().parent
+CONTEXT = HERE / "image"
+
+
+def node_name(kind: str, release: str) -> str:
+    files = [part for path in sorted(CONTEXT.iterdir()) for part in (path.name, path.read_bytes())]
+    return f"{NAME}/node:{release}-{digest(base_name(kind, release), *files)}"
+
+
+def build_node(progress: Progress, image: str, base: str) -> None:
+    """Add what makes the base a node."""
+    progress.say("building the node's image")
+    # The steps need no network; `host` is the one choice that needs no network set up either.
+    recipe = str(CONTEXT / "Containerfile")
+    engine("build", "--network", "host", "--build-arg", f"BASE={base}", "--file", recipe, "--tag", image, str(CONTEXT))
+
+
+def ensure(kind: str, release: str) -> tuple[str, bool]:
+    """Return the image's name, and whether it had to be built."""
+    image = base_name(kind, release) if kind == "python" else node_name(kind, release)
+    if exists(image):
+        return image, False
+    # Two hosts of a play may want the same release at the same time.
+    with locked(f"image-{kind}-{release}"):
+        if exists(image):
+            return image, False
+        progress = Progress(release)
+        progress.say(f"making {image}")
+        with progress.heartbeat():
+            base = base_name(kind, release)
+            if not exists(base):
+                build_base(progress, base, kind, release)
+            if kind != "python":
+                build_node(progress, image, base)
+        progress.say("ready")
+    return image, True
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kind", choices=sorted(PACKAGES), default="node")
+    parser.add_argument("releases", metavar="RELEASE", nargs="+")
+    arguments = parser.parse_args()
+    status = 0
+    try:
+        engine("ps", "--quiet")  # before the minute that a base takes
+    except BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
+    with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        futures = {release: pool.submit(ensure, arguments.kind, release) for release in arguments.releases}
+        for release, future in futures.items():
+            try:
+                image, built = future.result()
+            except BuildError as error:
+                print(f"{release}: {error}", file=sys.stderr)
+                status = 1
+            else:
+                print(image, "built" if built else "present")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
