@@ -176,7 +176,7 @@ def _compared(resource, shares, outcome):
         return {"state": "failed", "detail": outcome.reason}
     sets = [[device] for device in resource.devices] if shares == 1 else [list(resource.devices)]
     expectations = [expected_in_container(resource, devices) for devices in sets]
-    found = [(container_view.shortcomings(outcome.view, each), each.devices) for each in expectations]
+    found = [(container_view.mismatches(outcome.view, each), each.devices) for each in expectations]
     fitting = [devices for lacking, devices in found if not lacking]
     if not fitting:
         lacking, _devices = min(found, key=lambda each: len(each[0]))
