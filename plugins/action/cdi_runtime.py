@@ -167,7 +167,7 @@ class ActionModule(ActionBase):
         else:
             # Afresh: since the node was looked at, role cdi_specs has taken away what nobody holds.
             facts = self._execute_module(
-                module_name="nodedevices.kubernetes.node_facts", module_args={}, task_vars=self._vars
+                module_name="nodedevices.kubernetes.node_preflight", module_args={}, task_vars=self._vars
             )
             problem = facts.get("msg") if facts.get("failed") else facts.get("ledger_problem")
             if problem:

@@ -64,7 +64,7 @@ class ActionModule(ActionBase):
             arguments["cri_socket"] = self._arguments["cri_socket"]
         try:
             facts = self._execute_module(
-                module_name="nodedevices.kubernetes.node_facts", module_args=arguments, task_vars=self._vars
+                module_name="nodedevices.kubernetes.node_preflight", module_args=arguments, task_vars=self._vars
             )
         except AnsibleConnectionFailure:
             raise

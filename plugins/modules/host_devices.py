@@ -29,7 +29,7 @@ options:
     type: raw
   node:
     description:
-      - Result of M(nodedevices.kubernetes.node_facts). With it nothing is executed where nothing is wanted and its
+      - Result of M(nodedevices.kubernetes.node_preflight). With it nothing is executed where nothing is wanted and its
         ledger has nothing of this; read by the action.
     type: dict
   earlier_nodes:

@@ -51,7 +51,7 @@ options:
     type: bool
     default: false
   node:
-    description: What M(nodedevices.kubernetes.node_facts) found; read by the action.
+    description: What M(nodedevices.kubernetes.node_preflight) found; read by the action.
     type: dict
   cache:
     description: Folder on the controller for what is built and fetched; read by the action.
@@ -85,7 +85,7 @@ author: The node-devices authors (!UNKNOWN)
 
 EXAMPLES = r"""
 - name: Find out what the node is
-  nodedevices.kubernetes.node_facts:
+  nodedevices.kubernetes.node_preflight:
   register: node
 
 - name: Install the plugin's environment

@@ -14,7 +14,7 @@ options:
     choices: [service, daemonset]
     required: true
   instance:
-    description: What M(nodedevices.kubernetes.node_facts) found of it on the node.
+    description: What M(nodedevices.kubernetes.node_preflight) found of it on the node.
     type: dict
   kubeconfig:
     description: A kubeconfig file on the controller; its current context is used. Needed in mode daemonset.

@@ -25,8 +25,8 @@ options:
     type: path
   content:
     description:
-      - Its text; texts that M(nodedevices.kubernetes.node_facts) hid have its tokens. If left out, an undoing removes
-        the file, and V(apply) leaves it as it is.
+      - Its text; texts that M(nodedevices.kubernetes.node_preflight) hid have its tokens. If left out, an undoing
+        removes the file, and V(apply) leaves it as it is.
     type: str
   expected_sha256:
     description: The SHA-256 that the file's text, with its tokens, must have before it is written; no file if left out.

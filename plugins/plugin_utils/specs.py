@@ -56,7 +56,7 @@ class Specs:
     """The specs of one node.
 
     declaration: the result of the module declaration; empty where nothing is declared.
-    node: the result of the module node_facts.
+    node: the result of the module node_preflight.
     """
 
     def __init__(self, declaration: Mapping[str, Any], node: Mapping[str, Any]) -> None:
@@ -176,7 +176,7 @@ class Specs:
 class Ours:
     """What pods can hold of a node where all of ours is to go: what the plugin serves, and what our specs have.
 
-    node: the result of the module node_facts.
+    node: the result of the module node_preflight.
     """
 
     def __init__(self, node: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 One JSON request a line on standard input, one answer a line on standard output:
 
     {"files": {path: base64}, "links": {path: target}}        only these are there now
-    {"facts": [argument, ...]}                                what node_facts reads of a daemon started so
+    {"facts": [argument, ...]}                                what node_preflight reads of a daemon started so
     {"check": text, "drop_in": text or null, "folder": path or null}
         `config dump` of a text under another name, and a drop-in for it
 """
@@ -43,7 +43,7 @@ def place(files, links):
 
 
 def facts(arguments):
-    """As module node_facts reads them."""
+    """As module node_preflight reads them."""
     program = runtime_facts.Program("containerd", runtime_facts.installed(PROGRAM))
     said = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout
     return {"config": runtime_facts.containerd_config(program, arguments), "version": said.split()[2].lstrip("v")}

@@ -83,7 +83,7 @@ class Containerd:
         self._ask(files=encoded, links=links or {})
 
     def facts(self, *arguments: str) -> Any:
-        """What node_facts reads where the daemon was started with these arguments."""
+        """What node_preflight reads where the daemon was started with these arguments."""
         return self._ask(facts=["containerd", *arguments])
 
     def adapter(self, *arguments: str, hidden: Hidden | None = None) -> runtimes.Adapter:

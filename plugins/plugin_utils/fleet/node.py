@@ -40,7 +40,7 @@ class Read(NamedTuple):
     """What was read of a node; each part is None where it could not be, and then ``problems`` say why.
 
     unreachable: why there is no connection to the node; empty where there is one.
-    facts: of module node_facts. status, runtime: what the plugin's commands of these names say.
+    facts: of module node_preflight. status, runtime: what the plugin's commands of these names say.
     declaration: as module declaration returns it. cluster: rows of the node object's extended resources.
     kubelet_version: of the node object, for kubelets that are no process of their own.
     pod: of the plugin, in mode daemonset, as rollout.look gives it. wanted_sha256: of what is declared, in that mode.

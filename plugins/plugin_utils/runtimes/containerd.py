@@ -21,7 +21,7 @@ _VERSIONED_KEYS = ("plugins", "disabled_plugins", "required_plugins")
 
 
 class Containerd:
-    """One node's containerd. runtime: as module node_facts returned it."""
+    """One node's containerd. runtime: as module node_preflight returned it."""
 
     name = "containerd"
     #: Whether the running daemon says what it makes of CDI.

@@ -37,7 +37,7 @@ def imports(dump: str, path: str, *other_names: str) -> list[str]:
 def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """What a file itself takes in and is not there, without which no containerd starts: each with what and a way out.
 
-    config: as module node_facts returned it.
+    config: as module node_preflight returned it.
     """
     names = _absolute(data, path)
     for file in config.get("missing_imports", ()):
@@ -178,7 +178,7 @@ def candidates(
 ) -> Iterator[tuple[str, str]]:
     """Path and new text of the drop-ins that may make CDI effective, the one to be preferred first.
 
-    content: the root file's. config: as module node_facts returned it. texts: of what it imports, by path.
+    content: the root file's. config: as module node_preflight returned it. texts: of what it imports, by path.
     wanted: the keys that a drop-in of ours would have; None where containerd would take no other file's CRI table
     beside it. turned_on: gives a file's text with CDI on.
     """

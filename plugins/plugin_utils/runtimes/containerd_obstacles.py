@@ -28,7 +28,7 @@ def obstacles(
 ) -> Iterator[str]:
     """A sentence for each thing that stands in the way.
 
-    config: as module node_facts returned it. imported: the texts that the root file takes in, by path.
+    config: as module node_preflight returned it. imported: the texts that the root file takes in, by path.
     cdi: whether devices are given by CDI.
     """
     if cdi and version is None:

@@ -31,7 +31,7 @@ _KEY = ("crio", "runtime", DIRS)
 
 
 class Crio:
-    """One node's CRI-O. runtime: as module node_facts returned it."""
+    """One node's CRI-O. runtime: as module node_preflight returned it."""
 
     name = "CRI-O"
     #: Whether it is not ours to restart.

@@ -27,7 +27,7 @@ _QUESTION = (
 
 
 class Docker:
-    """One node's dockerd. runtime: as module node_facts returned it."""
+    """One node's dockerd. runtime: as module node_preflight returned it."""
 
     name = "Docker"
     #: Whether the running daemon says what it makes of CDI.

@@ -11,7 +11,7 @@ import pytest
 from bench import fleet
 from bench.plays import CHECKOUT, Run, Unreachable
 
-READ, PROVE = "nodedevices.kubernetes.cdi_runtime : Look: node_facts", "verification : Ask the runtime: command"
+READ, PROVE = "nodedevices.kubernetes.cdi_runtime : Look: node_preflight", "verification : Ask the runtime: command"
 
 
 def a_run(executions=9, proofs=1, hosts=2, seconds=3.0, pss=500e6):

@@ -20,7 +20,7 @@ def of(resource, device, pod="viewer", namespace="default"):
 
 
 def a_node(served=(), spec=True, ours=True):
-    """What node_facts gives; spec: whether there is one with the device cam0; ours: whether that is of ours."""
+    """What node_preflight gives; spec: whether there is one with the device cam0; ours: whether that is of ours."""
     content = json.dumps({"kind": CAMERA, "devices": [{"name": "cam0"}]})
     return {
         "runtime": {"version": "1.7.24"},

@@ -75,7 +75,7 @@ def look(monkeypatch):
 def test_three_executions_that_only_read(look):
     found, executed = look()
     assert executed == [
-        ("nodedevices.kubernetes.node_facts", {"commands": [TOOL]}),
+        ("nodedevices.kubernetes.node_preflight", {"commands": [TOOL]}),
         f"{TOOL} status -o json",
         f"{TOOL} runtime --socket /run/containerd/containerd.sock -o json",
     ]

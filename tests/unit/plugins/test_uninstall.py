@@ -51,27 +51,27 @@ def run(monkeypatch):
 def take_cdi_back(run, ledger_now, specs=None, check=False):
     # The facts of the play's start still have the spec, and there is no such runtime any more.
     node = {"runtime": {"name": "containerd", "socket": "/run/x.sock"}, "ledger": {**BEFORE, **OF_SPECS}}
-    answers = {"node_facts": {"ledger": ledger_now}, "managed_files": {"changed": True, "removed": [CONFIG]}}
+    answers = {"node_preflight": {"ledger": ledger_now}, "managed_files": {"changed": True, "removed": [CONFIG]}}
     arguments = {"state": "absent", "command": "/bin/tool", "node": node, "specs": specs}
     return run(cdi_runtime, arguments, answers, check)
 
 
 def test_cdi_stays_on_while_a_spec_stays_and_the_pod_is_named(run):
     result, executed = take_cdi_back(run, {**BEFORE, **OF_SPECS}, {"kept": HELD, "stays": [SPEC]})
-    assert executed == ["node_facts"]
+    assert executed == ["node_preflight"]
     assert result["changed"] is False
     assert result["warnings"] == ["kept: CDI stays on, because example.com/camera=a is held by default/pod"]
 
 
 def test_cdi_stays_on_for_a_spec_that_nobody_told_of(run):
     result, executed = take_cdi_back(run, {**BEFORE, **OF_SPECS})
-    assert executed == ["node_facts"]
+    assert executed == ["node_preflight"]
     assert result["kept"] == [f"{SPEC} is there, whose devices a pod may hold"]
 
 
 def test_cdi_goes_when_the_specs_have_gone_since_the_node_was_looked_at(run):
     result, executed = take_cdi_back(run, BEFORE, {"kept": [], "stays": []})
-    assert executed == ["node_facts", "managed_files"]
+    assert executed == ["node_preflight", "managed_files"]
     assert result["changed"] is True
 
 
@@ -83,9 +83,9 @@ def test_check_mode_goes_by_the_specs_that_would_stay(run, stays, does):
 
 def test_cdi_is_not_touched_where_the_ledger_cannot_be_read(run):
     node = {"runtime": {"name": "containerd", "socket": "/run/x.sock"}, "ledger": BEFORE}
-    answers = {"node_facts": {"ledger": {}, "ledger_problem": "ledger.json is damaged"}}
+    answers = {"node_preflight": {"ledger": {}, "ledger_problem": "ledger.json is damaged"}}
     result, executed = run(cdi_runtime, {"state": "absent", "command": "/bin/tool", "node": node}, answers)
-    assert executed == ["node_facts"]
+    assert executed == ["node_preflight"]
     assert result["failed"] is True
     assert "ledger.json is damaged" in result["msg"]
 
@@ -167,8 +167,8 @@ def test_cdi_runtime_writes_nothing_without_the_tool(run):
     runtime = {"name": "containerd", "socket": "/run/x.sock", "version": "1.7.24", "executable": "/bin/containerd"}
     node = {"runtime": {**runtime, "unit": "containerd.service", "pid": 1, "config": config}, "ledger": BEFORE}
     node["ledger"] = {CONFIG: {**BEFORE[CONFIG], "sha256": ledgers.sha256(config["content"].encode())}}
-    answers = {"node_facts": {"ledger": BEFORE}}
+    answers = {"node_preflight": {"ledger": BEFORE}}
     arguments = {"state": "absent", "command": "/bin/tool", "node": node}
     result, executed = run(cdi_runtime, arguments, answers, False, {"test": 1})
-    assert executed == ["node_facts"]
+    assert executed == ["node_preflight"]
     assert result["msg"] == "node1: /bin/tool is not on the node: run the role node_tools first"

@@ -83,10 +83,10 @@ class ActionModule(ActionBase):
 
     def _look(self, arguments, task_vars):
         """The node's facts; the lock of a play that is over is passed over."""
-        facts = self._on_node("node_facts", arguments, task_vars)
+        facts = self._on_node("node_preflight", arguments, task_vars)
         if facts.get("locked_by") and play.is_over(facts["locked_by"]):
             lock = {**arguments["lock"], "over": facts["locked_by"]["owner"]}
-            facts = self._on_node("node_facts", {**arguments, "lock": lock}, task_vars)
+            facts = self._on_node("node_preflight", {**arguments, "lock": lock}, task_vars)
         return facts
 
     def _on_node(self, module, arguments, task_vars):
@@ -106,9 +106,9 @@ class ActionModule(ActionBase):
             return outcome, None
         if not outcome["changed"]:
             # Its own module, left behind by a play that was killed, has seen it to its end in the meantime.
-            return self._on_node("node_facts", arguments, task_vars), None
+            return self._on_node("node_preflight", arguments, task_vars), None
         if not self._task.check_mode:
-            facts = self._on_node("node_facts", arguments, task_vars)
+            facts = self._on_node("node_preflight", arguments, task_vars)
         return facts, _became(outcome, self._task.check_mode)
 
     def _has(self, command, facts):

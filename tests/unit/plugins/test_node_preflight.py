@@ -13,9 +13,9 @@ import types
 import pytest
 import yaml
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.action import node_facts
+from ansible_collections.nodedevices.kubernetes.plugins.action import node_preflight
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
-from ansible_collections.nodedevices.kubernetes.plugins.modules.node_facts import looked_for
+from ansible_collections.nodedevices.kubernetes.plugins.modules.node_preflight import looked_for
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
 FACTS = {
@@ -45,7 +45,7 @@ def look(monkeypatch):
 
     def run_action(facts=FACTS, code=1, check=False, answers=(), **arguments):
         answers = list(answers)
-        action = object.__new__(node_facts.ActionModule)
+        action = object.__new__(node_preflight.ActionModule)
         play = types.SimpleNamespace(_uuid=PLAY)
         action._task = types.SimpleNamespace(args=arguments, check_mode=check, get_play=lambda: play)
         given = []
@@ -147,10 +147,10 @@ def test_what_another_play_has_read_may_have_changed_since(look, read_in):
 def test_which_play_it_is_that_ansible_runs(tmp_path):
     """Asked about this machine: what was read is made another, so that it shows whether it was taken."""
     known = "{{ node | ansible.builtin.combine({'machine': 'known'}) }}"
-    again = {"nodedevices.kubernetes.node_facts": {"known": known}, "register": "again"}
+    again = {"nodedevices.kubernetes.node_preflight": {"known": known}, "register": "again"}
     shown = {"ansible.builtin.debug": {"msg": "machine: {{ again.machine }}"}}
     plays = [
-        {"tasks": [{"nodedevices.kubernetes.node_facts": {}, "register": "node"}, again, shown]},
+        {"tasks": [{"nodedevices.kubernetes.node_preflight": {}, "register": "node"}, again, shown]},
         {"tasks": [again, shown]},
     ]
     playbook = tmp_path / "plays.yml"

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: node_facts
+module: node_preflight
 short_description: What the roles must know of a node before they write anything
 description:
   - Reads, in one execution, the node's Python and C library, its init, the container runtime in use, the kubelet, the
@@ -87,7 +87,7 @@ author: The node-devices authors (!UNKNOWN)
 
 EXAMPLES = r"""
 - name: Look at the node
-  nodedevices.kubernetes.node_facts:
+  nodedevices.kubernetes.node_preflight:
     requires: [python, systemd, runtime, kubelet]
   register: node
 """
