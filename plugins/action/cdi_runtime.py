@@ -193,7 +193,7 @@ class ActionModule(ActionBase):
             }
         path = as_drop_in or self._runtime["config"]["path"]
         given.update(program=self._adapter.program, sources=self._files())
-        answer = self._on_node(do="check", path=path, content=text, **given)
+        answer = self._on_node(state="checked", path=path, content=text, **given)
         if answer.get("failed"):
             raise Refusal(answer["msg"])
         return Checked(answer["effective"], answer["staged"])
@@ -220,7 +220,7 @@ class ActionModule(ActionBase):
         # In check mode the module says what stands in the way, and does no more.
         with contextlib.nullcontext() if self._task.check_mode else at_once.one_of(self._at_once):
             answer = self._on_node(
-                do="apply",
+                state="applied",
                 **first,
                 others=others,
                 sources=self._files(),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device plugin as a DaemonSet, one step at a time; see plugins/modules/daemonset.py."""
+"""The device plugin as a DaemonSet; see plugins/modules/daemonset.py."""
 
 from __future__ import annotations
 
@@ -24,8 +24,18 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import Refused
 
 _ERRORS = (DeclarationError, Refused, ApiError, kubeconfig.KubeconfigError, tool.ToolError)
-# Steps that are done once for all hosts of the play.
-_SHARED = ("deploy", "leave", "dismantle")
+# States that are brought about once for all hosts of the play.
+_SHARED = ("deployed", "left", "absent")
+# What brings a state about.
+_STEPS = {
+    "configured": "_configure",
+    "deployed": "_deploy",
+    "selected": "_select",
+    "ready": "_wait",
+    "left": "_leave",
+    "removed": "_remove",
+    "absent": "_dismantle",
+}
 
 
 class ActionModule(ActionBase):
@@ -45,8 +55,8 @@ class ActionModule(ActionBase):
             self._text = deployed.configuration_text(arguments["declaration"]) if "declaration" in arguments else ""
             self._patience = float(arguments.get("patience", 120))
             self._warnings = []
-            step = getattr(self, "_" + arguments["step"])
-            if arguments["step"] in _SHARED:
+            step = getattr(self, _STEPS[arguments["state"]])
+            if arguments["state"] in _SHARED:
                 everybody = (task_vars or {}).get("ansible_play_hosts", [host])
                 result.update(self._for_each_daemon_set(step, arguments, everybody))
             else:
@@ -69,12 +79,12 @@ class ActionModule(ActionBase):
         """
         changes, lines = [], []
         pending = list(arguments.get("pending", ()))
-        if arguments["step"] != "deploy":
-            pending = elsewhere.expanded(pending, own=arguments["step"] == "dismantle")
-        if arguments["step"] == "leave" and not pending:
+        if arguments["state"] != "deployed":
+            pending = elsewhere.expanded(pending, own=arguments["state"] == "absent")
+        if arguments["state"] == "left" and not pending:
             return _outcome([])
         found = groups.of(pending, arguments, clusters.identity)
-        for group in groups.without_namesakes(found) if arguments["step"] == "deploy" else found:
+        for group in groups.without_namesakes(found) if arguments["state"] == "deployed" else found:
             try:
                 if group.problems:
                     raise Refused("\n".join(group.problems))

@@ -101,7 +101,7 @@ class ActionModule(ActionBase):
 
     def _settled(self, facts, arguments, task_vars):
         """The node as it is once what an earlier run left is finished or undone, and what became of that."""
-        outcome = self._on_node("runtime_config", {"do": "recover"}, task_vars)
+        outcome = self._on_node("runtime_config", {"state": "recovered"}, task_vars)
         if outcome.get("failed"):
             return outcome, None
         if not outcome["changed"]:

@@ -7,18 +7,18 @@ DOCUMENTATION = r"""
 module: runtime_config
 short_description: Put a container runtime's configuration in place, and prove that the runtime lives with it
 description:
-  - The node's side of M(nodedevices.kubernetes.cdi_runtime), which plans. V(check) says what the runtime would make of
-    a configuration. V(apply) writes it, restarts the runtime, and asks the runtime itself; when it does not answer as
-    it should, the old configuration is put back and the runtime is restarted with it.
-  - V(apply) is a transaction with a journal in C(/var/lib/node-devices), carried out by systemd beside this module, so
-    that a lost connection does not stop it. One whose process was killed is undone at once, one that a power cut
-    interrupted at the next boot, before the runtime starts, or by V(recover). In check mode it says what stands in
+  - The node's side of M(nodedevices.kubernetes.cdi_runtime), which plans. V(checked) says what the runtime would make
+    of a configuration. V(applied) writes it, restarts the runtime, and asks the runtime itself; when it does not answer
+    as it should, the old configuration is put back and the runtime is restarted with it.
+  - V(applied) is a transaction with a journal in C(/var/lib/node-devices), carried out by systemd beside this module,
+    so that a lost connection does not stop it. One whose process was killed is undone at once, one that a power cut
+    interrupted at the next boot, before the runtime starts, or by V(recovered). In check mode it says what stands in
     the way, and does no more.
 options:
-  do:
-    description: What to do.
+  state:
+    description: What has been done with the configuration afterwards.
     type: str
-    choices: [check, apply, recover]
+    choices: [checked, applied, recovered]
     required: true
   path:
     description: The configuration file.
@@ -26,7 +26,7 @@ options:
   content:
     description:
       - Its text; texts that M(nodedevices.kubernetes.node_preflight) hid have its tokens. If left out, an undoing
-        removes the file, and V(apply) leaves it as it is.
+        removes the file, and V(applied) leaves it as it is.
     type: str
   expected_sha256:
     description: The SHA-256 that the file's text, with its tokens, must have before it is written; no file if left out.
@@ -105,14 +105,14 @@ author: The node-devices authors (!UNKNOWN)
 EXAMPLES = r"""
 - name: See what containerd would make of a file
   nodedevices.kubernetes.runtime_config:
-    do: check
+    state: checked
     path: /etc/containerd/config.toml
     content: "version = 2\n"
     program: /usr/bin/containerd
 
 - name: Finish or undo what was cut off
   nodedevices.kubernetes.runtime_config:
-    do: recover
+    state: recovered
 """
 
 RETURN = r"""
@@ -278,7 +278,7 @@ def recover(module, places):
 def main():
     module = AnsibleModule(
         argument_spec={
-            "do": {"type": "str", "choices": ["check", "apply", "recover"], "required": True},
+            "state": {"type": "str", "choices": ["checked", "applied", "recovered"], "required": True},
             "path": {"type": "path"},
             "content": {"type": "str"},
             "expected_sha256": {"type": "str"},
@@ -305,16 +305,16 @@ def main():
             "undo": {"type": "bool", "default": False},
             "patience": {"type": "int", "default": 120},
         },
-        required_if=[("do", "check", ["path", "program"]), ("do", "apply", ["path", "unit", "question"])],
+        required_if=[("state", "checked", ["path", "program"]), ("state", "applied", ["path", "unit", "question"])],
         supports_check_mode=True,
     )
     places, hidden = Places(), Hidden()
     try:
         params = revealed(module.params, Ledger(places.folder).entries, hidden)
-        if params["do"] == "check":
+        if params["state"] == "checked":
             output, staged = check(params)
             result = {"changed": False, "effective": hidden.hide(output), "staged": staged}
-        elif params["do"] == "recover":
+        elif params["state"] == "recovered":
             result = recover(module, places)
             result["error"] = hidden.scrub(result.get("error"))
         else:

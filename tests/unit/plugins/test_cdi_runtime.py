@@ -114,7 +114,7 @@ def test_check_mode_asks_the_node_whether_it_could_be_done(action):
     action._answers = lambda: True
     result = action._apply([Change(DROP_IN, "x", "y")], "CDI is off")
     assert (result["changed"], result["msg"]) == (True, "CDI is off: containerd.service is restarted")
-    assert [asked["do"] for asked in action.asked] == ["apply"]
+    assert [asked["state"] for asked in action.asked] == ["applied"]
     action._on_node = lambda **arguments: {"failed": True, "msg": "its file system is mounted read-only"}
     with pytest.raises(Refusal, match="mounted read-only"):
         action._apply([Change(DROP_IN, "x", "y")], "CDI is off")
@@ -271,7 +271,7 @@ def test_a_drop_in_is_tried_in_its_folder(action):
     action._check("text", False, None, "/etc/crio/crio.conf.d/99-x.conf")
     assert action.asked == [
         {
-            "do": "check",
+            "state": "checked",
             "path": "/etc/crio/crio.conf.d/99-x.conf",
             "content": "text",
             "program": "/usr/bin/crio",

@@ -81,7 +81,7 @@ LEFT = {**FACTS, "transaction_left": True, "runtime": {"name": "containerd", "pr
 )
 def test_what_an_earlier_run_left_is_settled_before_the_node_is_looked_at(look, begun, error, says):
     result, given = look(answers=[LEFT, {"changed": True, "begun": begun, "error": error}], requires=["systemd"])
-    assert given == [{}, {"do": "recover"}, {}]
+    assert given == [{}, {"state": "recovered"}, {}]
     assert (result["changed"], result["runtime"]) == (True, FACTS["runtime"])
     assert result["warnings"][0].endswith(says)
 
@@ -90,14 +90,14 @@ def test_what_an_earlier_run_left_is_settled_before_the_node_is_looked_at(look, 
 def test_what_whoever_began_it_saw_to_its_end_in_the_meantime_is_no_change(look, check):
     """A killed play leaves a module behind on the node, which waits for the transaction and tidies up."""
     result, given = look(answers=[LEFT, {"changed": False}], check=check, requires=["systemd"])
-    assert given == [{}, {"do": "recover"}, {}]
+    assert given == [{}, {"state": "recovered"}, {}]
     assert (result["changed"], result["runtime"]) == (False, FACTS["runtime"])
     assert "warnings" not in result
 
 
 def test_in_check_mode_it_is_only_said(look):
     result, given = look(answers=[{**LEFT, **FACTS}, {"changed": True}], check=True)
-    assert given == [{}, {"do": "recover"}]
+    assert given == [{}, {"state": "recovered"}]
     assert "the next run finishes or undoes it first" in result["warnings"][0]
 
 
