@@ -10,7 +10,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import specs, task_arguments, tool
 
 # How long the kubelet may take to notice that the plugin offers a device no more, in seconds.
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 _PAUSE = 0.5
 _DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
 _CHECKPOINT = "kubelet_internal_checkpoint"
@@ -60,7 +60,7 @@ class ActionModule(ActionBase):
         """Ask who holds what; wait a little for devices that the kubelet lists only because it was not told yet."""
         # In check mode the plugin still offers what it would offer no more.
         advertised_counts = not self._task.check_mode
-        patience = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while True:
             try:
                 holders = tool.holders(self, arguments)
@@ -68,7 +68,7 @@ class ActionModule(ActionBase):
                 self._refuse_if_a_kubelet_gave_devices(arguments, error)
                 return []
             staying, _going = node_specs.split(holders, advertised_counts)
-            if all(held.reason.startswith("held") for held in staying) or time.monotonic() > patience:
+            if all(held.reason.startswith("held") for held in staying) or time.monotonic() > deadline:
                 return staying
             time.sleep(_PAUSE)
 

@@ -53,7 +53,7 @@ class ActionModule(ActionBase):
                 raise Refused(deployed.NO_CLUSTER)
             self._host, self._node = host, arguments.get("node_name") or host
             self._text = deployed.configuration_text(arguments["declaration"]) if "declaration" in arguments else ""
-            self._patience = float(arguments.get("patience", 120))
+            self._timeout = float(arguments.get("timeout", 120))
             self._warnings = []
             step = getattr(self, _STEPS[arguments["state"]])
             if arguments["state"] in _SHARED:
@@ -132,7 +132,7 @@ class ActionModule(ActionBase):
         """Let the pod run on the node; wait until its process runs where that is asked for."""
         change = self._cluster.select(self._node)
         if arguments.get("started") and not self._task.check_mode:
-            rollout.await_start(self._cluster, self._node, self._patience)
+            rollout.await_start(self._cluster, self._node, self._timeout)
         return _outcome([change])
 
     def _wait(self, arguments):
@@ -145,7 +145,7 @@ class ActionModule(ActionBase):
         def ask(pod):
             return deployed.ask_on_node(self, command) if command else rollout.ask_through_api(self._cluster.api, pod)
 
-        pod = rollout.await_node(self._cluster, self._node, sha256, ask, self._patience)
+        pod = rollout.await_node(self._cluster, self._node, sha256, ask, self._timeout)
         return {"changed": False, "sha256": sha256, "pod": pod["metadata"]["name"]}
 
     def _remove(self, arguments):
@@ -162,7 +162,7 @@ class ActionModule(ActionBase):
         changes = {change.what: change for cluster in clusters for change in cluster.forget(self._node)}
         changes.update({what: tidied[what]._replace(after=None) for what in changes.keys() & tidied.keys()})
         for cluster in clusters if not self._task.check_mode else ():
-            rollout.await_end(cluster, self._node, self._patience)
+            rollout.await_end(cluster, self._node, self._timeout)
         return {**_outcome(changes.values()), **self._whose(arguments, places)}
 
     def _tidy(self, cluster):
@@ -181,7 +181,7 @@ class ActionModule(ActionBase):
             def ask(pod):
                 return rollout.ask_through_api(cluster.api, pod)
 
-            rollout.await_node(cluster, self._node, manifests.sha256_of(empty), ask, self._patience)
+            rollout.await_node(cluster, self._node, manifests.sha256_of(empty), ask, self._timeout)
         except (DeclarationError, Refused) as error:
             self._warnings.append(f"{self._host}: CDI specs that the plugin wrote stay on the node: {error}")
         return changes

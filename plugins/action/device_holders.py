@@ -28,8 +28,8 @@ class ActionModule(ActionBase):
         result.update(changed=False, held=[])
         if not ours:
             return result
-        patience = minutes * 60 if policy == "wait" and not self._task.check_mode else 0
-        until, said = time.monotonic() + patience, None
+        timeout = minutes * 60 if policy == "wait" and not self._task.check_mode else 0
+        until, said = time.monotonic() + timeout, None
         while True:
             try:
                 held = ours.held(tool.holders(self, arguments))
@@ -47,7 +47,7 @@ class ActionModule(ActionBase):
         if held and policy == "wait" and self._task.check_mode:
             result["warnings"] = [f"{host}: would wait up to {minutes:g} minutes, while {sentence}"]
         elif held:
-            waited = f" after {minutes:g} minutes" if patience else ""
+            waited = f" after {minutes:g} minutes" if timeout else ""
             result.update(
                 failed=True,
                 msg=f"Nothing was taken away.\n{host}: {sentence}{waited}: end these pods (kubectl drain), or have "

@@ -15,7 +15,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import drain
 
 # For how long the API server may be away when the node is to be let go, in seconds, and between two tries.
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 _PAUSE = 2.0
 
 
@@ -79,7 +79,7 @@ class ActionModule(ActionBase):
             # Nothing was cordoned.
             result["changed"] = boolean(arguments.get("pending", False))
             return
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while True:
             try:
                 result["changed"] = self._drain.uncordon()

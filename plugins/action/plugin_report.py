@@ -92,7 +92,7 @@ def _state(arguments, running, trouble):
 
 def _shown_by(api, node, arguments):
     """Where the node object shows something else than the kubelet lists, once it had time to follow."""
-    healthy, deadline = arguments.get("healthy", {}), time.monotonic() + float(arguments.get("patience", 30))
+    healthy, deadline = arguments.get("healthy", {}), time.monotonic() + float(arguments.get("timeout", 30))
     while True:
         allocatable = capacities_of(api.node(node), "allocatable") if healthy else {}
         wrong = [name for name, count in healthy.items() if not quantity.same(allocatable.get(name), count)]

@@ -10,7 +10,7 @@ import stat
 import struct
 
 # Seconds that a plugin may take to answer.
-_PATIENCE = 5
+_TIMEOUT = 5
 _OWN_FOLDER = "node-device-plugin"
 _CHECKPOINT = "kubelet_internal_checkpoint"
 _UNIT = "node-device-plugin.service"
@@ -28,7 +28,7 @@ def device_plugin_facts(directory, proc="/proc"):
 def _instance(directory, proc):
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(_PATIENCE)
+            connection.settimeout(_TIMEOUT)
             connection.connect(os.path.join(directory, _OWN_FOLDER, "status.sock"))
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
             connection.sendall(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -77,7 +77,7 @@ def _listens(path):
         if not stat.S_ISSOCK(os.stat(path).st_mode):
             return False
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(_PATIENCE)
+            connection.settimeout(_TIMEOUT)
             connection.connect(path)
     except OSError:
         return False

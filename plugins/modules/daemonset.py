@@ -71,7 +71,7 @@ options:
       - The plugin's command on the node, which V(ready) asks what the pod runs with. Without it the pod's metrics are
         read through the API server.
     type: path
-  patience:
+  timeout:
     description: Seconds that a pod may take without any progress.
     type: int
     default: 120

@@ -9,7 +9,7 @@ short_description: The plugin's virtual environment on a node
 description:
   - Makes the environment O(root)C(/versions/<name>), the link O(root)C(/current) to it and the command.
   - Where O(service) runs from the current environment, another one goes on trial. The service is restarted, and must
-    serve within O(patience) what it served before (every resource registered, its stream open, the same devices listed
+    serve within O(timeout) what it served before (every resource registered, its stream open, the same devices listed
     by the kubelet and healthy). Else the link goes back, the old version runs again, and the task fails with the
     reason; it is not tried again then, unless O(retry) asks for it. A power cut in the midst brings the old version up;
     a run that was killed is undone by the next.
@@ -42,7 +42,7 @@ options:
     description: The service that may run from the current environment.
     type: str
     default: node-device-plugin.service
-  patience:
+  timeout:
     description: Seconds in which another version must serve what was served before.
     type: int
     default: 60
@@ -138,7 +138,7 @@ def main():
             "command": {"type": "str", "default": "/usr/local/bin/node-device-plugin"},
             "keep": {"type": "int", "default": 2},
             "service": {"type": "str", "default": "node-device-plugin.service"},
-            "patience": {"type": "int", "default": 60},
+            "timeout": {"type": "int", "default": 60},
             "retry": {"type": "bool", "default": False},
             "node": {"type": "dict"},
             "cache": {"type": "path"},

@@ -26,7 +26,7 @@ options:
     description: Resource to the number of devices that the kubelet lists, which the node object is held to.
     type: dict
     default: {}
-  patience:
+  timeout:
     description: Seconds that the node object may take to show them; the kubelet looks every 10 s.
     type: int
     default: 30

@@ -95,7 +95,7 @@ options:
     description: Whether this takes our change back, so that the ledger forgets it.
     type: bool
     default: false
-  patience:
+  timeout:
     description: Seconds that the runtime may take to answer. One that ends instead is not waited for.
     type: int
     default: 120
@@ -248,7 +248,7 @@ def apply(module, params, places):
         unit=params["unit"],
         question=params["question"],
         spec_dirs=params["spec_dirs"],
-        patience=params["patience"],
+        timeout=params["timeout"],
     )
     outcome = launch.carry_out(places, plan)
     if outcome.error:
@@ -303,7 +303,7 @@ def main():
             "question": {"type": "list", "elements": "str"},
             "spec_dirs": {"type": "list", "elements": "str"},
             "undo": {"type": "bool", "default": False},
-            "patience": {"type": "int", "default": 120},
+            "timeout": {"type": "int", "default": 120},
         },
         required_if=[("state", "checked", ["path", "program"]), ("state", "applied", ["path", "unit", "question"])],
         supports_check_mode=True,

@@ -26,7 +26,7 @@ plugins:
       defaults: {enforce: baseline}
 """
 # Seconds until it must serve.
-_PATIENCE = 60
+_TIMEOUT = 60
 #: CI keeps it if a test failed.
 EVIDENCE = pathlib.Path(__file__).parents[2] / ".evidence/kubernetes"
 
@@ -107,7 +107,7 @@ def _free_ports(count: int) -> list[int]:
 def wait_until_ready(opener: urllib.request.OpenerDirector, server: str, token: str) -> None:
     """Raises AssertionError where it is not within a minute."""
     request = urllib.request.Request(f"{server}/readyz", headers={"Authorization": f"Bearer {token}"})
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while True:
         with contextlib.suppress(OSError):
             opener.open(request, timeout=5).close()

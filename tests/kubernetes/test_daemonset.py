@@ -257,7 +257,7 @@ def test_where_only_the_api_reaches_the_plugin_tidies_up_before_it_goes(cluster,
     (configured,), _result = deployed(run, node, api_only=True)
     run("selected", node)
 
-    def tidied(daemon_set, name, sha256, ask, patience):
+    def tidied(daemon_set, name, sha256, ask, timeout):
         text = daemon_set.texts()[name]
         seen.append((manifests.sha256_of(text) == sha256, manifests.read_configuration_text(text).resources))
 

@@ -28,7 +28,7 @@ def run(cluster, monkeypatch):
     def run_state(state, kubeconfig):
         action = object.__new__(daemonset.ActionModule)
         declared = {"configuration": {"resources": [{"name": "a.example/b", "devices": []}]}}
-        arguments = {"state": state, "kubeconfig": kubeconfig, "declaration": declared, "patience": 0.2}
+        arguments = {"state": state, "kubeconfig": kubeconfig, "declaration": declared, "timeout": 0.2}
         action._task = types.SimpleNamespace(args=arguments, check_mode=False)
         result = action.run(None, {"inventory_hostname": "worker1", "ansible_play_hosts": NODES})
         assert result["failed"] is True

@@ -291,7 +291,7 @@ def test_an_api_server_that_is_away_in_the_midst_is_waited_for(run, pods, monkey
 
 def test_a_node_that_cannot_be_let_go_is_said(run, node, unused_server, cluster, monkeypatch):
     assert run("drained")["cordoned"] is True
-    monkeypatch.setattr(node_drain, "_PATIENCE", 0.1)
+    monkeypatch.setattr(node_drain, "_TIMEOUT", 0.1)
     monkeypatch.setattr(node_drain, "_PAUSE", 0.02)
     result = run("uncordoned", kubeconfig=cluster.kubeconfig(server=unused_server))
     assert result["failed"] is True

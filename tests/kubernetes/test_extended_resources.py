@@ -242,7 +242,7 @@ def test_a_kubelet_that_does_not_follow(run, cluster):
         {"op": "add", "path": "/status/conditions", "value": [condition]},
     ]
     node.patch("kubelet", status)
-    result = run(node, {DONGLE: 4}, patience=0)
+    result = run(node, {DONGLE: 4}, timeout=0)
     assert result["msg"] == (
         f"worker1: the capacity of {DONGLE} is patched, but within 0 s the kubelet has not made it allocatable: the "
         f"node is not Ready (Kubelet stopped posting node status.): run again when it is"
@@ -354,7 +354,7 @@ def test_what_the_kubelet_has_written_again_is_not_waited_for(run, node):
     next_look = threading.Timer(1, node.set_capacity, ("kubelet", KVM, "2"))
     next_look.start()
     # Longer than this test's own limit.
-    result = run(node, {}, state="absent", api_only=True, patience=3600)
+    result = run(node, {}, state="absent", api_only=True, timeout=3600)
     next_look.join()
     assert "failed" not in result
     assert result["lingering"] == [KVM]
@@ -368,7 +368,7 @@ def test_what_the_kubelet_has_not_forgotten_goes_with_a_later_run(run, node):
     node.set_capacity("kubelet", DONGLE, "1")
     node.not_forgotten = {KVM}
     eventually(lambda: node.read()["status"].get("allocatable", {}).get(KVM) == "0")
-    result = run(node, {}, state="absent", api_only=True, patience=1)
+    result = run(node, {}, state="absent", api_only=True, timeout=1)
     assert "failed" not in result
     assert result["lingering"] == [KVM]
     assert memory(node) == {"patched": {}, "served": [KVM]}

@@ -34,7 +34,7 @@ class Environments:
         self.root = module.params["root"]
         self.owner = "%s %s" % (_OWNER, self.root)
         self.folders = os.path.join(self.root, "versions")
-        self.versions = change.Versions(self.root, Unit(module.params["service"]), module.params["patience"])
+        self.versions = change.Versions(self.root, Unit(module.params["service"]), module.params["timeout"])
         self.previous = os.path.join(self.root, "previous")
         #: What there is to tell beside the report.
         self.told = {}

@@ -12,6 +12,8 @@ from typing import Any, Dict, List, NamedTuple, Optional
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 
 _NAME = "plan.json"
+#: Fields that were renamed: the name in a plan that was written before, and the name now.
+_RENAMED = {"patience": "timeout"}
 
 
 class Places(NamedTuple):
@@ -80,7 +82,7 @@ class Plan(NamedTuple):
         empty where nothing is checked.
     unit: the runtime's service. question: a command that asks the running runtime and answers in JSON.
     spec_dirs: CDI must be on with these directories; None where nothing is asked about it.
-    patience: seconds that the runtime may take to answer.
+    timeout: seconds that the runtime may take to answer.
     """
 
     identity: str
@@ -93,7 +95,7 @@ class Plan(NamedTuple):
     unit: str
     question: List[str]
     spec_dirs: Optional[List[str]]
-    patience: float
+    timeout: float
 
     def save(self, folder):
         """Write it into a transaction's folder, durably."""
@@ -110,14 +112,14 @@ class Plan(NamedTuple):
         path = os.path.join(folder, _NAME)
         try:
             with open(path, encoding="utf-8") as file:
-                data = json.load(file)
+                data = {_RENAMED.get(name, name): value for name, value in json.load(file).items()}
             for each in data["files"]:
                 if each["content"] is not None:
                     each["content"] = base64.b64decode(each["content"])
             data["files"] = [File(**each) for each in data["files"]]
             data["folders"] = [Folder(**each) for each in data["folders"]]
             return cls(**data)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ledgers.Refused(
                 "%s is damaged (%s), so nobody knows what was under way. See whether the runtime's configuration is as "
                 "it should be (a copy of the former one may be beside it, .config.toml.node-devices-old), put it in "

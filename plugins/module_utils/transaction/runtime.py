@@ -58,7 +58,7 @@ def started(pid):
 class Runtime:
     """A runtime's service.
 
-    plan: its ``unit``, ``question``, ``spec_dirs`` and ``patience``.
+    plan: its ``unit``, ``question``, ``spec_dirs`` and ``timeout``.
     """
 
     def __init__(self, plan):
@@ -96,7 +96,7 @@ class Runtime:
 
         cdi: whether it must say that CDI is on. Raises Failed where it does not come, or is not as it should be.
         """
-        until = time.monotonic() + self.plan.patience
+        until = time.monotonic() + self.plan.timeout
         _state, start = self.state()
         while True:
             try:

@@ -66,13 +66,13 @@ def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:
 
 
 def await_node(
-    cluster: DaemonSet, node: str, sha256: str, ask: Callable[[Mapping[str, Any]], Running], patience: float
+    cluster: DaemonSet, node: str, sha256: str, ask: Callable[[Mapping[str, Any]], Running], timeout: float
 ) -> dict[str, Any]:
     """The pod of a node once it is ready and runs with the configuration of that hash.
 
-    ask: what the plugin of a pod says of itself. patience: seconds without any progress. Raises Refused: the reason.
+    ask: what the plugin of a pod says of itself. timeout: seconds without any progress. Raises Refused: the reason.
     """
-    deadline, progress = time.monotonic() + patience, None
+    deadline, progress = time.monotonic() + timeout, None
     look_again, looks, most_ready = time.monotonic(), 0, 0
     while True:
         try:
@@ -97,22 +97,22 @@ def await_node(
             continue
         if now != progress:
             # Other nodes may have their turn first.
-            deadline, progress = time.monotonic() + patience, now
+            deadline, progress = time.monotonic() + timeout, now
         if time.monotonic() >= deadline:
-            raise Refused(_why(cluster, node, pod, said, sha256, patience))
+            raise Refused(_why(cluster, node, pod, said, sha256, timeout))
         time.sleep(_PAUSE)
 
 
-def await_start(cluster: DaemonSet, node: str, patience: float) -> None:
+def await_start(cluster: DaemonSet, node: str, timeout: float) -> None:
     """Until the process of a node's pod runs, be it that it waits for another instance to end. Raises Refused."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while True:
         try:
             pod = newest(cluster, node)
             if pod is not None and is_running(pod):
                 return
             if time.monotonic() >= deadline:
-                raise Refused(_why(cluster, node, pod, Running(""), "", patience))
+                raise Refused(_why(cluster, node, pod, Running(""), "", timeout))
         except Away:
             # As in await_node.
             if time.monotonic() >= deadline:
@@ -120,9 +120,9 @@ def await_start(cluster: DaemonSet, node: str, patience: float) -> None:
         time.sleep(_PAUSE)
 
 
-def await_end(cluster: DaemonSet, node: str, patience: float) -> None:
+def await_end(cluster: DaemonSet, node: str, timeout: float) -> None:
     """Until no pod is left on a node. Raises Refused."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while True:
         try:
             pods = [pod["metadata"]["name"] for pod in cluster.pods(node)]
@@ -130,7 +130,7 @@ def await_end(cluster: DaemonSet, node: str, patience: float) -> None:
                 return
             if time.monotonic() >= deadline:
                 condition = readiness(cluster.api.node(node))
-                raise Refused(f"the pod {pods[0]} has not ended within {patience:g} s: {condition}")
+                raise Refused(f"the pod {pods[0]} has not ended within {timeout:g} s: {condition}")
         except Away:
             if time.monotonic() >= deadline:
                 raise
@@ -167,10 +167,10 @@ def newest(cluster: DaemonSet, node: str) -> dict[str, Any] | None:
 
 
 def _why(
-    cluster: DaemonSet, node: str, pod: Mapping[str, Any] | None, said: Running, sha256: str, patience: float
+    cluster: DaemonSet, node: str, pod: Mapping[str, Any] | None, said: Running, sha256: str, timeout: float
 ) -> str:
     """Why a node's pod is not what it should be, for people."""
-    head = f"within {patience:g} s"
+    head = f"within {timeout:g} s"
     of_node = cluster.api.node(node)
     condition = readiness(of_node)
     if "is not Ready" in condition:

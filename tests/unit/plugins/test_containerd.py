@@ -244,7 +244,7 @@ def test_the_running_daemon_may_spell_its_folders_otherwise(monkeypatch):
     action._command, action._adapter = "node-device-plugin", of(None, ON, "1.7.24")
     assert action._running_differs() is None
     monkeypatch.setattr(runtime, "run", lambda *_arguments, **_more: (0, json.dumps(answer), ""))
-    asked = types.SimpleNamespace(unit="x", question=["tool"], spec_dirs=["/etc/cdi", "/var/run/cdi"], patience=0)
+    asked = types.SimpleNamespace(unit="x", question=["tool"], spec_dirs=["/etc/cdi", "/var/run/cdi"], timeout=0)
     assert runtime.Runtime(asked).wait(cdi=True) == answer
     asked.spec_dirs = ["/etc/cdi", "/opt/cdi"]
     with pytest.raises(runtime.Failed, match="folders"):

@@ -25,7 +25,7 @@ def module(tmp_path):
         "unit": "containerd.service",
         "question": ["ask"],
         "spec_dirs": ["/etc/cdi"],
-        "patience": 30,
+        "timeout": 30,
     }
     return types.SimpleNamespace(
         params=given,

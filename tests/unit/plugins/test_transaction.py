@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import pathlib
 import signal
@@ -90,7 +91,7 @@ def test_what_does_not_work_out_is_undone(node, text, reason, restarts):
     before = node.tree()
     with node.run_container() as shim:
         # Longer than this test's own limit: nobody waits for one that has ended.
-        outcome = node.carry_out(node.plan(text)._replace(patience=3600))
+        outcome = node.carry_out(node.plan(text)._replace(timeout=3600))
         assert outcome.error.startswith(reason)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(shim.pid, signal.SIGKILL)
@@ -144,6 +145,16 @@ def test_a_damaged_plan_is_said_with_what_to_do(node):
         # No traceback.
         assert program.main(["recover"], node.places) == 1
     plan.write_text(whole)
+    assert node.settle().error.startswith("it was cut off in step restart")
+
+
+def test_a_plan_that_was_written_before_a_field_was_renamed_is_read(node):
+    node.carry_out(hook=killed_in(node, "restart"))
+    plan = pathlib.Path(node.places.open) / "plan.json"
+    data, loaded = json.loads(plan.read_text()), Plan.load(node.places.open)
+    data["patience"] = data.pop("timeout")
+    plan.write_text(json.dumps(data))
+    assert Plan.load(node.places.open) == loaded
     assert node.settle().error.startswith("it was cut off in step restart")
 
 

@@ -121,7 +121,7 @@ def environments(tmp_path):
         root = tmp_path / "tools"
         root.mkdir()
         book.entries = {str(root): {"kind": "tree", "owner": f"node_tools {root}"}, **others}
-        params = {"root": str(root), "left": left, "service": "x.service", "patience": 0}
+        params = {"root": str(root), "left": left, "service": "x.service", "timeout": 0}
         module = types.SimpleNamespace(params=params, check_mode=False)
         return root, node_tools_module.Environments(module, book)
 

@@ -144,7 +144,7 @@ class Node:
         self.params = {
             "root": str(self.root),
             "service": "x.service",
-            "patience": 0,
+            "timeout": 0,
             "keep": 2,
             "retry": False,
             "command": "",

@@ -111,7 +111,7 @@ class Node:
             unit="containerd.service",
             question=["ask"],
             spec_dirs=None if undo else ["/etc/cdi"],
-            patience=0,
+            timeout=0,
         )
 
     def carry_out(self, plan: Plan | None = None, *, hook: Any = None) -> launch.Outcome | None:
