@@ -10,7 +10,12 @@ import functools
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import at_once, runtimes, task_arguments, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+    parallel_restarts,
+    runtimes,
+    task_arguments,
+    tool,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import running
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import (
     SPEC_DIRS,
@@ -41,7 +46,7 @@ class ActionModule(ActionBase):
         arguments = task_arguments.of(self)
         self._command = arguments["command"]
         self._specs = arguments.get("specs")
-        self._at_once = int(arguments.get("at_once", 1))
+        self._max_parallel_restarts = int(arguments.get("max_parallel_restarts", 1))
         self._node = arguments["node"]
         self._runtime = self._node["runtime"]
         try:
@@ -218,7 +223,8 @@ class ActionModule(ActionBase):
         told = {"restarted": True, "diff": diff, "warnings": self._warnings(changes)}
         first, *others = [_file(change) for change in changes]
         # In check mode the module says what stands in the way, and does no more.
-        with contextlib.nullcontext() if self._task.check_mode else at_once.one_of(self._at_once):
+        turn = parallel_restarts.at_most(self._max_parallel_restarts)
+        with contextlib.nullcontext() if self._task.check_mode else turn:
             answer = self._on_node(
                 state="applied",
                 **first,

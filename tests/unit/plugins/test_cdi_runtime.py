@@ -48,7 +48,7 @@ def entry(path, before):
 def action(monkeypatch):
     action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
     action._task = types.SimpleNamespace(check_mode=False)
-    action._command, action._specs, action._adapter, action._at_once = "tool", None, Adapter(), 1
+    action._command, action._specs, action._adapter, action._max_parallel_restarts = "tool", None, Adapter(), 1
     config = {"real_path": ROOT, "content": f"ours in {ROOT}", "imported": {DROP_IN: f"ours in {DROP_IN}"}}
     action._runtime = {"unit": "containerd.service", "config": config}
     action._node = {"ledger": {path: entry(path, f"theirs in {path}") for path in (DROP_IN, ROOT)}}
@@ -212,14 +212,14 @@ def test_a_daemon_whose_file_is_gone_is_restarted(action):
     ]
 
 
-@pytest.mark.parametrize(("at_once", "most"), [(1, 1), (2, 2)])
-def test_runtimes_are_restarted_one_after_the_other(action, tmp_path, monkeypatch, at_once, most):
+@pytest.mark.parametrize(("number", "most"), [(1, 1), (2, 2)])
+def test_runtimes_are_restarted_one_after_the_other(action, tmp_path, monkeypatch, number, most):
     """Provisioning, complaint 8: all nodes restarted at once. Forks of a run, as Ansible has them."""
     monkeypatch.setattr(constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
     begun, together = tmp_path / "begun", tmp_path / "together"
     begun.mkdir()
     together.mkdir()
-    action._at_once = at_once
+    action._max_parallel_restarts = number
 
     def restart(**_arguments):
         mine = begun / str(os.getpid())

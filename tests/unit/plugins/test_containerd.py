@@ -306,7 +306,7 @@ def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
 
     action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
     action._command, action._task = "node-device-plugin", types.SimpleNamespace(check_mode=False)
-    action._at_once = 1
+    action._max_parallel_restarts = 1
     action._runtime = {"socket": "/run/x.sock", "unit": "x", "executable": "/bin/true", "config": config}
     action._adapter = of(None, ON, "1.7.24")
     asked = []
