@@ -197,8 +197,8 @@ def test_a_lock_of_a_play_that_is_over_is_taken(look, here):
 
 
 def test_two_hosts_of_a_play_that_are_one_node(look, here, path):
-    twin = play.wanted_lock(30, host="node2")
-    assert play_lock.take(twin, path=path) is None
+    other = play.wanted_lock(30, host="node2")
+    assert play_lock.take(other, path=path) is None
     holder = play_lock.take(play.wanted_lock(30, host="node1"), path=path)
     result, executed = look([holder])
     assert result["msg"] == (
