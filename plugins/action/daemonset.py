@@ -15,9 +15,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     clusters,
     deployed,
-    elsewhere,
     foreign,
     groups,
+    other_daemonsets,
     rollout,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
@@ -80,7 +80,7 @@ class ActionModule(ActionBase):
         changes, lines = [], []
         pending = list(arguments.get("pending", ()))
         if arguments["state"] != "deployed":
-            pending = elsewhere.expanded(pending, own=arguments["state"] == "absent")
+            pending = other_daemonsets.expanded(pending, own=arguments["state"] == "absent")
         if arguments["state"] == "left" and not pending:
             return _outcome([])
         found = groups.of(pending, arguments, clusters.identity)
@@ -104,7 +104,7 @@ class ActionModule(ActionBase):
         # What a pod cannot do is said before anything is written.
         configuration = manifests.read_configuration_text(self._text)
         manifests.common_ground({self._node: configuration})
-        places = elsewhere.before(self._cluster, self._node)
+        places = other_daemonsets.before(self._cluster, self._node)
         # Of any other node it is read on the node itself.
         if boolean(arguments.get("api_only", False)) and not boolean(arguments.get("takeover", False)):
             names = [resource.name for resource in configuration.resources]
@@ -115,7 +115,7 @@ class ActionModule(ActionBase):
     def _whose(self, arguments, places):
         """What the steps that are done once for all hosts have to know of this one. places: where else it is."""
         return {
-            "elsewhere": places,
+            "other_daemonsets": places,
             "host": self._host,
             "node": self._node,
             "kubeconfig": arguments["kubeconfig"],
@@ -150,7 +150,7 @@ class ActionModule(ActionBase):
 
     def _remove(self, arguments):
         """The node's part; waits until its pod has ended."""
-        places = elsewhere.left(self._cluster, self._node)
+        places = other_daemonsets.left(self._cluster, self._node)
         clusters = [
             self._cluster,
             *(self._daemon_set(arguments["kubeconfig"], deployed.parse(each)) for each in places),

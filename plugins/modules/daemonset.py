@@ -116,7 +116,7 @@ deployment:
   description: As it was given.
   type: dict
   returned: for V(configured) and V(removed)
-elsewhere:
+other_daemonsets:
   description: Our other DaemonSets that have a configuration of the node, each with its namespace and name.
   type: list
   elements: dict

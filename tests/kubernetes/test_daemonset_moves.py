@@ -25,7 +25,7 @@ def test_a_node_goes_to_the_daemonset_of_another_name(cluster, run, read, namesp
 
     def move(node, check=False):
         configured = run("configured", node, IMAGINARY, deployment=second, check=check)
-        assert configured["elsewhere"] == [{"namespace": namespace, "name": "node-device-plugin"}]
+        assert configured["other_daemonsets"] == [{"namespace": namespace, "name": "node-device-plugin"}]
         run("deployed", pending=[configured], nodes=nodes, check=check)
         run("selected", node, deployment=second, check=check)
         return run("left", pending=[configured], check=check)["what"]
@@ -39,7 +39,7 @@ def test_a_node_goes_to_the_daemonset_of_another_name(cluster, run, read, namesp
     assert [each.split()[0] for each in move(other)] == ["configmap", "daemonset", "configmap", "namespace"]
     assert read("/apis/apps/v1", "daemonsets") is None
     assert labels(other)[LABEL] == "second"
-    assert run("configured", other, IMAGINARY, deployment=second)["elsewhere"] == []
+    assert run("configured", other, IMAGINARY, deployment=second)["other_daemonsets"] == []
 
 
 def test_hosts_that_leave_one_daemonset_for_several(cluster, run, read, namespace):
@@ -60,7 +60,7 @@ def test_hosts_that_leave_one_daemonset_for_several(cluster, run, read, namespac
 def test_who_was_nowhere_else_leaves_nothing(cluster, run, read):
     node = cluster.node({})
     pending, _result = deployed(run, node)
-    assert (pending[0]["elsewhere"], run("left", pending=pending)["what"]) == ([], [])
+    assert (pending[0]["other_daemonsets"], run("left", pending=pending)["what"]) == ([], [])
     assert read("/apis/apps/v1", "daemonsets") is not None
 
 
@@ -100,7 +100,7 @@ def test_an_uninstall_that_was_told_another_namespace(cluster, run, read, namesp
     run("selected", node)
     told = {"namespace": f"{namespace}-2"}
     foreseen = run("removed", node, deployment=told, check=True)
-    assert foreseen["elsewhere"] == [{"namespace": namespace, "name": "node-device-plugin"}]
+    assert foreseen["other_daemonsets"] == [{"namespace": namespace, "name": "node-device-plugin"}]
     assert [each.split()[0] for each in foreseen["what"]] == ["label", "configmap"]
     removed = run("removed", node, deployment=told)
     assert removed["what"] == foreseen["what"]
@@ -125,7 +125,7 @@ def test_a_daemonset_that_names_its_nodes_itself(cluster, run, namespace):
     )
     # Of other nodes it is nobody's business, and an uninstall leaves it alone.
     assert run("configured", cluster.node({}), IMAGINARY)["changed"] is True
-    assert run("removed", node)["elsewhere"] == []
+    assert run("removed", node)["other_daemonsets"] == []
     assert cluster.ask("GET", f"/api/v1/namespaces/{theirs}/configmaps/node-device-plugin")["data"].keys() == {
         node.name
     }

@@ -23,7 +23,7 @@ _PAUSE = 1.0
 def refuse(cluster: DaemonSet, node: str, names: Iterable[str], places: Iterable[Mapping[str, str]]) -> None:
     """Raises Refused where another device plugin serves one of these resources on a node; ApiError, DeclarationError.
 
-    places: where else ours have a configuration of the node, as elsewhere.before gives them.
+    places: where else ours have a configuration of the node, as other_daemonsets.before gives them.
     """
     ours = _resources(cluster.texts().get(node))
     for place in places:

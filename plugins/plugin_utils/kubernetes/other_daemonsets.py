@@ -71,9 +71,11 @@ def left(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
 
 
 def expanded(results: list[Mapping[str, Any]], own: bool) -> list[dict[str, Any]]:
-    """Results of the steps for single nodes: one for each DaemonSet where the node was (``elsewhere``).
+    """Results of the states of single nodes: one for each DaemonSet where the node was (``other_daemonsets``).
 
     own: also for the one that the result is of.
     """
     found = [dict(result) for result in results] if own else []
-    return found + [{**result, "deployment": place} for result in results for place in result.get("elsewhere", ())]
+    return found + [
+        {**result, "deployment": place} for result in results for place in result.get("other_daemonsets", ())
+    ]
