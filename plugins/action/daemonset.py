@@ -125,8 +125,8 @@ class ActionModule(ActionBase):
     def _deploy(self, arguments, results):
         """The DaemonSet that the configurations in the cluster need, and no node that the inventory has not."""
         pending = {each["node"]: each["text"] for each in results if "text" in each}
-        strangers = self._strangers(arguments.get("nodes"), pending, arguments)
-        return self._cluster.deploy(pending, set(self._cluster.texts()) - set(strangers))
+        unknown_nodes = self._unknown_nodes(arguments.get("nodes"), pending, arguments)
+        return self._cluster.deploy(pending, set(self._cluster.texts()) - set(unknown_nodes))
 
     def _select(self, arguments):
         """Let the pod run on the node; wait until its process runs where that is asked for."""
@@ -197,11 +197,11 @@ class ActionModule(ActionBase):
     def _dismantle(self, arguments, results):
         """Everything, once no node needs it."""
         leaving = {*arguments.get("nodes", ()), *(each["node"] for each in results)}
-        strangers = self._strangers(arguments.get("known"), leaving, arguments)
-        changes = [change for node in strangers for change in self._cluster.forget(node)]
-        return [*changes, *self._cluster.dismantle({*leaving, *strangers})]
+        unknown_nodes = self._unknown_nodes(arguments.get("known"), leaving, arguments)
+        changes = [change for node in unknown_nodes for change in self._cluster.forget(node)]
+        return [*changes, *self._cluster.dismantle({*leaving, *unknown_nodes})]
 
-    def _strangers(self, known, own, arguments):
+    def _unknown_nodes(self, known, own, arguments):
         """Nodes with a configuration in the cluster that no host of the inventory is, as far as that can be told.
 
         known: every node of the inventory, None where nobody says. own: nodes of this play.
