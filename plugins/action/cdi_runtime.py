@@ -12,9 +12,9 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     parallel_restarts,
+    plugin_cli,
     runtimes,
     task_arguments,
-    tool,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import running
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import (
@@ -53,7 +53,7 @@ class ActionModule(ActionBase):
             if arguments.get("state", "present") == "absent":
                 return {**result, **self._take_back()}
             return {**result, **self._make_effective()}
-        except tool.ToolError as error:
+        except plugin_cli.PluginCliError as error:
             return {**result, "failed": True, "msg": f"{self._vars.get('inventory_hostname', '')}: {error}"}
         except Refusal as error:
             path = (self._runtime.get("config") or {}).get("path", self._runtime["socket"])
@@ -114,9 +114,9 @@ class ActionModule(ActionBase):
     def _running(self):
         """What the running daemon says of CDI; None where nobody can ask yet."""
         try:
-            return tool.answer(self, self._adapter.question(self._command))["cdi"]
-        except tool.ToolError:
-            # Check mode on a bare node: the tool would have been installed by now.
+            return plugin_cli.answer(self, self._adapter.question(self._command))["cdi"]
+        except plugin_cli.PluginCliError:
+            # Check mode on a bare node: the command would have been installed by now.
             if self._task.check_mode:
                 return None
             raise
@@ -245,8 +245,8 @@ class ActionModule(ActionBase):
 
     def _answers(self):
         try:
-            tool.answer(self, self._adapter.question(self._command))
-        except tool.ToolError:
+            plugin_cli.answer(self, self._adapter.question(self._command))
+        except plugin_cli.PluginCliError:
             return False
         return True
 
@@ -276,9 +276,9 @@ class ActionModule(ActionBase):
         if self._adapter.keeps_containers:
             return
         try:
-            number, advice = self._adapter.ended(tool.answer(self, self._adapter.question(self._command)))
-        except tool.ToolMissing:
-            # Check mode on a bare node: the tool would have been installed by now.
+            number, advice = self._adapter.ended(plugin_cli.answer(self, self._adapter.question(self._command)))
+        except plugin_cli.PluginCliMissing:
+            # Check mode on a bare node: the command would have been installed by now.
             if self._task.check_mode:
                 return
             raise
@@ -290,9 +290,9 @@ class ActionModule(ActionBase):
 
     def _require_command(self):
         """It asks the runtime after the restart; without an answer all would be put back, with another reason."""
-        # Check mode on a bare node: the tool would have been installed by now.
-        if not self._task.check_mode and not tool.is_there(self, self._command):
-            raise tool.ToolMissing(self._command)
+        # Check mode on a bare node: the command would have been installed by now.
+        if not self._task.check_mode and not plugin_cli.is_there(self, self._command):
+            raise plugin_cli.PluginCliMissing(self._command)
 
     def _on_node(self, **arguments):
         return self._execute_module(module_name=_MODULE, module_args=arguments, task_vars=self._vars)

@@ -7,7 +7,7 @@ import shlex
 import time
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import specs, task_arguments, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, specs, task_arguments
 
 # How long the kubelet may take to notice that the plugin offers a device no more, in seconds.
 _TIMEOUT = 5.0
@@ -33,7 +33,7 @@ class ActionModule(ActionBase):
                 staying = [specs.Held(leftover, "") for leftover in node_specs.leftovers]
             devices = [held.leftover for held in staying]
             node_specs.check(devices)
-        except (specs.SpecsError, tool.ToolError) as error:
+        except (specs.SpecsError, plugin_cli.PluginCliError) as error:
             host = (task_vars or {}).get("inventory_hostname", "")
             lines = str(error).splitlines()
             result.update(failed=True, msg="\n".join(f"{host}: {line}" for line in lines))
@@ -63,8 +63,8 @@ class ActionModule(ActionBase):
         deadline = time.monotonic() + _TIMEOUT
         while True:
             try:
-                holders = tool.holders(self, arguments)
-            except tool.ToolMissing as error:
+                holders = plugin_cli.holders(self, arguments)
+            except plugin_cli.PluginCliMissing as error:
                 self._refuse_if_a_kubelet_gave_devices(arguments, error)
                 return []
             staying, _going = node_specs.split(holders, advertised_counts)
@@ -76,7 +76,7 @@ class ActionModule(ActionBase):
         """Without the command only this can be told: a kubelet that ever gave a device to a pod has a checkpoint."""
         checkpoint = f"{arguments.get('device_plugin_dir') or _DEVICE_PLUGIN_DIR}/{_CHECKPOINT}"
         if self._low_level_execute_command(f"test -e {shlex.quote(checkpoint)}")["rc"] == 0:
-            raise tool.ToolError(
+            raise plugin_cli.PluginCliError(
                 f"{missing}; without it nobody can say whether a pod holds a device of the specs that are to go, and "
                 f"{checkpoint} is there, so the kubelet may have given one"
             )

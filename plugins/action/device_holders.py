@@ -8,7 +8,7 @@ import time
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import specs, task_arguments, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, specs, task_arguments
 
 _POLICIES = ("refuse", "wait")
 _PAUSE = 2.0
@@ -32,8 +32,8 @@ class ActionModule(ActionBase):
         until, said = time.monotonic() + timeout, None
         while True:
             try:
-                held = ours.held(tool.holders(self, arguments))
-            except tool.ToolError as error:
+                held = ours.held(plugin_cli.holders(self, arguments))
+            except plugin_cli.PluginCliError as error:
                 result.update(failed=True, msg=f"Nothing was taken away.\n{host}: {error}")
                 return result
             sentence = _sentence(held)

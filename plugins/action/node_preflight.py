@@ -6,7 +6,13 @@ from __future__ import annotations
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, play, requirements, specs, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+    declaration,
+    play,
+    plugin_cli,
+    requirements,
+    specs,
+)
 
 
 class ActionModule(ActionBase):
@@ -55,7 +61,7 @@ class ActionModule(ActionBase):
             of_node = [name for name in requires if name != "command"]
             sentences = requirements.unmet(of_node, facts, device_paths, cdi)
             if "command" in requires and not self._has(command, facts):
-                sentences.append(str(tool.ToolMissing(command)))
+                sentences.append(str(plugin_cli.PluginCliMissing(command)))
             if declared and facts["runtime"].get("version"):
                 sentences += _refused_specs(declared, facts)
             if declared and mode and not takeover:
@@ -116,7 +122,7 @@ class ActionModule(ActionBase):
         if self._task.check_mode or command in facts["commands"]:
             return True
         # What is known may be from before it was installed.
-        return tool.is_there(self, command)
+        return plugin_cli.is_there(self, command)
 
 
 def _wanted_lock(lock, host):

@@ -15,10 +15,10 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Api, ApiError, Away
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     declaration,
+    plugin_cli,
     requirements,
     runtimes,
     task_arguments,
-    tool,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
@@ -92,8 +92,8 @@ class ActionModule(ActionBase):
 
     def _answer(self, command, problems):
         try:
-            return tool.answer(self, command)
-        except tool.ToolError as error:
+            return plugin_cli.answer(self, command)
+        except plugin_cli.PluginCliError as error:
             problems.append(str(error))
             return None
 

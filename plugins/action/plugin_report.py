@@ -13,7 +13,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.extended_resources import (
     capacities_of,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import Refused
@@ -41,7 +41,7 @@ class ActionModule(ActionBase):
             running, trouble = self._look(arguments, api, node, result)
             state = _state(arguments, running, trouble)
             shown = _shown_by(api, node, arguments) if api else []
-        except (DeclarationError, Refused, ApiError, kubeconfig.KubeconfigError, tool.ToolError) as error:
+        except (DeclarationError, Refused, ApiError, kubeconfig.KubeconfigError, plugin_cli.PluginCliError) as error:
             state, shown = " ".join(str(error).split()), []
         result["state"] = state
         result["problems"] = [f"{host}: {line}" for line in [*([] if state == AS_DECLARED else [state]), *shown]]

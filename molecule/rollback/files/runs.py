@@ -6,7 +6,7 @@ import os
 import stat
 import subprocess
 
-TOOL = "/opt/node-devices/current/bin/node-device-plugin"
+PLUGIN_CLI = "/opt/node-devices/current/bin/node-device-plugin"
 FOLDERS = ("/etc/containerd", "/etc/systemd", "/var/lib/node-devices")
 
 
@@ -29,7 +29,9 @@ def looks(path):
 
 
 def now():
-    answer = json.loads(subprocess.run([TOOL, "runtime", "-o", "json"], check=True, stdout=subprocess.PIPE).stdout)
+    answer = json.loads(
+        subprocess.run([PLUGIN_CLI, "runtime", "-o", "json"], check=True, stdout=subprocess.PIPE).stdout
+    )
     found = [each for folder in FOLDERS for each in os.walk(folder)]
     paths = [os.path.join(top, name) for top, folders, files in found for name in folders + files]
     return {

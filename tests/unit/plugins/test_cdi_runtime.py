@@ -48,11 +48,11 @@ def entry(path, before):
 def action(monkeypatch):
     action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
     action._task = types.SimpleNamespace(check_mode=False)
-    action._command, action._specs, action._adapter, action._max_parallel_restarts = "tool", None, Adapter(), 1
+    action._command, action._specs, action._adapter, action._max_parallel_restarts = "plugin", None, Adapter(), 1
     config = {"real_path": ROOT, "content": f"ours in {ROOT}", "imported": {DROP_IN: f"ours in {DROP_IN}"}}
     action._runtime = {"unit": "containerd.service", "config": config}
     action._node = {"ledger": {path: entry(path, f"theirs in {path}") for path in (DROP_IN, ROOT)}}
-    monkeypatch.setattr(cdi_runtime.tool, "is_there", lambda *_arguments: True)
+    monkeypatch.setattr(cdi_runtime.plugin_cli, "is_there", lambda *_arguments: True)
     action._staying_specs = list
     action.asked = []
     action._on_node = lambda **arguments: action.asked.append(arguments) or {"seconds": 0.1}
@@ -132,7 +132,7 @@ def test_check_mode_asks_the_node_whether_it_could_be_done(action):
 def test_folders_in_the_order_that_gives_links_are_told(action, monkeypatch, dirs, warned):
     asked = []
     answer = {"cdi": {"enabled": True, "spec_dirs": dirs}}
-    monkeypatch.setattr(cdi_runtime.tool, "answer", lambda *arguments: asked.append(arguments) or answer)
+    monkeypatch.setattr(cdi_runtime.plugin_cli, "answer", lambda *arguments: asked.append(arguments) or answer)
     action._adapter.plan = lambda check: None
     result = action._make_effective()
     assert (result["changed"], result["msg"], len(asked)) == (False, "CDI is effective", 1)
@@ -161,7 +161,7 @@ def test_containers_that_a_restart_would_end_are_not_ended(action, monkeypatch, 
     action._adapter.keeps_containers = False
     action._adapter.ended = lambda answer: (answer["number"], "let them")
     answer = {"number": 2}
-    monkeypatch.setattr(cdi_runtime.tool, "answer", lambda *_arguments: answer)
+    monkeypatch.setattr(cdi_runtime.plugin_cli, "answer", lambda *_arguments: answer)
     with pytest.raises(Refusal, match=r"would end its running containers \(2\): let them, or stop them first"):
         action._apply([Change(ROOT, "x", "y")], "CDI is off")
     assert action.asked == []
@@ -172,16 +172,16 @@ def test_containers_that_a_restart_would_end_are_not_ended(action, monkeypatch, 
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_change_that_was_undone_says_whether_the_runtime_answers(action, monkeypatch, answers):
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-    action._task.args = {"command": "tool", "state": "absent", "node": {**action._node, "runtime": action._runtime}}
+    action._task.args = {"command": "plugin", "state": "absent", "node": {**action._node, "runtime": action._runtime}}
     action._on_node = lambda **_arguments: {"failed": True, "msg": "The old configuration was put back."}
 
     def answer(_action, command):
-        assert command == ["tool"]
+        assert command == ["plugin"]
         if not answers:
-            raise cdi_runtime.tool.ToolError("tool runtime failed: nobody there")
+            raise cdi_runtime.plugin_cli.PluginCliError("plugin runtime failed: nobody there")
         return {}
 
-    monkeypatch.setattr(cdi_runtime.tool, "answer", answer)
+    monkeypatch.setattr(cdi_runtime.plugin_cli, "answer", answer)
     action._runtime["socket"] = "/run/x.sock"
     action._runtime["config"]["path"] = ROOT
     result = action.run(None, {"inventory_hostname": "worker1"})
@@ -194,7 +194,7 @@ def test_a_change_that_was_undone_says_whether_the_runtime_answers(action, monke
 
 def test_what_is_refused_before_anything_changed_says_nothing_of_the_runtime(action, monkeypatch):
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-    action._task.args = {"command": "tool", "state": "absent", "node": {**action._node, "runtime": action._runtime}}
+    action._task.args = {"command": "plugin", "state": "absent", "node": {**action._node, "runtime": action._runtime}}
     action._runtime.update(unit=None, pid=7, socket="/run/x.sock")
     action._runtime["config"]["path"] = ROOT
     result = action.run(None, {"inventory_hostname": "worker1"})

@@ -239,12 +239,12 @@ def test_what_lies_in_var_run_cdi_overrides_what_lies_in_etc_cdi(dirs, wanted):
 
 def test_the_running_daemon_may_spell_its_folders_otherwise(monkeypatch):
     answer = {"cdi": {"enabled": True, "spec_dirs": ["/etc/cdi/", "/run/cdi"]}}
-    monkeypatch.setattr(cdi_runtime.tool, "answer", lambda *_arguments: answer)
+    monkeypatch.setattr(cdi_runtime.plugin_cli, "answer", lambda *_arguments: answer)
     action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
     action._command, action._adapter = "node-device-plugin", of(None, ON, "1.7.24")
     assert action._running_differs() is None
     monkeypatch.setattr(runtime, "run", lambda *_arguments, **_more: (0, json.dumps(answer), ""))
-    asked = types.SimpleNamespace(unit="x", question=["tool"], spec_dirs=["/etc/cdi", "/var/run/cdi"], timeout=0)
+    asked = types.SimpleNamespace(unit="x", question=["plugin"], spec_dirs=["/etc/cdi", "/var/run/cdi"], timeout=0)
     assert runtime.Runtime(asked).wait(cdi=True) == answer
     asked.spec_dirs = ["/etc/cdi", "/opt/cdi"]
     with pytest.raises(runtime.Failed, match="folders"):
@@ -310,7 +310,7 @@ def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
     action._runtime = {"socket": "/run/x.sock", "unit": "x", "executable": "/bin/true", "config": config}
     action._adapter = of(None, ON, "1.7.24")
     asked = []
-    monkeypatch.setattr(cdi_runtime.tool, "is_there", lambda *_arguments: True, raising=False)
+    monkeypatch.setattr(cdi_runtime.plugin_cli, "is_there", lambda *_arguments: True, raising=False)
     action._on_node = lambda **arguments: asked.append(arguments) or {"seconds": 0}
     action._apply([Change(config["real_path"], config["content"], "version = 2\n# new\n")], "x")
 

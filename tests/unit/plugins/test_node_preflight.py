@@ -32,7 +32,7 @@ FACTS = {
 }
 # Of the play that the action is in.
 PLAY = "play-2"
-MISSING = "node1: /bin/tool is not on the node: run the role node_tools first"
+MISSING = "node1: /bin/plugin is not on the node: run the role node_tools first"
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def look(monkeypatch):
 
 
 def test_a_command_that_is_missing_is_one_sentence(look):
-    result, given = look(requires=["python", "command"], command="/bin/tool")
-    assert given == [{"commands": ["/bin/tool"]}]
+    result, given = look(requires=["python", "command"], command="/bin/plugin")
+    assert given == [{"commands": ["/bin/plugin"]}]
     assert result["failed"] is True
     assert result["msg"].splitlines()[1:] == [MISSING]
 
@@ -120,17 +120,17 @@ def test_a_kubelet_that_nobody_tested_is_a_warning_once_a_play(look):
 
 
 def test_a_command_that_was_found_is_not_asked_for_again(look):
-    result, _given = look({**FACTS, "commands": ["/bin/tool"]}, requires=["command"], command="/bin/tool")
+    result, _given = look({**FACTS, "commands": ["/bin/plugin"]}, requires=["command"], command="/bin/plugin")
     assert "failed" not in result
-    assert result["commands"] == ["/bin/tool"]
+    assert result["commands"] == ["/bin/plugin"]
 
 
 def test_what_is_known_may_be_from_before_the_command_was_installed(look):
     known = {**FACTS, "read_in": PLAY}
-    result, given = look(code=0, known=known, requires=["command"], command="/bin/tool")
+    result, given = look(code=0, known=known, requires=["command"], command="/bin/plugin")
     assert given == []
     assert "failed" not in result
-    assert look(code=1, known=known, requires=["command"], command="/bin/tool")[0]["failed"] is True
+    assert look(code=1, known=known, requires=["command"], command="/bin/plugin")[0]["failed"] is True
 
 
 @pytest.mark.parametrize("read_in", ["play-1", None])
@@ -169,7 +169,7 @@ def test_which_play_it_is_that_ansible_runs(tmp_path):
 
 
 def test_check_mode_does_without_the_command(look):
-    result, _given = look(check=True, requires=["command"], command="/bin/tool")
+    result, _given = look(check=True, requires=["command"], command="/bin/plugin")
     assert "failed" not in result
 
 

@@ -143,7 +143,7 @@ def test_a_distributions_containerd_that_drops_cdi_names_is_refused_for_that():
 def test_a_daemon_that_is_not_ours_to_restart_is_named(monkeypatch):
     dump = f"[plugins.'io.containerd.cri.v1.runtime']\nenable_cdi = true\ncdi_spec_dirs = {json.dumps(DIRS)}\n"
     answer = {"cdi": {"enabled": False, "spec_dirs": DIRS}}
-    monkeypatch.setattr(cdi_runtime.tool, "answer", lambda *_arguments: answer)
+    monkeypatch.setattr(cdi_runtime.plugin_cli, "answer", lambda *_arguments: answer)
     action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
     action._command = "node-device-plugin"
     action._runtime = {**runtime("containerd", executable=MICROK8S, effective=dump), "unit": "snap.x.service"}

@@ -39,7 +39,7 @@ class Node:
         config = {"path": self.path, "real_path": self.path, "content": before, "effective": DUMP}
         action._runtime = {"socket": "/s", "unit": "x", "name": "containerd", "executable": "/c", "version": "1.7.24"}
         action._runtime["config"] = {**config, "exists": before is not None, "files": {}}
-        action._command, action._task = "tool", types.SimpleNamespace(check_mode=False)
+        action._command, action._task = "plugin", types.SimpleNamespace(check_mode=False)
         action._node, action._max_parallel_restarts = {"ledger": self.entries}, 1
         action._check = lambda text, beside, drop_in: Checked(DUMP, "/staged")
         given = {}
