@@ -21,7 +21,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cd
     SPEC_DIRS,
     Change,
     Checked,
-    Refusal,
+    UnsupportedConfig,
 )
 
 _OWNER = "cdi_runtime"
@@ -29,7 +29,7 @@ _SPECS_OWNER = "cdi_specs"
 _MODULE = "nodedevices.kubernetes.runtime_config"
 
 
-class NotApplied(Refusal):
+class NotApplied(UnsupportedConfig):
     """A change that was begun and did not come to its end. answers: whether the runtime does, all the same."""
 
     def __init__(self, message, answers):
@@ -55,7 +55,7 @@ class ActionModule(ActionBase):
             return {**result, **self._make_effective()}
         except plugin_cli.PluginCliError as error:
             return {**result, "failed": True, "msg": f"{self._vars.get('inventory_hostname', '')}: {error}"}
-        except Refusal as error:
+        except UnsupportedConfig as error:
             path = (self._runtime.get("config") or {}).get("path", self._runtime["socket"])
             result.update(failed=True, msg=f"{self._vars.get('inventory_hostname', '')}: {path}: {error}")
             if isinstance(error, NotApplied):
@@ -75,7 +75,7 @@ class ActionModule(ActionBase):
                 warnings = [wrong_order] if wrong_order else []
                 return {"changed": False, "msg": "CDI is effective", "warnings": warnings}
             if self._adapter.by_hand:
-                raise Refusal(f"{reason}: restart {self._runtime['unit'] or 'it'}")
+                raise UnsupportedConfig(f"{reason}: restart {self._runtime['unit'] or 'it'}")
             # The file is right, and the daemon was started before it was.
             config = self._runtime["config"]
             return self._apply([Change(config["real_path"], config["content"], config["content"])], reason)
@@ -89,7 +89,7 @@ class ActionModule(ActionBase):
         if change.path == config["real_path"] and config.get("unwritable"):
             texts = [(text or "").splitlines() for text in (change.before, change.after)]
             lines = [line[2:].strip() for line in difflib.ndiff(*texts) if line.startswith("+ ") and line[2:].strip()]
-            raise Refusal(
+            raise UnsupportedConfig(
                 f"{running.shortfall(self._adapter.cdi)}, and {config['unwritable']}. It would have "
                 f"{', '.join(lines)}: write that where the file comes from, or start {self._adapter.name} with a file "
                 f"that can be changed"
@@ -105,7 +105,7 @@ class ActionModule(ActionBase):
             return None
         try:
             theirs = self._adapter.undo(change.path, False, _text_before(entry), self._check)
-        except Refusal:
+        except UnsupportedConfig:
             # Another file altogether.
             return None
         return theirs and theirs.after
@@ -176,7 +176,7 @@ class ActionModule(ActionBase):
             )
             problem = facts.get("msg") if facts.get("failed") else facts.get("ledger_problem")
             if problem:
-                raise Refusal(f"it is not known whether a pod needs CDI: {problem}")
+                raise UnsupportedConfig(f"it is not known whether a pod needs CDI: {problem}")
             paths = [path for path, entry in facts["ledger"].items() if entry.get("owner") == _SPECS_OWNER]
         if not paths:
             return []
@@ -200,7 +200,7 @@ class ActionModule(ActionBase):
         given.update(program=self._adapter.program, sources=self._files())
         answer = self._on_node(state="checked", path=path, content=text, **given)
         if answer.get("failed"):
-            raise Refusal(answer["msg"])
+            raise UnsupportedConfig(answer["msg"])
         return Checked(answer["effective"], answer["staged"])
 
     def _apply(self, changes, reason, undo=False, original=None):
@@ -211,13 +211,13 @@ class ActionModule(ActionBase):
         ]
         unit = self._runtime["unit"]
         if unit is None:
-            raise Refusal(
+            raise UnsupportedConfig(
                 f"{reason}, and process {self._runtime['pid']} belongs to no systemd service that could be restarted; "
                 f"run {self._adapter.name} as a service"
             )
         other_start = running.other_start(self._adapter.name, unit, self._runtime.get("next_start") or ())
         if other_start:
-            raise Refusal(other_start)
+            raise UnsupportedConfig(other_start)
         self._require_harmless()
         message = f"{reason}: {unit} is restarted"
         told = {"restarted": True, "diff": diff, "warnings": self._warnings(changes)}
@@ -283,7 +283,7 @@ class ActionModule(ActionBase):
                 return
             raise
         if number:
-            raise Refusal(
+            raise UnsupportedConfig(
                 f"a restart of {self._adapter.name} would end its running containers ({number}): {advice}, or stop "
                 f"them first"
             )

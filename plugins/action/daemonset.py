@@ -21,9 +21,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
     rollout,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 
-_ERRORS = (DeclarationError, Refused, ApiError, kubeconfig.KubeconfigError, plugin_cli.PluginCliError)
+_ERRORS = (DeclarationError, DeploymentError, ApiError, kubeconfig.KubeconfigError, plugin_cli.PluginCliError)
 # States that are brought about once for all hosts of the play.
 _SHARED = ("deployed", "left", "absent")
 # What brings a state about.
@@ -50,7 +50,7 @@ class ActionModule(ActionBase):
         arguments = task_arguments.of(self)
         try:
             if not arguments.get("kubeconfig"):
-                raise Refused(deployed.NO_CLUSTER)
+                raise DeploymentError(deployed.NO_CLUSTER)
             self._host, self._node = host, arguments.get("node_name") or host
             self._text = deployed.configuration_text(arguments["declaration"]) if "declaration" in arguments else ""
             self._timeout = float(arguments.get("timeout", 120))
@@ -87,7 +87,7 @@ class ActionModule(ActionBase):
         for group in groups.without_namesakes(found) if arguments["state"] == "deployed" else found:
             try:
                 if group.problems:
-                    raise Refused("\n".join(group.problems))
+                    raise DeploymentError("\n".join(group.problems))
                 self._cluster = self._daemon_set(group.kubeconfig, group.deployment)
                 changes += step(arguments, group.results)
                 if self._cluster.namespace_kept:
@@ -174,7 +174,7 @@ class ActionModule(ActionBase):
         try:
             pod = rollout.newest(cluster, self._node)
             if pod is None or not rollout.is_started(pod):
-                raise Refused("its pod does not run")
+                raise DeploymentError("its pod does not run")
             empty = manifests.configuration_text(manifests.read_configuration_text(text)._replace(resources=()))
             changes = cluster.configure(self._node, empty)
 
@@ -182,7 +182,7 @@ class ActionModule(ActionBase):
                 return rollout.ask_through_api(cluster.api, pod)
 
             rollout.await_node(cluster, self._node, manifests.sha256_of(empty), ask, self._timeout)
-        except (DeclarationError, Refused) as error:
+        except (DeclarationError, DeploymentError) as error:
             self._warnings.append(f"{self._host}: CDI specs that the plugin wrote stay on the node: {error}")
         return changes
 

@@ -66,7 +66,7 @@ class ActionModule(ActionBase):
                 outcome = {"changed": False, "resources": resources.rows(cluster.node(name), wanted), "lingering": []}
             else:
                 outcome = self._converge(cluster, name, wanted, int(arguments.get("timeout", 60)), api_only)
-        except (Stopped, ApiError, kubeconfig.KubeconfigError, resources.Refused) as error:
+        except (Stopped, ApiError, kubeconfig.KubeconfigError, resources.CapacityConflict) as error:
             result.update(failed=True, msg=_lines(host, str(error).splitlines()))
             return result
         result.update(outcome)

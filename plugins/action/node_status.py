@@ -114,7 +114,7 @@ class ActionModule(ActionBase):
             served = frozenset(resource["name"] for resource in declared["resources"])
             wanted = extended_resources.Wanted(declared["capacities"], served, registered)
             rows = extended_resources.rows(shown, wanted)
-        except (ApiError, kubeconfig.KubeconfigError, extended_resources.Refused) as error:
+        except (ApiError, kubeconfig.KubeconfigError, extended_resources.CapacityConflict) as error:
             if self._api_only and isinstance(error, Away):
                 # There is no other way to it.
                 return {"unreachable": str(error)}

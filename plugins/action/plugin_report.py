@@ -16,9 +16,10 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 
 AS_DECLARED = "as declared"
+_ERRORS = (DeclarationError, DeploymentError, ApiError, kubeconfig.KubeconfigError, plugin_cli.PluginCliError)
 _KINDS = {"service": "service", "pod": "daemonset"}
 # Seconds between two looks at a node object.
 _PAUSE = 1.0
@@ -41,7 +42,7 @@ class ActionModule(ActionBase):
             running, trouble = self._look(arguments, api, node, result)
             state = _state(arguments, running, trouble)
             shown = _shown_by(api, node, arguments) if api else []
-        except (DeclarationError, Refused, ApiError, kubeconfig.KubeconfigError, plugin_cli.PluginCliError) as error:
+        except _ERRORS as error:
             state, shown = " ".join(str(error).split()), []
         result["state"] = state
         result["problems"] = [f"{host}: {line}" for line in [*([] if state == AS_DECLARED else [state]), *shown]]
@@ -52,7 +53,7 @@ class ActionModule(ActionBase):
         pod, trouble, command = None, None, arguments.get("command")
         if arguments["mode"] == "daemonset":
             if api is None:
-                raise Refused("the plugin is deployed through the Kubernetes API: set node_devices_kubeconfig")
+                raise DeploymentError("the plugin is deployed through the Kubernetes API: set node_devices_kubeconfig")
             cluster = DaemonSet(api, deployed.parse(arguments.get("deployment", {})))
             pod, seen = rollout.newest(cluster, node), rollout.look(cluster, node)
             trouble = seen["reason"]

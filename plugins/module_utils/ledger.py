@@ -36,8 +36,8 @@ _ATTRIBUTES = ("user.", "system.posix_acl_access", "security.selinux")
 _FORMAT = 1
 
 
-class Refused(Exception):
-    """Something that must not be done; the message says what and why."""
+class LedgerConflict(Exception):
+    """What is on the node stands against what was asked for; the message says what and why."""
 
 
 class Ledger:
@@ -52,7 +52,7 @@ class Ledger:
         self.read()
 
     def read(self):
-        """Read the entries afresh. Raises Refused where the file is none of ours."""
+        """Read the entries afresh. Raises LedgerConflict where the file is none of ours."""
         self.entries = {}
         try:
             with open(self.path, encoding="utf-8") as file:
@@ -64,14 +64,14 @@ class Ledger:
             raise self._damaged(error) from error
         written = data.get("format") if isinstance(data, dict) else None
         if isinstance(written, int) and written > _FORMAT:
-            raise Refused("%s was written by a later release: its format is %d" % (self.path, written))
+            raise LedgerConflict("%s was written by a later release: its format is %d" % (self.path, written))
         if written != _FORMAT or not _are_entries(data.get("entries")):
             raise self._damaged("it has not the form of a ledger")
         self.entries = data["entries"]
         self._saved = json.loads(json.dumps(self.entries))
 
     def _damaged(self, why):
-        return Refused(
+        return LedgerConflict(
             "%s is damaged (%s); put it back from a backup. Without one remove it, and run site.yml: it knows its own "
             "files by their names, but not what was there before them" % (self.path, why)
         )

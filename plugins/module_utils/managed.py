@@ -9,13 +9,17 @@ from __future__ import annotations
 import os
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
 
 # Owner and group of what is written: root's. Who owns a file may change it, whatever its mode.
 _OURS = (os.geteuid(), os.getegid())
 
 # In the path of every file that is ours alone.
 _OUR_NAME = "node-device"
+
+
+class InvalidFile(Exception):
+    """A new file must not take its place; the message says why."""
 
 
 class Report:
@@ -73,8 +77,8 @@ class Managed:
 
         wanted: dicts with ``path``, ``kind`` (file, link, directory) and a file's ``content`` (bytes) and ``mode``, a
             link's ``target``, a directory's ``mode``.
-        validate: gets an item and its staged file, and raises Refused if that must not take its place; then nothing
-            changes at all.
+        validate: gets an item and its staged file, and raises InvalidFile if that must not take its place; then
+            nothing changes at all.
         keep: paths that stay although they are not wanted.
         """
         self._make(wanted, validate)
@@ -147,12 +151,12 @@ class Managed:
     def _refuse_unsafe(self, item, state):
         owner = self.ledger.entries.get(item["path"], {}).get("owner", self.owner)
         if owner != self.owner:
-            raise Refused("%s belongs to %s; %s does not write it" % (item["path"], owner, self.owner))
+            raise LedgerConflict("%s belongs to %s; %s does not write it" % (item["path"], owner, self.owner))
         kind = state["kind"] if state else "file"
         if kind not in ("file", "link") and kind != item["kind"]:
-            raise Refused("%s is a %s; a %s is wanted there" % (item["path"], kind, item["kind"]))
+            raise LedgerConflict("%s is a %s; a %s is wanted there" % (item["path"], kind, item["kind"]))
         if item["kind"] == "directory" and kind != "directory":
-            raise Refused("%s is a %s; a directory is wanted there" % (item["path"], kind))
+            raise LedgerConflict("%s is a %s; a directory is wanted there" % (item["path"], kind))
 
     def _folders_around(self, wanted):
         """The folders that we made for ``wanted``, as wanted themselves: who may write there may replace what is in."""

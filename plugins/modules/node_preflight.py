@@ -225,7 +225,7 @@ def ledger_facts(hidden):
     """Entries of the ledger without secrets, and what is wrong with it."""
     try:
         return {"ledger": hidden_ledger(ledgers.Ledger().entries, "cdi_runtime", hidden)}
-    except (ledgers.Refused, OSError, ValueError) as error:
+    except (ledgers.LedgerConflict, OSError, ValueError) as error:
         return {"ledger": {}, "ledger_problem": str(error)}
 
 

@@ -125,9 +125,9 @@ kept:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import is_complete
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import VersionError, is_complete
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
 
 
 def main():
@@ -167,8 +167,8 @@ def main():
             with ledger:
                 environments.settle()
                 report = environments.converge(state, name)
-    except Refused as refusal:
-        module.fail_json(msg=str(refusal))
+    except (LedgerConflict, VersionError) as error:
+        module.fail_json(msg=str(error))
     except OSError as error:
         module.fail_json(msg="%s: %s" % (error.filename or module.params["root"], error.strerror or error))
     module.exit_json(

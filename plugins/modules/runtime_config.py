@@ -146,7 +146,12 @@ import uuid
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, UnknownToken, hidden_ledger
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused, naming, sha256
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import (
+    Ledger,
+    LedgerConflict,
+    naming,
+    sha256,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places, Plan
@@ -225,7 +230,7 @@ def copy_of(content, folder=None):
 def apply(module, params, places):
     """Carry it out; returns its outcome, and the paths that it wrote and removed. In check mode it only looks.
 
-    Raises Failed or Refused where it cannot be done.
+    Raises Failed or LedgerConflict where it cannot be done.
     """
     planning = Planning(Ledger(places.folder).entries, _OWNER, params["undo"], lambda path: context_of(module, path))
     for given in (params, *params["others"]):
@@ -319,7 +324,7 @@ def main():
             result["error"] = hidden.scrub(result.get("error"))
         else:
             result = {"changed": True, **apply(module, params, places)}
-    except (Failed, Refused, UnknownToken, OSError) as error:
+    except (Failed, LedgerConflict, UnknownToken, OSError) as error:
         module.fail_json(msg=hidden.scrub(sentence(error)))
     module.exit_json(**result)
 

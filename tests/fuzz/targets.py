@@ -16,7 +16,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import hidden, ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import journal
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import toml_edit
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Refusal
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import UnsupportedConfig
 
 from node_device_plugin import configuration, kubelet_checkpoint
 from node_device_plugin.cdi_check.directories import check_file
@@ -83,7 +83,7 @@ def toml(content: bytes) -> None:
     text = content.decode("utf-8", "replace")
     try:
         after = _parsed(toml_edit.edited(text.replace("\r", ""), _TABLE, _WANTED))
-    except Refusal:
+    except UnsupportedConfig:
         return
     assert {key: after["plugins"][_TABLE][key] for key in _WANTED} == _WANTED
     assert _without_cdi(after) == _without_cdi(_parsed(text.replace("\r", "")))
@@ -114,7 +114,7 @@ def ledger_file(content: bytes) -> None:
     _file("ledger.json", content)
     try:
         read = ledger.Ledger(str(_FOLDER))
-    except ledger.Refused:
+    except ledger.LedgerConflict:
         return
     read.of("somebody")
     read.directories_of("somebody")

@@ -22,7 +22,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import namespace as namespaces
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.deployed import parse
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 from daemonset_steps import IMAGINARY, LABEL, deployed, labels
 
 pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)
@@ -281,7 +281,7 @@ def test_a_plugin_that_cannot_tidy_up_is_taken_away_all_the_same(cluster, run, r
     assert run("removed", one, api_only=True)["warnings"] == [f"{head}its pod does not run"]
 
     def refused(*_given):
-        raise Refused("within 1 s it is not ready")
+        raise DeploymentError("within 1 s it is not ready")
 
     _pod_of(monkeypatch, refused)
     assert run("removed", other, api_only=True)["warnings"] == [f"{head}within 1 s it is not ready"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Checked, Refusal
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Checked, UnsupportedConfig
 
 CHECKOUT = Path(__file__).parents[2]
 ENGINE = CHECKOUT / "roles/lab_node/files/engine"
@@ -106,7 +106,7 @@ class Containerd:
             folder = os.path.dirname(adapter.config["path"]) if beside else None
             answer = self._ask(check=text, drop_in=drop_in, folder=folder)
             if answer["code"]:
-                raise Refusal(f"containerd refuses it: {answer['error']}")
+                raise UnsupportedConfig(f"containerd refuses it: {answer['error']}")
             return Checked(hidden.hide(answer["output"]) if hidden else answer["output"], answer["staged"])
 
         return check

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, Refusal
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, UnsupportedConfig
 from cases import FOLDER, Case, cases
 from containerds import ALWAYS_ON, CONFIG, Containerd
 
@@ -59,7 +59,7 @@ def outcome(node: Containerd, case: Case) -> tuple[Any, Change | None]:
         return {"refused": " ".join(obstacles)}, None
     try:
         change = adapter.plan(node.check(adapter))
-    except Refusal as refusal:
+    except UnsupportedConfig as refusal:
         return {"refused": str(refusal)}, None
     # What leaves a node has no texts, and leads to the same edit.
     hidden = Hidden(seeds=())

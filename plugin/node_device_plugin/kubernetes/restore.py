@@ -79,7 +79,7 @@ def restore(settings: Settings, dry_run: bool = False) -> Dict[str, str]:
     except ApiError as error:
         told = "as the kubelet of %s, by %s" % (settings.node, settings.kubeconfig)
         raise RestoreError("%s: %s" % (told, error)) from error
-    except (CheckpointError, extended_resources.Refused) as error:
+    except (CheckpointError, extended_resources.CapacityConflict) as error:
         raise RestoreError(str(error)) from error
 
 

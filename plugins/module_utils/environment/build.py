@@ -14,7 +14,6 @@ import tarfile
 import zipfile
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
 
 #: The command in an environment's ``bin``.
 COMMAND = "node-device-plugin"
@@ -29,11 +28,15 @@ sys.exit({function}())
 """
 
 
+class VersionError(Exception):
+    """A version of the plugin cannot be had or does not serve; the message says why."""
+
+
 def run(command):
-    """Run a command; Refused with its last words if it fails."""
+    """Run a command; VersionError with its last words if it fails."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
-        raise Refused("%s failed: %s" % (" ".join(command[:4]), done.stdout.strip()[-800:]))
+        raise VersionError("%s failed: %s" % (" ".join(command[:4]), done.stdout.strip()[-800:]))
 
 
 def base_python():
@@ -94,16 +97,16 @@ def unpack_wheel(archive, member, digest, site):
     # One read: what is unpacked is what was hashed, whoever writes the archive meanwhile.
     content = archive.extractfile(member).read()
     if ledgers.sha256(content) != digest:
-        raise Refused("%s did not arrive as it was sent" % member)
+        raise VersionError("%s did not arrive as it was sent" % member)
     with zipfile.ZipFile(io.BytesIO(content)) as wheel:
         names = wheel.namelist()
         for entry in wheel.infolist():
             outside = os.path.isabs(entry.filename) or "\\" in entry.filename or ".." in entry.filename.split("/")
             if outside or stat.S_ISLNK(entry.external_attr >> 16):
-                raise Refused("%s has a file for another place, or a link: %s" % (member, entry.filename))
+                raise VersionError("%s has a file for another place, or a link: %s" % (member, entry.filename))
         data = [name for name in names if name.split("/")[0].endswith(".data")]
         if data:
-            raise Refused("%s has files for other places than site-packages: %s" % (member, data[0]))
+            raise VersionError("%s has files for other places than site-packages: %s" % (member, data[0]))
         wheel.extractall(site)  # noqa: S202 (its names are checked above)
     return next(name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info"))
 
@@ -124,7 +127,7 @@ def _try_to_load(partial, module):
     done = subprocess.run(tried, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["status %d" % done.returncode])[-1]
-        raise Refused(
+        raise VersionError(
             "the plugin does not load on this node: %s. It needs glibc and libstdc++.so.6 (Debian: libstdc++6, Fedora: "
             "libstdc++), and a file system that is not mounted noexec below %s" % (said, os.path.dirname(partial))
         )

@@ -15,8 +15,7 @@ import time
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import serving
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND, VersionError
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import answer_of
 
 UNITS = "/etc/systemd/system"
@@ -38,7 +37,7 @@ ExecStart=/bin/rm -f {link} {path}
 """
 
 
-class NotReady(Refused):
+class NotReady(VersionError):
     """A version did not stand its trial, and the one before it runs again. why: what it lacked, in one line."""
 
     def __init__(self, message, why):
@@ -86,11 +85,11 @@ class Versions:
         """Make ``name`` the version that the service runs from; with ``close`` it is done.
 
         Returns the seconds from the old one's stop until the new one served all. Raises NotReady where the old one had
-        to come back, Refused where nothing was touched or no way led back.
+        to come back, VersionError where nothing was touched or no way led back.
         """
         config = self.unit.config_run_from(self.root)
         if config is None:
-            raise Refused("%s does not run from %s any more" % (self.unit.name, self.root))
+            raise VersionError("%s does not run from %s any more" % (self.unit.name, self.root))
         self._refuse_invalid(name, config)
         before = serving.ask(self.folder(was), config)
         if before.resources is None:
@@ -112,7 +111,7 @@ class Versions:
         journal = self.unit.journal()
         last = "\nThe last journal lines of %s:\n%s" % (name, journal) if journal else ""
         if not way_back:
-            raise Refused(
+            raise VersionError(
                 "version %s does not serve what was served before: %s; there is no version to go back to%s"
                 % (name, "; ".join(wrong), last)
             )
@@ -172,7 +171,7 @@ class Versions:
         command = os.path.join(self.folder(name), "bin", COMMAND)
         _said, problem = answer_of([command, "validate", "--config", config], 60)
         if problem:
-            raise Refused(
+            raise VersionError(
                 "version %s does not take the configuration in force, so nothing was changed: %s (site.yml of the "
                 "release in use writes that file anew)" % (name, problem)
             )

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import os
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change, refusal
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change, failed_upgrade
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (
     COMMAND,
+    VersionError,
     build,
     can_run,
     edited,
     is_complete,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.unit import Unit
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused, remove_tree
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict, remove_tree
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed, Report
 
 _OWNER = "node_tools"
@@ -47,10 +48,10 @@ class Environments:
             after_write=lambda path: self.module.set_default_selinux_context(path, False),
         )
 
-    def wanted(self, name, previous, refused=None):
-        """The folder of the environments, the links, and what was refused.
+    def wanted(self, name, previous, failed=None):
+        """The folder of the environments, the links, and the upgrade that failed.
 
-        previous: what the last upgrade took the place of, or None. refused: refusal.Refusal, or None.
+        previous: what the last upgrade took the place of, or None. failed: failed_upgrade.FailedUpgrade, or None.
         """
         wanted = [
             {"kind": "directory", "path": self.folders, "mode": 0o755},
@@ -62,8 +63,8 @@ class Environments:
         if command:
             target = os.path.join(self.root, "current", "bin", COMMAND)
             wanted.append({"kind": "link", "path": command, "target": target})
-        if refused:
-            wanted.append(refusal.item(self.root, refused))
+        if failed:
+            wanted.append(failed_upgrade.item(self.root, failed))
         return wanted
 
     def names(self):
@@ -113,11 +114,11 @@ class Environments:
         return [self.versions.folder(each) for each in stay]
 
     def refuse_again(self, name):
-        """Raises Refused where the version would go on trial, and did not stand that before."""
-        was, refused = self.versions.current(), refusal.read(self.root)
+        """Raises VersionError where the version would go on trial, and did not stand that before."""
+        was, failed = self.versions.current(), failed_upgrade.read(self.root)
         asked_for = self.module.params["retry"] or was in (None, name)
-        if refused and refused.name == name and not asked_for and self.versions.runs():
-            raise Refused(refused.sentence(was))
+        if failed and failed.name == name and not asked_for and self.versions.runs():
+            raise VersionError(failed.sentence(was))
 
     def present(self, name):
         self.refuse_again(name)
@@ -129,13 +130,13 @@ class Environments:
             previous = was if was and self._can_run(was) else None
         try:
             report = self._go_to(was, name, previous, anew=made)
-        except Refused as error:
+        except (VersionError, LedgerConflict) as error:
             if was not in (None, name) and self.versions.current() == was:
                 # As if it had not been tried. What did stand its trial before is not what is to be undone now.
-                refused = refusal.read(self.root)
+                failed = failed_upgrade.read(self.root)
                 if isinstance(error, change.NotReady):
-                    before, refused = None, refusal.now(name, error.why)
-                self.managed().converge(self.wanted(was, before, refused), keep=self.stay(was, before, without=name))
+                    before, failed = None, failed_upgrade.now(name, error.why)
+                self.managed().converge(self.wanted(was, before, failed), keep=self.stay(was, before, without=name))
             raise
         if made:
             folder = self.versions.folder(name)
@@ -147,7 +148,7 @@ class Environments:
         """Undo the last upgrade, or make the version current that ``wanted`` names, by its beginning."""
         was, previous = self.versions.current(), self._previous()
         if was is None:
-            raise Refused("there is no version below %s: site.yml installs one" % self.root)
+            raise VersionError("there is no version below %s: site.yml installs one" % self.root)
         if not wanted:
             name = previous or was
         elif _is_named(was, wanted):
@@ -155,11 +156,13 @@ class Environments:
         else:
             name = next((each for each in self.names() if _is_named(each, wanted)), None)
         if name is None:
-            raise Refused("version %s is not below %s; there are: %s" % (wanted, self.root, ", ".join(self.names())))
+            raise VersionError(
+                "version %s is not below %s; there are: %s" % (wanted, self.root, ", ".join(self.names()))
+            )
         if name == was:
             return self._go_to(was, was, previous)
         if not self._can_run(name):
-            raise Refused("version %s cannot run here any more: its Python has gone" % name)
+            raise VersionError("version %s cannot run here any more: its Python has gone" % name)
         return self._go_to(was, name, None)
 
     def _previous(self):
@@ -177,8 +180,8 @@ class Environments:
         self.told.update(was=was, environment=self.versions.folder(name), restarted=tried)
         if tried and not self.module.check_mode:
             self.told["seconds"] = self.versions.change(was, name)
-        refused = refusal.read(self.root) if was == name else None
-        report = self.managed().converge(self.wanted(name, previous, refused), keep=self.stay(name, previous))
+        failed = failed_upgrade.read(self.root) if was == name else None
+        report = self.managed().converge(self.wanted(name, previous, failed), keep=self.stay(name, previous))
         if tried and not self.module.check_mode:
             change.close()
             if was != name:

@@ -108,7 +108,7 @@ class Plan(NamedTuple):
 
     @classmethod
     def load(cls, folder):
-        """Read it from a transaction's folder. Raises Refused where it is not as we wrote it."""
+        """Read it from a transaction's folder. Raises LedgerConflict where it is not as we wrote it."""
         path = os.path.join(folder, _NAME)
         try:
             with open(path, encoding="utf-8") as file:
@@ -120,7 +120,7 @@ class Plan(NamedTuple):
             data["folders"] = [Folder(**each) for each in data["folders"]]
             return cls(**data)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ledgers.Refused(
+            raise ledgers.LedgerConflict(
                 "%s is damaged (%s), so nobody knows what was under way. See whether the runtime's configuration is as "
                 "it should be (a copy of the former one may be beside it, .config.toml.node-devices-old), put it in "
                 "order, remove that copy and %s" % (path, error, folder)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import File, Folder
 
 
@@ -35,16 +35,16 @@ class Planning:
         content: its new text; None where an undoing removes it, or else it stays as it is. expected_sha256: see File.
         original: the text that an undoing puts back, where somebody else wrote the file since our last change; None
             for the text that is there now.
-        Raises Refused where it is not ours to write.
+        Raises LedgerConflict where it is not ours to write.
         """
         state = ledgers.state_of(path)
         if state is not None and state["kind"] != "file":
-            raise Refused("%s is a %s; a file is wanted there" % (path, state["kind"]))
+            raise LedgerConflict("%s is a %s; a file is wanted there" % (path, state["kind"]))
         known = self._entries_now.get(path)
         if known is not None and known["owner"] != self._owner:
-            raise Refused("%s belongs to %s; %s does not write it" % (path, known["owner"], self._owner))
+            raise LedgerConflict("%s belongs to %s; %s does not write it" % (path, known["owner"], self._owner))
         if self._undo and known is None:
-            raise Refused("the ledger knows of no change of ours in %s" % path)
+            raise LedgerConflict("the ledger knows of no change of ours in %s" % path)
         wanted = self._undone(known, content, state) if self._undo else self._wanted(content, state)
         if self._undo:
             self.entries[path] = None

@@ -133,7 +133,7 @@ class Transaction:
             return False
         try:
             entries = ledgers.Ledger(self.places.folder).entries
-        except ledgers.Refused:
+        except ledgers.LedgerConflict:
             return False
         return all(entries.get(path) == entry for path, entry in self.plan.entries.items())
 
@@ -220,7 +220,7 @@ def sentence(error):
         path = error.filename2 or error.filename
         hint = "; " + _HINTS[error.errno] if error.errno in _HINTS else ""
         return "%s: %s%s" % (path, error.strerror, hint) if path else str(error)
-    if isinstance(error, (Failed, ledgers.Refused)):
+    if isinstance(error, (Failed, ledgers.LedgerConflict)):
         return str(error)
     return "%s: %s" % (type(error).__name__, error)
 

@@ -22,7 +22,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubern
 
 from . import no_pod
 from .daemonset import DaemonSet
-from .objects import Refused
+from .objects import DeploymentError
 
 # Seconds between two looks, and after which a kubelet is told again to look at a pod's volumes.
 _PAUSE = 0.5
@@ -70,7 +70,8 @@ def await_node(
 ) -> dict[str, Any]:
     """The pod of a node once it is ready and runs with the configuration of that hash.
 
-    ask: what the plugin of a pod says of itself. timeout: seconds without any progress. Raises Refused: the reason.
+    ask: what the plugin of a pod says of itself. timeout: seconds without any progress.
+    Raises DeploymentError: the reason.
     """
     deadline, progress = time.monotonic() + timeout, None
     look_again, looks, most_ready = time.monotonic(), 0, 0
@@ -99,12 +100,12 @@ def await_node(
             # Other nodes may have their turn first.
             deadline, progress = time.monotonic() + timeout, now
         if time.monotonic() >= deadline:
-            raise Refused(_why(cluster, node, pod, said, sha256, timeout))
+            raise DeploymentError(_why(cluster, node, pod, said, sha256, timeout))
         time.sleep(_PAUSE)
 
 
 def await_start(cluster: DaemonSet, node: str, timeout: float) -> None:
-    """Until the process of a node's pod runs, be it that it waits for another instance to end. Raises Refused."""
+    """Until the process of a node's pod runs, be it to wait for another instance. Raises DeploymentError."""
     deadline = time.monotonic() + timeout
     while True:
         try:
@@ -112,7 +113,7 @@ def await_start(cluster: DaemonSet, node: str, timeout: float) -> None:
             if pod is not None and is_running(pod):
                 return
             if time.monotonic() >= deadline:
-                raise Refused(_why(cluster, node, pod, Running(""), "", timeout))
+                raise DeploymentError(_why(cluster, node, pod, Running(""), "", timeout))
         except Away:
             # As in await_node.
             if time.monotonic() >= deadline:
@@ -121,7 +122,7 @@ def await_start(cluster: DaemonSet, node: str, timeout: float) -> None:
 
 
 def await_end(cluster: DaemonSet, node: str, timeout: float) -> None:
-    """Until no pod is left on a node. Raises Refused."""
+    """Until no pod is left on a node. Raises DeploymentError."""
     deadline = time.monotonic() + timeout
     while True:
         try:
@@ -130,7 +131,7 @@ def await_end(cluster: DaemonSet, node: str, timeout: float) -> None:
                 return
             if time.monotonic() >= deadline:
                 condition = readiness(cluster.api.node(node))
-                raise Refused(f"the pod {pods[0]} has not ended within {timeout:g} s: {condition}")
+                raise DeploymentError(f"the pod {pods[0]} has not ended within {timeout:g} s: {condition}")
         except Away:
             if time.monotonic() >= deadline:
                 raise

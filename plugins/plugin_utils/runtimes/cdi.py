@@ -11,7 +11,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import fold
 SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
 
 
-class Refusal(Exception):
+class UnsupportedConfig(Exception):
     """A configuration that is not edited: why, and what to do by hand."""
 
 
@@ -63,7 +63,7 @@ class Checked(NamedTuple):
 
 
 class Check(Protocol):
-    """Asks the node's runtime what it makes of a text. Raises Refusal where it refuses it.
+    """Asks the node's runtime what it makes of a text. Raises UnsupportedConfig where it refuses it.
 
     beside: whether imports are relative to the file's own folder. drop_in: text of a file imported under the name
     STAGED_DROP_IN; None for none. as_drop_in: path of a drop-in that the text itself is to be, in a folder that the

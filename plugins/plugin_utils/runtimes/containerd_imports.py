@@ -13,7 +13,7 @@ from typing import Any
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 
 from . import containerd_config
-from .cdi import SPEC_DIRS, STAGED_DROP_IN, Cdi, Refusal
+from .cdi import SPEC_DIRS, STAGED_DROP_IN, Cdi, UnsupportedConfig
 from .containerd_config import TABLES, texts_in
 from .toml_edit import key_lines, parsed, tomlkit
 from .toml_text import statements
@@ -54,11 +54,11 @@ def has_relative(text: str) -> bool:
 
 
 def data_of(path: str, text: str) -> dict[str, Any]:
-    """An imported file as data. Raises Refusal with its name where it is not valid TOML."""
+    """An imported file as data. Raises UnsupportedConfig with its name where it is not valid TOML."""
     try:
         return parsed(text.removeprefix(BOM))
-    except Refusal as error:
-        raise Refusal(f"{path}, which is imported: {error}") from error
+    except UnsupportedConfig as error:
+        raise UnsupportedConfig(f"{path}, which is imported: {error}") from error
 
 
 def taken_in(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> list[str]:
@@ -82,7 +82,7 @@ def lenient(text: str) -> dict[str, Any]:
     """A text as data; nothing of one that is not valid, which `config dump` has refused."""
     try:
         return parsed(text.removeprefix(BOM))
-    except Refusal:
+    except UnsupportedConfig:
         return {}
 
 
@@ -120,7 +120,7 @@ def staged(content: str, path: str, real_path: str) -> str:
     """The text for a copy under another name that is to mean what the file would.
 
     Without an import of the file itself, such as ``config dump`` prints: containerd passes over what it has read, but
-    from the copy it would read the old text, which overrides the new one. Raises Refusal.
+    from the copy it would read the old text, which overrides the new one. Raises UnsupportedConfig.
     """
     data = parsed(content)
     given_names = texts_in(data, "imports")
@@ -128,7 +128,7 @@ def staged(content: str, path: str, real_path: str) -> str:
     itself = [at for at, name in enumerate(names) if name in (path, real_path)]
     for given, name in zip(given_names, names, strict=True):
         if any(_matches(file, name) for file in (path, real_path)):
-            raise Refusal(
+            raise UnsupportedConfig(
                 f"its import {given} takes in the file itself, so that a change of it cannot be tried before it is "
                 f"written; import a folder of its own, such as conf.d/*.toml"
             )
@@ -191,7 +191,7 @@ def candidates(
     for path in deciding(content, config["path"], texts):
         # A link leads to a file that is somebody's, and may be taken in from elsewhere too.
         if path not in config.get("linked_imports", ()):
-            with contextlib.suppress(Refusal):
+            with contextlib.suppress(UnsupportedConfig):
                 yield path, turned_on(texts[path])
         if wanted is None:
             return
@@ -208,7 +208,7 @@ def with_drop_in(content: str, path: str, texts: Mapping[str, str], drop_in: str
         if statement.path == ("imports",) and statement.value:
             start, end = statement.value
             return content[:start] + json.dumps(names) + content[end:]
-    raise Refusal("it imports nothing")
+    raise UnsupportedConfig("it imports nothing")
 
 
 def _nested(texts: Mapping[str, str]) -> bool:

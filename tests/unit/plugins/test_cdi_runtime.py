@@ -16,7 +16,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cd
     SPEC_DIRS,
     Cdi,
     Change,
-    Refusal,
+    UnsupportedConfig,
 )
 
 ROOT, DROP_IN = "/etc/containerd/config.toml", "/etc/containerd/conf.d/site.toml"
@@ -89,7 +89,9 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_tried(action, 
     action._task.check_mode = check_mode
     action._adapter.plan = lambda check: Change(ROOT, "version = 2\n", "version = 2\nenable_cdi = true\n")
     action._runtime["config"]["unwritable"] = "its file system is mounted read-only"
-    with pytest.raises(Refusal, match=r"mounted read-only\. It would have enable_cdi = true: write that where"):
+    with pytest.raises(
+        UnsupportedConfig, match=r"mounted read-only\. It would have enable_cdi = true: write that where"
+    ):
         action._make_effective()
     assert action.asked == []
 
@@ -116,7 +118,7 @@ def test_check_mode_asks_the_node_whether_it_could_be_done(action):
     assert (result["changed"], result["msg"]) == (True, "CDI is off: containerd.service is restarted")
     assert [asked["state"] for asked in action.asked] == ["applied"]
     action._on_node = lambda **arguments: {"failed": True, "msg": "its file system is mounted read-only"}
-    with pytest.raises(Refusal, match="mounted read-only"):
+    with pytest.raises(UnsupportedConfig, match="mounted read-only"):
         action._apply([Change(DROP_IN, "x", "y")], "CDI is off")
 
 
@@ -147,7 +149,7 @@ def test_a_restart_brings_no_other_command_line_into_force(action, check_mode):
     action._task.check_mode = check_mode
     action._runtime["next_start"] = [{"option": "--config", "now": [], "then": ["/b.toml"]}]
     with pytest.raises(
-        Refusal,
+        UnsupportedConfig,
         match=r"^containerd runs with no --config, and containerd.service starts it with --config=/b.toml by now: "
         r"restart containerd.service first, as CDI is planned for what it runs with$",
     ):
@@ -162,7 +164,9 @@ def test_containers_that_a_restart_would_end_are_not_ended(action, monkeypatch, 
     action._adapter.ended = lambda answer: (answer["number"], "let them")
     answer = {"number": 2}
     monkeypatch.setattr(cdi_runtime.plugin_cli, "answer", lambda *_arguments: answer)
-    with pytest.raises(Refusal, match=r"would end its running containers \(2\): let them, or stop them first"):
+    with pytest.raises(
+        UnsupportedConfig, match=r"would end its running containers \(2\): let them, or stop them first"
+    ):
         action._apply([Change(ROOT, "x", "y")], "CDI is off")
     assert action.asked == []
     answer["number"] = 0
@@ -291,5 +295,5 @@ def test_what_somebody_wrote_since_the_runtime_started_is_named(action, check_mo
     words = f"{ROOT} was written after containerd started: a restart brings whatever was changed in it into force, too"
     assert action._apply([Change(ROOT, "x", "y")], "CDI is off")["warnings"] == [words]
     action._on_node = lambda **arguments: {"failed": True, "msg": "CRI did not come up"}
-    with pytest.raises(Refusal, match=f"^CRI did not come up\n{words}$"):
+    with pytest.raises(UnsupportedConfig, match=f"^CRI did not come up\n{words}$"):
         action._apply([Change(ROOT, "x", "y")], "CDI is off")

@@ -12,12 +12,12 @@ import zipfile
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (
     COMMAND,
+    VersionError,
     build,
     edited,
     is_complete,
     unpack_wheel,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
 
 NAME = "0.1.0-aaaaaaaaaaaa"
 
@@ -88,7 +88,7 @@ def test_what_lies_beside_its_files_is_no_edit(lay_out):
 def test_what_does_not_load_is_refused_and_the_one_before_it_stays(lay_out, tmp_path):
     before = lay_out(plugin="def main():\n    print('here')\n", grpc="")
     missing = "libstdc++.so.6: cannot open shared object file: No such file or directory"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(VersionError) as refused:
         lay_out(plugin="def main(): pass", grpc=f"raise ImportError({missing!r})")
     assert missing in str(refused.value)
     assert "Debian: libstdc++6" in str(refused.value)
@@ -97,14 +97,14 @@ def test_what_does_not_load_is_refused_and_the_one_before_it_stays(lay_out, tmp_
 
 @pytest.mark.parametrize("name", ["../p.py", "a/../../p.py", "/p.py", "a\\p.py"])
 def test_a_wheel_with_a_file_for_another_place_is_refused(lay_out, name):
-    with pytest.raises(Refused, match=r"p\.whl has a file for another place"):
+    with pytest.raises(VersionError, match=r"p\.whl has a file for another place"):
         lay_out(plugin="", grpc="", more={name: ""})
 
 
 def test_a_wheel_with_a_link_is_refused(lay_out):
     link = zipfile.ZipInfo("link.py")
     link.external_attr = 0o120777 << 16
-    with pytest.raises(Refused, match=r"p\.whl has a file for another place, or a link: link\.py"):
+    with pytest.raises(VersionError, match=r"p\.whl has a file for another place, or a link: link\.py"):
         lay_out(plugin="", grpc="", more={link: "/etc/passwd"})
 
 

@@ -10,8 +10,8 @@ import types
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import InvalidFile, Managed
 from ansible_collections.nodedevices.kubernetes.plugins.modules import managed_files
 
 
@@ -305,22 +305,22 @@ def test_a_refused_file_changes_nothing(node):
     def validate(item, staged):
         assert item["path"] != node.path("a") or pathlib.Path(staged).read_bytes() == b"bad"
         if item["path"] == node.path("a"):
-            raise Refused("no")
+            raise InvalidFile("no")
 
-    with pytest.raises(Refused, match="no"):
+    with pytest.raises(InvalidFile, match="no"):
         node.converge(node.file("b", "2"), node.file("a", "bad"), node.file("new/c", ""), validate=validate)
     assert (node.snapshot(), node.entries()) == (before, entries)
 
 
 def test_another_owners_file_is_refused(node):
     node.converge(node.file("a", "1"), owner="one")
-    with pytest.raises(Refused, match="belongs to one; two does not write it"):
+    with pytest.raises(LedgerConflict, match="belongs to one; two does not write it"):
         node.converge(node.file("a", "2"), owner="two")
 
 
 def test_a_folder_in_the_way_is_refused(node):
     (node.root / "a").mkdir()
-    with pytest.raises(Refused, match="is a directory; a file is wanted there"):
+    with pytest.raises(LedgerConflict, match="is a directory; a file is wanted there"):
         node.converge(node.file("a", "1"))
 
 
@@ -376,7 +376,7 @@ def test_the_ledger_is_private_and_says_who_and_what(node):
 def test_a_damaged_ledger_is_refused(node, content):
     os.mkdir(node.ledger)
     (pathlib.Path(node.ledger) / "ledger.json").write_text(content)
-    with pytest.raises(Refused, match="is damaged"):
+    with pytest.raises(LedgerConflict, match="is damaged"):
         node.converge(node.file("a", "1"))
     assert node.snapshot() == {}
 

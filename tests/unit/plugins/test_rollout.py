@@ -8,7 +8,7 @@ import types
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubernetes.api import Away
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import rollout
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.rollout import Running
 
 WANTED, OLDER = "a" * 64, "b" * 64
@@ -81,7 +81,7 @@ def wait(cluster, *answers, timeout=60):
 
 
 def why(cluster, *answers):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(DeploymentError) as caught:
         wait(cluster, *(answers or [Running("")]), timeout=0.05)
     return str(caught.value)
 
@@ -262,7 +262,7 @@ def test_neither_does_the_wait_for_a_start_or_an_end_give_up_then():
     for wait_for in (rollout.await_start, rollout.await_end):
         with pytest.raises(Away):
             wait_for(Cluster(gone), "worker", timeout=0.05)
-        with pytest.raises(Refused):
+        with pytest.raises(DeploymentError):
             wait_for(Cluster([pod()]), "worker", timeout=0.05)
 
 

@@ -14,7 +14,7 @@ import sys
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import kept, launch, program, runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Plan
@@ -139,7 +139,7 @@ def test_a_damaged_plan_is_said_with_what_to_do(node):
     for text in ("", whole[:100], "[]", "{}"):
         plan.write_text(text)
         with pytest.raises(
-            Refused, match=r"plan\.json is damaged .* put it in order, remove that copy and /.*/transac"
+            LedgerConflict, match=r"plan\.json is damaged .* put it in order, remove that copy and /.*/transac"
         ):
             Plan.load(node.places.open)
         # No traceback.
@@ -228,15 +228,15 @@ def test_only_a_restart_writes_no_file(node):
 
 
 def test_what_is_not_ours_is_not_planned(node):
-    with pytest.raises(Refused, match="the ledger knows of no change of ours in"):
+    with pytest.raises(LedgerConflict, match="the ledger knows of no change of ours in"):
         node.plan(OLD, undo=True)
     with Ledger(node.places.folder) as book:
         book.entries[str(node.config)] = {"kind": "file", "owner": "other", "before": None, "sha256": "", "mode": 0}
         book.save()
-    with pytest.raises(Refused, match="belongs to other; cdi_runtime does not write it"):
+    with pytest.raises(LedgerConflict, match="belongs to other; cdi_runtime does not write it"):
         node.plan()
     node.drop_in.mkdir(parents=True)
-    with pytest.raises(Refused, match="is a directory; a file is wanted there"):
+    with pytest.raises(LedgerConflict, match="is a directory; a file is wanted there"):
         Planning({}, "cdi_runtime", undo=False).add(str(node.drop_in), DROP_IN, None)
 
 

@@ -17,9 +17,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment
     serving,
     unit,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import base_python
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import VersionError, base_python
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.serving import Serving, lacking
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_tools
 
 CONFIG = "/etc/x/config.yaml"
@@ -355,7 +355,7 @@ def refused(node):
 @pytest.mark.parametrize("check", [False, True])
 def test_what_did_not_stand_its_trial_is_not_tried_by_every_run(refused, check):
     refused.check_mode = check
-    with pytest.raises(Refused) as error:
+    with pytest.raises(VersionError) as error:
         refused.run("present", B)
     assert re.sub(r" at 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", " at that time", str(error.value)) == (
         f"version {B} did not stand its trial on this node at that time, and is not tried again unasked: "
@@ -400,7 +400,7 @@ def test_another_version_is_tried_and_the_last_refusal_counts(refused):
     refused.add(C, "fail it broke, too")
     with pytest.raises(change.NotReady):
         refused.run("present", C)
-    with pytest.raises(Refused, match="it broke, too"):
+    with pytest.raises(VersionError, match="it broke, too"):
         refused.run("present", C)
     refused.add(B)
     refused.run("present", B)
@@ -439,7 +439,7 @@ def test_where_the_old_one_does_not_come_back_either_both_are_said(node):
 
 def test_a_version_that_refuses_the_configuration_touches_nothing(node):
     (node.add(B) / "validate").write_text("fail resources: no such field")
-    with pytest.raises(Refused, match="so nothing was changed: resources: no such field") as error:
+    with pytest.raises(VersionError, match="so nothing was changed: resources: no such field") as error:
         node.run("present", B)
     assert not isinstance(error.value, change.NotReady)
     assert node.unit.started == []
@@ -473,7 +473,7 @@ def test_a_version_without_a_way_back_stays_and_says_so(node):
     node.add(B)
     node.unit.ends = {B}
     with pytest.raises(
-        Refused, match="does not serve what was served before: its process ended; there is no version to"
+        VersionError, match="does not serve what was served before: its process ended; there is no version to"
     ):
         node.run("present", B)
     assert node.links[0] == B
@@ -593,10 +593,10 @@ def test_rolling_back_to_a_version_by_its_name(node, wanted):
 def test_rolling_back_to_what_is_not_there_or_cannot_run(node):
     node.add(B)
     node.run("present", B)
-    with pytest.raises(Refused, match=rf"version 0\.1 is not below .*; there are: {B}, {A}|{A}, {B}"):
+    with pytest.raises(VersionError, match=rf"version 0\.1 is not below .*; there are: {B}, {A}|{A}, {B}"):
         node.run("rolled_back", "0.1")
     (node.root / "versions" / A / "bin" / "python").unlink()
-    with pytest.raises(Refused, match=f"version {A} cannot run here any more"):
+    with pytest.raises(VersionError, match=f"version {A} cannot run here any more"):
         node.run("rolled_back")
     assert node.links == [B, A]
     assert node.unit.started == [B]
@@ -614,7 +614,7 @@ def test_a_roll_back_that_fails_leaves_all_as_it_was(node):
 
 
 def test_rolling_back_where_nothing_is_installed(tmp_path):
-    with pytest.raises(Refused, match=r"there is no version below .*: site\.yml installs one"):
+    with pytest.raises(VersionError, match=r"there is no version below .*: site\.yml installs one"):
         Node(tmp_path).run("rolled_back")
 
 
