@@ -1,12 +1,18 @@
 """Make another release of this checkout: a copy with another version, and where it is asked for, with a fault.
 
 Usage: release.py CHECKOUT FOLDER VERSION [FAULT]
+       release.py CHECKOUT FOLDER COMMIT
+
+COMMIT is a commit's whole hash: the release is the checkout as it was then.
 """
 
+import io
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
+import tarfile
 
 PARTS = (
     "ansible.cfg",
@@ -51,6 +57,25 @@ def main(checkout, folder, version, fault=None):
     checkout, folder = pathlib.Path(checkout), pathlib.Path(folder)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    if re.fullmatch("[0-9a-f]{40}", version):
+        export(checkout, folder, version)
+    else:
+        copy_with(checkout, folder, version, fault)
+    link = folder / ".ansible/collections/ansible_collections/nodedevices/kubernetes"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(folder)
+
+
+def export(checkout, folder, commit):
+    done = subprocess.run(["git", "-C", checkout, "archive", commit], capture_output=True, check=False)
+    if done.returncode:
+        said = done.stderr.decode().strip()
+        sys.exit(f"{checkout} has no commit {commit} ({said}): if it is a shallow clone, run git fetch --unshallow")
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+
+
+def copy_with(checkout, folder, version, fault):
     for part in PARTS:
         copy = shutil.copytree if (checkout / part).is_dir() else shutil.copy2
         copy(checkout / part, folder / part)
@@ -63,9 +88,6 @@ def main(checkout, folder, version, fault=None):
         text = (folder / name).read_text()
         assert text.count(before) == 1, (name, before)
         (folder / name).write_text(text.replace(before, after))
-    link = folder / ".ansible/collections/ansible_collections/nodedevices/kubernetes"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(folder)
 
 
 if __name__ == "__main__":
