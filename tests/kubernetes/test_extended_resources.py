@@ -118,7 +118,7 @@ def test_a_reset_capacity_that_is_no_longer_declared_goes(run, node):
     assert node.extended == {}
 
 
-def test_a_node_that_is_built_anew_has_no_memory_and_gets_its_capacities(run, node):
+def test_a_node_that_is_rebuilt_has_no_memory_and_gets_its_capacities(run, node):
     run(node, {DONGLE: 4, LICENSE: 2})
     node.delete()
     node.create({**FIRST, LICENSE: "9"})
@@ -182,7 +182,7 @@ def test_what_somebody_patched_under_a_former_name_of_the_plugin_stays(run, node
     assert ANNOTATION not in node.annotations
 
 
-def test_a_patch_that_meets_another_state_is_made_anew(run, node, monkeypatch):
+def test_a_patch_that_meets_another_state_is_made_again(run, node, monkeypatch):
     run(node, {DONGLE: 4})
     stale = node.read()
     node.set_capacity("kubelet", DONGLE, "0")

@@ -129,7 +129,7 @@ class Environments:
         if was != name:
             previous = was if was and self._can_run(was) else None
         try:
-            report = self._go_to(was, name, previous, anew=made)
+            report = self._go_to(was, name, previous, remade=made)
         except (VersionError, LedgerConflict) as error:
             if was not in (None, name) and self.versions.current() == was:
                 # As if it had not been tried. What did stand its trial before is not what is to be undone now.
@@ -174,9 +174,9 @@ class Environments:
         # Also where somebody has edited it since: that is what ran.
         return can_run(self.versions.folder(name), name)
 
-    def _go_to(self, was, name, previous, anew=False):
+    def _go_to(self, was, name, previous, remade=False):
         """Make a version the current one, on trial where a service runs from here, and keep what is to stay."""
-        tried = was is not None and (was != name or anew) and self.versions.runs()
+        tried = was is not None and (was != name or remade) and self.versions.runs()
         self.told.update(was=was, environment=self.versions.folder(name), restarted=tried)
         if tried and not self.module.check_mode:
             self.told["seconds"] = self.versions.change(was, name)

@@ -177,7 +177,7 @@ def test_keeps_what_it_is_told_to(node):
     assert node.snapshot() == {}
 
 
-def test_a_change_by_someone_else_is_mended_while_wanted(node):
+def test_a_change_by_someone_else_is_fixed_while_wanted(node):
     node.converge(node.file("a", "ours"))
     (node.root / "a").write_text("theirs")
     report = node.converge(node.file("a", "ours"))
@@ -187,7 +187,7 @@ def test_a_change_by_someone_else_is_mended_while_wanted(node):
     assert node.snapshot() == {}
 
 
-def test_a_mode_that_somebody_changed_is_shown_and_mended(node):
+def test_a_mode_that_somebody_changed_is_shown_and_fixed(node):
     node.converge(node.file("a", "ours"))
     (node.root / "a").chmod(0o600)
     (diff,) = node.converge(node.file("a", "ours")).diffs
@@ -211,7 +211,7 @@ def test_whoever_reads_a_file_is_told_of_another_content_alone(node):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
-def test_an_owner_that_somebody_changed_is_shown_and_mended(node):
+def test_an_owner_that_somebody_changed_is_shown_and_fixed(node):
     everything_there = everything(node)
     node.converge(*everything_there)
     # Folders too: whoever owns one may replace what is in it, whatever that file's owner.
@@ -232,7 +232,7 @@ def test_an_owner_that_somebody_changed_is_shown_and_mended(node):
     assert node.snapshot() == {}
 
 
-def test_a_folder_of_ours_that_everybody_may_write_to_is_mended(node):
+def test_a_folder_of_ours_that_everybody_may_write_to_is_fixed(node):
     node.converge(*everything(node))
     (node.root / "etc" / "app").chmod(0o777)
     (node.root / "theirs").mkdir(mode=0o700)

@@ -97,7 +97,7 @@ K0S = {"socket": "/run/k0s/containerd.sock", "path": "/etc/k0s/containerd.toml"}
         ),
     ],
 )
-def test_a_distributions_containerd_is_mended_by_hand_where_cdi_is_not_effective(facts, advice, effective):
+def test_a_distributions_containerd_is_fixed_by_hand_where_cdi_is_not_effective(facts, advice, effective):
     off, other = 'enable_cdi = false\ncdi_spec_dirs = ["/etc/cdi", "/run/cdi"]', 'cdi_spec_dirs = ["/etc/cdi"]'
     keys = {"off": off, "other folders": f"enable_cdi = true\n{other}", "nothing said": None}[effective]
     dump = keys and f"[plugins.'io.containerd.cri.v1.runtime']\n{keys}\n"

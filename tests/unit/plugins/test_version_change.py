@@ -235,7 +235,7 @@ def test_check_mode_says_so_and_does_nothing(node):
     assert node.unit.started == []
 
 
-def test_a_ledger_that_was_lost_is_said_and_made_anew(node):
+def test_a_ledger_that_was_lost_is_said_and_made_again(node):
     os.unlink(os.path.join(node.ledger_folder, "ledger.json"))
     report, _told = node.run("absent")
     assert not report.changed
