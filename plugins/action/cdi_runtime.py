@@ -193,7 +193,7 @@ class ActionModule(ActionBase):
         given = {"beside": beside, "drop_in": drop_in}
         if as_drop_in is not None:
             given = {
-                "drop_in_folder": self._runtime["config"]["drop_in_folder"],
+                "drop_in_directory": self._runtime["config"]["drop_in_directory"],
                 "check_command": self._adapter.staged_command(),
             }
         path = as_drop_in or self._runtime["config"]["path"]

@@ -26,7 +26,7 @@ class ActionModule(ActionBase):
         try:
             if arguments.get("prune"):
                 if not node_specs.leftovers:
-                    stays = [f"{specs.FOLDER}/{name}" for name in node_specs.declared]
+                    stays = [f"{specs.DIRECTORY}/{name}" for name in node_specs.declared]
                     return {**result, "changed": False, "kept": [], "stays": stays}
                 staying = self._staying(node_specs, arguments)
             else:
@@ -39,7 +39,7 @@ class ActionModule(ActionBase):
             result.update(failed=True, msg="\n".join(f"{host}: {line}" for line in lines))
             return result
         files = [
-            {"path": f"{specs.FOLDER}/{name}", "content": text, "mode": "0644"}
+            {"path": f"{specs.DIRECTORY}/{name}", "content": text, "mode": "0644"}
             for name, text in node_specs.texts(devices).items()
         ]
         answer = self._execute_module(

@@ -90,9 +90,11 @@ def is_node(path, kind, number):
 
 def is_the_kernels(path, kind, number):
     """Whether the kernel itself has a device with this number and node (DEVNAME of its uevent in sysfs)."""
-    folder = {"c": "char", "b": "block"}[kind]
+    directory = {"c": "char", "b": "block"}[kind]
     try:
-        with open("/sys/dev/%s/%d:%d/uevent" % (folder, os.major(number), os.minor(number)), encoding="utf-8") as file:
+        with open(
+            "/sys/dev/%s/%d:%d/uevent" % (directory, os.major(number), os.minor(number)), encoding="utf-8"
+        ) as file:
             return "DEVNAME=%s" % path[len("/dev/") :] in file.read().splitlines()
     except OSError:
         return False

@@ -153,14 +153,14 @@ def main():
         supports_check_mode=True,
     )
     name, state = module.params["name"], module.params["state"]
-    folder = os.path.join(module.params["root"], "versions", name or "")
+    directory = os.path.join(module.params["root"], "versions", name or "")
     try:
         ledger = Ledger()
         environments = Environments(module, ledger)
-        if state == "present" and not (is_complete(folder, name) or module.check_mode or module.params["archive"]):
+        if state == "present" and not (is_complete(directory, name) or module.check_mode or module.params["archive"]):
             # Before its wheels are built and sent.
             environments.refuse_again(name)
-            module.exit_json(changed=False, incomplete=True, environment=folder)
+            module.exit_json(changed=False, incomplete=True, environment=directory)
         if module.check_mode:
             report = environments.converge(state, name)
         else:

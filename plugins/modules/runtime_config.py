@@ -75,7 +75,7 @@ options:
     description:
       - When checking, the text of a file that O(content) imports; V(/{drop_in}) stands for its path in there.
     type: str
-  drop_in_folder:
+  drop_in_directory:
     description:
       - When checking, a folder that the runtime reads whole, and O(path) a file below it. What O(check_command) prints
         is what the runtime makes of it; V({staged}) stands for the folder's copy, in which O(path) has O(content).
@@ -184,14 +184,14 @@ def revealed(params, entries, hidden):
 
 def check(params):
     """What the runtime makes of the text."""
-    if params["drop_in_folder"]:
+    if params["drop_in_directory"]:
         return check_drop_in(params)
-    folder = os.path.dirname(params["path"]) if params["beside"] else None
+    directory = os.path.dirname(params["path"]) if params["beside"] else None
     content = params["content"] or ""
     with contextlib.ExitStack() as stack:
         if params["drop_in"] is not None:
             content = content.replace("/{drop_in}", stack.enter_context(copy_of(params["drop_in"])))
-        staged = stack.enter_context(copy_of(content, folder))
+        staged = stack.enter_context(copy_of(content, directory))
         code, output, error = run([params["program"], "--config", staged, "config", "dump"])
     if code:
         raise Failed("%s refuses it: %s" % (params["program"], error.strip().replace(staged, params["path"])))
@@ -200,12 +200,12 @@ def check(params):
 
 def check_drop_in(params):
     """What the runtime makes of a folder of drop-ins in which one has the text."""
-    folder, path = params["drop_in_folder"], params["path"]
+    directory, path = params["drop_in_directory"], params["path"]
     with tempfile.TemporaryDirectory(prefix="node-devices.") as top:
         staged = os.path.join(top, "drop-ins")
-        if os.path.isdir(folder):
-            shutil.copytree(folder, staged)
-        file_path = os.path.join(staged, os.path.relpath(path, folder))
+        if os.path.isdir(directory):
+            shutil.copytree(directory, staged)
+        file_path = os.path.join(staged, os.path.relpath(path, directory))
         os.makedirs(os.path.dirname(file_path), exist_ok=True)
         with naming(file_path), open(file_path, "w", encoding="utf-8", newline="") as file:
             file.write(params["content"] or "")
@@ -216,9 +216,9 @@ def check_drop_in(params):
 
 
 @contextlib.contextmanager
-def copy_of(content, folder=None):
+def copy_of(content, directory=None):
     """A file with a text, as long as it is needed; gives its path."""
-    descriptor, path = tempfile.mkstemp(prefix=".node-devices.", suffix=".tmp", dir=folder)
+    descriptor, path = tempfile.mkstemp(prefix=".node-devices.", suffix=".tmp", dir=directory)
     try:
         with naming(path), os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
             file.write(content)
@@ -232,7 +232,7 @@ def apply(module, params, places):
 
     Raises Failed or LedgerConflict where it cannot be done.
     """
-    planning = Planning(Ledger(places.folder).entries, _OWNER, params["undo"], lambda path: context_of(module, path))
+    planning = Planning(Ledger(places.directory).entries, _OWNER, params["undo"], lambda path: context_of(module, path))
     for given in (params, *params["others"]):
         original = given.get("original")
         planning.add(given["path"], given["content"], given["expected_sha256"], original)
@@ -246,7 +246,7 @@ def apply(module, params, places):
         identity=uuid.uuid4().hex,
         owner=_OWNER,
         files=planning.files,
-        folders=planning.folders,
+        directories=planning.directories,
         entries=planning.entries,
         undo=params["undo"],
         check=params["check_command"],
@@ -303,7 +303,7 @@ def main():
             "beside": {"type": "bool", "default": False},
             "check_command": {"type": "list", "elements": "str", "default": []},
             "drop_in": {"type": "str"},
-            "drop_in_folder": {"type": "path"},
+            "drop_in_directory": {"type": "path"},
             "unit": {"type": "str"},
             "question": {"type": "list", "elements": "str"},
             "spec_dirs": {"type": "list", "elements": "str"},
@@ -315,7 +315,7 @@ def main():
     )
     places, hidden = Places(), Hidden()
     try:
-        params = revealed(module.params, Ledger(places.folder).entries, hidden)
+        params = revealed(module.params, Ledger(places.directory).entries, hidden)
         if params["state"] == "checked":
             output, staged = check(params)
             result = {"changed": False, "effective": hidden.hide(output), "staged": staged}

@@ -42,18 +42,18 @@ PLAYBOOK = """
 class Controller:
     """A folder with a bare ansible-core and the collection in it, and nothing of the checkout."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "PYTHON"))},
-            "ANSIBLE_COLLECTIONS_PATH": str(folder / "collections"),
+            "ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"),
             "ANSIBLE_NOCOLOR": "1",
         }
 
     def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(self.folder / "venv" / "bin" / program), *arguments],
-            cwd=self.folder,
+            [str(self.directory / "venv" / "bin" / program), *arguments],
+            cwd=self.directory,
             env=self.environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -64,19 +64,19 @@ class Controller:
 
 @pytest.fixture(scope="module")
 def controller(tmp_path_factory: pytest.TempPathFactory) -> Controller:
-    folder = tmp_path_factory.mktemp("controller")
+    directory = tmp_path_factory.mktemp("controller")
     version = re.search(r"^ansible-core==(\S+)", (CHECKOUT / "requirements/controller.txt").read_text(), re.M)
     assert version
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-    made = Controller(folder)
+    subprocess.run([sys.executable, "-m", "venv", directory / "venv"], check=True)
+    made = Controller(directory)
     done = made.run("pip", "install", "--quiet", f"ansible-core=={version.group(1)}")
     assert done.returncode == 0, done.stderr
-    built = made.run("ansible-galaxy", "collection", "build", str(CHECKOUT), "--output-path", str(folder))
+    built = made.run("ansible-galaxy", "collection", "build", str(CHECKOUT), "--output-path", str(directory))
     assert built.returncode == 0, built.stderr
-    (archive,) = folder.glob("nodedevices-kubernetes-*.tar.gz")
+    (archive,) = directory.glob("nodedevices-kubernetes-*.tar.gz")
     installed = made.run("ansible-galaxy", "collection", "install", "--offline", str(archive), "-p", "collections")
     assert installed.returncode == 0, installed.stderr
-    (folder / "inventory.yml").write_text(
+    (directory / "inventory.yml").write_text(
         yaml.safe_dump(
             {"all": {"hosts": {"node1": {"ansible_connection": "local"}}, "vars": yaml.safe_load(RESOURCES)}}
         )
@@ -85,7 +85,7 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> Controller:
 
 
 def test_what_is_installed_is_what_the_roles_need_and_no_more(controller: Controller) -> None:
-    installed = controller.folder / "collections/ansible_collections/nodedevices/kubernetes"
+    installed = controller.directory / "collections/ansible_collections/nodedevices/kubernetes"
     assert {"pyproject.toml", "plugin", "plugins", "roles", "playbooks", "requirements"} <= set(os.listdir(installed))
     checkout_only = {"molecule", ".lab", ".venv", ".ansible", ".site", "Makefile", "bench", "bin", "tests"}
     assert not checkout_only & set(os.listdir(installed))
@@ -93,13 +93,13 @@ def test_what_is_installed_is_what_the_roles_need_and_no_more(controller: Contro
 
 
 def test_it_renders_byte_for_byte_what_the_plugin_renders(controller: Controller) -> None:
-    (controller.folder / "declare.yml").write_text(PLAYBOOK)
+    (controller.directory / "declare.yml").write_text(PLAYBOOK)
     lab = str(CHECKOUT / "inventories" / "lab")
-    done = controller.run("ansible-playbook", "-i", lab, "declare.yml", "-e", f"out={controller.folder}")
+    done = controller.run("ansible-playbook", "-i", lab, "declare.yml", "-e", f"out={controller.directory}")
     assert done.returncode == 0, done.stdout + done.stderr
     for host in ("lab-node1", "lab-node2"):
-        declared = json.loads((controller.folder / f"{host}.json").read_text())
-        config = controller.folder / "config.yaml"
+        declared = json.loads((controller.directory / f"{host}.json").read_text())
+        config = controller.directory / "config.yaml"
         config.write_text(yaml.safe_dump(declared["configuration"]))
         rendered = subprocess.run(
             [sys.executable, "-m", "node_device_plugin", "cdi", "render", "--config", config],
@@ -113,7 +113,7 @@ def test_it_renders_byte_for_byte_what_the_plugin_renders(controller: Controller
 
 
 def test_its_wheel_is_built_from_it_and_writes_nothing_into_it(controller: Controller, tmp_path: Path) -> None:
-    installed = controller.folder / "collections/ansible_collections/nodedevices/kubernetes"
+    installed = controller.directory / "collections/ansible_collections/nodedevices/kubernetes"
     before = sorted(installed.rglob("*"))
     code = (
         "import pathlib, sys; "
@@ -121,7 +121,7 @@ def test_its_wheel_is_built_from_it_and_writes_nothing_into_it(controller: Contr
         "print(wheels.COLLECTION, wheels.built(pathlib.Path(sys.argv[1])).sha256)"
     )
     digests = []
-    for collections in (controller.folder / "collections", CHECKOUT / ".ansible/collections"):
+    for collections in (controller.directory / "collections", CHECKOUT / ".ansible/collections"):
         said = subprocess.run(
             [sys.executable, "-c", code, tmp_path / str(len(digests))],
             env={**os.environ, "PYTHONPATH": str(collections), "PYTHONDONTWRITEBYTECODE": "1"},
@@ -129,8 +129,8 @@ def test_its_wheel_is_built_from_it_and_writes_nothing_into_it(controller: Contr
             text=True,
             check=True,
         ).stdout
-        folder, digest = said.split()
-        assert folder == str((collections / "ansible_collections/nodedevices/kubernetes").resolve())
+        directory, digest = said.split()
+        assert directory == str((collections / "ansible_collections/nodedevices/kubernetes").resolve())
         digests.append(digest)
     assert sorted(installed.rglob("*")) == before
     # The same wheel from the collection and from the checkout.
@@ -161,13 +161,13 @@ def test_a_wrong_declaration_stops_before_any_node(controller: Controller) -> No
 
 def test_the_report_is_written_where_ansible_was_started(controller: Controller) -> None:
     inventory = {"all": {"hosts": {"far": {"ansible_host": "127.0.0.1", "ansible_port": 9}}}}
-    (controller.folder / "far.yml").write_text(yaml.safe_dump(inventory))
+    (controller.directory / "far.yml").write_text(yaml.safe_dump(inventory))
     done = controller.run("ansible-playbook", "-i", "far.yml", "nodedevices.kubernetes.status")
     # A host that is not reached is a row, and no failure.
     assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads((controller.folder / ".report/status.json").read_text())
+    report = json.loads((controller.directory / ".report/status.json").read_text())
     assert [(node["name"], node["state"]) for node in report["nodes"]] == [("far", "unreachable")]
-    assert (controller.folder / ".report/status.html").read_text().endswith("</html>\n")
+    assert (controller.directory / ".report/status.html").read_text().endswith("</html>\n")
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,13 @@ from node_device_plugin.cdi_check.directories import check_file
 from node_device_plugin.declaration import DeclarationError, cdi
 from node_device_plugin.observability import http
 
-_FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+_DIRECTORY = pathlib.Path(tempfile.mkdtemp(prefix="fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
 _TABLE = "io.containerd.grpc.v1.cri"
 _WANTED = {"enable_cdi": True, "cdi_spec_dirs": ["/etc/cdi", "/var/run/cdi"]}
 
 
 def _file(name: str, content: bytes) -> str:
-    path = _FOLDER / name
+    path = _DIRECTORY / name
     path.write_bytes(content)
     return str(path)
 
@@ -46,7 +46,7 @@ def checkpoint(content: bytes) -> None:
     """The kubelet's checkpoint."""
     _file(kubelet_checkpoint.FILE_NAME, content)
     with contextlib.suppress(kubelet_checkpoint.CheckpointError):
-        kubelet_checkpoint.read_checkpoint(str(_FOLDER))
+        kubelet_checkpoint.read_checkpoint(str(_DIRECTORY))
 
 
 def http_request(content: bytes) -> None:
@@ -113,7 +113,7 @@ def ledger_file(content: bytes) -> None:
     """What an uninstall goes by."""
     _file("ledger.json", content)
     try:
-        read = ledger.Ledger(str(_FOLDER))
+        read = ledger.Ledger(str(_DIRECTORY))
     except ledger.LedgerConflict:
         return
     read.of("somebody")
@@ -123,7 +123,7 @@ def ledger_file(content: bytes) -> None:
 def journal_file(content: bytes) -> None:
     """What a recovery goes by; a disk may have lost its end."""
     _file(journal.NAME, content)
-    assert journal.Journal(str(_FOLDER)).find("no such step") is None
+    assert journal.Journal(str(_DIRECTORY)).find("no such step") is None
 
 
 def configuration_file(content: bytes) -> None:

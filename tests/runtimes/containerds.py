@@ -103,8 +103,8 @@ class Containerd:
         def check(text: str, beside: bool, drop_in: str | None) -> Checked:
             if hidden:
                 text, drop_in = hidden.reveal(text), hidden.reveal(drop_in)
-            folder = os.path.dirname(adapter.config["path"]) if beside else None
-            answer = self._ask(check=text, drop_in=drop_in, folder=folder)
+            directory = os.path.dirname(adapter.config["path"]) if beside else None
+            answer = self._ask(check=text, drop_in=drop_in, directory=directory)
             if answer["code"]:
                 raise UnsupportedConfig(f"containerd refuses it: {answer['error']}")
             return Checked(hidden.hide(answer["output"]) if hidden else answer["output"], answer["staged"])

@@ -7,7 +7,7 @@ import stat
 import subprocess
 
 PLUGIN_CLI = "/opt/node-devices/current/bin/node-device-plugin"
-FOLDERS = ("/etc/containerd", "/etc/systemd", "/var/lib/node-devices")
+DIRECTORIES = ("/etc/containerd", "/etc/systemd", "/var/lib/node-devices")
 
 
 def started(pid):
@@ -32,8 +32,8 @@ def now():
     answer = json.loads(
         subprocess.run([PLUGIN_CLI, "runtime", "-o", "json"], check=True, stdout=subprocess.PIPE).stdout
     )
-    found = [each for folder in FOLDERS for each in os.walk(folder)]
-    paths = [os.path.join(top, name) for top, folders, files in found for name in folders + files]
+    found = [each for directory in DIRECTORIES for each in os.walk(directory)]
+    paths = [os.path.join(top, name) for top, directories, files in found for name in directories + files]
     return {
         "version": answer["version"],
         "containers": {each["id"]: [each["pid"], started(each["pid"])] for each in answer["containers"]},

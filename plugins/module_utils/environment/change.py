@@ -57,7 +57,7 @@ class Versions:
         self.limit = limit
         self.link = os.path.join(root, "current")
 
-    def folder(self, name):
+    def directory(self, name):
         """An environment's folder."""
         return os.path.join(self.root, "versions", name)
 
@@ -68,10 +68,10 @@ class Versions:
     def target_of(self, link):
         """Name of the version that a link points to; None where it is none of ours."""
         try:
-            folder, name = os.path.split(os.readlink(link))
+            directory, name = os.path.split(os.readlink(link))
         except OSError:
             return None
-        return name if folder == "versions" else None
+        return name if directory == "versions" else None
 
     def runs(self):
         """Whether the service runs from here, so that another version goes on trial."""
@@ -91,10 +91,10 @@ class Versions:
         if config is None:
             raise VersionError("%s does not run from %s any more" % (self.unit.name, self.root))
         self._refuse_invalid(name, config)
-        before = serving.ask(self.folder(was), config)
+        before = serving.ask(self.directory(was), config)
         if before.resources is None:
             # The old one's Python may be gone, while its process lives.
-            before = serving.ask(self.folder(name), config)
+            before = serving.ask(self.directory(name), config)
         way_back = was != name and self._can_run(was)
         if way_back:
             _write_guard(self.unit.name, self.root, was)
@@ -160,7 +160,7 @@ class Versions:
             return [problem]
         invocation = self.unit.show().get("InvocationID")
         while True:
-            wrong = serving.lacking(before, serving.ask(self.folder(name), config))
+            wrong = serving.lacking(before, serving.ask(self.directory(name), config))
             if not self.unit.is_running_since(invocation):
                 return ["its process ended"]
             if not wrong or time.monotonic() > until:
@@ -168,7 +168,7 @@ class Versions:
             time.sleep(_PAUSE)
 
     def _refuse_invalid(self, name, config):
-        command = os.path.join(self.folder(name), "bin", COMMAND)
+        command = os.path.join(self.directory(name), "bin", COMMAND)
         _said, problem = answer_of([command, "validate", "--config", config], 60)
         if problem:
             raise VersionError(
@@ -178,7 +178,7 @@ class Versions:
 
     def _can_run(self, name):
         """Whether a version's Python is still there."""
-        return os.access(os.path.join(self.folder(name), "bin", "python"), os.X_OK)
+        return os.access(os.path.join(self.directory(name), "bin", "python"), os.X_OK)
 
 
 def close():

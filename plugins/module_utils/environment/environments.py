@@ -34,7 +34,7 @@ class Environments:
         self.ledger = ledger
         self.root = module.params["root"]
         self.owner = "%s %s" % (_OWNER, self.root)
-        self.folders = os.path.join(self.root, "versions")
+        self.directories = os.path.join(self.root, "versions")
         self.versions = change.Versions(self.root, Unit(module.params["service"]), module.params["timeout"])
         self.previous = os.path.join(self.root, "previous")
         #: What there is to tell beside the report.
@@ -54,7 +54,7 @@ class Environments:
         previous: what the last upgrade took the place of, or None. failed: failed_upgrade.FailedUpgrade, or None.
         """
         wanted = [
-            {"kind": "directory", "path": self.folders, "mode": 0o755},
+            {"kind": "directory", "path": self.directories, "mode": 0o755},
             {"kind": "link", "path": self.versions.link, "target": "versions/%s" % name},
         ]
         if previous:
@@ -81,26 +81,26 @@ class Environments:
 
     def install(self, name):
         """Make the environment if it is not whole; returns whether it had to be made."""
-        folder = self.versions.folder(name)
-        if is_complete(folder, name):
+        directory = self.versions.directory(name)
+        if is_complete(directory, name):
             # Unless the ledger was lost, it is there.
-            self.ledger.entries.setdefault(folder, {"kind": "tree", "owner": self.owner})
+            self.ledger.entries.setdefault(directory, {"kind": "tree", "owner": self.owner})
             return False
         if self.module.check_mode:
             return True
         # The folders and the ledger's entry first, so that an interrupted run leaves nothing unknown.
-        folders = {"kind": "directory", "path": self.folders, "mode": 0o755}
-        self.managed().converge([folders], keep=self.ledger.of(self.owner))
-        partial = self.versions.folder(".%s.partial" % name)
-        for path in (folder, partial):
+        directories = {"kind": "directory", "path": self.directories, "mode": 0o755}
+        self.managed().converge([directories], keep=self.ledger.of(self.owner))
+        partial = self.versions.directory(".%s.partial" % name)
+        for path in (directory, partial):
             self.ledger.entries[path] = {"kind": "tree", "owner": self.owner}
         self.ledger.save()
         try:
-            build(folder, name, self.module.params["archive"], self.module.params["wheels"])
+            build(directory, name, self.module.params["archive"], self.module.params["wheels"])
         finally:
             # Where it failed: of a full disk, it is what filled it.
             remove_tree(partial)
-            for path in (folder, partial):
+            for path in (directory, partial):
                 if not os.path.isdir(path):
                     del self.ledger.entries[path]
             self.ledger.save()
@@ -111,7 +111,7 @@ class Environments:
         first = [name] + [previous] * (previous not in (name, None))
         others = [other for other in self.names() if other not in (*first, without) and self._can_run(other)]
         stay = first + others[: max(self.module.params["keep"] - len(first), 0)]
-        return [self.versions.folder(each) for each in stay]
+        return [self.versions.directory(each) for each in stay]
 
     def refuse_again(self, name):
         """Raises VersionError where the version would go on trial, and did not stand that before."""
@@ -123,7 +123,7 @@ class Environments:
     def present(self, name):
         self.refuse_again(name)
         was, before = self.versions.current(), self._previous()
-        by_hand = edited(self.versions.folder(name))
+        by_hand = edited(self.versions.directory(name))
         made = self.install(name)
         previous = before
         if was != name:
@@ -139,9 +139,9 @@ class Environments:
                 self.managed().converge(self.wanted(was, before, failed), keep=self.stay(was, before, without=name))
             raise
         if made:
-            folder = self.versions.folder(name)
-            report.written.append(folder)
-            report.add_diff(folder, _edited_environment(by_hand), {"kind": "virtual environment"})
+            directory = self.versions.directory(name)
+            report.written.append(directory)
+            report.add_diff(directory, _edited_environment(by_hand), {"kind": "virtual environment"})
         return report
 
     def rolled_back(self, wanted):
@@ -172,12 +172,12 @@ class Environments:
 
     def _can_run(self, name):
         # Also where somebody has edited it since: that is what ran.
-        return can_run(self.versions.folder(name), name)
+        return can_run(self.versions.directory(name), name)
 
     def _go_to(self, was, name, previous, remade=False):
         """Make a version the current one, on trial where a service runs from here, and keep what is to stay."""
         tried = was is not None and (was != name or remade) and self.versions.runs()
-        self.told.update(was=was, environment=self.versions.folder(name), restarted=tried)
+        self.told.update(was=was, environment=self.versions.directory(name), restarted=tried)
         if tried and not self.module.check_mode:
             self.told["seconds"] = self.versions.change(was, name)
         failed = failed_upgrade.read(self.root) if was == name else None
@@ -193,7 +193,7 @@ class Environments:
         # After a first one that could not be laid out, there are folders alone.
         if not self.ledger.of(self.owner) and not self.ledger.directories_of(self.owner):
             report = Report()
-            if os.path.isdir(self.folders):
+            if os.path.isdir(self.directories):
                 reason = "%s does not know what is ours: site.yml enters it anew, after which it can be taken away"
                 report.kept.append({"path": self.root, "reason": reason % self.ledger.path})
             return report

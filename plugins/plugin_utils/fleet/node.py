@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.rollout import Running
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import SPEC_DIRS
 
@@ -158,7 +158,7 @@ def _runtime(read: Read) -> dict[str, Any] | None:
         return None
     runtime = read.facts["runtime"]
     cdi = (read.runtime or {}).get("cdi") or {"enabled": None, "spec_dirs": None}
-    lacking = folders.lacking(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
+    lacking = directory_names.lacking(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
     return {
         "name": runtime["name"],
         "version": runtime["version"],
@@ -180,7 +180,7 @@ def _of_runtime(read: Read, runtime: Mapping[str, Any] | None) -> Iterator[str]:
     if cdi["enabled"] is False:
         yield "CDI is off in the running container runtime, so containers do not get their devices: run site.yml"
     elif cdi["effective"] is False:
-        lacking = ", ".join(folders.lacking(SPEC_DIRS, cdi["spec_dirs"]))
+        lacking = ", ".join(directory_names.lacking(SPEC_DIRS, cdi["spec_dirs"]))
         yield f"the running container runtime does not read {lacking}: run site.yml"
 
 

@@ -148,12 +148,12 @@ def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str |
     names = _absolute(parsed(content), path)
     if not names or _nested(texts):
         return None
-    folder, pattern = posixpath.split(names[-1])
-    if set(folder) & _WILD:
+    directory, pattern = posixpath.split(names[-1])
+    if set(directory) & _WILD:
         return None
     alike = DROP_IN if set(pattern) & _WILD - {"*"} else pattern.replace("*", DROP_IN.removesuffix(".toml"))
     for name in (DROP_IN, alike, f"99-{DROP_IN}"):
-        place = posixpath.join(folder, name)
+        place = posixpath.join(directory, name)
         # An earlier import may take it in, too.
         order = _in_order(content, path, {**texts, place: ""})
         if _matches(place, names[-1]) and order[-1] == place:
@@ -226,8 +226,8 @@ def _in_order(content: str, path: str, texts: Mapping[str, str]) -> list[str]:
 
 def _absolute(data: Mapping[str, Any], path: str) -> list[str]:
     """The imports in the file with that path, as containerd resolves them."""
-    folder = posixpath.dirname(path)
-    return [posixpath.normpath(posixpath.join(folder, name)) for name in texts_in(data, "imports")]
+    directory = posixpath.dirname(path)
+    return [posixpath.normpath(posixpath.join(directory, name)) for name in texts_in(data, "imports")]
 
 
 def _matches(path: str, pattern: str) -> bool:

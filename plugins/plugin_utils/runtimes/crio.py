@@ -99,7 +99,7 @@ class Crio:
         cdi = self.cdi
         if cdi.suffices:
             return None
-        path = posixpath.join(self.config["drop_in_folder"], DROP_IN)
+        path = posixpath.join(self.config["drop_in_directory"], DROP_IN)
         (line,) = key_lines({DIRS: cdi.wanted_dirs})
         later = [file for file, text in self.config["files"].items() if _after(path, file) and _sets_dirs(text)]
         if later:

@@ -86,7 +86,7 @@ class Docker:
         if not cdi.enabled and _FEATURE in self._given:
             raise self._both("features", _FEATURE, [f"{_FEATURE}=cdi"])
         if cdi.missing_dirs and _DIR in self._given:
-            raise self._both(_DIRS, _DIR, [f"{_DIR}={folder}" for folder in cdi.missing_dirs])
+            raise self._both(_DIRS, _DIR, [f"{_DIR}={directory}" for directory in cdi.missing_dirs])
         data = self._parsed()
         if not cdi.enabled:
             data["features"] = {**(data.get("features") or {}), "cdi": True}

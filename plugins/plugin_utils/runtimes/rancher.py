@@ -21,7 +21,7 @@ from .containerd import Containerd
 from .containerd_config import KEYS, TABLES, effective, wanted_keys
 from .toml_edit import indent_below, key_lines, lines_of
 
-_FOLDER = "/agent/etc/containerd/"
+_DIRECTORY = "/agent/etc/containerd/"
 
 
 class Rancher(Containerd):
@@ -31,7 +31,7 @@ class Rancher(Containerd):
 
     @classmethod
     def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        return super().claims(runtime) and _FOLDER in runtime.get("config", {}).get("path", "")
+        return super().claims(runtime) and _DIRECTORY in runtime.get("config", {}).get("path", "")
 
     def plan(self, check: Check) -> Change | None:
         """A drop-in where the generated file imports one and containerd merges it, else an edit of the template."""

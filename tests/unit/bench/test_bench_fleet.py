@@ -33,10 +33,10 @@ def nodes(tmp_path):
 
 
 def test_each_host_is_one_of_the_nodes_and_has_its_variables(nodes, tmp_path):
-    folder = fleet.inventory_of(nodes, tmp_path / "scratch", 5)
+    directory = fleet.inventory_of(nodes, tmp_path / "scratch", 5)
     program = os.path.join(os.path.dirname(sys.executable), "ansible-inventory")
     said = subprocess.run(
-        [program, "-i", folder, "--list"],
+        [program, "-i", directory, "--list"],
         check=True,
         capture_output=True,
         text=True,

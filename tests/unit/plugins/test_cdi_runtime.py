@@ -131,7 +131,7 @@ def test_check_mode_asks_the_node_whether_it_could_be_done(action):
         (None, False),
     ],
 )
-def test_folders_in_the_order_that_gives_links_are_told(action, monkeypatch, dirs, warned):
+def test_directories_in_the_order_that_gives_links_are_told(action, monkeypatch, dirs, warned):
     asked = []
     answer = {"cdi": {"enabled": True, "spec_dirs": dirs}}
     monkeypatch.setattr(cdi_runtime.plugin_cli, "answer", lambda *arguments: asked.append(arguments) or answer)
@@ -267,8 +267,8 @@ def test_other_names_of_a_file_that_is_replaced_are_named(action, check_mode):
         assert action._apply([harmless], "CDI is off")["warnings"] == []
 
 
-def test_a_drop_in_is_tried_in_its_folder(action):
-    action._runtime["config"]["drop_in_folder"] = "/etc/crio/crio.conf.d"
+def test_a_drop_in_is_tried_in_its_directory(action):
+    action._runtime["config"]["drop_in_directory"] = "/etc/crio/crio.conf.d"
     action._adapter.program = "/usr/bin/crio"
     action._adapter.staged_command = lambda: ["crio", "{staged}"]
     action._on_node = lambda **given: action.asked.append(given) or {"effective": "", "staged": ""}
@@ -280,7 +280,7 @@ def test_a_drop_in_is_tried_in_its_folder(action):
             "content": "text",
             "program": "/usr/bin/crio",
             "sources": [ROOT, DROP_IN],
-            "drop_in_folder": "/etc/crio/crio.conf.d",
+            "drop_in_directory": "/etc/crio/crio.conf.d",
             "check_command": ["crio", "{staged}"],
         }
     ]

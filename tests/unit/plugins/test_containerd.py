@@ -216,14 +216,14 @@ def test_effective_already_is_left_alone():
     assert plan("version = 3\n", OFF_2.replace("false", "true"), "2.1.9") is None
 
 
-def test_custom_folders_stay_and_ours_come_beside_them():
+def test_custom_directories_stay_and_ours_come_beside_them():
     dump = ON.replace('"/etc/cdi", "/var/run/cdi"', '"/opt/cdi", "/etc/cdi"')
     content = "version = 2\n" + dump
     assert plan(content, dump, "1.7.24") == content.replace('"/etc/cdi"]', '"/etc/cdi", "/var/run/cdi"]')
 
 
 @pytest.mark.parametrize("dirs", ['"/etc/cdi/", "/run/cdi"', '"/var/run/cdi/", "/etc//cdi"'])
-def test_the_same_folders_spelled_otherwise_are_enough(dirs):
+def test_the_same_directories_spelled_otherwise_are_enough(dirs):
     dump = ON.replace('"/etc/cdi", "/var/run/cdi"', dirs)
     assert plan("version = 2\n" + dump, dump, "1.7.24") is None
 
@@ -242,7 +242,7 @@ def test_what_lies_in_var_run_cdi_overrides_what_lies_in_etc_cdi(dirs, wanted):
     assert Cdi(True, tuple(dirs)).wanted_dirs == wanted
 
 
-def test_the_running_daemon_may_spell_its_folders_otherwise(monkeypatch):
+def test_the_running_daemon_may_spell_its_directories_otherwise(monkeypatch):
     answer = {"cdi": {"enabled": True, "spec_dirs": ["/etc/cdi/", "/run/cdi"]}}
     monkeypatch.setattr(cdi_runtime.plugin_cli, "answer", lambda *_arguments: answer)
     action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
@@ -367,12 +367,12 @@ def test_an_import_of_containerd_2_4_is_not_told_to_turn_cdi_on():
     assert said.startswith('containerd does not heed an edit of it: set cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]')
 
 
-@pytest.mark.parametrize("written", ["conf.d/*.toml", "{folder}/conf.d/x.toml"])
+@pytest.mark.parametrize("written", ["conf.d/*.toml", "{directory}/conf.d/x.toml"])
 def test_the_imports_are_read(tmp_path, written):
     (tmp_path / "conf.d").mkdir()
     dropin = tmp_path / "conf.d" / "x.toml"
     dropin.write_text("version = 2\n")
-    names = ["config.toml", "/srv/real.toml", written.format(folder=tmp_path), "gone.toml"]
+    names = ["config.toml", "/srv/real.toml", written.format(directory=tmp_path), "gone.toml"]
     patterns = containerd_imports.imports(
         f"imports = {json.dumps(names)}\n", f"{tmp_path}/config.toml", "/srv/real.toml"
     )

@@ -25,7 +25,7 @@ def a_node(served=(), spec=True, ours=True):
     return {
         "runtime": {"version": "1.7.24"},
         "device_plugins": {"instance": {"mode": "service", "resources": list(served)} if served else None},
-        "cdi_files": [{"path": SPEC, "folder": "/etc/cdi", "name": SPEC.rpartition("/")[2], "content": content}]
+        "cdi_files": [{"path": SPEC, "directory": "/etc/cdi", "name": SPEC.rpartition("/")[2], "content": content}]
         if spec
         else [],
         "ledger": {

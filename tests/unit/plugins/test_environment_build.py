@@ -45,18 +45,18 @@ def lay_out(tmp_path):
             member = tarfile.TarInfo("p.whl")
             member.size = len(content)
             file.addfile(member, io.BytesIO(content))
-        folder = tmp_path / "versions" / NAME
-        folder.parent.mkdir(exist_ok=True)
-        build(str(folder), NAME, str(archive), {"p.whl": hashlib.sha256(content).hexdigest()})
-        return folder
+        directory = tmp_path / "versions" / NAME
+        directory.parent.mkdir(exist_ok=True)
+        build(str(directory), NAME, str(archive), {"p.whl": hashlib.sha256(content).hexdigest()})
+        return directory
 
     return lay_out
 
 
 def test_it_runs(lay_out):
-    folder = lay_out(plugin="def main():\n    print('here')\n", grpc="")
-    assert is_complete(str(folder), NAME)
-    assert subprocess.run([folder / "bin" / COMMAND], capture_output=True, check=True).stdout == b"here\n"
+    directory = lay_out(plugin="def main():\n    print('here')\n", grpc="")
+    assert is_complete(str(directory), NAME)
+    assert subprocess.run([directory / "bin" / COMMAND], capture_output=True, check=True).stdout == b"here\n"
 
 
 EDITS = {
@@ -70,19 +70,19 @@ EDITS = {
 
 @pytest.mark.parametrize("edit", EDITS)
 def test_what_somebody_edited_is_not_whole(lay_out, edit):
-    folder = lay_out(plugin="def main():\n    print('here')\n", grpc="")
-    assert (is_complete(str(folder), NAME), edited(str(folder))) == (True, [])
+    directory = lay_out(plugin="def main():\n    print('here')\n", grpc="")
+    assert (is_complete(str(directory), NAME), edited(str(directory))) == (True, [])
     where, change = EDITS[edit]
     path = where.format("%d.%d" % sys.version_info[:2])
-    change(folder / path)
-    assert (is_complete(str(folder), NAME), edited(str(folder))) == (False, [path])
+    change(directory / path)
+    assert (is_complete(str(directory), NAME), edited(str(directory))) == (False, [path])
     assert is_complete(str(lay_out(plugin="def main():\n    print('here')\n", grpc="")), NAME)
 
 
 def test_what_lies_beside_its_files_is_no_edit(lay_out):
-    folder = lay_out(plugin="def main():\n    print('here')\n", grpc="")
-    (folder / "lib" / "note").write_text("of somebody")
-    assert is_complete(str(folder), NAME)
+    directory = lay_out(plugin="def main():\n    print('here')\n", grpc="")
+    (directory / "lib" / "note").write_text("of somebody")
+    assert is_complete(str(directory), NAME)
 
 
 def test_what_does_not_load_is_refused_and_the_one_before_it_stays(lay_out, tmp_path):

@@ -24,9 +24,9 @@ def node(tmp_path):
 
 
 class Node:
-    def __init__(self, root: pathlib.Path, ledger_folder: pathlib.Path) -> None:
+    def __init__(self, root: pathlib.Path, ledger_directory: pathlib.Path) -> None:
         self.root = root
-        self.ledger = str(ledger_folder)
+        self.ledger = str(ledger_directory)
 
     def path(self, name):
         return str(self.root / name)
@@ -37,7 +37,7 @@ class Node:
     def link(self, name, target):
         return {"path": self.path(name), "kind": "link", "target": target}
 
-    def folder(self, name, mode=0o755):
+    def directory(self, name, mode=0o755):
         return {"path": self.path(name), "kind": "directory", "mode": mode}
 
     def converge(self, *wanted, owner="role", check=False, **rest):
@@ -66,7 +66,7 @@ def everything(node):
     return [
         node.file("etc/cdi/a.json", "{}"),
         node.file("etc/app/secret", "x", 0o600),
-        node.folder("var/sockets", 0o750),
+        node.directory("var/sockets", 0o750),
         node.link("bin/tool", "../etc/app/secret"),
     ]
 
@@ -139,7 +139,7 @@ def test_puts_back_extended_attributes(node):
 def test_what_was_right_already_is_not_ours(node):
     (node.root / "a").write_text("same")
     (node.root / "a").chmod(0o644)
-    report = node.converge(node.file("a", "same"), node.folder(""))
+    report = node.converge(node.file("a", "same"), node.directory(""))
     assert not report.changed
     assert node.entries() == {}
     node.converge()
@@ -232,7 +232,7 @@ def test_an_owner_that_somebody_changed_is_shown_and_fixed(node):
     assert node.snapshot() == {}
 
 
-def test_a_folder_of_ours_that_everybody_may_write_to_is_fixed(node):
+def test_a_directory_of_ours_that_everybody_may_write_to_is_fixed(node):
     node.converge(*everything(node))
     (node.root / "etc" / "app").chmod(0o777)
     (node.root / "theirs").mkdir(mode=0o700)
@@ -244,14 +244,14 @@ def test_a_folder_of_ours_that_everybody_may_write_to_is_fixed(node):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders to others")
-def test_a_folder_that_passes_its_group_on_is_no_drift(node):
+def test_a_directory_that_passes_its_group_on_is_no_drift(node):
     os.chown(node.root, 0, 65534)
     node.root.chmod(0o2755)
     node.converge(*everything(node))
     assert not node.converge(*everything(node)).changed
 
 
-def test_a_folder_that_somebody_moved_behind_a_link_stays_so(node):
+def test_a_directory_that_somebody_moved_behind_a_link_stays_so(node):
     node.converge(*everything(node))
     os.rename(node.path("etc/app"), node.path("elsewhere"))
     os.symlink("../elsewhere", node.path("etc/app"))
@@ -287,7 +287,7 @@ def test_what_stays_for_that_is_said_of_every_role(node, monkeypatch, check):
     assert (answer["removed"], [kept["path"] for kept in answer["kept"]]) == ([node.path("b")], [node.path("a")])
 
 
-def test_folders_stay_while_anyone_needs_them(node):
+def test_directories_stay_while_anyone_needs_them(node):
     node.converge(node.file("d/a", "1"), owner="one")
     node.converge(node.file("d/b", "2"), owner="two")
     node.converge(owner="one")
@@ -318,7 +318,7 @@ def test_another_owners_file_is_refused(node):
         node.converge(node.file("a", "2"), owner="two")
 
 
-def test_a_folder_in_the_way_is_refused(node):
+def test_a_directory_in_the_way_is_refused(node):
     (node.root / "a").mkdir()
     with pytest.raises(LedgerConflict, match="is a directory; a file is wanted there"):
         node.converge(node.file("a", "1"))

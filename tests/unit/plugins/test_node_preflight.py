@@ -175,7 +175,7 @@ def test_check_mode_does_without_the_command(look):
 
 SPEC = {"cdiVersion": "0.7.0", "kind": "example.com/camera", "devices": [{"name": "a", "containerEdits": {}}]}
 DECLARED = {"cdi_specs": {"node-device-plugin_example.com_camera.json": json.dumps(SPEC)}, "cdi_kinds": {}}
-FOREIGN = {"path": "/opt/cdi/x.json", "folder": "/opt/cdi", "name": "x.json", "content": json.dumps(SPEC)}
+FOREIGN = {"path": "/opt/cdi/x.json", "directory": "/opt/cdi", "name": "x.json", "content": json.dumps(SPEC)}
 
 
 def test_a_foreign_spec_of_the_same_name_stands_in_the_way(look):
@@ -199,14 +199,14 @@ def test_without_a_runtime_its_sentence_is_the_only_one(look):
 
 
 @pytest.mark.parametrize("quote", ["'", '"'])
-def test_the_runtimes_own_cdi_folders_are_found(quote):
+def test_the_runtimes_own_cdi_directories_are_found(quote):
     dump = "  enable_cdi = true\n  cdi_spec_dirs = ['/etc/cdi', '/opt/cdi']\n  other = ['x']\n".replace("'", quote)
     assert runtime_facts.texts_of_list(dump, "cdi_spec_dirs") == ["/etc/cdi", "/opt/cdi"]
     assert runtime_facts.texts_of_list("cdi_spec_dirs = []", "cdi_spec_dirs") == []
     assert runtime_facts.texts_of_list(None, "cdi_spec_dirs") == []
 
 
-def test_a_folder_is_no_device_and_a_link_is_what_it_leads_to(tmp_path):
+def test_a_directory_is_no_device_and_a_link_is_what_it_leads_to(tmp_path):
     (tmp_path / "snd").mkdir()
     (tmp_path / "text").touch()
     (tmp_path / "null").symlink_to("/dev/null")

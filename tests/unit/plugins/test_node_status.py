@@ -417,7 +417,7 @@ def test_check_mode_writes_nothing(report, tmp_path):
     assert result["table"].startswith("NODE")
 
 
-def test_a_folder_that_cannot_be_written_is_named(report, tmp_path):
+def test_a_directory_that_cannot_be_written_is_named(report, tmp_path):
     (tmp_path / "file").write_text("")
     result = report(tmp_path / "file" / "below", status=ENTRY)
     assert result["failed"] is True

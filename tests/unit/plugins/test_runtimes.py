@@ -251,7 +251,7 @@ OURS = f"[crio.runtime]\ncdi_spec_dirs = {json.dumps(['/opt/cdi', *DIRS])}\n"
 
 
 def crio(effective=OTHER_DIRS, files=None, version="1.36.3", kill_mode="control-group", **config):
-    config = {"drop_in_folder": CRIO_D, "files": files or {}, "effective": effective, "given_dirs": None, **config}
+    config = {"drop_in_directory": CRIO_D, "files": files or {}, "effective": effective, "given_dirs": None, **config}
     facts = runtime("crio", version=version, **config)
     return runtimes.of({**facts, "unit": "crio.service", "kill_mode": kill_mode})
 
@@ -269,7 +269,7 @@ def test_crio_gives_cdi_devices_anyway(effective):
 
 
 @pytest.mark.parametrize("dirs", [["/opt/cdi"], []])
-def test_crios_folders_can_be_others(dirs):
+def test_crios_directories_can_be_others(dirs):
     effective = f"[crio.runtime]\ncdi_spec_dirs = {json.dumps(dirs)}\n"
     change = crio(effective).plan(crios_answer())
     assert (change.path, change.before) == (f"{CRIO_D}/99-node-devices.conf", None)
@@ -349,7 +349,7 @@ def test_what_others_wrote_into_our_drop_in_of_crios_stays():
 
 
 @pytest.mark.parametrize("given", ["--cdi-spec-dirs=/opt/cdi,/etc/cdi", "CONTAINER_CDI_SPEC_DIRS=/opt/cdi"])
-def test_crios_folders_that_no_file_sets_are_named(given):
+def test_crios_directories_that_no_file_sets_are_named(given):
     name, _equals, dirs = given.partition("=")
     wanted = f"{name}={dirs},{'/var/run/cdi' if '/etc' in dirs else ','.join(DIRS)}"
     with pytest.raises(

@@ -92,7 +92,7 @@ def test_cdi_is_not_touched_where_the_ledger_cannot_be_read(run):
 
 def take_specs_away(run, check=False, **commands):
     spec = {"kind": "example.com/camera", "devices": [{"name": "a"}]}
-    file = {"path": SPEC, "folder": "/etc/cdi", "name": SPEC.rpartition("/")[2], "content": json.dumps(spec)}
+    file = {"path": SPEC, "directory": "/etc/cdi", "name": SPEC.rpartition("/")[2], "content": json.dumps(spec)}
     node = {"runtime": {"version": "1.7.24"}, "cdi_files": [file], "ledger": OF_SPECS}
     arguments = {"prune": True, "command": "/bin/plugin", "node": node, "device_plugin_dir": "/plugins"}
     return run(cdi_specs, arguments, {"managed_files": {"changed": True, "removed": [SPEC]}}, check, commands)

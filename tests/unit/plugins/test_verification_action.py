@@ -24,8 +24,8 @@ def report(**changes):
 class Node:
     """What an action executes, and a command in its place that says what it is given to say."""
 
-    def __init__(self, folder):
-        self.pipelining, self.modules, self.program = True, [], folder / "node device plugin"
+    def __init__(self, directory):
+        self.pipelining, self.modules, self.program = True, [], directory / "node device plugin"
         self.says(report())
 
     def says(self, answer, code=0):

@@ -25,8 +25,8 @@ def node(tmp_path):
 class Node:
     """One file, one ledger; writes are what the module would have the transaction do."""
 
-    def __init__(self, folder):
-        self.file = folder / "config.toml"
+    def __init__(self, directory):
+        self.file = directory / "config.toml"
         self.path = str(self.file)
         self.entries = {}
         self.file.write_text(FIRST)
