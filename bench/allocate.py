@@ -25,8 +25,11 @@ def measure() -> List[Figure]:
     floor: List[Tuple[float, float]] = []
     with settings(resources=1, devices=100) as given:
         request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=[given.id(0, 0)])])
-        with processes.plugin(given.config, given.log), processes.floor(given.directory, given.answers, given.log):
-            sockets = [_socket(os.path.join(given.directory, name)) for name in ("node-device-plugin", "floor")]
+        with (
+            processes.plugin(given.config, given.log),
+            processes.floor(given.device_plugin_dir, given.answers, given.log),
+        ):
+            sockets = [_socket(os.path.join(given.device_plugin_dir, name)) for name in ("node-device-plugin", "floor")]
             with _channel(sockets[0]) as our_channel, _channel(sockets[1]) as floor_channel:
                 first = [api_grpc.DevicePluginStub(c).Allocate(request) for c in (our_channel, floor_channel)]
                 if first[0].ByteSize() != first[1].ByteSize():
@@ -55,11 +58,11 @@ def _calls(channel: grpc.Channel, request: api.AllocateRequest) -> Tuple[float, 
     return median(taken), percentile(taken, 0.99)
 
 
-def _socket(folder: str) -> str:
+def _socket(directory: str) -> str:
     for _ in range(1000):
         # The plugin's status is beside its resource's socket, and speaks another protocol.
-        found = set(glob.glob(os.path.join(folder, "*.sock"))) - {os.path.join(folder, "status.sock")}
+        found = set(glob.glob(os.path.join(directory, "*.sock"))) - {os.path.join(directory, "status.sock")}
         if found:
             return found.pop()
         time.sleep(0.01)
-    raise RuntimeError("nothing serves in %s" % folder)
+    raise RuntimeError("nothing serves in %s" % directory)

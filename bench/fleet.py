@@ -110,8 +110,8 @@ def missed(figures: Sequence[Figure]) -> List[str]:
 
 def inventory_of(nodes: Nodes, scratch: pathlib.Path, count: int) -> pathlib.Path:
     """An inventory of so many hosts, which are the nodes in turn, each with its node's variables."""
-    folder = scratch / str(count)
-    variables = folder / "group_vars"
+    directory = scratch / str(count)
+    variables = directory / "group_vars"
     variables.mkdir(parents=True)
     for path in (nodes.inventory / "group_vars").iterdir():
         (variables / path.name).symlink_to(path)
@@ -131,8 +131,8 @@ def inventory_of(nodes: Nodes, scratch: pathlib.Path, count: int) -> pathlib.Pat
             "node_devices_lock_break": True,
         }
         groups[group] = {"hosts": dict.fromkeys(names, host)}
-    (folder / "hosts.json").write_text(json.dumps({"lab_nodes": {"children": groups}}))
-    return folder
+    (directory / "hosts.json").write_text(json.dumps({"lab_nodes": {"children": groups}}))
+    return directory
 
 
 def _hang_up(scratch: pathlib.Path) -> None:
@@ -155,10 +155,10 @@ def _ping(inventory: pathlib.Path, count: int) -> float:
 
 
 def _write(run: Run, count: int) -> None:
-    folder = CHECKOUT / ".bench"
-    folder.mkdir(exist_ok=True)
+    directory = CHECKOUT / ".bench"
+    directory.mkdir(exist_ok=True)
     by_time = sorted(run.tasks, key=lambda task: -task["seconds"])
-    (folder / ("fleet-%d.json" % count)).write_text(json.dumps(by_time, indent=1) + "\n")
+    (directory / ("fleet-%d.json" % count)).write_text(json.dumps(by_time, indent=1) + "\n")
 
 
 def main(arguments: Sequence[str]) -> int:

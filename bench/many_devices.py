@@ -61,14 +61,18 @@ async def _updates(given: Settings, process: processes.Measured) -> Tuple[float,
 
 def _discover(given: Settings) -> None:
     """Nodes instead of links, of which all would lead to one device; and their CDI spec is the plugin's to write."""
-    specs = os.path.join(given.folder, "cdi")
+    specs = os.path.join(given.directory, "cdi")
     os.mkdir(specs)
     os.unlink(given.node(0, 0))
     for device in range(DEVICES):
         _plug_in(given, device)
     with open(given.config, "w") as file:
         resource = {"name": given.resources[0], "discover": {"paths": [given.node(0, 0)[:-1] + "*"]}}
-        places = {"kubelet_device_plugin_dir": given.directory, "cdi_spec_dirs": [specs], "dynamic_cdi_dir": specs}
+        places = {
+            "kubelet_device_plugin_dir": given.device_plugin_dir,
+            "cdi_spec_dirs": [specs],
+            "dynamic_cdi_dir": specs,
+        }
         json.dump({**places, "resources": [resource]}, file)
 
 

@@ -38,7 +38,7 @@ def measure() -> List[Figure]:
 
 
 def _floor(given: Settings) -> processes.Measured:
-    return processes.floor(given.directory, given.answers, given.log)
+    return processes.floor(given.device_plugin_dir, given.answers, given.log)
 
 
 async def _once(given: Settings, process: processes.Measured, seconds: float) -> Tuple[float, float]:

@@ -22,15 +22,15 @@ class Settings:
     Its device nodes are links to /dev/null, which need no root.
     """
 
-    def __init__(self, folder: str, resources: int, devices: int) -> None:
-        self.folder = folder
+    def __init__(self, directory: str, resources: int, devices: int) -> None:
+        self.directory = directory
         self.resources = ["example.com/dev-%d" % number for number in range(resources)]
         self.devices = devices
-        self.directory = os.path.join(folder, "dp")
-        self.log = os.path.join(folder, "log")
-        self.config = os.path.join(folder, "config.yaml")
-        self.answers = os.path.join(folder, "answers")
-        os.makedirs(os.path.join(folder, "dev"))
+        self.device_plugin_dir = os.path.join(directory, "dp")
+        self.log = os.path.join(directory, "log")
+        self.config = os.path.join(directory, "config.yaml")
+        self.answers = os.path.join(directory, "answers")
+        os.makedirs(os.path.join(directory, "dev"))
         for path in (self.node(resource, device) for resource in range(resources) for device in range(devices)):
             os.symlink("/dev/null", path)
         with open(self.config, "w") as file:
@@ -39,7 +39,7 @@ class Settings:
 
     def node(self, resource: int, device: int) -> str:
         """The device node of a device."""
-        return os.path.join(self.folder, "dev", "%d-%d" % (resource, device))
+        return os.path.join(self.directory, "dev", "%d-%d" % (resource, device))
 
     def id(self, resource: int, device: int) -> str:
         """The id of a device."""
@@ -47,7 +47,7 @@ class Settings:
 
     def _configuration(self) -> Dict[str, Any]:
         return {
-            "kubelet_device_plugin_dir": self.directory,
+            "kubelet_device_plugin_dir": self.device_plugin_dir,
             "cdi_spec_dirs": [],
             "resources": [
                 {
@@ -85,7 +85,7 @@ class Settings:
 
     def kubelet(self) -> StandInKubelet:
         """A kubelet for it; a context manager."""
-        return StandInKubelet(self.directory)
+        return StandInKubelet(self.device_plugin_dir)
 
     def log_end(self) -> str:
         """The last that was said."""
@@ -109,11 +109,11 @@ class Settings:
 @contextlib.contextmanager
 def settings(resources: int, devices: int) -> Iterator[Settings]:
     """Settings in a folder that is gone afterwards; short, because it holds sockets."""
-    folder = tempfile.mkdtemp(prefix="bench-")
+    directory = tempfile.mkdtemp(prefix="bench-")
     try:
-        yield Settings(folder, resources, devices)
+        yield Settings(directory, resources, devices)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 async def until(condition: Callable[[], bool], timeout: float = 30.0) -> float:

@@ -22,7 +22,7 @@ from .settings import Settings, settings, until
 
 RESOURCES, DEVICES = 10, 20
 #: Seconds that a fault may take to be over.
-PATIENCE = 30.0
+TIMEOUT = 30.0
 #: More than in the first minute: open files, threads, MiB.
 MOST_MORE = {"files": 12, "threads": 8, "MiB": 16}
 
@@ -51,7 +51,7 @@ class Soak:
         name = self._chance.choice(list(self.faults))
         try:
             await self.faults[name]()
-            await until(lambda: self._given.all_connected(self._kubelet), PATIENCE)
+            await until(lambda: self._given.all_connected(self._kubelet), TIMEOUT)
         except RuntimeError:
             raise RuntimeError("after '%s' (%s so far) not every resource is back" % (name, self.seen)) from None
         self.seen[name] += 1
@@ -77,12 +77,12 @@ class Soak:
         client = endpoints[resource].client
         if client is not None:
             await client.close()
-            await until(lambda: endpoints[resource].client is not client, PATIENCE)
+            await until(lambda: endpoints[resource].client is not client, TIMEOUT)
 
     async def _killed(self) -> None:
         os.kill(self.plugin.pid, self._chance.choice([signal.SIGKILL, signal.SIGTERM]))
         self.plugin.__exit__(None, None, None)
-        await until(lambda: not self._given.any_connected(self._kubelet), PATIENCE)
+        await until(lambda: not self._given.any_connected(self._kubelet), TIMEOUT)
         self.plugin.__enter__()
 
     async def _reloaded(self) -> None:
@@ -96,7 +96,7 @@ class Soak:
                 os.unlink(self._given.node(resource, device))
             else:
                 os.symlink("/dev/null", self._given.node(resource, device))
-            await until(lambda: self._kubelet.devices(name).get(device_id) == health, 2 * PATIENCE)  # noqa: B023
+            await until(lambda: self._kubelet.devices(name).get(device_id) == health, 2 * TIMEOUT)  # noqa: B023
 
     async def _pod(self) -> None:
         resource = self._chance.choice(self._given.resources)

@@ -20,7 +20,9 @@ def measure() -> List[Figure]:
         with settings(resources, devices) as given:
             ours, floor = [], []
             for _ in range(ROUNDS):
-                floor.append(asyncio.run(_once(given, processes.floor(given.directory, given.answers, given.log))))
+                floor.append(
+                    asyncio.run(_once(given, processes.floor(given.device_plugin_dir, given.answers, given.log)))
+                )
                 ours.append(asyncio.run(_once(given, processes.plugin(given.config, given.log))))
         name = "start to registered, %d resources of %d devices" % (resources, devices)
         figures.append(Figure(name, "ms", median(ours), median(floor), MOST * median(floor)))

@@ -12,12 +12,12 @@ CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def _visible_as_collection() -> None:
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="node-devices-collections-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    link = folder / "ansible_collections" / "nodedevices" / "kubernetes"
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="node-devices-collections-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    link = directory / "ansible_collections" / "nodedevices" / "kubernetes"
     link.parent.mkdir(parents=True)
     link.symlink_to(CHECKOUT, target_is_directory=True)
-    sys.path.insert(0, str(folder))
+    sys.path.insert(0, str(directory))
 
 
 _visible_as_collection()

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 # Seconds that anything may take here.
-PATIENCE = 60
+TIMEOUT = 60
 WORKERS = ("kind-worker", "kind-worker2")
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -65,7 +65,7 @@ class Cluster:
 
 def until(look: Callable[[], Any], fine: Callable[[Any], bool]) -> Any:
     """What is seen once it is fine. Raises AssertionError with what was seen last."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while True:
         try:
             seen = look()
@@ -76,5 +76,5 @@ def until(look: Callable[[], Any], fine: Callable[[Any], bool]) -> Any:
         else:
             if fine(seen):
                 return seen
-        assert time.monotonic() < deadline, f"after {PATIENCE} s there is still: {seen}"
+        assert time.monotonic() < deadline, f"after {TIMEOUT} s there is still: {seen}"
         time.sleep(0.2)

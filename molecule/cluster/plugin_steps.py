@@ -6,7 +6,7 @@ import json
 import time
 from typing import Any
 
-from cluster_api import PATIENCE, PODS, WORKERS, Cluster, until
+from cluster_api import PODS, TIMEOUT, WORKERS, Cluster, until
 
 PLUGINS = "/api/v1/namespaces/node-devices"
 DAEMON_SETS = "/apis/apps/v1/namespaces/node-devices/daemonsets"
@@ -117,7 +117,7 @@ def answers_again(cluster: Cluster) -> None:
                 break
         except OSError:
             failures += 1
-        assert time.monotonic() < begin + PATIENCE, f"it does not answer after {PATIENCE} s"
+        assert time.monotonic() < begin + TIMEOUT, f"it does not answer after {TIMEOUT} s"
         time.sleep(0.1)
     assert failures, "it was never away"
     print(f"the API server was away for {time.monotonic() - begin:.1f} s")

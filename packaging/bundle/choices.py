@@ -19,7 +19,7 @@ NODE_GLIBC = (2, 17)
 CONTROLLER_GLIBC = (2, 28)
 
 
-class Refused(Exception):
+class ChoiceError(Exception):
     """Why no bundle can be made for this, and what can be asked for."""
 
 
@@ -52,12 +52,12 @@ def version(python: str) -> tuple[int, int]:
 def choose(option: str, text: str, allowed: Sequence[str]) -> tuple[str, ...]:
     """The names in a list with commas or spaces, in the order of those that are allowed; all of these for no text.
 
-    option: what the text was given as, for the sentence of what is Refused.
+    option: what the text was given as, for the sentence of what is refused.
     """
     names = text.replace(",", " ").split()
     for name in names:
         if name not in allowed:
-            raise Refused(f"{option}: {name} is none of {', '.join(allowed)}")
+            raise ChoiceError(f"{option}: {name} is none of {', '.join(allowed)}")
     if text and not names:
-        raise Refused(f"{option}: names none of {', '.join(allowed)}")
+        raise ChoiceError(f"{option}: names none of {', '.join(allowed)}")
     return tuple(name for name in allowed if name in names or not names)

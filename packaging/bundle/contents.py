@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from checkout import CHECKOUT, Progress, locked_wheels, wheels
-from choices import MACHINES, Choice, Refused
+from choices import MACHINES, Choice, ChoiceError
 
 CONTROLLER_LOCK = CHECKOUT / "requirements" / "controller.txt"
 IMAGE_BUILD = CHECKOUT / "packaging" / "image" / "build"
@@ -40,16 +40,16 @@ def images(
 ) -> dict[str, pathlib.Path]:
     """The archives of the plugin's image for each architecture, by their names, written into a folder.
 
-    options: more options of packaging/image/build. required: where an image cannot be had, Refused in place of a line.
+    options: more of packaging/image/build. required: ChoiceError where an image cannot be had, in place of a line.
     """
     made = {}
     for architecture in nodes.architectures:
         progress.say(f"building the image for {architecture}")
         try:
             path = _image(architecture, options, folder)
-        except Refused as reason:
+        except ChoiceError as reason:
             if required:
-                raise Refused(f"no image for {architecture}: {reason}") from reason
+                raise ChoiceError(f"no image for {architecture}: {reason}") from reason
             print(f"bundle: WITHOUT AN IMAGE for {architecture}, for the DaemonSet mode: {reason}", file=sys.stderr)
         else:
             made[path.name] = path
@@ -61,7 +61,7 @@ def _image(architecture: str, options: Sequence[str], folder: pathlib.Path) -> p
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     said = (done.stderr if done.returncode else done.stdout).strip().splitlines()
     if done.returncode or not said:
-        raise Refused(
+        raise ChoiceError(
             (said or [f"packaging/image/build ended with exit code {done.returncode}"])[-1].removeprefix("image: ")
         )
     return CHECKOUT / said[-1]

@@ -13,7 +13,7 @@ from image_building import BuildError, Progress
 DEBIAN = "debian"
 _BY_DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
 
-# The keys are those of the module node_facts: what says which wheels fit a node says which fit a base.
+# The keys are those of the module node_preflight: what says which wheels fit a node says which fit a base.
 _PROBE = """
 import json, os, sys, sysconfig
 try:

@@ -23,7 +23,9 @@ sys.path[:0] = [str(CHECKOUT / ".ansible/collections"), str(CHECKOUT / "../../..
 
 from ansible_collections.nodedevices.kubernetes.plugins.action.node_tools import target_of  # noqa: E402
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import build  # noqa: E402
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused as Refused  # noqa: E402
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (  # noqa: E402
+    VersionError as VersionError,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels  # noqa: E402
 
 ENVIRONMENT = "opt/node-device-plugin"

@@ -7,7 +7,7 @@ import time
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, quantity
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Away
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Unavailable
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
     capacities_of,
 )
@@ -23,7 +23,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verifi
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof, proven
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 
 # Seconds between two looks at a node object.
 _PAUSE = 1.0
@@ -43,12 +43,14 @@ class ActionModule(ActionBase):
             return {**result, "skipped": True, "msg": "a proof needs a pod, which check mode does not make"}
         try:
             if not arguments.get("kubeconfig"):
-                raise Refused("what only the Kubernetes API reaches is proven through it: set node_devices_kubeconfig")
+                raise DeploymentError(
+                    "what only the Kubernetes API reaches is proven through it: set node_devices_kubeconfig"
+                )
             cluster = DaemonSet(
                 Api(kubeconfig.read(arguments["kubeconfig"])), deployed.parse(arguments.get("deployment", {}))
             )
             report, changed = _verify(cluster, arguments.get("node_name") or host, arguments)
-        except (ApiError, DeclarationError, Refused, kubeconfig.KubeconfigError) as error:
+        except (ApiError, DeclarationError, DeploymentError, kubeconfig.KubeconfigError) as error:
             return {**result, "failed": True, "msg": f"{host}: {error}"}
         return {**result, "changed": changed, **report}
 
@@ -97,7 +99,7 @@ def _outcomes(cluster, node, resources, shares, timeout):
         return []
     owner = cluster.api.get(cluster.place)
     if owner is None:
-        raise Refused(f"the cluster has no {cluster.place}: run site.yml")
+        raise DeploymentError(f"the cluster has no {cluster.place}: run site.yml")
     outcomes = proof.prove(cluster, node, owner, wanted, timeout)
     return [(resource, outcomes[resource.name]) for resource in resources if resource.name in outcomes]
 
@@ -111,7 +113,7 @@ def _once_followed(cluster, node, resources, timeout):
             shown = cluster.api.node(node)
             if is_late or all(_lacks(each, shown) is None for each in resources):
                 return shown
-        except Away:
+        except Unavailable:
             # A control plane that is restarted, or fails over, comes back.
             if is_late:
                 raise
@@ -176,7 +178,7 @@ def _compared(resource, shares, outcome):
         return {"state": "failed", "detail": outcome.reason}
     sets = [[device] for device in resource.devices] if shares == 1 else [list(resource.devices)]
     expectations = [expected_in_container(resource, devices) for devices in sets]
-    found = [(container_view.shortcomings(outcome.view, each), each.devices) for each in expectations]
+    found = [(container_view.mismatches(outcome.view, each), each.devices) for each in expectations]
     fitting = [devices for lacking, devices in found if not lacking]
     if not fitting:
         lacking, _devices = min(found, key=lambda each: len(each[0]))

@@ -10,13 +10,18 @@ import functools
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import at_once, runtimes, task_arguments, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+    parallel_restarts,
+    plugin_cli,
+    runtimes,
+    task_arguments,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import running
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import (
     SPEC_DIRS,
     Change,
     Checked,
-    Refusal,
+    UnsupportedConfig,
 )
 
 _OWNER = "cdi_runtime"
@@ -24,7 +29,7 @@ _SPECS_OWNER = "cdi_specs"
 _MODULE = "nodedevices.kubernetes.runtime_config"
 
 
-class NotApplied(Refusal):
+class NotApplied(UnsupportedConfig):
     """A change that was begun and did not come to its end. answers: whether the runtime does, all the same."""
 
     def __init__(self, message, answers):
@@ -41,16 +46,16 @@ class ActionModule(ActionBase):
         arguments = task_arguments.of(self)
         self._command = arguments["command"]
         self._specs = arguments.get("specs")
-        self._at_once = int(arguments.get("at_once", 1))
+        self._max_parallel_restarts = int(arguments.get("max_parallel_restarts", 1))
         self._node = arguments["node"]
         self._runtime = self._node["runtime"]
         try:
             if arguments.get("state", "present") == "absent":
                 return {**result, **self._take_back()}
             return {**result, **self._make_effective()}
-        except tool.ToolError as error:
+        except plugin_cli.PluginCliError as error:
             return {**result, "failed": True, "msg": f"{self._vars.get('inventory_hostname', '')}: {error}"}
-        except Refusal as error:
+        except UnsupportedConfig as error:
             path = (self._runtime.get("config") or {}).get("path", self._runtime["socket"])
             result.update(failed=True, msg=f"{self._vars.get('inventory_hostname', '')}: {path}: {error}")
             if isinstance(error, NotApplied):
@@ -70,7 +75,7 @@ class ActionModule(ActionBase):
                 warnings = [wrong_order] if wrong_order else []
                 return {"changed": False, "msg": "CDI is effective", "warnings": warnings}
             if self._adapter.by_hand:
-                raise Refusal(f"{reason}: restart {self._runtime['unit'] or 'it'}")
+                raise UnsupportedConfig(f"{reason}: restart {self._runtime['unit'] or 'it'}")
             # The file is right, and the daemon was started before it was.
             config = self._runtime["config"]
             return self._apply([Change(config["real_path"], config["content"], config["content"])], reason)
@@ -84,7 +89,7 @@ class ActionModule(ActionBase):
         if change.path == config["real_path"] and config.get("unwritable"):
             texts = [(text or "").splitlines() for text in (change.before, change.after)]
             lines = [line[2:].strip() for line in difflib.ndiff(*texts) if line.startswith("+ ") and line[2:].strip()]
-            raise Refusal(
+            raise UnsupportedConfig(
                 f"{running.shortfall(self._adapter.cdi)}, and {config['unwritable']}. It would have "
                 f"{', '.join(lines)}: write that where the file comes from, or start {self._adapter.name} with a file "
                 f"that can be changed"
@@ -100,7 +105,7 @@ class ActionModule(ActionBase):
             return None
         try:
             theirs = self._adapter.undo(change.path, False, _text_before(entry), self._check)
-        except Refusal:
+        except UnsupportedConfig:
             # Another file altogether.
             return None
         return theirs and theirs.after
@@ -109,9 +114,9 @@ class ActionModule(ActionBase):
     def _running(self):
         """What the running daemon says of CDI; None where nobody can ask yet."""
         try:
-            return tool.answer(self, self._adapter.question(self._command))["cdi"]
-        except tool.ToolError:
-            # Check mode on a bare node: the tool would have been installed by now.
+            return plugin_cli.answer(self, self._adapter.question(self._command))["cdi"]
+        except plugin_cli.PluginCliError:
+            # Check mode on a bare node: the command would have been installed by now.
             if self._task.check_mode:
                 return None
             raise
@@ -167,11 +172,11 @@ class ActionModule(ActionBase):
         else:
             # Afresh: since the node was looked at, role cdi_specs has taken away what nobody holds.
             facts = self._execute_module(
-                module_name="nodedevices.kubernetes.node_facts", module_args={}, task_vars=self._vars
+                module_name="nodedevices.kubernetes.node_preflight", module_args={}, task_vars=self._vars
             )
             problem = facts.get("msg") if facts.get("failed") else facts.get("ledger_problem")
             if problem:
-                raise Refusal(f"it is not known whether a pod needs CDI: {problem}")
+                raise UnsupportedConfig(f"it is not known whether a pod needs CDI: {problem}")
             paths = [path for path, entry in facts["ledger"].items() if entry.get("owner") == _SPECS_OWNER]
         if not paths:
             return []
@@ -188,14 +193,14 @@ class ActionModule(ActionBase):
         given = {"beside": beside, "drop_in": drop_in}
         if as_drop_in is not None:
             given = {
-                "drop_in_folder": self._runtime["config"]["drop_in_folder"],
+                "drop_in_directory": self._runtime["config"]["drop_in_directory"],
                 "check_command": self._adapter.staged_command(),
             }
         path = as_drop_in or self._runtime["config"]["path"]
         given.update(program=self._adapter.program, sources=self._files())
-        answer = self._on_node(do="check", path=path, content=text, **given)
+        answer = self._on_node(state="checked", path=path, content=text, **given)
         if answer.get("failed"):
-            raise Refusal(answer["msg"])
+            raise UnsupportedConfig(answer["msg"])
         return Checked(answer["effective"], answer["staged"])
 
     def _apply(self, changes, reason, undo=False, original=None):
@@ -206,21 +211,22 @@ class ActionModule(ActionBase):
         ]
         unit = self._runtime["unit"]
         if unit is None:
-            raise Refusal(
+            raise UnsupportedConfig(
                 f"{reason}, and process {self._runtime['pid']} belongs to no systemd service that could be restarted; "
                 f"run {self._adapter.name} as a service"
             )
         other_start = running.other_start(self._adapter.name, unit, self._runtime.get("next_start") or ())
         if other_start:
-            raise Refusal(other_start)
+            raise UnsupportedConfig(other_start)
         self._require_harmless()
         message = f"{reason}: {unit} is restarted"
         told = {"restarted": True, "diff": diff, "warnings": self._warnings(changes)}
         first, *others = [_file(change) for change in changes]
         # In check mode the module says what stands in the way, and does no more.
-        with contextlib.nullcontext() if self._task.check_mode else at_once.one_of(self._at_once):
+        turn = parallel_restarts.at_most(self._max_parallel_restarts)
+        with contextlib.nullcontext() if self._task.check_mode else turn:
             answer = self._on_node(
-                do="apply",
+                state="applied",
                 **first,
                 others=others,
                 sources=self._files(),
@@ -239,8 +245,8 @@ class ActionModule(ActionBase):
 
     def _answers(self):
         try:
-            tool.answer(self, self._adapter.question(self._command))
-        except tool.ToolError:
+            plugin_cli.answer(self, self._adapter.question(self._command))
+        except plugin_cli.PluginCliError:
             return False
         return True
 
@@ -270,23 +276,23 @@ class ActionModule(ActionBase):
         if self._adapter.keeps_containers:
             return
         try:
-            number, advice = self._adapter.ended(tool.answer(self, self._adapter.question(self._command)))
-        except tool.ToolMissing:
-            # Check mode on a bare node: the tool would have been installed by now.
+            number, advice = self._adapter.ended(plugin_cli.answer(self, self._adapter.question(self._command)))
+        except plugin_cli.PluginCliMissing:
+            # Check mode on a bare node: the command would have been installed by now.
             if self._task.check_mode:
                 return
             raise
         if number:
-            raise Refusal(
+            raise UnsupportedConfig(
                 f"a restart of {self._adapter.name} would end its running containers ({number}): {advice}, or stop "
                 f"them first"
             )
 
     def _require_command(self):
         """It asks the runtime after the restart; without an answer all would be put back, with another reason."""
-        # Check mode on a bare node: the tool would have been installed by now.
-        if not self._task.check_mode and not tool.is_there(self, self._command):
-            raise tool.ToolMissing(self._command)
+        # Check mode on a bare node: the command would have been installed by now.
+        if not self._task.check_mode and not plugin_cli.is_there(self, self._command):
+            raise plugin_cli.PluginCliMissing(self._command)
 
     def _on_node(self, **arguments):
         return self._execute_module(module_name=_MODULE, module_args=arguments, task_vars=self._vars)

@@ -7,10 +7,10 @@ import shlex
 import time
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import specs, task_arguments, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, specs, task_arguments
 
 # How long the kubelet may take to notice that the plugin offers a device no more, in seconds.
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 _PAUSE = 0.5
 _DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
 _CHECKPOINT = "kubelet_internal_checkpoint"
@@ -26,20 +26,20 @@ class ActionModule(ActionBase):
         try:
             if arguments.get("prune"):
                 if not node_specs.leftovers:
-                    stays = [f"{specs.FOLDER}/{name}" for name in node_specs.declared]
+                    stays = [f"{specs.DIRECTORY}/{name}" for name in node_specs.declared]
                     return {**result, "changed": False, "kept": [], "stays": stays}
                 staying = self._staying(node_specs, arguments)
             else:
                 staying = [specs.Held(leftover, "") for leftover in node_specs.leftovers]
             devices = [held.leftover for held in staying]
             node_specs.check(devices)
-        except (specs.SpecsError, tool.ToolError) as error:
+        except (specs.SpecsError, plugin_cli.PluginCliError) as error:
             host = (task_vars or {}).get("inventory_hostname", "")
             lines = str(error).splitlines()
             result.update(failed=True, msg="\n".join(f"{host}: {line}" for line in lines))
             return result
         files = [
-            {"path": f"{specs.FOLDER}/{name}", "content": text, "mode": "0644"}
+            {"path": f"{specs.DIRECTORY}/{name}", "content": text, "mode": "0644"}
             for name, text in node_specs.texts(devices).items()
         ]
         answer = self._execute_module(
@@ -60,15 +60,15 @@ class ActionModule(ActionBase):
         """Ask who holds what; wait a little for devices that the kubelet lists only because it was not told yet."""
         # In check mode the plugin still offers what it would offer no more.
         advertised_counts = not self._task.check_mode
-        patience = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while True:
             try:
-                holders = tool.holders(self, arguments)
-            except tool.ToolMissing as error:
+                holders = plugin_cli.holders(self, arguments)
+            except plugin_cli.PluginCliMissing as error:
                 self._refuse_if_a_kubelet_gave_devices(arguments, error)
                 return []
             staying, _going = node_specs.split(holders, advertised_counts)
-            if all(held.reason.startswith("held") for held in staying) or time.monotonic() > patience:
+            if all(held.reason.startswith("held") for held in staying) or time.monotonic() > deadline:
                 return staying
             time.sleep(_PAUSE)
 
@@ -76,7 +76,7 @@ class ActionModule(ActionBase):
         """Without the command only this can be told: a kubelet that ever gave a device to a pod has a checkpoint."""
         checkpoint = f"{arguments.get('device_plugin_dir') or _DEVICE_PLUGIN_DIR}/{_CHECKPOINT}"
         if self._low_level_execute_command(f"test -e {shlex.quote(checkpoint)}")["rc"] == 0:
-            raise tool.ToolError(
+            raise plugin_cli.PluginCliError(
                 f"{missing}; without it nobody can say whether a pod holds a device of the specs that are to go, and "
                 f"{checkpoint} is there, so the kubelet may have given one"
             )

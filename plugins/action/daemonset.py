@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device plugin as a DaemonSet, one step at a time; see plugins/modules/daemonset.py."""
+"""The device plugin as a DaemonSet; see plugins/modules/daemonset.py."""
 
 from __future__ import annotations
 
@@ -10,21 +10,31 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     clusters,
     deployed,
-    elsewhere,
     foreign,
     groups,
+    other_daemonsets,
     rollout,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 
-_ERRORS = (DeclarationError, Refused, ApiError, kubeconfig.KubeconfigError, tool.ToolError)
-# Steps that are done once for all hosts of the play.
-_SHARED = ("deploy", "leave", "dismantle")
+_ERRORS = (DeclarationError, DeploymentError, ApiError, kubeconfig.KubeconfigError, plugin_cli.PluginCliError)
+# States that are brought about once for all hosts of the play.
+_SHARED = ("deployed", "left", "absent")
+# What brings a state about.
+_STEPS = {
+    "configured": "_configure",
+    "deployed": "_deploy",
+    "selected": "_select",
+    "ready": "_wait",
+    "left": "_leave",
+    "removed": "_remove",
+    "absent": "_dismantle",
+}
 
 
 class ActionModule(ActionBase):
@@ -39,13 +49,13 @@ class ActionModule(ActionBase):
         arguments = task_arguments.of(self)
         try:
             if not arguments.get("kubeconfig"):
-                raise Refused(deployed.NO_CLUSTER)
+                raise DeploymentError(deployed.NO_CLUSTER)
             self._host, self._node = host, arguments.get("node_name") or host
             self._text = deployed.configuration_text(arguments["declaration"]) if "declaration" in arguments else ""
-            self._patience = float(arguments.get("patience", 120))
+            self._timeout = float(arguments.get("timeout", 120))
             self._warnings = []
-            step = getattr(self, "_" + arguments["step"])
-            if arguments["step"] in _SHARED:
+            step = getattr(self, _STEPS[arguments["state"]])
+            if arguments["state"] in _SHARED:
                 everybody = (task_vars or {}).get("ansible_play_hosts", [host])
                 result.update(self._for_each_daemon_set(step, arguments, everybody))
             else:
@@ -68,15 +78,15 @@ class ActionModule(ActionBase):
         """
         changes, lines = [], []
         pending = list(arguments.get("pending", ()))
-        if arguments["step"] != "deploy":
-            pending = elsewhere.expanded(pending, own=arguments["step"] == "dismantle")
-        if arguments["step"] == "leave" and not pending:
+        if arguments["state"] != "deployed":
+            pending = other_daemonsets.expanded(pending, own=arguments["state"] == "absent")
+        if arguments["state"] == "left" and not pending:
             return _outcome([])
         found = groups.of(pending, arguments, clusters.identity)
-        for group in groups.without_namesakes(found) if arguments["step"] == "deploy" else found:
+        for group in groups.without_namesakes(found) if arguments["state"] == "deployed" else found:
             try:
                 if group.problems:
-                    raise Refused("\n".join(group.problems))
+                    raise DeploymentError("\n".join(group.problems))
                 self._cluster = self._daemon_set(group.kubeconfig, group.deployment)
                 changes += step(arguments, group.results)
                 if self._cluster.namespace_kept:
@@ -93,7 +103,7 @@ class ActionModule(ActionBase):
         # What a pod cannot do is said before anything is written.
         configuration = manifests.read_configuration_text(self._text)
         manifests.common_ground({self._node: configuration})
-        places = elsewhere.before(self._cluster, self._node)
+        places = other_daemonsets.before(self._cluster, self._node)
         # Of any other node it is read on the node itself.
         if boolean(arguments.get("api_only", False)) and not boolean(arguments.get("takeover", False)):
             names = [resource.name for resource in configuration.resources]
@@ -104,7 +114,7 @@ class ActionModule(ActionBase):
     def _whose(self, arguments, places):
         """What the steps that are done once for all hosts have to know of this one. places: where else it is."""
         return {
-            "elsewhere": places,
+            "other_daemonsets": places,
             "host": self._host,
             "node": self._node,
             "kubeconfig": arguments["kubeconfig"],
@@ -114,14 +124,14 @@ class ActionModule(ActionBase):
     def _deploy(self, arguments, results):
         """The DaemonSet that the configurations in the cluster need, and no node that the inventory has not."""
         pending = {each["node"]: each["text"] for each in results if "text" in each}
-        strangers = self._strangers(arguments.get("nodes"), pending, arguments)
-        return self._cluster.deploy(pending, set(self._cluster.texts()) - set(strangers))
+        unknown_nodes = self._unknown_nodes(arguments.get("nodes"), pending, arguments)
+        return self._cluster.deploy(pending, set(self._cluster.texts()) - set(unknown_nodes))
 
     def _select(self, arguments):
         """Let the pod run on the node; wait until its process runs where that is asked for."""
         change = self._cluster.select(self._node)
         if arguments.get("started") and not self._task.check_mode:
-            rollout.await_start(self._cluster, self._node, self._patience)
+            rollout.await_start(self._cluster, self._node, self._timeout)
         return _outcome([change])
 
     def _wait(self, arguments):
@@ -134,12 +144,12 @@ class ActionModule(ActionBase):
         def ask(pod):
             return deployed.ask_on_node(self, command) if command else rollout.ask_through_api(self._cluster.api, pod)
 
-        pod = rollout.await_node(self._cluster, self._node, sha256, ask, self._patience)
+        pod = rollout.await_node(self._cluster, self._node, sha256, ask, self._timeout)
         return {"changed": False, "sha256": sha256, "pod": pod["metadata"]["name"]}
 
     def _remove(self, arguments):
         """The node's part; waits until its pod has ended."""
-        places = elsewhere.left(self._cluster, self._node)
+        places = other_daemonsets.left(self._cluster, self._node)
         clusters = [
             self._cluster,
             *(self._daemon_set(arguments["kubeconfig"], deployed.parse(each)) for each in places),
@@ -151,7 +161,7 @@ class ActionModule(ActionBase):
         changes = {change.what: change for cluster in clusters for change in cluster.forget(self._node)}
         changes.update({what: tidied[what]._replace(after=None) for what in changes.keys() & tidied.keys()})
         for cluster in clusters if not self._task.check_mode else ():
-            rollout.await_end(cluster, self._node, self._patience)
+            rollout.await_end(cluster, self._node, self._timeout)
         return {**_outcome(changes.values()), **self._whose(arguments, places)}
 
     def _tidy(self, cluster):
@@ -163,15 +173,15 @@ class ActionModule(ActionBase):
         try:
             pod = rollout.newest(cluster, self._node)
             if pod is None or not rollout.is_started(pod):
-                raise Refused("its pod does not run")
+                raise DeploymentError("its pod does not run")
             empty = manifests.configuration_text(manifests.read_configuration_text(text)._replace(resources=()))
             changes = cluster.configure(self._node, empty)
 
             def ask(pod):
                 return rollout.ask_through_api(cluster.api, pod)
 
-            rollout.await_node(cluster, self._node, manifests.sha256_of(empty), ask, self._patience)
-        except (DeclarationError, Refused) as error:
+            rollout.await_node(cluster, self._node, manifests.sha256_of(empty), ask, self._timeout)
+        except (DeclarationError, DeploymentError) as error:
             self._warnings.append(f"{self._host}: CDI specs that the plugin wrote stay on the node: {error}")
         return changes
 
@@ -186,11 +196,11 @@ class ActionModule(ActionBase):
     def _dismantle(self, arguments, results):
         """Everything, once no node needs it."""
         leaving = {*arguments.get("nodes", ()), *(each["node"] for each in results)}
-        strangers = self._strangers(arguments.get("known"), leaving, arguments)
-        changes = [change for node in strangers for change in self._cluster.forget(node)]
-        return [*changes, *self._cluster.dismantle({*leaving, *strangers})]
+        unknown_nodes = self._unknown_nodes(arguments.get("known"), leaving, arguments)
+        changes = [change for node in unknown_nodes for change in self._cluster.forget(node)]
+        return [*changes, *self._cluster.dismantle({*leaving, *unknown_nodes})]
 
-    def _strangers(self, known, own, arguments):
+    def _unknown_nodes(self, known, own, arguments):
         """Nodes with a configuration in the cluster that no host of the inventory is, as far as that can be told.
 
         known: every node of the inventory, None where nobody says. own: nodes of this play.

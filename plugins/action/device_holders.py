@@ -8,7 +8,7 @@ import time
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import specs, task_arguments, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, specs, task_arguments
 
 _POLICIES = ("refuse", "wait")
 _PAUSE = 2.0
@@ -28,12 +28,12 @@ class ActionModule(ActionBase):
         result.update(changed=False, held=[])
         if not ours:
             return result
-        patience = minutes * 60 if policy == "wait" and not self._task.check_mode else 0
-        until, said = time.monotonic() + patience, None
+        timeout = minutes * 60 if policy == "wait" and not self._task.check_mode else 0
+        until, said = time.monotonic() + timeout, None
         while True:
             try:
-                held = ours.held(tool.holders(self, arguments))
-            except tool.ToolError as error:
+                held = ours.held(plugin_cli.holders(self, arguments))
+            except plugin_cli.PluginCliError as error:
                 result.update(failed=True, msg=f"Nothing was taken away.\n{host}: {error}")
                 return result
             sentence = _sentence(held)
@@ -47,7 +47,7 @@ class ActionModule(ActionBase):
         if held and policy == "wait" and self._task.check_mode:
             result["warnings"] = [f"{host}: would wait up to {minutes:g} minutes, while {sentence}"]
         elif held:
-            waited = f" after {minutes:g} minutes" if patience else ""
+            waited = f" after {minutes:g} minutes" if timeout else ""
             result.update(
                 failed=True,
                 msg=f"Nothing was taken away.\n{host}: {sentence}{waited}: end these pods (kubectl drain), or have "

@@ -15,9 +15,9 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
     ApiError,
-    Away,
-    Changed,
+    Conflict,
     Place,
+    Unavailable,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 
@@ -63,8 +63,8 @@ class ActionModule(ActionBase):
             if state == "reported":
                 outcome = {"changed": False, "resources": resources.rows(cluster.node(name), wanted), "lingering": []}
             else:
-                outcome = self._converge(cluster, name, wanted, int(arguments.get("patience", 60)), api_only)
-        except (Stopped, ApiError, kubeconfig.KubeconfigError, resources.Refused) as error:
+                outcome = self._converge(cluster, name, wanted, int(arguments.get("timeout", 60)), api_only)
+        except (Stopped, ApiError, kubeconfig.KubeconfigError, resources.CapacityConflict) as error:
             result.update(failed=True, msg=_lines(host, str(error).splitlines()))
             return result
         result.update(outcome)
@@ -88,7 +88,7 @@ class ActionModule(ActionBase):
         except (RecursionError, ValueError, KeyError, TypeError) as error:
             raise Stopped(f"{path} is no device checkpoint of a known form: {error!r}") from error
 
-    def _converge(self, cluster, name, wanted, patience, api_only):
+    def _converge(self, cluster, name, wanted, timeout, api_only):
         dry_run = self._task.check_mode
         for attempt in range(_ATTEMPTS):
             before = node = cluster.node(name)
@@ -97,7 +97,7 @@ class ActionModule(ActionBase):
                 break
             try:
                 node = cluster.patch_node_status(name, plan.operations, dry_run)
-            except Changed:
+            except Conflict:
                 if attempt + 1 == _ATTEMPTS:
                     raise
                 time.sleep(_PAUSE)
@@ -106,12 +106,12 @@ class ActionModule(ActionBase):
             break
         lingering = plan.lingering
         if not dry_run:
-            node = _wait_for_kubelet(cluster, name, before if api_only else None, node, plan, patience)
+            node = _wait_for_kubelet(cluster, name, before if api_only else None, node, plan, timeout)
             wrong = resources.differing(node, plan, "allocatable")
             still = resources.kept_by_the_kubelet(before, node, plan) if api_only else []
             if wrong and not still:
                 raise Stopped(
-                    f"the capacity of {', '.join(wrong)} is patched, but within {patience} s the kubelet has not made "
+                    f"the capacity of {', '.join(wrong)} is patched, but within {timeout} s the kubelet has not made "
                     f"it allocatable: {resources.readiness(node)}"
                 )
             if still:
@@ -136,20 +136,20 @@ def _check(node, plan):
         raise Stopped(f"the API server took the patch, but not the annotation {resources.ANNOTATION}")
 
 
-def _wait_for_kubelet(cluster, name, before, node, plan, patience):
+def _wait_for_kubelet(cluster, name, before, node, plan, timeout):
     """The node once its kubelet has made the capacities allocatable, which it does at its next look (10 s), or then.
 
     before: the node object that the plan was made for, where it tells what the kubelet keeps; that is not waited for
     once the kubelet has written it again.
     """
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while resources.differing(node, plan, "allocatable") and time.monotonic() < deadline:
         kept = resources.kept_by_the_kubelet(before, node, plan) if before else []
         if kept and set(kept) <= set(resources.differing(node, plan, "capacity")):
             break
         time.sleep(_PAUSE)
         # One that is restarted comes back.
-        with contextlib.suppress(Away):
+        with contextlib.suppress(Unavailable):
             node = cluster.node(name)
     return node
 

@@ -10,12 +10,12 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Away
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Unavailable
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import drain
 
 # For how long the API server may be away when the node is to be let go, in seconds, and between two tries.
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 _PAUSE = 2.0
 
 
@@ -79,12 +79,12 @@ class ActionModule(ActionBase):
             # Nothing was cordoned.
             result["changed"] = boolean(arguments.get("pending", False))
             return
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while True:
             try:
                 result["changed"] = self._drain.uncordon()
                 return
-            except Away as error:
+            except Unavailable as error:
                 if time.monotonic() >= deadline:
                     raise drain.NotDrained(
                         f"the node {self._node} may still be cordoned, because {error}; "

@@ -6,7 +6,7 @@ from __future__ import annotations
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import clusters, twins
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import clusters, duplicate_nodes
 
 
 class ActionModule(ActionBase):
@@ -23,7 +23,7 @@ class ActionModule(ActionBase):
         # Of all batches, and with those that failed by now.
         names = variables.get("ansible_play_hosts_all", ())
         hosts = [_host(plain(name), variables.get("hostvars", {}), given) for name in names]
-        lines = list(twins.found([host for host in hosts if host is not None], clusters.identity))
+        lines = list(duplicate_nodes.found([host for host in hosts if host is not None], clusters.identity))
         if lines:
             result.update(failed=True, msg="No node was touched.\n" + "\n".join(lines))
             return result
@@ -39,4 +39,4 @@ def _host(name, hostvars, kubeconfig):
         node = plain(variables.get("node_devices_node_name")) or name
     except Exception:  # an expression may fail in any way
         return None
-    return twins.Host(name, str(node), str(path)) if path else None
+    return duplicate_nodes.Host(name, str(node), str(path)) if path else None

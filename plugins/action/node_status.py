@@ -11,14 +11,14 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     kubeconfig,
     manifests,
 )
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Away
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Unavailable
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     declaration,
+    plugin_cli,
     requirements,
     runtimes,
     task_arguments,
-    tool,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
@@ -64,7 +64,7 @@ class ActionModule(ActionBase):
             arguments["cri_socket"] = self._arguments["cri_socket"]
         try:
             facts = self._execute_module(
-                module_name="nodedevices.kubernetes.node_facts", module_args=arguments, task_vars=self._vars
+                module_name="nodedevices.kubernetes.node_preflight", module_args=arguments, task_vars=self._vars
             )
         except AnsibleConnectionFailure:
             raise
@@ -92,8 +92,8 @@ class ActionModule(ActionBase):
 
     def _answer(self, command, problems):
         try:
-            return tool.answer(self, command)
-        except tool.ToolError as error:
+            return plugin_cli.answer(self, command)
+        except plugin_cli.PluginCliError as error:
             problems.append(str(error))
             return None
 
@@ -114,8 +114,8 @@ class ActionModule(ActionBase):
             served = frozenset(resource["name"] for resource in declared["resources"])
             wanted = extended_resources.Wanted(declared["capacities"], served, registered)
             rows = extended_resources.rows(shown, wanted)
-        except (ApiError, kubeconfig.KubeconfigError, extended_resources.Refused) as error:
-            if self._api_only and isinstance(error, Away):
+        except (ApiError, kubeconfig.KubeconfigError, extended_resources.CapacityConflict) as error:
+            if self._api_only and isinstance(error, Unavailable):
                 # There is no other way to it.
                 return {"unreachable": str(error)}
             problems.append(str(error))

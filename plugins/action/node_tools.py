@@ -13,7 +13,7 @@ _MODULE = "nodedevices.kubernetes.node_tools"
 
 
 def target_of(node: dict) -> wheels.Target:
-    """What wheels must fit, from the result of node_facts."""
+    """What wheels must fit, from the result of node_preflight."""
     if not node["libc"].startswith("glibc "):
         raise wheels.WheelsError(f"the node's C library is {node['libc'] or 'not glibc'}; wheels are there for glibc")
     numbers = node["libc"].removeprefix("glibc ").split(".")
@@ -36,7 +36,7 @@ class ActionModule(ActionBase):
         if arguments["state"] == "rolled_back":
             return self._on_node(arguments, task_vars)
         if not node:
-            result.update(failed=True, msg="node is missing: the result of nodedevices.kubernetes.node_facts")
+            result.update(failed=True, msg="node is missing: the result of nodedevices.kubernetes.node_preflight")
             return result
         try:
             target = target_of(node)

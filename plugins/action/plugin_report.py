@@ -12,12 +12,13 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     capacities_of,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 
 AS_DECLARED = "as declared"
+_ERRORS = (DeclarationError, DeploymentError, ApiError, kubeconfig.KubeconfigError, plugin_cli.PluginCliError)
 _KINDS = {"service": "service", "pod": "daemonset"}
 # Seconds between two looks at a node object.
 _PAUSE = 1.0
@@ -40,7 +41,7 @@ class ActionModule(ActionBase):
             running, trouble = self._look(arguments, api, node, result)
             state = _state(arguments, running, trouble)
             shown = _shown_by(api, node, arguments) if api else []
-        except (DeclarationError, Refused, ApiError, kubeconfig.KubeconfigError, tool.ToolError) as error:
+        except _ERRORS as error:
             state, shown = " ".join(str(error).split()), []
         result["state"] = state
         result["problems"] = [f"{host}: {line}" for line in [*([] if state == AS_DECLARED else [state]), *shown]]
@@ -51,7 +52,7 @@ class ActionModule(ActionBase):
         pod, trouble, command = None, None, arguments.get("command")
         if arguments["mode"] == "daemonset":
             if api is None:
-                raise Refused("the plugin is deployed through the Kubernetes API: set node_devices_kubeconfig")
+                raise DeploymentError("the plugin is deployed through the Kubernetes API: set node_devices_kubeconfig")
             cluster = DaemonSet(api, deployed.parse(arguments.get("deployment", {})))
             pod, seen = rollout.newest(cluster, node), rollout.look(cluster, node)
             trouble = seen["reason"]
@@ -91,7 +92,7 @@ def _state(arguments, running, trouble):
 
 def _shown_by(api, node, arguments):
     """Where the node object shows something else than the kubelet lists, once it had time to follow."""
-    healthy, deadline = arguments.get("healthy", {}), time.monotonic() + float(arguments.get("patience", 30))
+    healthy, deadline = arguments.get("healthy", {}), time.monotonic() + float(arguments.get("timeout", 30))
     while True:
         allocatable = capacities_of(api.node(node), "allocatable") if healthy else {}
         wrong = [name for name, count in healthy.items() if not quantity.same(allocatable.get(name), count)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, task_arguments
 
 _OWNER = "verification"
 
@@ -23,8 +23,8 @@ class ActionModule(ActionBase):
         command = [str(word) for word in arguments["command"]]
         configuration = json.dumps(arguments["declaration"]["configuration"])
         try:
-            report = tool.answer(self, command, configuration, task_vars)
-        except tool.ToolError as error:
+            report = plugin_cli.answer(self, command, configuration, task_vars)
+        except plugin_cli.PluginCliError as error:
             return {**result, "failed": True, "msg": f"{host}: {error}"}
         result.update(changed=False, **report)
         if report["proven"] != report["proven_before"]:

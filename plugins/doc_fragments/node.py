@@ -10,7 +10,7 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   node:
-    description: What M(nodedevices.kubernetes.node_facts) returned.
+    description: What M(nodedevices.kubernetes.node_preflight) returned.
     type: dict
     required: true
 """

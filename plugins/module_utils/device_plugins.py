@@ -10,8 +10,8 @@ import stat
 import struct
 
 # Seconds that a plugin may take to answer.
-_PATIENCE = 5
-_OWN_FOLDER = "node-device-plugin"
+_TIMEOUT = 5
+_OWN_DIRECTORY = "node-device-plugin"
 _CHECKPOINT = "kubelet_internal_checkpoint"
 _UNIT = "node-device-plugin.service"
 
@@ -28,8 +28,8 @@ def device_plugin_facts(directory, proc="/proc"):
 def _instance(directory, proc):
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(_PATIENCE)
-            connection.connect(os.path.join(directory, _OWN_FOLDER, "status.sock"))
+            connection.settimeout(_TIMEOUT)
+            connection.connect(os.path.join(directory, _OWN_DIRECTORY, "status.sock"))
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
             connection.sendall(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")
             answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
@@ -62,11 +62,11 @@ def _registered(directory):
 
 def _others(directory):
     found = []
-    for folder, folders, files in os.walk(directory):
-        if folder == directory and _OWN_FOLDER in folders:
-            folders.remove(_OWN_FOLDER)
+    for parent, directories, files in os.walk(directory):
+        if parent == directory and _OWN_DIRECTORY in directories:
+            directories.remove(_OWN_DIRECTORY)
         for name in files:
-            path = os.path.join(folder, name)
+            path = os.path.join(parent, name)
             if path != os.path.join(directory, "kubelet.sock") and _listens(path):
                 found.append(path)
     return sorted(found)
@@ -77,7 +77,7 @@ def _listens(path):
         if not stat.S_ISSOCK(os.stat(path).st_mode):
             return False
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(_PATIENCE)
+            connection.settimeout(_TIMEOUT)
             connection.connect(path)
     except OSError:
         return False

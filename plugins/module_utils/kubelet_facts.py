@@ -44,14 +44,14 @@ def kubelet_of(process):
     }
 
 
-def configurations(path, folder):
+def configurations(path, directory):
     """The texts of the kubelet's configuration, from what counts least to what counts most.
 
-    path: of ``--config``. folder: of ``--config-dir``, whose ``.conf`` files override it in the order of their paths.
+    path: of ``--config``. directory: of ``--config-dir``, whose ``.conf`` files override it in their order.
     """
     paths = [path] if path else []
-    for each, folders, names in os.walk(folder) if folder else ():
-        folders.sort()
+    for each, directories, names in os.walk(directory) if directory else ():
+        directories.sort()
         paths += [os.path.join(each, name) for name in sorted(names) if name.endswith(".conf")]
     return [text for text in map(text_of, paths) if text is not None]
 

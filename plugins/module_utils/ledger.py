@@ -29,30 +29,30 @@ import shutil
 import stat
 import tempfile
 
-FOLDER = "/var/lib/node-devices"
+DIRECTORY = "/var/lib/node-devices"
 _NAME = "ledger.json"
 # The extended attributes that people and their tools set, xattr(7); the kernel's own, such as hashes, are none of them.
 _ATTRIBUTES = ("user.", "system.posix_acl_access", "security.selinux")
 _FORMAT = 1
 
 
-class Refused(Exception):
-    """Something that must not be done; the message says what and why."""
+class LedgerConflict(Exception):
+    """What is on the node stands against what was asked for; the message says what and why."""
 
 
 class Ledger:
     """The entries of a node. Use as a context manager where something is written: one writer at a time."""
 
-    def __init__(self, folder=FOLDER):
-        self.folder = folder
-        self.path = os.path.join(folder, _NAME)
+    def __init__(self, directory=DIRECTORY):
+        self.directory = directory
+        self.path = os.path.join(directory, _NAME)
         self.entries = {}
         self._saved = None
         self._lock = None
         self.read()
 
     def read(self):
-        """Read the entries afresh. Raises Refused where the file is none of ours."""
+        """Read the entries afresh. Raises LedgerConflict where the file is none of ours."""
         self.entries = {}
         try:
             with open(self.path, encoding="utf-8") as file:
@@ -64,21 +64,21 @@ class Ledger:
             raise self._damaged(error) from error
         written = data.get("format") if isinstance(data, dict) else None
         if isinstance(written, int) and written > _FORMAT:
-            raise Refused("%s was written by a later release: its format is %d" % (self.path, written))
+            raise LedgerConflict("%s was written by a later release: its format is %d" % (self.path, written))
         if written != _FORMAT or not _are_entries(data.get("entries")):
             raise self._damaged("it has not the form of a ledger")
         self.entries = data["entries"]
         self._saved = json.loads(json.dumps(self.entries))
 
     def _damaged(self, why):
-        return Refused(
+        return LedgerConflict(
             "%s is damaged (%s); put it back from a backup. Without one remove it, and run site.yml: it knows its own "
             "files by their names, but not what was there before them" % (self.path, why)
         )
 
     def __enter__(self):
-        os.makedirs(self.folder, mode=0o755, exist_ok=True)
-        self._lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        os.makedirs(self.directory, mode=0o755, exist_ok=True)
+        self._lock = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         remove_leftovers(self.path)
         self.read()
@@ -86,7 +86,7 @@ class Ledger:
 
     def __exit__(self, *_exception):
         if not self.entries and self._saved == {}:
-            remove_directory_if_empty(self.folder)
+            remove_directory_if_empty(self.directory)
         os.close(self._lock)
         self._lock = None
 
@@ -95,7 +95,7 @@ class Ledger:
         if self.entries == self._saved:
             return
         if self.entries:
-            os.makedirs(self.folder, mode=0o755, exist_ok=True)
+            os.makedirs(self.directory, mode=0o755, exist_ok=True)
             data = {"format": _FORMAT, "entries": dict(sorted(self.entries.items()))}
             write_file(self.path, (json.dumps(data, indent=1) + "\n").encode(), 0o600)
         else:
@@ -174,8 +174,8 @@ def sha256(content):
 
 def stage_file(path, content, mode, uid=None, gid=None, attributes=None):
     """Write a file beside ``path`` under a name that nobody reads, durably; returns that name."""
-    folder, name = os.path.split(path)
-    descriptor, staged = tempfile.mkstemp(prefix="." + name + ".", suffix=".tmp", dir=folder)
+    directory, name = os.path.split(path)
+    descriptor, staged = tempfile.mkstemp(prefix="." + name + ".", suffix=".tmp", dir=directory)
     try:
         with naming(path), os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -194,8 +194,8 @@ def stage_file(path, content, mode, uid=None, gid=None, attributes=None):
 
 def remove_leftovers(path):
     """Remove what a writer of ``path`` that was killed left beside it. For the ledger's only writer."""
-    folder, name = os.path.split(path)
-    for leftover in glob.glob(os.path.join(glob.escape(folder), ".%s.*.tmp" % glob.escape(name))):
+    directory, name = os.path.split(path)
+    for leftover in glob.glob(os.path.join(glob.escape(directory), ".%s.*.tmp" % glob.escape(name))):
         remove_file(leftover)
 
 
@@ -223,8 +223,8 @@ def write_file(path, content, mode, uid=None, gid=None, attributes=None):
 
 def write_link(path, target):
     """Make a symbolic link, or point the one that is there elsewhere, in one step."""
-    folder, name = os.path.split(path)
-    staged = os.path.join(folder, ".%s.%d.tmp" % (name, os.getpid()))
+    directory, name = os.path.split(path)
+    staged = os.path.join(directory, ".%s.%d.tmp" % (name, os.getpid()))
     os.symlink(target, staged)
     put_in_place(staged, path)
 

@@ -9,13 +9,17 @@ from __future__ import annotations
 import os
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
 
 # Owner and group of what is written: root's. Who owns a file may change it, whatever its mode.
 _OURS = (os.geteuid(), os.getegid())
 
 # In the path of every file that is ours alone.
 _OUR_NAME = "node-device"
+
+
+class InvalidFile(Exception):
+    """A new file must not take its place; the message says why."""
 
 
 class Report:
@@ -73,8 +77,8 @@ class Managed:
 
         wanted: dicts with ``path``, ``kind`` (file, link, directory) and a file's ``content`` (bytes) and ``mode``, a
             link's ``target``, a directory's ``mode``.
-        validate: gets an item and its staged file, and raises Refused if that must not take its place; then nothing
-            changes at all.
+        validate: gets an item and its staged file, and raises InvalidFile if that must not take its place; then
+            nothing changes at all.
         keep: paths that stay although they are not wanted.
         """
         self._make(wanted, validate)
@@ -82,30 +86,30 @@ class Managed:
         return self.report
 
     def _make(self, wanted, validate):
-        wanted = self._folders_around(wanted) + wanted
+        wanted = self._directories_around(wanted) + wanted
         states = [(item, ledgers.state_of(item["path"])) for item in wanted]
         todo = [(item, state) for item, state in states if self._differs(item, state)]
-        folders = self._missing_folders(wanted)
+        directories = self._missing_directories(wanted)
         for item, state in todo:
             self._refuse_unsafe(item, state)
             self.report.written.append(item["path"])
             if not _has_content(item, state):
                 self.report.contents.append(item["path"])
             self.report.add_diff(item["path"], state, item)
-        for folder, mode in folders.items():
-            self.report.written.append(folder)
-            self.report.contents.append(folder)
-            self.report.add_diff(folder, None, {"kind": "directory", "mode": mode})
+        for directory, mode in directories.items():
+            self.report.written.append(directory)
+            self.report.contents.append(directory)
+            self.report.add_diff(directory, None, {"kind": "directory", "mode": mode})
         if self.check:
             return
-        self._claim_folders(wanted, folders)
+        self._claim_directories(wanted, directories)
         self.ledger.save()
         staged = []
         try:
-            for folder, mode in folders.items():
-                os.mkdir(folder)
-                _set_access(folder, mode)
-                self.after_write(folder)
+            for directory, mode in directories.items():
+                os.mkdir(directory)
+                _set_access(directory, mode)
+                self.after_write(directory)
             for item, state in todo:
                 ledgers.remove_leftovers(item["path"])
                 if item["kind"] == "file":
@@ -119,7 +123,7 @@ class Managed:
         except BaseException:
             for name in staged:
                 os.unlink(name)
-            self._give_up_folders(folders)
+            self._give_up_directories(directories)
             raise
         self._enter(wanted, todo)
         self.ledger.save()
@@ -147,17 +151,17 @@ class Managed:
     def _refuse_unsafe(self, item, state):
         owner = self.ledger.entries.get(item["path"], {}).get("owner", self.owner)
         if owner != self.owner:
-            raise Refused("%s belongs to %s; %s does not write it" % (item["path"], owner, self.owner))
+            raise LedgerConflict("%s belongs to %s; %s does not write it" % (item["path"], owner, self.owner))
         kind = state["kind"] if state else "file"
         if kind not in ("file", "link") and kind != item["kind"]:
-            raise Refused("%s is a %s; a %s is wanted there" % (item["path"], kind, item["kind"]))
+            raise LedgerConflict("%s is a %s; a %s is wanted there" % (item["path"], kind, item["kind"]))
         if item["kind"] == "directory" and kind != "directory":
-            raise Refused("%s is a %s; a directory is wanted there" % (item["path"], kind))
+            raise LedgerConflict("%s is a %s; a directory is wanted there" % (item["path"], kind))
 
-    def _folders_around(self, wanted):
+    def _directories_around(self, wanted):
         """The folders that we made for ``wanted``, as wanted themselves: who may write there may replace what is in."""
         named = {item["path"] for item in wanted}
-        folders = {}
+        directories = {}
         for item in wanted:
             path = os.path.dirname(item["path"])
             while path != "/":
@@ -165,30 +169,30 @@ class Managed:
                 # Not what somebody has put elsewhere, with a link in its place.
                 there = os.path.isdir(path) and not os.path.islink(path)
                 if entry.get("kind") == "directory" and "mode" in entry and path not in named and there:
-                    folders[path] = {"kind": "directory", "path": path, "mode": entry["mode"]}
+                    directories[path] = {"kind": "directory", "path": path, "mode": entry["mode"]}
                 path = os.path.dirname(path)
-        return [folders[path] for path in sorted(folders)]
+        return [directories[path] for path in sorted(directories)]
 
-    def _missing_folders(self, wanted):
+    def _missing_directories(self, wanted):
         """Directories to make, outermost first: path to mode."""
-        folders = {}
+        directories = {}
         for item in wanted:
-            is_folder = item["kind"] == "directory"
-            path = item["path"] if is_folder else os.path.dirname(item["path"])
+            is_directory = item["kind"] == "directory"
+            path = item["path"] if is_directory else os.path.dirname(item["path"])
             chain = []
             while not os.path.lexists(path):
                 chain.append(path)
                 path = os.path.dirname(path)
-            for folder in reversed(chain):
-                folders.setdefault(folder, 0o755)
-            if is_folder and item["path"] in folders:
-                folders[item["path"]] = item["mode"]
-        return folders
+            for directory in reversed(chain):
+                directories.setdefault(directory, 0o755)
+            if is_directory and item["path"] in directories:
+                directories[item["path"]] = item["mode"]
+        return directories
 
-    def _claim_folders(self, wanted, folders):
+    def _claim_directories(self, wanted, directories):
         """Note the directories that we make, and who needs those that we made."""
-        for folder, mode in folders.items():
-            self.ledger.entries[folder] = {"kind": "directory", "owners": [], "mode": mode}
+        for directory, mode in directories.items():
+            self.ledger.entries[directory] = {"kind": "directory", "owners": [], "mode": mode}
         for item in wanted:
             if item["kind"] == "directory" and item["path"] in self.ledger.entries:
                 self.ledger.entries[item["path"]]["mode"] = item["mode"]
@@ -199,10 +203,10 @@ class Managed:
                     owners.append(self.owner)
                 path = os.path.dirname(path)
 
-    def _give_up_folders(self, folders):
-        for folder in reversed(list(folders)):
-            if ledgers.remove_directory_if_empty(folder):
-                del self.ledger.entries[folder]
+    def _give_up_directories(self, directories):
+        for directory in reversed(list(directories)):
+            if ledgers.remove_directory_if_empty(directory):
+                del self.ledger.entries[directory]
         self.ledger.save()
 
     def _enter(self, wanted, todo):
@@ -227,11 +231,11 @@ class Managed:
         gone = {path for path in self.ledger.of(self.owner) if path not in stays}
         for path in sorted(gone):
             self._take_away_one(path, self.ledger.entries[path])
-        for folder in self.ledger.directories_of(self.owner):
-            others = stays | {path for path in self._own_entries() if path not in gone and path != folder}
-            if not any(path == folder or path.startswith(folder + "/") for path in others):
-                self._take_away_folder(folder)
-                gone.add(folder)
+        for directory in self.ledger.directories_of(self.owner):
+            others = stays | {path for path in self._own_entries() if path not in gone and path != directory}
+            if not any(path == directory or path.startswith(directory + "/") for path in others):
+                self._take_away_directory(directory)
+                gone.add(directory)
         if not self.check:
             self.ledger.save()
 
@@ -260,21 +264,21 @@ class Managed:
             ledgers.remove_leftovers(path)
             del self.ledger.entries[path]
 
-    def _take_away_folder(self, folder):
-        owners = [owner for owner in self.ledger.entries[folder]["owners"] if owner != self.owner]
-        if not owners and os.path.isdir(folder):
-            left = {os.path.join(folder, name) for name in os.listdir(folder)} - set(self.report.removed)
+    def _take_away_directory(self, directory):
+        owners = [owner for owner in self.ledger.entries[directory]["owners"] if owner != self.owner]
+        if not owners and os.path.isdir(directory):
+            left = {os.path.join(directory, name) for name in os.listdir(directory)} - set(self.report.removed)
             if not left:
-                self.report.removed.append(folder)
-                self.report.add_diff(folder, ledgers.state_of(folder), None)
+                self.report.removed.append(directory)
+                self.report.add_diff(directory, ledgers.state_of(directory), None)
                 if not self.check:
-                    ledgers.remove_directory_if_empty(folder)
+                    ledgers.remove_directory_if_empty(directory)
         if self.check:
             return
         if owners:
-            self.ledger.entries[folder]["owners"] = owners
+            self.ledger.entries[directory]["owners"] = owners
         else:
-            del self.ledger.entries[folder]
+            del self.ledger.entries[directory]
 
 
 def _is_ours(state, entry):

@@ -145,7 +145,7 @@ def containerd_config(program, arguments, cwd="/"):
     # Go's own flags may have one dash.
     given = path_of(arguments, cwd, None, "--config", "-config", "-c")
     path = given or default
-    folder = os.path.dirname(path)
+    directory = os.path.dirname(path)
     facts = file_facts(path)
     # Only the default file may be missing, and then `config dump` fails, while the daemon runs with its defaults.
     dump = "dump" if given or facts["exists"] else "default"
@@ -158,7 +158,7 @@ def containerd_config(program, arguments, cwd="/"):
         effective=effective,
         problem=problem,
         # What k3s and RKE2 generate the root file from.
-        files=texts([os.path.join(folder, "config*.toml.tmpl")]),
+        files=texts([os.path.join(directory, "config*.toml.tmpl")]),
         imported=others,
         linked_imports=[name for name in others if os.path.islink(name)],
         unreadable_imports=[name for name in found(patterns) if os.path.isfile(name) and text_of(name) is None],
@@ -175,13 +175,13 @@ def imports_of(path, content, effective):
     What containerd says of them, and what the files say themselves: where containerd refuses them that is all there is,
     and what an import imports, containerd 2 prints without the folder that it is relative to.
     """
-    folder = os.path.dirname(path)
-    patterns, read, pending = listed(effective, folder), {}, [(folder, content)]
+    directory = os.path.dirname(path)
+    patterns, read, pending = listed(effective, directory), {}, [(directory, content)]
     read.update(texts(patterns))
     seen = {path}
     while pending:
-        folder, text = pending.pop()
-        for pattern in listed(text, folder):
+        directory, text = pending.pop()
+        for pattern in listed(text, directory):
             patterns += [] if pattern in patterns else [pattern]
             for name, found_text in texts([pattern]).items():
                 read[name] = found_text
@@ -191,9 +191,9 @@ def imports_of(path, content, effective):
     return patterns, read
 
 
-def listed(toml, folder):
+def listed(toml, directory):
     """The imports in a text, as containerd resolves those of a file in that folder."""
-    return [os.path.normpath(os.path.join(folder, name)) for name in texts_of_list(toml, "imports")]
+    return [os.path.normpath(os.path.join(directory, name)) for name in texts_of_list(toml, "imports")]
 
 
 def texts_of_list(toml, key):
@@ -213,12 +213,12 @@ def crio_config(program, arguments, cwd="/", environment=None):
     environment = environment or {}
     default = "/etc/crio/crio.conf"
     path = path_of(arguments, cwd, environment.get("CONTAINER_CONFIG") or default, "--config", "-config", "-c")
-    default_folder = environment.get("CONTAINER_CONFIG_DIR") or "/etc/crio/crio.conf.d"
-    folder = path_of(arguments, cwd, default_folder, "--config-dir", "-config-dir", "-d")
+    default_directory = environment.get("CONTAINER_CONFIG_DIR") or "/etc/crio/crio.conf.d"
+    directory = path_of(arguments, cwd, default_directory, "--config-dir", "-config-dir", "-d")
     facts = file_facts(path)
     # Named and not there it is an error; packages since 1.30 have drop-ins alone.
     named = ["--config", path] if path != default or facts["exists"] else []
-    effective, problem = program.answer(*named, "--config-dir", folder, "config")
+    effective, problem = program.answer(*named, "--config-dir", directory, "config")
     given = ",".join(options(arguments, "--cdi-spec-dirs", "-cdi-spec-dirs"))
     by_environment = environment.get("CONTAINER_CDI_SPEC_DIRS")
     if given:
@@ -227,17 +227,17 @@ def crio_config(program, arguments, cwd="/", environment=None):
         given = "CONTAINER_CDI_SPEC_DIRS=" + by_environment
     return dict(
         facts,
-        drop_in_folder=folder,
-        files=walked(folder),
+        drop_in_directory=directory,
+        files=walked(directory),
         effective=effective,
         problem=problem,
         given_dirs=given or None,
     )
 
 
-def walked(folder):
+def walked(directory):
     """The text of every file below a folder, by path."""
-    paths = [os.path.join(top, name) for top, _folders, names in os.walk(folder) for name in names]
+    paths = [os.path.join(top, name) for top, _directories, names in os.walk(directory) for name in names]
     return {path: text for path, text in ((path, text_of(path)) for path in sorted(paths)) if text is not None}
 
 
@@ -255,11 +255,11 @@ def found(patterns):
     """
     paths = set()
     for pattern in patterns:
-        folder, name = os.path.split(pattern.replace("[^", "[!"))
+        directory, name = os.path.split(pattern.replace("[^", "[!"))
         if "*" not in pattern:
             paths.update([pattern] if os.path.exists(pattern) else [])
             continue
-        for each in glob.glob(folder) if set(folder) & set("*?[") else [folder]:
+        for each in glob.glob(directory) if set(directory) & set("*?[") else [directory]:
             names = os.listdir(each) if os.path.isdir(each) else []
             paths.update(os.path.join(each, one) for one in names if fnmatch.fnmatchcase(one, name))
     return sorted(paths)

@@ -20,17 +20,17 @@ def obstacle(path, mounts="/proc/self/mountinfo"):
 
     mounts: see proc(5).
     """
-    folder = os.path.dirname(path)
-    while not os.path.isdir(folder):
-        folder = os.path.dirname(folder)
+    directory = os.path.dirname(path)
+    while not os.path.isdir(directory):
+        directory = os.path.dirname(directory)
     try:
-        if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        if os.statvfs(directory).f_flag & os.ST_RDONLY:
             return "its file system is mounted read-only"
     except OSError:
         return None
     if os.path.lexists(path) and path in mount_points(mounts):
         return "it is a mount point: change it where it is mounted from"
-    for each in (path, folder):
+    for each in (path, directory):
         if _flags(each) & (_IMMUTABLE | _APPEND_ONLY):
             return "%s is immutable: chattr -i -a %s ends it" % (each, each)
     return None

@@ -21,7 +21,7 @@ options:
     description: The plugin's command on the node, which asks the running runtime.
     type: path
     required: true
-  at_once:
+  max_parallel_restarts:
     description: How many nodes of a run may restart their runtime at the same time; the others wait.
     type: int
     default: 1

@@ -27,7 +27,7 @@ options:
         kubelet wrote into the node object.
     type: bool
     default: false
-  patience:
+  timeout:
     description: Seconds that the kubelet may take to follow; it looks every 10 s.
     type: int
     default: 60

@@ -29,7 +29,7 @@ options:
     type: raw
   node:
     description:
-      - Result of M(nodedevices.kubernetes.node_facts). With it nothing is executed where nothing is wanted and its
+      - Result of M(nodedevices.kubernetes.node_preflight). With it nothing is executed where nothing is wanted and its
         ledger has nothing of this; read by the action.
     type: dict
   earlier_nodes:
@@ -90,9 +90,11 @@ def is_node(path, kind, number):
 
 def is_the_kernels(path, kind, number):
     """Whether the kernel itself has a device with this number and node (DEVNAME of its uevent in sysfs)."""
-    folder = {"c": "char", "b": "block"}[kind]
+    directory = {"c": "char", "b": "block"}[kind]
     try:
-        with open("/sys/dev/%s/%d:%d/uevent" % (folder, os.major(number), os.minor(number)), encoding="utf-8") as file:
+        with open(
+            "/sys/dev/%s/%d:%d/uevent" % (directory, os.major(number), os.minor(number)), encoding="utf-8"
+        ) as file:
             return "DEVNAME=%s" % path[len("/dev/") :] in file.read().splitlines()
     except OSError:
         return False

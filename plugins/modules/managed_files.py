@@ -96,8 +96,8 @@ import os
 import shlex
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import InvalidFile, Managed
 
 
 def item_of(module, file):
@@ -142,7 +142,7 @@ def main():
         code, output, error = module.run_command(command)
         if code:
             said = (error.strip() or output.strip() or "exit code %d" % code).replace(staged, item["path"])
-            raise Refused("%s would not be valid, so nothing was written: %s" % (item["path"], said))
+            raise InvalidFile("%s would not be valid, so nothing was written: %s" % (item["path"], said))
 
     wanted = [item_of(module, file) for file in module.params["files"]]
     try:
@@ -158,8 +158,8 @@ def main():
         else:
             with ledger:
                 report = managed.converge(wanted, validate, module.params["keep"])
-    except Refused as refusal:
-        module.fail_json(msg=str(refusal))
+    except (LedgerConflict, InvalidFile) as error:
+        module.fail_json(msg=str(error))
     except OSError as error:
         module.fail_json(msg="%s: %s" % (error.filename or module.params["owner"], error.strerror or error))
     for kept in report.kept:

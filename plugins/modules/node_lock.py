@@ -7,8 +7,8 @@ DOCUMENTATION = r"""
 module: node_lock
 short_description: Let go of a node that this play kept others off
 description:
-  - Removes the lock that M(nodedevices.kubernetes.node_facts) took (its option C(lock)), if this play still has it. The
-    lock is a file below C(/run), which a boot empties; taking and removing it is no change of the node.
+  - Removes the lock that M(nodedevices.kubernetes.node_preflight) took (its option C(lock)), if this play still has it.
+    The lock is a file below C(/run), which a boot empties; taking and removing it is no change of the node.
 options:
   owner:
     description: Which play this is; set by the action.

@@ -5,8 +5,8 @@ DOCUMENTATION = r"""
 module: node_status
 short_description: Read how a node is, whatever state it is in
 description:
-  - Looks at the node once (M(nodedevices.kubernetes.node_facts)) and asks the plugin and the container runtime that run
-    there, three executions in all; with a O(kubeconfig) the API server from the controller. It changes nothing.
+  - Looks at the node once (M(nodedevices.kubernetes.node_preflight)) and asks the plugin and the container runtime that
+    run there, three executions in all; with a O(kubeconfig) the API server from the controller. It changes nothing.
   - It never fails for what it finds. A node that cannot be reached, or lacks something, has a result that says so.
 options:
   command:
@@ -17,7 +17,7 @@ options:
     description: The plugin's configuration apart from resources, as for M(nodedevices.kubernetes.declaration).
     type: dict
   cri_socket:
-    description: The container runtime's socket, as for M(nodedevices.kubernetes.node_facts).
+    description: The container runtime's socket, as for M(nodedevices.kubernetes.node_preflight).
     type: path
   kubeconfig:
     description: A kubeconfig file on the controller. Without one, fixed capacities are not known.

@@ -9,7 +9,7 @@ short_description: The plugin's virtual environment on a node
 description:
   - Makes the environment O(root)C(/versions/<name>), the link O(root)C(/current) to it and the command.
   - Where O(service) runs from the current environment, another one goes on trial. The service is restarted, and must
-    serve within O(patience) what it served before (every resource registered, its stream open, the same devices listed
+    serve within O(timeout) what it served before (every resource registered, its stream open, the same devices listed
     by the kubelet and healthy). Else the link goes back, the old version runs again, and the task fails with the
     reason; it is not tried again then, unless O(retry) asks for it. A power cut in the midst brings the old version up;
     a run that was killed is undone by the next.
@@ -42,7 +42,7 @@ options:
     description: The service that may run from the current environment.
     type: str
     default: node-device-plugin.service
-  patience:
+  timeout:
     description: Seconds in which another version must serve what was served before.
     type: int
     default: 60
@@ -51,7 +51,7 @@ options:
     type: bool
     default: false
   node:
-    description: What M(nodedevices.kubernetes.node_facts) found; read by the action.
+    description: What M(nodedevices.kubernetes.node_preflight) found; read by the action.
     type: dict
   cache:
     description: Folder on the controller for what is built and fetched; read by the action.
@@ -85,7 +85,7 @@ author: The node-devices authors (!UNKNOWN)
 
 EXAMPLES = r"""
 - name: Find out what the node is
-  nodedevices.kubernetes.node_facts:
+  nodedevices.kubernetes.node_preflight:
   register: node
 
 - name: Install the plugin's environment
@@ -125,9 +125,9 @@ kept:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import is_complete
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import VersionError, is_complete
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
 
 
 def main():
@@ -138,7 +138,7 @@ def main():
             "command": {"type": "str", "default": "/usr/local/bin/node-device-plugin"},
             "keep": {"type": "int", "default": 2},
             "service": {"type": "str", "default": "node-device-plugin.service"},
-            "patience": {"type": "int", "default": 60},
+            "timeout": {"type": "int", "default": 60},
             "retry": {"type": "bool", "default": False},
             "node": {"type": "dict"},
             "cache": {"type": "path"},
@@ -153,22 +153,22 @@ def main():
         supports_check_mode=True,
     )
     name, state = module.params["name"], module.params["state"]
-    folder = os.path.join(module.params["root"], "versions", name or "")
+    directory = os.path.join(module.params["root"], "versions", name or "")
     try:
         ledger = Ledger()
         environments = Environments(module, ledger)
-        if state == "present" and not (is_complete(folder, name) or module.check_mode or module.params["archive"]):
+        if state == "present" and not (is_complete(directory, name) or module.check_mode or module.params["archive"]):
             # Before its wheels are built and sent.
             environments.refuse_again(name)
-            module.exit_json(changed=False, incomplete=True, environment=folder)
+            module.exit_json(changed=False, incomplete=True, environment=directory)
         if module.check_mode:
             report = environments.converge(state, name)
         else:
             with ledger:
                 environments.settle()
                 report = environments.converge(state, name)
-    except Refused as refusal:
-        module.fail_json(msg=str(refusal))
+    except (LedgerConflict, VersionError) as error:
+        module.fail_json(msg=str(error))
     except OSError as error:
         module.fail_json(msg="%s: %s" % (error.filename or module.params["root"], error.strerror or error))
     module.exit_json(

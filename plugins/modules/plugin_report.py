@@ -14,7 +14,7 @@ options:
     choices: [service, daemonset]
     required: true
   instance:
-    description: What M(nodedevices.kubernetes.node_facts) found of it on the node.
+    description: What M(nodedevices.kubernetes.node_preflight) found of it on the node.
     type: dict
   kubeconfig:
     description: A kubeconfig file on the controller; its current context is used. Needed in mode daemonset.
@@ -26,7 +26,7 @@ options:
     description: Resource to the number of devices that the kubelet lists, which the node object is held to.
     type: dict
     default: {}
-  patience:
+  timeout:
     description: Seconds that the node object may take to show them; the kubelet looks every 10 s.
     type: int
     default: 30

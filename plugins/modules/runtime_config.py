@@ -7,26 +7,26 @@ DOCUMENTATION = r"""
 module: runtime_config
 short_description: Put a container runtime's configuration in place, and prove that the runtime lives with it
 description:
-  - The node's side of M(nodedevices.kubernetes.cdi_runtime), which plans. V(check) says what the runtime would make of
-    a configuration. V(apply) writes it, restarts the runtime, and asks the runtime itself; when it does not answer as
-    it should, the old configuration is put back and the runtime is restarted with it.
-  - V(apply) is a transaction with a journal in C(/var/lib/node-devices), carried out by systemd beside this module, so
-    that a lost connection does not stop it. One whose process was killed is undone at once, one that a power cut
-    interrupted at the next boot, before the runtime starts, or by V(recover). In check mode it says what stands in
+  - The node's side of M(nodedevices.kubernetes.cdi_runtime), which plans. V(checked) says what the runtime would make
+    of a configuration. V(applied) writes it, restarts the runtime, and asks the runtime itself; when it does not answer
+    as it should, the old configuration is put back and the runtime is restarted with it.
+  - V(applied) is a transaction with a journal in C(/var/lib/node-devices), carried out by systemd beside this module,
+    so that a lost connection does not stop it. One whose process was killed is undone at once, one that a power cut
+    interrupted at the next boot, before the runtime starts, or by V(recovered). In check mode it says what stands in
     the way, and does no more.
 options:
-  do:
-    description: What to do.
+  state:
+    description: What has been done with the configuration afterwards.
     type: str
-    choices: [check, apply, recover]
+    choices: [checked, applied, recovered]
     required: true
   path:
     description: The configuration file.
     type: path
   content:
     description:
-      - Its text; texts that M(nodedevices.kubernetes.node_facts) hid have its tokens. If left out, an undoing removes
-        the file, and V(apply) leaves it as it is.
+      - Its text; texts that M(nodedevices.kubernetes.node_preflight) hid have its tokens. If left out, an undoing
+        removes the file, and V(applied) leaves it as it is.
     type: str
   expected_sha256:
     description: The SHA-256 that the file's text, with its tokens, must have before it is written; no file if left out.
@@ -75,7 +75,7 @@ options:
     description:
       - When checking, the text of a file that O(content) imports; V(/{drop_in}) stands for its path in there.
     type: str
-  drop_in_folder:
+  drop_in_directory:
     description:
       - When checking, a folder that the runtime reads whole, and O(path) a file below it. What O(check_command) prints
         is what the runtime makes of it; V({staged}) stands for the folder's copy, in which O(path) has O(content).
@@ -95,7 +95,7 @@ options:
     description: Whether this takes our change back, so that the ledger forgets it.
     type: bool
     default: false
-  patience:
+  timeout:
     description: Seconds that the runtime may take to answer. One that ends instead is not waited for.
     type: int
     default: 120
@@ -105,14 +105,14 @@ author: The node-devices authors (!UNKNOWN)
 EXAMPLES = r"""
 - name: See what containerd would make of a file
   nodedevices.kubernetes.runtime_config:
-    do: check
+    state: checked
     path: /etc/containerd/config.toml
     content: "version = 2\n"
     program: /usr/bin/containerd
 
 - name: Finish or undo what was cut off
   nodedevices.kubernetes.runtime_config:
-    do: recover
+    state: recovered
 """
 
 RETURN = r"""
@@ -146,7 +146,12 @@ import uuid
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, UnknownToken, hidden_ledger
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused, naming, sha256
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import (
+    Ledger,
+    LedgerConflict,
+    naming,
+    sha256,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places, Plan
@@ -179,14 +184,14 @@ def revealed(params, entries, hidden):
 
 def check(params):
     """What the runtime makes of the text."""
-    if params["drop_in_folder"]:
+    if params["drop_in_directory"]:
         return check_drop_in(params)
-    folder = os.path.dirname(params["path"]) if params["beside"] else None
+    directory = os.path.dirname(params["path"]) if params["beside"] else None
     content = params["content"] or ""
     with contextlib.ExitStack() as stack:
         if params["drop_in"] is not None:
             content = content.replace("/{drop_in}", stack.enter_context(copy_of(params["drop_in"])))
-        staged = stack.enter_context(copy_of(content, folder))
+        staged = stack.enter_context(copy_of(content, directory))
         code, output, error = run([params["program"], "--config", staged, "config", "dump"])
     if code:
         raise Failed("%s refuses it: %s" % (params["program"], error.strip().replace(staged, params["path"])))
@@ -195,12 +200,12 @@ def check(params):
 
 def check_drop_in(params):
     """What the runtime makes of a folder of drop-ins in which one has the text."""
-    folder, path = params["drop_in_folder"], params["path"]
+    directory, path = params["drop_in_directory"], params["path"]
     with tempfile.TemporaryDirectory(prefix="node-devices.") as top:
         staged = os.path.join(top, "drop-ins")
-        if os.path.isdir(folder):
-            shutil.copytree(folder, staged)
-        file_path = os.path.join(staged, os.path.relpath(path, folder))
+        if os.path.isdir(directory):
+            shutil.copytree(directory, staged)
+        file_path = os.path.join(staged, os.path.relpath(path, directory))
         os.makedirs(os.path.dirname(file_path), exist_ok=True)
         with naming(file_path), open(file_path, "w", encoding="utf-8", newline="") as file:
             file.write(params["content"] or "")
@@ -211,9 +216,9 @@ def check_drop_in(params):
 
 
 @contextlib.contextmanager
-def copy_of(content, folder=None):
+def copy_of(content, directory=None):
     """A file with a text, as long as it is needed; gives its path."""
-    descriptor, path = tempfile.mkstemp(prefix=".node-devices.", suffix=".tmp", dir=folder)
+    descriptor, path = tempfile.mkstemp(prefix=".node-devices.", suffix=".tmp", dir=directory)
     try:
         with naming(path), os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
             file.write(content)
@@ -225,9 +230,9 @@ def copy_of(content, folder=None):
 def apply(module, params, places):
     """Carry it out; returns its outcome, and the paths that it wrote and removed. In check mode it only looks.
 
-    Raises Failed or Refused where it cannot be done.
+    Raises Failed or LedgerConflict where it cannot be done.
     """
-    planning = Planning(Ledger(places.folder).entries, _OWNER, params["undo"], lambda path: context_of(module, path))
+    planning = Planning(Ledger(places.directory).entries, _OWNER, params["undo"], lambda path: context_of(module, path))
     for given in (params, *params["others"]):
         original = given.get("original")
         planning.add(given["path"], given["content"], given["expected_sha256"], original)
@@ -241,14 +246,14 @@ def apply(module, params, places):
         identity=uuid.uuid4().hex,
         owner=_OWNER,
         files=planning.files,
-        folders=planning.folders,
+        directories=planning.directories,
         entries=planning.entries,
         undo=params["undo"],
         check=params["check_command"],
         unit=params["unit"],
         question=params["question"],
         spec_dirs=params["spec_dirs"],
-        patience=params["patience"],
+        timeout=params["timeout"],
     )
     outcome = launch.carry_out(places, plan)
     if outcome.error:
@@ -278,7 +283,7 @@ def recover(module, places):
 def main():
     module = AnsibleModule(
         argument_spec={
-            "do": {"type": "str", "choices": ["check", "apply", "recover"], "required": True},
+            "state": {"type": "str", "choices": ["checked", "applied", "recovered"], "required": True},
             "path": {"type": "path"},
             "content": {"type": "str"},
             "expected_sha256": {"type": "str"},
@@ -298,28 +303,28 @@ def main():
             "beside": {"type": "bool", "default": False},
             "check_command": {"type": "list", "elements": "str", "default": []},
             "drop_in": {"type": "str"},
-            "drop_in_folder": {"type": "path"},
+            "drop_in_directory": {"type": "path"},
             "unit": {"type": "str"},
             "question": {"type": "list", "elements": "str"},
             "spec_dirs": {"type": "list", "elements": "str"},
             "undo": {"type": "bool", "default": False},
-            "patience": {"type": "int", "default": 120},
+            "timeout": {"type": "int", "default": 120},
         },
-        required_if=[("do", "check", ["path", "program"]), ("do", "apply", ["path", "unit", "question"])],
+        required_if=[("state", "checked", ["path", "program"]), ("state", "applied", ["path", "unit", "question"])],
         supports_check_mode=True,
     )
     places, hidden = Places(), Hidden()
     try:
-        params = revealed(module.params, Ledger(places.folder).entries, hidden)
-        if params["do"] == "check":
+        params = revealed(module.params, Ledger(places.directory).entries, hidden)
+        if params["state"] == "checked":
             output, staged = check(params)
             result = {"changed": False, "effective": hidden.hide(output), "staged": staged}
-        elif params["do"] == "recover":
+        elif params["state"] == "recovered":
             result = recover(module, places)
             result["error"] = hidden.scrub(result.get("error"))
         else:
             result = {"changed": True, **apply(module, params, places)}
-    except (Failed, Refused, UnknownToken, OSError) as error:
+    except (Failed, LedgerConflict, UnknownToken, OSError) as error:
         module.fail_json(msg=hidden.scrub(sentence(error)))
     module.exit_json(**result)
 

@@ -22,8 +22,8 @@ options:
   state:
     description: V(absent) stops and disables it; its files are someone else's.
     type: str
-    choices: [running, absent]
-    default: running
+    choices: [started, absent]
+    default: started
   files:
     description: Files and links that the process reads when it starts.
     type: list
@@ -172,7 +172,7 @@ def main():
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["running", "absent"], "default": "running"},
+            "state": {"type": "str", "choices": ["started", "absent"], "default": "started"},
             "files": {"type": "list", "elements": "path", "default": []},
             "reload_files": {"type": "list", "elements": "path", "default": []},
             "reload_check": {"type": "list", "elements": "str", "default": []},
@@ -183,7 +183,7 @@ def main():
         supports_check_mode=True,
     )
     service = Service(module)
-    if module.params["state"] == "running":
+    if module.params["state"] == "started":
         run(service, module.params)
     else:
         stop(service)

@@ -139,12 +139,12 @@ def find_in(wheelhouse: pathlib.Path, lock: pathlib.Path, target: Target) -> lis
 
 
 def select(
-    folder: pathlib.Path, requirements: list[Requirement], target: Target
+    directory: pathlib.Path, requirements: list[Requirement], target: Target
 ) -> tuple[list[Wheel], list[Requirement]]:
     """For each requirement the folder's best wheel for the target whose hash is locked; and those that have none."""
     ranks = {tag: rank for rank, tag in enumerate(target.tags())}
     candidates: dict[tuple[str, Version], list[tuple[int, pathlib.Path]]] = {}
-    for path in sorted(folder.glob("*.whl")):
+    for path in sorted(directory.glob("*.whl")):
         try:
             name, number, _build, tags = parse_wheel_filename(path.name)
         except InvalidWheelFilename:

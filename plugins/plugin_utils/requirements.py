@@ -18,7 +18,7 @@ _MISSING = re.compile("not found|no such file")
 def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[str, Any], cdi: bool = True) -> list[str]:
     """A sentence for each thing that stands in the way.
 
-    node: the result of the module node_facts.
+    node: the result of the module node_preflight.
     device_paths: as the declaration gives them.
     cdi: whether devices are given by CDI, which old runtimes and kubelets do not know.
     """
@@ -66,7 +66,7 @@ def unanswered(facts: Mapping[str, Any], interpreter: str | None) -> str:
 def taken(plugins: Mapping[str, Any], names: list[str], mode: str) -> Iterator[str]:
     """A sentence for each plugin on the node that has what ours is to serve.
 
-    plugins: as the module node_facts found them. names: of the declared resources. mode: service or daemonset.
+    plugins: as the module node_preflight found them. names: of the declared resources. mode: service or daemonset.
     """
     instance = plugins["instance"] or {"mode": None, "resources": []}
     there = {"service": "service", "pod": "daemonset"}.get(instance["mode"], mode)

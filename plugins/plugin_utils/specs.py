@@ -21,7 +21,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 )
 
 #: Where our specs are.
-FOLDER = parse.STATIC_CDI_DIR
+DIRECTORY = parse.STATIC_CDI_DIR
 _OWNER = "cdi_specs"
 
 
@@ -56,7 +56,7 @@ class Specs:
     """The specs of one node.
 
     declaration: the result of the module declaration; empty where nothing is declared.
-    node: the result of the module node_facts.
+    node: the result of the module node_preflight.
     """
 
     def __init__(self, declaration: Mapping[str, Any], node: Mapping[str, Any]) -> None:
@@ -116,10 +116,12 @@ class Specs:
 
     def _conflicts(self, specs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         ours = {f"{spec['kind']}={device['name']}" for spec in specs.values() for device in spec["devices"]}
-        own_paths = self.own_paths | {f"{FOLDER}/{file}" for file in specs}
+        own_paths = self.own_paths | {f"{DIRECTORY}/{file}" for file in specs}
         for file in self.node["cdi_files"]:
             # By our name in another folder it is the running plugin's, which takes back what is not its any more.
-            if file["path"] in own_paths or (file["folder"] != FOLDER and file["name"].startswith(cdi.FILE_PREFIX)):
+            if file["path"] in own_paths or (
+                file["directory"] != DIRECTORY and file["name"].startswith(cdi.FILE_PREFIX)
+            ):
                 continue
             spec = _parsed(file) or {}
             for device in spec.get("devices") or []:
@@ -127,7 +129,8 @@ class Specs:
                 if name in ours:
                     yield (
                         f"{name} is in {file['path']} too, which is not ours: a runtime takes neither of two in one "
-                        f"folder, and {file['folder']} is one that it reads; remove it there, or declare another name"
+                        f"folder, and {file['directory']} is one that it reads; remove it there, or declare another "
+                        f"name"
                     )
 
     def split(self, holders: Mapping[str, Any] | None, advertised_counts: bool) -> tuple[list[Held], list[Leftover]]:
@@ -176,7 +179,7 @@ class Specs:
 class Ours:
     """What pods can hold of a node where all of ours is to go: what the plugin serves, and what our specs have.
 
-    node: the result of the module node_facts.
+    node: the result of the module node_preflight.
     """
 
     def __init__(self, node: Mapping[str, Any]) -> None:

@@ -109,11 +109,11 @@ def locked(cache: pathlib.Path) -> Iterator[None]:
 
 def built(cache: pathlib.Path) -> Wheel:
     """The plugin's own wheel, built if this source was not yet; WheelsError if it changed since."""
-    folder = cache / "built" / _source_digest()[:24]
-    record = folder / "wheel.sha256"
+    directory = cache / "built" / _source_digest()[:24]
+    record = directory / "wheel.sha256"
     if not record.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory) as scratch:
             locked_wheels.run(
                 [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", scratch],
                 cwd=COLLECTION,
@@ -121,13 +121,13 @@ def built(cache: pathlib.Path) -> Wheel:
             )
             (path,) = pathlib.Path(scratch).glob("*.whl")
             digest = locked_wheels.file_digest(path)
-            path.replace(folder / path.name)
+            path.replace(directory / path.name)
             # Last, and whole or not at all: a build that was interrupted is done again.
             partial = pathlib.Path(scratch) / record.name
             partial.write_text(f"{digest}  {path.name}\n", encoding="utf-8")
             partial.replace(record)
     digest, name = record.read_text(encoding="utf-8").split()
-    wheel = Wheel(folder / name, digest)
+    wheel = Wheel(directory / name, digest)
     if not wheel.path.exists() or locked_wheels.file_digest(wheel.path) != digest:
-        raise WheelsError(f"{wheel.path.name} changed since it was built: rm -r {folder}")
+        raise WheelsError(f"{wheel.path.name} changed since it was built: rm -r {directory}")
     return wheel

@@ -16,7 +16,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import hidden, ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import journal
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import toml_edit
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Refusal
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import UnsupportedConfig
 
 from node_device_plugin.cdi.directories import check_file
 from node_device_plugin.declaration import DeclarationError, cdi
@@ -24,13 +24,13 @@ from node_device_plugin.declaration import configuration_file as configuration
 from node_device_plugin.kubelet import checkpoint as kubelet_checkpoint
 from node_device_plugin.status_api import http
 
-_FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+_DIRECTORY = pathlib.Path(tempfile.mkdtemp(prefix="fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
 _TABLE = "io.containerd.grpc.v1.cri"
 _WANTED = {"enable_cdi": True, "cdi_spec_dirs": ["/etc/cdi", "/var/run/cdi"]}
 
 
 def _file(name: str, content: bytes) -> str:
-    path = _FOLDER / name
+    path = _DIRECTORY / name
     path.write_bytes(content)
     return str(path)
 
@@ -47,7 +47,7 @@ def checkpoint(content: bytes) -> None:
     """The kubelet's checkpoint."""
     _file(kubelet_checkpoint.FILE_NAME, content)
     with contextlib.suppress(kubelet_checkpoint.CheckpointError):
-        kubelet_checkpoint.read_checkpoint(str(_FOLDER))
+        kubelet_checkpoint.read_checkpoint(str(_DIRECTORY))
 
 
 def http_request(content: bytes) -> None:
@@ -84,7 +84,7 @@ def toml(content: bytes) -> None:
     text = content.decode("utf-8", "replace")
     try:
         after = _parsed(toml_edit.edited(text.replace("\r", ""), _TABLE, _WANTED))
-    except Refusal:
+    except UnsupportedConfig:
         return
     assert {key: after["plugins"][_TABLE][key] for key in _WANTED} == _WANTED
     assert _without_cdi(after) == _without_cdi(_parsed(text.replace("\r", "")))
@@ -114,8 +114,8 @@ def ledger_file(content: bytes) -> None:
     """What an uninstall goes by."""
     _file("ledger.json", content)
     try:
-        read = ledger.Ledger(str(_FOLDER))
-    except ledger.Refused:
+        read = ledger.Ledger(str(_DIRECTORY))
+    except ledger.LedgerConflict:
         return
     read.of("somebody")
     read.directories_of("somebody")
@@ -124,7 +124,7 @@ def ledger_file(content: bytes) -> None:
 def journal_file(content: bytes) -> None:
     """What a recovery goes by; a disk may have lost its end."""
     _file(journal.NAME, content)
-    assert journal.Journal(str(_FOLDER)).find("no such step") is None
+    assert journal.Journal(str(_DIRECTORY)).find("no such step") is None
 
 
 def configuration_file(content: bytes) -> None:

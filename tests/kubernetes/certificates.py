@@ -16,13 +16,13 @@ _DAY = datetime.timedelta(days=1)
 class Authority:
     """Signs certificates; each is a file with certificate and key, as PEM."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
-        self._folder = folder
+    def __init__(self, directory: pathlib.Path) -> None:
+        self._directory = directory
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
         constraint = x509.BasicConstraints(ca=True, path_length=0)
         certificate = self._builder(self._name, self._key).add_extension(constraint, critical=True)
-        self.path = folder / "ca.crt"
+        self.path = directory / "ca.crt"
         self.path.write_bytes(_pem(certificate.sign(self._key, hashes.SHA256())))
 
     def sign(self, user: str, dns_name: str = "localhost", end: datetime.datetime | None = None) -> pathlib.Path:
@@ -33,7 +33,7 @@ class Authority:
         certificate = (
             self._builder(subject, key, end).add_extension(names, critical=False).sign(self._key, hashes.SHA256())
         )
-        path = self._folder / f"{user}.pem"
+        path = self._directory / f"{user}.pem"
         path.write_bytes(
             _pem(certificate)
             + key.private_bytes(

@@ -52,8 +52,8 @@ _judge: list[str] = []
 class Cluster:
     """An API server, as the tests use it beside the code under test."""
 
-    def __init__(self, folder: pathlib.Path, authority: certificates.Authority, port: int) -> None:
-        self.folder, self.authority, self.server = folder, authority, f"https://localhost:{port}"
+    def __init__(self, directory: pathlib.Path, authority: certificates.Authority, port: int) -> None:
+        self.directory, self.authority, self.server = directory, authority, f"https://localhost:{port}"
         tls = ssl.create_default_context(cafile=str(authority.path))
         self.opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls)
@@ -62,7 +62,7 @@ class Cluster:
 
     def kubeconfig(self, user: dict[str, Any] | None = None, **cluster: Any) -> str:
         """A kubeconfig file's path; user: in the file's keys, the administrator by default."""
-        path = self.folder / f"kubeconfig-{next(self._numbers)}"
+        path = self.directory / f"kubeconfig-{next(self._numbers)}"
         of_cluster = {"server": self.server, "certificate-authority": str(self.authority.path), **cluster}
         content = {
             "current-context": "test",
@@ -161,19 +161,19 @@ class Node:
 
 @pytest.fixture(scope="session", params=["stand_in", "real_api_server"])
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    folder = tmp_path_factory.mktemp(request.param)
-    authority = certificates.Authority(folder)
+    directory = tmp_path_factory.mktemp(request.param)
+    authority = certificates.Authority(directory)
     shutil.rmtree(real.EVIDENCE, ignore_errors=True)
     if request.param == "stand_in":
         with stand_in.serving(authority.sign("api-server"), authority.path) as port:
-            yield Cluster(folder, authority, port)
+            yield Cluster(directory, authority, port)
         return
     if not real.programs():
         pytest.fail(
             "KUBERNETES_BIN_DIR names no kube-apiserver and etcd. Build them: make kubernetes. Then: make api-server"
         )
-    with real.serving(folder, authority, stand_in.TOKENS) as port:
-        started = Cluster(folder, authority, port)
+    with real.serving(directory, authority, stand_in.TOKENS) as port:
+        started = Cluster(directory, authority, port)
         real.wait_until_ready(started.opener, started.server, "admin-token")
         _judge.append(started.ask("GET", "/version")["gitVersion"])
         for item in _READER:

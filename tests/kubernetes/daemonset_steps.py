@@ -26,13 +26,13 @@ def namespace(cluster):
 
 @pytest.fixture
 def run(cluster, namespace, monkeypatch):
-    """Runs a step: run(step, node object or None, *resources, check=, **arguments)."""
+    """Brings about a state: run(state, node object or None, *resources, check=, **arguments)."""
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
 
-    def run_step(step, node=None, *resources, check=False, deployment=None, **given):
+    def run_state(state, node=None, *resources, check=False, deployment=None, **given):
         action = object.__new__(daemonset.ActionModule)
         arguments = {
-            "step": step,
+            "state": state,
             "kubeconfig": cluster.kubeconfig(),
             "deployment": {"image": "example.com/plugin:1", "namespace": namespace, **(deployment or {})},
             **({"node_name": node.name} if node else {}),
@@ -42,13 +42,13 @@ def run(cluster, namespace, monkeypatch):
         action._task = types.SimpleNamespace(args=arguments, check_mode=check)
         result = action.run(None, {"inventory_hostname": "worker1"})
         if "changed" in result and not check:
-            # What is done is done: the same step again has nothing to do.
+            # What is done is done: the same state again has nothing to do.
             again = object.__new__(daemonset.ActionModule)
             again._task = types.SimpleNamespace(args=arguments, check_mode=False)
             assert again.run(None, {"inventory_hostname": "worker1"})["changed"] is False
         return result
 
-    return run_step
+    return run_state
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def read(cluster, namespace):
 
 def deployed(run, *nodes, resources=(IMAGINARY,), **given):
     """Both steps, for several nodes."""
-    pending = [run("configure", node, *resources, **given) for node in nodes]
-    return pending, run("deploy", pending=pending, nodes=[node.name for node in nodes], **given)
+    pending = [run("configured", node, *resources, **given) for node in nodes]
+    return pending, run("deployed", pending=pending, nodes=[node.name for node in nodes], **given)
 
 
 def labels(node):

@@ -26,22 +26,22 @@ plugins:
       defaults: {enforce: baseline}
 """
 # Seconds until it must serve.
-_PATIENCE = 60
+_TIMEOUT = 60
 #: CI keeps it if a test failed.
 EVIDENCE = pathlib.Path(__file__).parents[2] / ".evidence/kubernetes"
 
 
 def programs() -> tuple[str, str] | None:
     """kube-apiserver and etcd of KUBERNETES_BIN_DIR; None where one is missing."""
-    folder = pathlib.Path(os.environ.get("KUBERNETES_BIN_DIR") or "/nonexistent")
-    api_server = shutil.which("kube-apiserver", path=str(folder))
-    etcd = shutil.which("etcd", path=str(folder))
+    directory = pathlib.Path(os.environ.get("KUBERNETES_BIN_DIR") or "/nonexistent")
+    api_server = shutil.which("kube-apiserver", path=str(directory))
+    etcd = shutil.which("etcd", path=str(directory))
     return (api_server, etcd) if api_server and etcd else None
 
 
 @contextlib.contextmanager
-def serving(folder: pathlib.Path, tls: Any, tokens: dict[str, str]) -> Iterator[int]:
-    """Runs both, in ``folder``, with a certificate file that is given; gives the port on localhost. Logs: EVIDENCE.
+def serving(directory: pathlib.Path, tls: Any, tokens: dict[str, str]) -> Iterator[int]:
+    """Runs both, in ``directory``, with a certificate file that is given; gives the port on localhost. Logs: EVIDENCE.
 
     tls: the certificate authority of the test.
     """
@@ -50,18 +50,18 @@ def serving(folder: pathlib.Path, tls: Any, tokens: dict[str, str]) -> Iterator[
     EVIDENCE.mkdir(parents=True, exist_ok=True)
     api_server, etcd = found
     client, peer, port = _free_ports(3)
-    key = folder / "service-account.key"
+    key = directory / "service-account.key"
     subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
     groups = {"admin": "system:masters", "reader": "readers", "nobody": "nobodies"}
-    (folder / "tokens.csv").write_text(
+    (directory / "tokens.csv").write_text(
         "".join(f"{token},{user},{user},{groups.get(user, 'system:nodes')}\n" for token, user in tokens.items())
     )
-    (folder / "admission.yaml").write_text(_ADMISSION)
+    (directory / "admission.yaml").write_text(_ADMISSION)
     certificate = tls.sign("api-server")
     commands = [
         [
             etcd,
-            f"--data-dir={folder}/etcd",
+            f"--data-dir={directory}/etcd",
             f"--listen-client-urls=http://127.0.0.1:{client}",
             f"--advertise-client-urls=http://127.0.0.1:{client}",
             f"--listen-peer-urls=http://127.0.0.1:{peer}",
@@ -77,10 +77,10 @@ def serving(folder: pathlib.Path, tls: Any, tokens: dict[str, str]) -> Iterator[
             f"--tls-cert-file={certificate}",
             f"--tls-private-key-file={certificate}",
             f"--client-ca-file={tls.path}",
-            f"--token-auth-file={folder}/tokens.csv",
+            f"--token-auth-file={directory}/tokens.csv",
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
-            f"--admission-control-config-file={folder}/admission.yaml",
+            f"--admission-control-config-file={directory}/admission.yaml",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}",
@@ -107,7 +107,7 @@ def _free_ports(count: int) -> list[int]:
 def wait_until_ready(opener: urllib.request.OpenerDirector, server: str, token: str) -> None:
     """Raises AssertionError where it is not within a minute."""
     request = urllib.request.Request(f"{server}/readyz", headers={"Authorization": f"Bearer {token}"})
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while True:
         with contextlib.suppress(OSError):
             opener.open(request, timeout=5).close()

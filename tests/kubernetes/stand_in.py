@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jsonpatch
-from stand_in_pods import Pods, Refusal
+from stand_in_pods import Pods, StatusError
 
 #: The node that has a kubelet's credentials.
 KUBELETS_NODE = "kubelet-node"
@@ -62,7 +62,7 @@ class Nodes:
             now = self._of(name)
             expected = patch.get("metadata", {}).pop("resourceVersion", None)
             if expected not in (None, now["metadata"]["resourceVersion"]):
-                raise Refusal(
+                raise StatusError(
                     409,
                     f'Operation cannot be fulfilled on nodes "{name}": the object has been modified; please apply your '
                     f"changes to the latest version and try again",
@@ -82,7 +82,7 @@ class Nodes:
             try:
                 patched = jsonpatch.apply_patch(now, operations)
             except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException):
-                raise Refusal(422, "the server rejected our request due to an error in our request") from None
+                raise StatusError(422, "the server rejected our request due to an error in our request") from None
             node = {**now, "metadata": dict(now["metadata"]), "status": patched["status"]}
             node["metadata"]["annotations"] = patched["metadata"].get("annotations", {})
             for part in ("capacity", "allocatable"):
@@ -95,7 +95,7 @@ class Nodes:
 
     def _of(self, name: str) -> dict[str, Any]:
         if name not in self._nodes:
-            raise Refusal(404, f'nodes "{name}" not found')
+            raise StatusError(404, f'nodes "{name}" not found')
         return self._nodes[name]
 
 
@@ -116,7 +116,7 @@ def _canonical(node: str, part: str, resource: str, quantity: str) -> str:
     if not quantity.isdigit():
         if quantity[-1] == "k" and quantity[:-1].isdigit():
             return quantity
-        raise Refusal(
+        raise StatusError(
             422, f'Node "{node}" is invalid: status.{part}.{resource}: Invalid value: "{quantity}": must be an integer'
         )
     number = int(quantity)
@@ -163,7 +163,7 @@ def serving(certificate: pathlib.Path, authority: pathlib.Path) -> Iterator[int]
             content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             try:
                 code, answer = 200, self._answer(json.loads(content or "null"))
-            except Refusal as refusal:
+            except StatusError as refusal:
                 code = refusal.code
                 answer = {"kind": "Status", "status": "Failure", "message": refusal.message, "code": code}
                 answer["details"] = {"causes": list(refusal.causes)}
@@ -185,18 +185,18 @@ def serving(certificate: pathlib.Path, authority: pathlib.Path) -> Iterator[int]
                 parts = parts[3 if parts[0] == "apis" else 2 :]
                 if user != "admin":
                     whom = f'pods is forbidden: User "{user}"'
-                    raise Refusal(403, f'{whom} cannot list resource "pods" in API group "" at the cluster scope')
+                    raise StatusError(403, f'{whom} cannot list resource "pods" in API group "" at the cluster scope')
                 return pods.answer(self.command, parts, query, content)
             name = urllib.parse.unquote(parts[3]) if len(parts) > 3 else ""
             if user == f"system:node:{KUBELETS_NODE}" and name != KUBELETS_NODE:
-                raise Refusal(
+                raise StatusError(
                     403, f'nodes "{name}" is forbidden: node "{KUBELETS_NODE}" is not allowed to modify node "{name}"'
                 )
             is_kubelet = user == f"system:node:{name}" and self.command in ("GET", "PATCH")
             if user != "admin" and not is_kubelet and (user, self.command) != ("reader", "GET"):
                 does = f"{self.command.lower()} resource {json.dumps('nodes/status' if parts[4:] else 'nodes')}"
                 whom = f'nodes "{name}" is forbidden: User "{user}"'
-                raise Refusal(403, f'{whom} cannot {does} in API group "" at the cluster scope')
+                raise StatusError(403, f'{whom} cannot {does} in API group "" at the cluster scope')
             if self.command == "POST":
                 return nodes.create(content, query.get("fieldManager", ""))
             if self.command == "DELETE":
@@ -206,7 +206,7 @@ def serving(certificate: pathlib.Path, authority: pathlib.Path) -> Iterator[int]
             if self.headers["Content-Type"] == "application/merge-patch+json":
                 return nodes.merge(name, content, query.get("dryRun") == "All")
             if self.headers["Content-Type"] != "application/json-patch+json":
-                raise Refusal(415, "the body of the request was in an unknown format")
+                raise StatusError(415, "the body of the request was in an unknown format")
             return nodes.patch_status(name, content, query.get("fieldManager", ""), query.get("dryRun") == "All")
 
         def _user(self) -> str:
@@ -216,7 +216,7 @@ def serving(certificate: pathlib.Path, authority: pathlib.Path) -> Iterator[int]
                     return value
             user = TOKENS.get(self.headers.get("Authorization", "").removeprefix("Bearer "))
             if user is None:
-                raise Refusal(401, "Unauthorized")
+                raise StatusError(401, "Unauthorized")
             return self.headers.get("Impersonate-User", user) if user == "admin" else user
 
         def log_message(self, *_arguments: Any) -> None:

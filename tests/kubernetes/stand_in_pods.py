@@ -11,7 +11,7 @@ import threading
 from typing import Any
 
 
-class Refusal(Exception):
+class StatusError(Exception):
     """An answer other than 200. causes: for programs."""
 
     def __init__(self, code: int, message: str, causes: tuple[dict[str, str], ...] = ()) -> None:
@@ -37,7 +37,7 @@ class Pods:
                 return {"kind": "PodList", "items": items}
             _namespaces, namespace, kinds, name, part = (*parts, "", "")[:5]
             if kinds == "serviceaccounts":
-                raise Refusal(409, f'serviceaccounts "{content["metadata"]["name"]}" already exists')
+                raise StatusError(409, f'serviceaccounts "{content["metadata"]["name"]}" already exists')
             key = (namespace, name or content["metadata"]["name"])
             if kinds == "poddisruptionbudgets":
                 self._budgets[key] = {**self._budgets.get(key, {}), **content}
@@ -47,7 +47,7 @@ class Pods:
                 self._pods[key] = {"status": {"phase": "Pending"}, **content, "metadata": metadata}
                 return {"kind": "Pod", **self._pods[key]}
             if key not in self._pods:
-                raise Refusal(404, f'pods "{key[1]}" not found')
+                raise StatusError(404, f'pods "{key[1]}" not found')
             pod = self._pods[key]
             if method == "POST":
                 return self._evict(pod, content, "dryRun" in query)
@@ -61,7 +61,7 @@ class Pods:
         metadata = pod["metadata"]
         wanted = eviction["deleteOptions"]["preconditions"]["uid"]
         if wanted != metadata["uid"]:
-            raise Refusal(
+            raise StatusError(
                 409,
                 f'Operation cannot be fulfilled on pods "{metadata["name"]}": the UID in the precondition ({wanted}) '
                 f"does not match the UID in record ({metadata['uid']}). The object might have been deleted and then "
@@ -77,7 +77,7 @@ class Pods:
                     "message": f"The disruption budget {name} needs {status['desiredHealthy']} healthy pods and has "
                     f"{status['currentHealthy']} currently",
                 }
-                raise Refusal(429, "Cannot evict pod as it would violate the pod's disruption budget.", (cause,))
+                raise StatusError(429, "Cannot evict pod as it would violate the pod's disruption budget.", (cause,))
         if not dry_run:
             metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         return {"kind": "Status", "status": "Success", "code": 201}

@@ -64,7 +64,7 @@ def kubeconfig_of(server, user=None, **cluster):
 def test_a_load_balancer_without_an_api_server_is_away_too(code):
     with answering(lambda request: request.send_error(code)) as address:
         expected = rf"answered {code} to GET of node worker1: [A-Z][A-Za-z ]*: run again when it is ready$"
-        with pytest.raises(api.Away, match=expected):
+        with pytest.raises(api.Unavailable, match=expected):
             api.Api(api.Access(address, None, {}, "")).node("worker1")
 
 
@@ -74,7 +74,7 @@ def test_a_load_balancer_without_an_api_server_is_away_too(code):
 def test_an_api_server_without_its_etcd_is_away_too(said):
     expected = f"answered 500 to GET of node worker1: {said}: run again when it is ready$"
     answer = saying(500, {"kind": "Status", "message": said, "code": 500})
-    with answering(answer) as address, pytest.raises(api.Away, match=expected):
+    with answering(answer) as address, pytest.raises(api.Unavailable, match=expected):
         api.Api(api.Access(address, None, {}, "")).node("worker1")
 
 
@@ -83,7 +83,7 @@ def test_what_an_api_server_cannot_do_at_all_is_not_away():
     answer = saying(500, {"kind": "Status", "message": said, "code": 500})
     with answering(answer) as address, pytest.raises(api.ApiError, match=f"{said}$") as caught:
         api.Api(api.Access(address, None, {}, "")).node("worker1")
-    assert not isinstance(caught.value, api.Away)
+    assert not isinstance(caught.value, api.Unavailable)
 
 
 @pytest.fixture
@@ -122,13 +122,16 @@ def test_a_server_that_says_when_to_come_again_is_asked_again(pauses, code, afte
     ("after", "waits"), [("5", [5, 5, 5, 5]), ("60", []), ("Wed, 21 Oct 2026 07:28:00 GMT", []), ("-1", []), ("²", [])]
 )
 def test_it_is_not_asked_for_ever(pauses, after, waits):
-    with answering(busy(99, 429, after)) as address, pytest.raises(api.Away, match="please try again later: run again"):
+    with (
+        answering(busy(99, 429, after)) as address,
+        pytest.raises(api.Unavailable, match="please try again later: run again"),
+    ):
         api.Api(api.Access(address, None, {}, "")).node("worker1")
     assert pauses == waits
 
 
 def test_an_eviction_has_its_own_pace(pauses):
-    with answering(busy(1)) as address, pytest.raises(api.Away):
+    with answering(busy(1)) as address, pytest.raises(api.Unavailable):
         api.Api(api.Access(address, None, {}, "")).get(api.Place("pods", "x", "y", part="eviction"))
     assert pauses == []
 
@@ -200,7 +203,10 @@ def test_a_server_that_breaks_off_is_away_too(does):
             request.end_headers()
             request.wfile.write(b"{")
 
-    with answering(answer) as address, pytest.raises(api.Away, match=r"does not answer: .*: run again when it does"):
+    with (
+        answering(answer) as address,
+        pytest.raises(api.Unavailable, match=r"does not answer: .*: run again when it does"),
+    ):
         api.Api(api.Access(address, None, {}, "")).node("worker1")
 
 

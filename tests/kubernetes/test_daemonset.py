@@ -24,7 +24,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import namespace as namespaces
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.deployed import parse
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 from daemonset_steps import IMAGINARY, LABEL, deployed, labels
 
 pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)
@@ -50,7 +50,7 @@ def test_a_node_after_the_other(cluster, run, read):
     assert set(read("/api/v1", "configmaps")["data"]) == {one.name, other.name}
     spec = read("/apis/apps/v1", "daemonsets")["spec"]["template"]["spec"]
     assert spec["nodeSelector"] == {LABEL: "node-device-plugin"}
-    assert run("select", one)["changed"] is True
+    assert run("selected", one)["changed"] is True
     assert labels(one)[LABEL] == "node-device-plugin"
     assert LABEL not in labels(other)
 
@@ -58,19 +58,19 @@ def test_a_node_after_the_other(cluster, run, read):
 def test_check_mode_says_the_same_and_changes_nothing(cluster, run, read):
     node = cluster.node({})
     pending, foreseen = deployed(run, node, check=True)
-    selected = run("select", node, check=True)
+    selected = run("selected", node, check=True)
     assert read("/api/v1") is None
     assert LABEL not in labels(node)
     (done,), deploy = deployed(run, node)
     assert pending[0]["what"] == done["what"]
     assert (foreseen["what"], foreseen["diff"]) == (deploy["what"], deploy["diff"])
-    assert selected["what"] == run("select", node)["what"]
+    assert selected["what"] == run("selected", node)["what"]
     _pending, nothing = deployed(run, node, check=True)
     assert nothing["changed"] is False
-    gone = run("remove", node, check=True)
+    gone = run("removed", node, check=True)
     assert gone["changed"] is True
     assert node.name in read("/api/v1", "configmaps")["data"]
-    assert run("dismantle", check=True, nodes=[node.name])["changed"] is True
+    assert run("absent", check=True, nodes=[node.name])["changed"] is True
     assert read("/apis/apps/v1", "daemonsets") is not None
 
 
@@ -78,15 +78,15 @@ def test_a_play_that_knows_one_node_leaves_the_others_alone(cluster, run, read):
     one, other = cluster.node({}), cluster.node({})
     deployed(run, one, other)
     before = read("/api/v1", "configmaps")["data"]
-    pending = [run("configure", other, SERIAL)]
-    result = run("deploy", pending=pending, nodes=[one.name, other.name])
+    pending = [run("configured", other, SERIAL)]
+    result = run("deployed", pending=pending, nodes=[one.name, other.name])
     data = read("/api/v1", "configmaps")["data"]
     assert data[one.name] == before[one.name]
     assert data[other.name] == manifests.configuration_text(parse_configuration({"resources": [SERIAL]}))
     # What the other one needs of its host, all pods get.
     assert result["changed"] is True
     assert "/dev" in host_paths(read("/apis/apps/v1", "daemonsets"))
-    run("deploy", pending=[run("configure", one, IMAGINARY)], nodes=[one.name, other.name])
+    run("deployed", pending=[run("configured", one, IMAGINARY)], nodes=[one.name, other.name])
     assert "/dev" in host_paths(read("/apis/apps/v1", "daemonsets"))
 
 
@@ -101,7 +101,7 @@ def test_an_unchanged_configuration_is_not_written_again(cluster, run, monkeypat
     monkeypatch.setattr(daemonset.Api, "_ask", lambda *given: refuse(*given) or ask(*given))
     # The namespace is ours, and held to what it should be.
     monkeypatch.setattr(namespaces.Namespace, "make", lambda self: [])
-    assert run("configure", node, IMAGINARY)["changed"] is False
+    assert run("configured", node, IMAGINARY)["changed"] is False
 
 
 def test_another_configuration_is_no_other_pod(cluster, run, read):
@@ -134,9 +134,9 @@ def test_what_the_inventory_has_no_longer_goes(cluster, run, read):
     one, other, lost = cluster.node({}), cluster.node({}), cluster.node({})
     deployed(run, one, other, lost)
     for node in (one, other, lost):
-        run("select", node)
+        run("selected", node)
     lost.delete()
-    run("deploy", pending=[run("configure", one, IMAGINARY)], nodes=[one.name])
+    run("deployed", pending=[run("configured", one, IMAGINARY)], nodes=[one.name])
     assert set(read("/api/v1", "configmaps")["data"]) == {one.name}
     assert LABEL not in labels(other)
     assert LABEL in labels(one)
@@ -147,10 +147,10 @@ def test_nobody_goes_while_it_is_not_known_who_has_left(cluster, run, read, told
     """A play for some hosts only, and hosts whose node's name is an expression over facts that nobody gathered."""
     one, other, third = cluster.node({}), cluster.node({}), cluster.node({})
     deployed(run, one, other, third)
-    run("select", other)
+    run("selected", other)
     nameless = {"limited": [], "a host for it": ["b", "c"], "too few hosts": ["b"]}[told]
     known = {} if told == "limited" else {"nodes": [one.name, "b", "c"]}
-    result = run("deploy", pending=[run("configure", one, IMAGINARY)], nameless=nameless, **known)
+    result = run("deployed", pending=[run("configured", one, IMAGINARY)], nameless=nameless, **known)
     assert set(read("/api/v1", "configmaps")["data"]) == {one.name, other.name, third.name}
     assert LABEL in labels(other)
     warnings = result.get("warnings", [])
@@ -170,13 +170,13 @@ def test_removed_with_the_last_node_and_nothing_is_left(cluster, run, read, name
         "data": {".dockercfg": "e30="},
     }
     cluster.ask("POST", f"/api/v1/namespaces/{namespace}/secrets", secret)
-    run("select", one)
-    assert run("remove", one)["changed"] is True
+    run("selected", one)
+    assert run("removed", one)["changed"] is True
     assert LABEL not in labels(one)
-    assert run("dismantle", nodes=[one.name])["changed"] is False
+    assert run("absent", nodes=[one.name])["changed"] is False
     assert set(read("/api/v1", "configmaps")["data"]) == {other.name}
-    run("remove", other)
-    result = run("dismantle", nodes=[other.name])
+    run("removed", other)
+    result = run("absent", nodes=[other.name])
     assert [each.split()[0] for each in result["what"]] == ["daemonset", "configmap", "namespace"]
     assert read("/apis/apps/v1", "daemonsets") is None
     # Without its controller a namespace is not emptied, but it is on its way.
@@ -188,15 +188,15 @@ def test_an_uninstall_takes_out_what_the_inventory_has_no_longer(cluster, run, r
     """Else a node that left beforehand would keep everything, for nobody."""
     one, other = cluster.node({}), cluster.node({})
     deployed(run, one, other)
-    run("select", other)
+    run("selected", other)
     if lost:
         other.delete()
-    pending = [run("remove", one)]
-    assert run("dismantle", pending=pending)["changed"] is False
-    assert run("dismantle", pending=pending, known=[one.name, other.name])["changed"] is False
-    assert run("dismantle", pending=pending, known=[one.name, "b"], nameless=["b"])["changed"] is False
-    foreseen = run("dismantle", pending=pending, known=[one.name], check=True)
-    result = run("dismantle", pending=pending, known=[one.name])
+    pending = [run("removed", one)]
+    assert run("absent", pending=pending)["changed"] is False
+    assert run("absent", pending=pending, known=[one.name, other.name])["changed"] is False
+    assert run("absent", pending=pending, known=[one.name, "b"], nameless=["b"])["changed"] is False
+    foreseen = run("absent", pending=pending, known=[one.name], check=True)
+    result = run("absent", pending=pending, known=[one.name])
     assert result["what"] == foreseen["what"]
     assert [each.split()[0] for each in result["what"]] == [
         *([] if lost else ["label"]),
@@ -210,8 +210,8 @@ def test_an_uninstall_takes_out_what_the_inventory_has_no_longer(cluster, run, r
 def test_a_namespace_that_is_being_deleted(cluster, run, read, namespace, monkeypatch, ends):
     node = cluster.node({})
     deployed(run, node)
-    run("remove", node)
-    run("dismantle", nodes=[node.name])
+    run("removed", node)
+    run("absent", nodes=[node.name])
     monkeypatch.setattr(namespaces, "_PAUSE", 0.02)
     monkeypatch.setattr(namespaces, "_ENDING", 10 if ends else 0.1)
 
@@ -223,7 +223,7 @@ def test_a_namespace_that_is_being_deleted(cluster, run, read, namespace, monkey
     ending = threading.Timer(0.3, end)
     if ends:
         ending.start()
-    result = run("configure", node, IMAGINARY)
+    result = run("configured", node, IMAGINARY)
     if ends:
         ending.join()
         assert result["changed"] is True
@@ -241,9 +241,9 @@ def test_what_was_proven_goes_with_the_nodes_part(cluster, run):
     record = {IMAGINARY["name"]: "a" * 64}
     proven.write(api, node.name, record)
     assert proven.read(node.read()) == record
-    foreseen = run("remove", node, check=True)["what"]
+    foreseen = run("removed", node, check=True)["what"]
     assert proven.read(node.read()) == record
-    assert run("remove", node)["what"] == foreseen
+    assert run("removed", node)["what"] == foreseen
     assert f"annotation nodedevices.kubernetes/proven of node {node.name}" in foreseen
     assert node.annotations == {"of": "others"}
 
@@ -257,16 +257,16 @@ def _pod_of(monkeypatch, ends):
 def test_where_only_the_api_reaches_the_plugin_tidies_up_before_it_goes(cluster, run, read, monkeypatch):
     node, seen = cluster.node({}), []
     (configured,), _result = deployed(run, node, api_only=True)
-    run("select", node)
+    run("selected", node)
 
-    def tidied(daemon_set, name, sha256, ask, patience):
+    def tidied(daemon_set, name, sha256, ask, timeout):
         text = daemon_set.texts()[name]
         seen.append((manifests.sha256_of(text) == sha256, manifests.read_configuration_text(text).resources))
 
     _pod_of(monkeypatch, tidied)
-    foreseen = run("remove", node, check=True, api_only=True)
+    foreseen = run("removed", node, check=True, api_only=True)
     assert seen == []
-    removed = run("remove", node, api_only=True)
+    removed = run("removed", node, api_only=True)
     assert seen == [(True, ())]
     assert (removed["what"], removed["diff"]) == (foreseen["what"], foreseen["diff"])
     assert configured["text"] in [each["before"] for each in removed["diff"]]
@@ -277,16 +277,16 @@ def test_where_only_the_api_reaches_the_plugin_tidies_up_before_it_goes(cluster,
 def test_a_plugin_that_cannot_tidy_up_is_taken_away_all_the_same(cluster, run, read, monkeypatch):
     one, other = cluster.node({}), cluster.node({})
     deployed(run, one, other, api_only=True)
-    run("select", one)
-    run("select", other)
+    run("selected", one)
+    run("selected", other)
     head = "worker1: CDI specs that the plugin wrote stay on the node: "
-    assert run("remove", one, api_only=True)["warnings"] == [f"{head}its pod does not run"]
+    assert run("removed", one, api_only=True)["warnings"] == [f"{head}its pod does not run"]
 
     def refused(*_given):
-        raise Refused("within 1 s it is not ready")
+        raise DeploymentError("within 1 s it is not ready")
 
     _pod_of(monkeypatch, refused)
-    assert run("remove", other, api_only=True)["warnings"] == [f"{head}within 1 s it is not ready"]
+    assert run("removed", other, api_only=True)["warnings"] == [f"{head}within 1 s it is not ready"]
     assert not read("/api/v1", "configmaps").get("data")
 
 
@@ -294,8 +294,8 @@ def test_what_others_have_in_our_namespace_keeps_it(cluster, run, read, namespac
     node = cluster.node({})
     deployed(run, node)
     cluster.ask("POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "theirs"}})
-    run("remove", node)
-    run("dismantle", nodes=[node.name])
+    run("removed", node)
+    run("absent", nodes=[node.name])
     assert read("/apis/apps/v1", "daemonsets") is None
     assert read("/api/v1")["status"]["phase"] == "Active"
 
@@ -339,8 +339,8 @@ def test_what_makes_pods_of_others_keeps_it(cluster, run, read, namespace, path,
     deployed(run, node)
     cluster.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
     cluster.ask("POST", "/" + path.format(f"namespaces/{namespace}"), content)
-    run("remove", node)
-    run("dismantle", nodes=[node.name])
+    run("removed", node)
+    run("absent", nodes=[node.name])
     assert read("/api/v1")["status"]["phase"] == "Active"
 
 
@@ -375,8 +375,8 @@ def test_a_custom_resource_of_others_keeps_it(cluster, run, read, namespace):
             # The server serves a new kind after a moment.
             assert time.monotonic() < deadline
             time.sleep(0.2)
-    run("remove", node)
-    run("dismantle", nodes=[node.name])
+    run("removed", node)
+    run("absent", nodes=[node.name])
     assert read("/api/v1")["status"]["phase"] == "Active"
 
 
@@ -386,8 +386,8 @@ def test_a_namespace_that_was_there_before_stays_as_it_is(cluster, run, read, na
     cluster.ask("POST", "/api/v1/namespaces", made)
     deployed(run, node)
     assert "app.kubernetes.io/managed-by" not in read("/api/v1")["metadata"]["labels"]
-    run("remove", node)
-    run("dismantle", nodes=[node.name])
+    run("removed", node)
+    run("absent", nodes=[node.name])
     assert read("/api/v1")["status"]["phase"] == "Active"
 
 
@@ -400,7 +400,7 @@ def test_what_others_have_under_our_name_stays_as_it_is(cluster, run, read, name
     path = f"{group}/namespaces/{namespace}/{kinds}"
     before = cluster.ask("POST", path, content or _of("node-device-plugin"))
     for check in (True, False):
-        result = run("configure", node, IMAGINARY, check=check)
+        result = run("configured", node, IMAGINARY, check=check)
         assert result["msg"] == (
             f"worker1: {kinds[:-1]} node-device-plugin in namespace {namespace} was there before us, and is not ours "
             f"to change (it has no label app.kubernetes.io/managed-by=nodedevices): give device_plugin_deployment "
@@ -408,9 +408,9 @@ def test_what_others_have_under_our_name_stays_as_it_is(cluster, run, read, name
         )
     # Nor does a deployment of before take it over, or an uninstall take it away.
     pending = [{"host": "a", "node": node.name, "text": "", "kubeconfig": cluster.kubeconfig()}]
-    run("deploy", pending=pending if kinds == "daemonsets" else [], nodes=[node.name])
-    assert run("remove", node)["changed"] is False
-    assert run("dismantle", nodes=["a", node.name])["changed"] is False
+    run("deployed", pending=pending if kinds == "daemonsets" else [], nodes=[node.name])
+    assert run("removed", node)["changed"] is False
+    assert run("absent", nodes=["a", node.name])["changed"] is False
     assert read(group, kinds) == before
 
 
@@ -427,16 +427,16 @@ def test_another_plugin_on_a_node_that_only_the_api_reaches(cluster, run, read, 
             time.sleep(0.02)
         fixed = {"name": "example.com/fixed", "devices": [{"id": "fixed"}]}
         for check in (True, False):
-            result = run("configure", node, IMAGINARY, fixed, check=check, api_only=True)
+            result = run("configured", node, IMAGINARY, fixed, check=check, api_only=True)
             assert result["msg"] == (
                 f"worker1: another device plugin serves {name} on node {node.name}, as its node object shows: remove "
                 f"it first, or set device_plugin_takeover: true and remove it right after"
             )
         assert read("/api/v1") is None
-        assert run("configure", node, fixed, api_only=True)["changed"] is True
+        assert run("configured", node, fixed, api_only=True)["changed"] is True
         # From here on it is ours.
-        assert run("configure", node, IMAGINARY, api_only=True, takeover=True)["changed"] is True
-        assert run("configure", node, IMAGINARY, api_only=True)["changed"] is False
+        assert run("configured", node, IMAGINARY, api_only=True, takeover=True)["changed"] is True
+        assert run("configured", node, IMAGINARY, api_only=True)["changed"] is False
 
 
 def test_a_plugin_that_has_just_gone_is_waited_for(cluster, run, monkeypatch):
@@ -447,7 +447,7 @@ def test_a_plugin_that_has_just_gone_is_waited_for(cluster, run, monkeypatch):
     gone = {"op": "add", "path": "/status/allocatable", "value": {IMAGINARY["name"]: "0"}}
     ending = threading.Timer(0.3, node.patch, ("kubelet", [gone]))
     ending.start()
-    assert run("configure", node, IMAGINARY, api_only=True)["changed"] is True
+    assert run("configured", node, IMAGINARY, api_only=True)["changed"] is True
     ending.join()
 
 
@@ -461,7 +461,7 @@ def test_what_was_rendered_without_ansible_is_left_to_who_applied_it(cluster, ru
     for place, manifest in zip(places, manifests.render(given, {other.name: configuration}), strict=True):
         api.apply(place, manifest.content, "kubectl")
     before = read("/apis/apps/v1", "daemonsets")
-    assert run("configure", node, IMAGINARY)["msg"] == (
+    assert run("configured", node, IMAGINARY)["msg"] == (
         f"worker1: daemonset node-device-plugin in namespace {namespace} names its nodes itself, so it was not "
         f"deployed by these playbooks: give device_plugin_deployment another name and take the nodes out there, or "
         f"delete it first"
@@ -520,8 +520,8 @@ def test_monitors_come_and_go_and_those_of_others_stay(cluster, run, read, names
     assert result["changed"] is False
     _pending, result = deployed(run, node, deployment=both)
     assert result["msg"].startswith(f"worker1: podmonitor node-device-plugin in namespace {namespace} was there before")
-    run("remove", node)
-    run("dismantle", nodes=[node.name])
+    run("removed", node)
+    run("absent", nodes=[node.name])
     assert read("/apis/apps/v1", "daemonsets") is None
     assert read(MONITORING, "podmonitors") == before
 
@@ -530,7 +530,7 @@ def test_monitors_come_and_go_and_those_of_others_stay(cluster, run, read, names
 def test_a_namespace_that_refuses_hostpath(cluster, run, read, namespace, check):
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     cluster.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace, "labels": restricted}})
-    result = run("configure", cluster.node({}), IMAGINARY, check=check)
+    result = run("configured", cluster.node({}), IMAGINARY, check=check)
     assert result["msg"].startswith(f"worker1: the namespace {namespace} was there before us and enforces Pod Security")
     assert read("/api/v1", "configmaps") is None
 
@@ -540,14 +540,14 @@ def test_a_namespace_that_says_nothing_in_a_cluster_that_refuses_hostpath(cluste
     """As in real.py: what the API server enforces by itself stands in no object."""
     cluster.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
     cluster.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
-    result = run("configure", cluster.node({}), IMAGINARY, check=check)
+    result = run("configured", cluster.node({}), IMAGINARY, check=check)
     assert result["msg"].startswith(
         f"worker1: the namespace {namespace} was there before us and enforces Pod Security level baseline, which lets"
     )
     assert read("/api/v1", "configmaps") is None
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}}
     cluster.ask("PATCH", f"/api/v1/namespaces/{namespace}", label, "application/merge-patch+json")
-    assert run("configure", cluster.node({}), IMAGINARY, check=check)["changed"] is True
+    assert run("configured", cluster.node({}), IMAGINARY, check=check)["changed"] is True
 
 
 def test_a_cluster_without_the_prometheus_operator(cluster, run):
@@ -565,26 +565,26 @@ def test_hosts_that_have_daemonsets_of_their_own(cluster, run, read):
     # What one DaemonSet could not have both of.
     settings = [{"resources": [IMAGINARY]}, {"resources": [IMAGINARY], "kubelet_root_dir": "/srv/kubelet"}]
     pending = [
-        run("configure", one, declaration={"configuration": settings[0]}),
-        run("configure", other, declaration={"configuration": settings[1]}, deployment=second),
+        run("configured", one, declaration={"configuration": settings[0]}),
+        run("configured", other, declaration={"configuration": settings[1]}, deployment=second),
     ]
-    result = run("deploy", pending=pending, nodes=[one.name, other.name])
+    result = run("deployed", pending=pending, nodes=[one.name, other.name])
     assert [each.split()[:2] for each in result["what"]] == [
         ["daemonset", "node-device-plugin"],
         ["daemonset", "second"],
     ]
     assert "/srv/kubelet/pod-resources" in host_paths(read("/apis/apps/v1", "daemonsets", "second"))
-    removed = [run("remove", one), run("remove", other, deployment=second)]
-    run("dismantle", pending=removed)
+    removed = [run("removed", one), run("removed", other, deployment=second)]
+    run("absent", pending=removed)
     assert read("/apis/apps/v1", "daemonsets") is None
     assert read("/apis/apps/v1", "daemonsets", "second") is None
 
 
 def test_a_cluster_that_is_away_keeps_no_other_from_being_deployed(cluster, run, read, unused_server):
     node = cluster.node({})
-    pending = [run("configure", node, IMAGINARY)]
+    pending = [run("configured", node, IMAGINARY)]
     away = {"host": "worker2", "node": "b", "text": "", "kubeconfig": cluster.kubeconfig(server=unused_server)}
-    result = run("deploy", pending=[away, *pending], nodes=[node.name])
+    result = run("deployed", pending=[away, *pending], nodes=[node.name])
     assert result["msg"].startswith(f"worker2: the API server {unused_server} does not answer")
     assert read("/apis/apps/v1", "daemonsets") is not None
 
@@ -599,11 +599,11 @@ def kubeconfigs(request, cluster):
 def test_hosts_that_differ_in_what_a_daemonset_has_once(cluster, run, read, kubeconfigs):
     one, other = cluster.node({}), cluster.node({})
     pending = [
-        run("configure", one, IMAGINARY, kubeconfig=kubeconfigs[0]),
-        run("configure", other, IMAGINARY, kubeconfig=kubeconfigs[1], deployment={"priority_class": ""}),
+        run("configured", one, IMAGINARY, kubeconfig=kubeconfigs[0]),
+        run("configured", other, IMAGINARY, kubeconfig=kubeconfigs[1], deployment={"priority_class": ""}),
     ]
     pending[1]["host"] = "worker2"
-    result = run("deploy", pending=pending, nodes=[one.name, other.name])
+    result = run("deployed", pending=pending, nodes=[one.name, other.name])
     assert result["msg"] == (
         "worker1, worker2: device_plugin_deployment.priority_class: is '' for worker2, and 'system-node-critical' for "
         "worker1: a DaemonSet has it once, so give the hosts that differ another one (name)"
@@ -613,9 +613,9 @@ def test_hosts_that_differ_in_what_a_daemonset_has_once(cluster, run, read, kube
 
 def test_hosts_that_are_one_node(cluster, run, kubeconfigs):
     node = cluster.node({})
-    pending = [run("configure", node, IMAGINARY, kubeconfig=path) for path in kubeconfigs]
+    pending = [run("configured", node, IMAGINARY, kubeconfig=path) for path in kubeconfigs]
     pending[1]["host"] = "worker2"
-    assert run("deploy", pending=pending, nodes=[node.name])["msg"] == (
+    assert run("deployed", pending=pending, nodes=[node.name])["msg"] == (
         f"worker1, worker2: worker1 and worker2 are both the node {node.name} of this cluster: set "
         f"node_devices_node_name to the name of each"
     )
@@ -624,22 +624,22 @@ def test_hosts_that_are_one_node(cluster, run, kubeconfigs):
 def test_clusters_that_do_not_say_who_they_are(cluster, run, unused_server):
     """By their address; and a kubeconfig that cannot be read is a matter of its own host."""
     node = cluster.node({})
-    done = run("configure", node, IMAGINARY)
+    done = run("configured", node, IMAGINARY)
     away = [{**done, "host": host, "kubeconfig": cluster.kubeconfig(server=unused_server)} for host in ("a", "b")]
     unread = {**done, "host": "c", "kubeconfig": "/nonexistent"}
-    lines = run("deploy", pending=[done, *away, unread], nodes=[node.name])["msg"].splitlines()
+    lines = run("deployed", pending=[done, *away, unread], nodes=[node.name])["msg"].splitlines()
     assert lines[0].startswith("a, b: a and b are both the node ")
     assert lines[1:] == ["c: /nonexistent: No such file or directory"]
 
 
 def test_what_a_pod_cannot_do_is_said_before_anything_is_written(cluster, run, read):
-    result = run("configure", cluster.node({}), {**SERIAL, "health": {"open": True}})
+    result = run("configured", cluster.node({}), {**SERIAL, "health": {"open": True}})
     assert "an unprivileged pod may open no device of its host" in result["msg"]
     assert read("/api/v1") is None
 
 
 def test_a_node_that_the_cluster_does_not_know(cluster, run, read):
-    result = run("configure", types.SimpleNamespace(name="Worker-1"), IMAGINARY)
+    result = run("configured", types.SimpleNamespace(name="Worker-1"), IMAGINARY)
     assert result["msg"] == (
         "worker1: the cluster has no node Worker-1: set node_devices_node_name to its name there, or let it join first"
     )
@@ -651,7 +651,7 @@ def test_more_than_a_config_map_takes(cluster, run, read):
     # The second alone would fit.
     devices = [{"id": f"dev-{number}", "properties": {"value": "x" * 6000}} for number in range(100)]
     for node in (one, other):
-        result = run("configure", node, {"name": "example.com/large", "devices": devices})
+        result = run("configured", node, {"name": "example.com/large", "devices": devices})
     assert re.fullmatch(
         r"worker1: nodes: have configurations of 12\d{5} bytes together, and a ConfigMap takes 1048576: spread them "
         r"over several DaemonSets \(name\)",
@@ -659,14 +659,14 @@ def test_more_than_a_config_map_takes(cluster, run, read):
     )
     assert set(read("/api/v1", "configmaps")["data"]) == {one.name}
     # It is the sum that counts: one that gets smaller makes room.
-    run("configure", one, IMAGINARY)
-    assert run("configure", other, {"name": "example.com/large", "devices": devices})["changed"] is True
+    run("configured", one, IMAGINARY)
+    assert run("configured", other, {"name": "example.com/large", "devices": devices})["changed"] is True
 
 
 def test_a_user_who_may_only_read(cluster, run):
     node = cluster.node({})
     reader = cluster.kubeconfig({"token": "reader-token"})
-    result = run("configure", node, IMAGINARY, kubeconfig=reader)
+    result = run("configured", node, IMAGINARY, kubeconfig=reader)
     assert result["msg"] == (
         'worker1: daemonsets.apps is forbidden: User "reader" cannot list resource "daemonsets" in API group "apps" at '
         "the cluster scope: give this user list on daemonsets.apps in a ClusterRole"
@@ -749,7 +749,7 @@ def test_what_is_refused_for_another_reason_than_rights_asks_for_none(cluster, n
 
 
 def test_no_kubeconfig(run):
-    assert "set node_devices_kubeconfig" in run("deploy", kubeconfig="")["msg"]
+    assert "set node_devices_kubeconfig" in run("deployed", kubeconfig="")["msg"]
 
 
 @pytest.mark.parametrize("select_nodes", ["by_name", "by_label"])

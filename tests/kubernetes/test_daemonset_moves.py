@@ -19,16 +19,16 @@ def test_a_node_goes_to_the_daemonset_of_another_name(cluster, run, read, namesp
     one, other = cluster.node({}), cluster.node({})
     deployed(run, one, other)
     for node in (one, other):
-        run("select", node)
+        run("selected", node)
     second = {"name": "second", "namespace": f"{namespace}-second"}
     nodes = [one.name, other.name]
 
     def move(node, check=False):
-        configured = run("configure", node, IMAGINARY, deployment=second, check=check)
-        assert configured["elsewhere"] == [{"namespace": namespace, "name": "node-device-plugin"}]
-        run("deploy", pending=[configured], nodes=nodes, check=check)
-        run("select", node, deployment=second, check=check)
-        return run("leave", pending=[configured], check=check)["what"]
+        configured = run("configured", node, IMAGINARY, deployment=second, check=check)
+        assert configured["other_daemonsets"] == [{"namespace": namespace, "name": "node-device-plugin"}]
+        run("deployed", pending=[configured], nodes=nodes, check=check)
+        run("selected", node, deployment=second, check=check)
+        return run("left", pending=[configured], check=check)["what"]
 
     foreseen = move(one, check=True)
     assert read("/api/v1", "configmaps")["data"].keys() == {one.name, other.name}
@@ -39,18 +39,18 @@ def test_a_node_goes_to_the_daemonset_of_another_name(cluster, run, read, namesp
     assert [each.split()[0] for each in move(other)] == ["configmap", "daemonset", "configmap", "namespace"]
     assert read("/apis/apps/v1", "daemonsets") is None
     assert labels(other)[LABEL] == "second"
-    assert run("configure", other, IMAGINARY, deployment=second)["elsewhere"] == []
+    assert run("configured", other, IMAGINARY, deployment=second)["other_daemonsets"] == []
 
 
 def test_hosts_that_leave_one_daemonset_for_several(cluster, run, read, namespace):
     one, other = cluster.node({}), cluster.node({})
     deployed(run, one, other)
     pending = [
-        run("configure", node, IMAGINARY, deployment={"name": name, "image": f"example.com/{name}"})
+        run("configured", node, IMAGINARY, deployment={"name": name, "image": f"example.com/{name}"})
         for node, name in ((one, "a"), (other, "b"))
     ]
-    run("deploy", pending=pending, nodes=[one.name, other.name])
-    kinds = [each.split()[0] for each in run("leave", pending=pending)["what"]]
+    run("deployed", pending=pending, nodes=[one.name, other.name])
+    kinds = [each.split()[0] for each in run("left", pending=pending)["what"]]
     assert kinds == ["configmap", "configmap", "daemonset", "configmap"]
     # The namespace is theirs now.
     assert read("/api/v1")["status"]["phase"] == "Active"
@@ -60,7 +60,7 @@ def test_hosts_that_leave_one_daemonset_for_several(cluster, run, read, namespac
 def test_who_was_nowhere_else_leaves_nothing(cluster, run, read):
     node = cluster.node({})
     pending, _result = deployed(run, node)
-    assert (pending[0]["elsewhere"], run("leave", pending=pending)["what"]) == ([], [])
+    assert (pending[0]["other_daemonsets"], run("left", pending=pending)["what"]) == ([], [])
     assert read("/apis/apps/v1", "daemonsets") is not None
 
 
@@ -71,7 +71,7 @@ def test_another_namespace_under_the_same_name_is_refused(cluster, run, namespac
     moved = {"namespace": f"{namespace}-2"}
     # Nodes that were in neither would be of both, too.
     for node in (one, other):
-        assert run("configure", node, IMAGINARY, deployment=moved, check=check)["msg"] == (
+        assert run("configured", node, IMAGINARY, deployment=moved, check=check)["msg"] == (
             f"worker1: DaemonSet node-device-plugin in namespace {namespace} has the same nodes as one of that name in "
             f"namespace {namespace}-2 would have, because both know them by a label that says node-device-plugin: give "
             f"device_plugin_deployment another name as well, and nodes go from one to the other, or run uninstall.yml "
@@ -84,9 +84,9 @@ def test_another_namespace_under_the_same_name_is_refused(cluster, run, namespac
 def test_two_namespaces_under_one_name_in_one_play(cluster, run, read, namespace):
     one, other = cluster.node({}), cluster.node({})
     moved = {"namespace": f"{namespace}-2"}
-    pending = [run("configure", one, IMAGINARY), run("configure", other, IMAGINARY, deployment=moved)]
+    pending = [run("configured", one, IMAGINARY), run("configured", other, IMAGINARY, deployment=moved)]
     pending[1]["host"] = "worker2"
-    assert run("deploy", pending=pending, nodes=[one.name, other.name])["msg"] == (
+    assert run("deployed", pending=pending, nodes=[one.name, other.name])["msg"] == (
         f"worker2: device_plugin_deployment.namespace: is '{namespace}-2' for worker2, and '{namespace}' for worker1, "
         f"and both DaemonSets are called node-device-plugin, by which they know their nodes: give one of them another "
         f"name"
@@ -97,15 +97,15 @@ def test_two_namespaces_under_one_name_in_one_play(cluster, run, read, namespace
 def test_an_uninstall_that_was_told_another_namespace(cluster, run, read, namespace):
     node = cluster.node({})
     deployed(run, node)
-    run("select", node)
+    run("selected", node)
     told = {"namespace": f"{namespace}-2"}
-    foreseen = run("remove", node, deployment=told, check=True)
-    assert foreseen["elsewhere"] == [{"namespace": namespace, "name": "node-device-plugin"}]
+    foreseen = run("removed", node, deployment=told, check=True)
+    assert foreseen["other_daemonsets"] == [{"namespace": namespace, "name": "node-device-plugin"}]
     assert [each.split()[0] for each in foreseen["what"]] == ["label", "configmap"]
-    removed = run("remove", node, deployment=told)
+    removed = run("removed", node, deployment=told)
     assert removed["what"] == foreseen["what"]
     assert LABEL not in labels(node)
-    run("dismantle", pending=[removed], deployment=told)
+    run("absent", pending=[removed], deployment=told)
     assert read("/apis/apps/v1", "daemonsets") is None
     assert read("/api/v1")["status"]["phase"] == "Terminating"
 
@@ -119,13 +119,13 @@ def test_a_daemonset_that_names_its_nodes_itself(cluster, run, namespace):
     for manifest in manifests.render(by_name, {node.name: configuration}):
         path = paths.get(manifest.content["kind"], f"/apis/apps/v1/namespaces/{theirs}/daemonsets")
         cluster.ask("POST", path, manifest.content)
-    assert run("configure", node, IMAGINARY)["msg"] == (
+    assert run("configured", node, IMAGINARY)["msg"] == (
         f"worker1: DaemonSet node-device-plugin in namespace {theirs} names its nodes itself, {node.name} among them, "
         f"so it was not deployed by these playbooks: take the node out there first"
     )
     # Of other nodes it is nobody's business, and an uninstall leaves it alone.
-    assert run("configure", cluster.node({}), IMAGINARY)["changed"] is True
-    assert run("remove", node)["elsewhere"] == []
+    assert run("configured", cluster.node({}), IMAGINARY)["changed"] is True
+    assert run("removed", node)["other_daemonsets"] == []
     assert cluster.ask("GET", f"/api/v1/namespaces/{theirs}/configmaps/node-device-plugin")["data"].keys() == {
         node.name
     }

@@ -12,7 +12,7 @@ import pytest
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Changed, Missing
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Conflict, NotFound
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_drain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import drain
 
@@ -268,10 +268,10 @@ def test_another_pod_of_the_same_name_is_left_alone(cluster, pods):
     name = pods.make()
     before = pods.all()[name]
     pods.delete(name)
-    with pytest.raises(Missing):
+    with pytest.raises(NotFound):
         api.evict(before)
     pods.make(name=before["metadata"]["name"])
-    with pytest.raises(Changed):
+    with pytest.raises(Conflict):
         api.evict(before)
     assert "deletionTimestamp" not in pods.all()[name]["metadata"]
 
@@ -281,7 +281,7 @@ def test_an_api_server_that_is_away_in_the_midst_is_waited_for(run, pods, monkey
 
     def list_later(api, *arguments, **selectors):
         if next(calls) == 2:
-            raise drain.Away("the API server does not answer")
+            raise drain.Unavailable("the API server does not answer")
         return listing(api, *arguments, **selectors)
 
     monkeypatch.setattr(Api, "list", list_later)
@@ -291,7 +291,7 @@ def test_an_api_server_that_is_away_in_the_midst_is_waited_for(run, pods, monkey
 
 def test_a_node_that_cannot_be_let_go_is_said(run, node, unused_server, cluster, monkeypatch):
     assert run("drained")["cordoned"] is True
-    monkeypatch.setattr(node_drain, "_PATIENCE", 0.1)
+    monkeypatch.setattr(node_drain, "_TIMEOUT", 0.1)
     monkeypatch.setattr(node_drain, "_PAUSE", 0.02)
     result = run("uncordoned", kubeconfig=cluster.kubeconfig(server=unused_server))
     assert result["failed"] is True

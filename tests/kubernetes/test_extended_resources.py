@@ -116,7 +116,7 @@ def test_a_reset_capacity_that_is_no_longer_declared_goes(run, node):
     assert node.extended == {}
 
 
-def test_a_node_that_is_built_anew_has_no_memory_and_gets_its_capacities(run, node):
+def test_a_node_that_is_rebuilt_has_no_memory_and_gets_its_capacities(run, node):
     run(node, {DONGLE: 4, LICENSE: 2})
     node.delete()
     node.create({**FIRST, LICENSE: "9"})
@@ -180,7 +180,7 @@ def test_what_somebody_patched_under_a_former_name_of_the_plugin_stays(run, node
     assert ANNOTATION not in node.annotations
 
 
-def test_a_patch_that_meets_another_state_is_made_anew(run, node, monkeypatch):
+def test_a_patch_that_meets_another_state_is_made_again(run, node, monkeypatch):
     run(node, {DONGLE: 4})
     stale = node.read()
     node.set_capacity("kubelet", DONGLE, "0")
@@ -240,7 +240,7 @@ def test_a_kubelet_that_does_not_follow(run, cluster):
         {"op": "add", "path": "/status/conditions", "value": [condition]},
     ]
     node.patch("kubelet", status)
-    result = run(node, {DONGLE: 4}, patience=0)
+    result = run(node, {DONGLE: 4}, timeout=0)
     assert result["msg"] == (
         f"worker1: the capacity of {DONGLE} is patched, but within 0 s the kubelet has not made it allocatable: the "
         f"node is not Ready (Kubelet stopped posting node status.): run again when it is"
@@ -313,7 +313,7 @@ def test_an_api_server_that_is_away_for_a_moment_while_the_kubelet_follows(run, 
         # The first look is the plan's.
         missed.append(name)
         if len(missed) == 2:
-            raise api.Away("it is restarted")
+            raise api.Unavailable("it is restarted")
         return ask(self, name)
 
     monkeypatch.setattr(api.Api, "node", fail_once)
@@ -352,7 +352,7 @@ def test_what_the_kubelet_has_written_again_is_not_waited_for(run, node):
     next_look = threading.Timer(1, node.set_capacity, ("kubelet", KVM, "2"))
     next_look.start()
     # Longer than this test's own limit.
-    result = run(node, {}, state="absent", api_only=True, patience=3600)
+    result = run(node, {}, state="absent", api_only=True, timeout=3600)
     next_look.join()
     assert "failed" not in result
     assert result["lingering"] == [KVM]
@@ -366,7 +366,7 @@ def test_what_the_kubelet_has_not_forgotten_goes_with_a_later_run(run, node):
     node.set_capacity("kubelet", DONGLE, "1")
     node.not_forgotten = {KVM}
     eventually(lambda: node.read()["status"].get("allocatable", {}).get(KVM) == "0")
-    result = run(node, {}, state="absent", api_only=True, patience=1)
+    result = run(node, {}, state="absent", api_only=True, timeout=1)
     assert "failed" not in result
     assert result["lingering"] == [KVM]
     assert memory(node) == {"patched": {}, "served": [KVM]}

@@ -54,7 +54,7 @@ def test_a_server_that_sends_a_byte_now_and_then_is_not_waited_for(where, place)
     says = "the answer did not end in 1 s"
     with answering(dripping(where, ended)) as address:
         try:
-            kind = api.ApiError if place == METRICS else api.Away
+            kind = api.ApiError if place == METRICS else api.Unavailable
             with pytest.raises(kind, match=says):
                 client_of(address).text(place)
         finally:
@@ -74,7 +74,7 @@ def test_the_time_that_a_connection_takes_counts(monkeypatch):
     begun = time.monotonic()
     with answering(dripping("the content", ended)) as address:
         try:
-            with pytest.raises(api.Away, match="the answer did not end in 1 s"):
+            with pytest.raises(api.Unavailable, match="the answer did not end in 1 s"):
                 client_of(address).text(NODES)
         finally:
             ended.set()

@@ -38,7 +38,7 @@ def problem(path):
 
 
 def program(cluster, text):
-    path = cluster.folder / "credentials"
+    path = cluster.directory / "credentials"
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return {"command": "./credentials", "args": ["get"], "env": [{"name": "EXTRA", "value": "x"}]}
@@ -49,12 +49,12 @@ def test_a_token(cluster, node):
 
 
 def test_a_token_in_a_file_beside_it(cluster, node):
-    (cluster.folder / "token").write_text("admin-token\n")
+    (cluster.directory / "token").write_text("admin-token\n")
     assert name_of(cluster.kubeconfig({"tokenFile": "token"}), node) == node.name
 
 
 def test_a_token_in_a_file_goes_before_the_one_beside_it(cluster, node):
-    (cluster.folder / "token").write_text("admin-token\n")
+    (cluster.directory / "token").write_text("admin-token\n")
     assert name_of(cluster.kubeconfig({"token": "older", "tokenFile": "token"}), node) == node.name
 
 
@@ -162,8 +162,8 @@ def test_a_program_that_gives_a_token(cluster, node):
 def test_a_program_that_gives_a_certificate(cluster, node):
     pem = cluster.authority.sign("carl").read_text()
     answer = {"status": {"clientCertificateData": pem, "clientKeyData": pem}}
-    (cluster.folder / "answer").write_text(json.dumps(answer))
-    user = {"exec": program(cluster, f"cat {cluster.folder}/answer")}
+    (cluster.directory / "answer").write_text(json.dumps(answer))
+    user = {"exec": program(cluster, f"cat {cluster.directory}/answer")}
     assert 'User "carl"' in refusal(cluster.kubeconfig(user), node)
 
 
@@ -231,7 +231,7 @@ def test_a_key_that_is_encrypted_asks_nobody(cluster, tmp_path):
 
 def test_an_authority_that_another_has_signed(cluster, node):
     # The server's own certificate, which is no authority: as kubectl does, it is taken because the file says so.
-    signed = next(cluster.folder.glob("api-server.pem"))
+    signed = next(cluster.directory.glob("api-server.pem"))
     assert name_of(cluster.kubeconfig(**{"certificate-authority": str(signed)}), node) == node.name
 
 

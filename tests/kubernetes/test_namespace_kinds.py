@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Away, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Place, Unavailable
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import namespace
 
 VERBS = {"namespaced": True, "verbs": ["get", "list"]}
@@ -30,7 +30,7 @@ def api(monkeypatch):
 
     def answer(method, place, query, *_others):
         if place.kinds.startswith("/") and place.kinds not in pages:
-            raise Away("503")
+            raise Unavailable("503")
         found = OURS if place.kinds == "namespaces" else pages.get(place.kinds)
         return json.dumps({"kind": "x", **(found or {"items": made.items.get(str(place), [])})}).encode()
 

@@ -54,7 +54,7 @@ def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with):
     pending, result = deployed(run, node, **given)
     assert pending[0]["changed"] is True
     assert result["changed"] is True
-    assert run("select", node, **given)["changed"] is True
+    assert run("selected", node, **given)["changed"] is True
     daemon_set = DaemonSet(Api(kubeconfig.read(path)), parse({"image": "example.com/plugin:1", "namespace": namespace}))
     # What a wait and status.yml read, where nobody makes the pod.
     assert rollout.look(daemon_set, node.name)["state"] == "none"
@@ -72,9 +72,9 @@ def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with):
             daemon_set.api.text(Place("pods", "x", namespace, part=part))
     with pytest.raises(Exception, match="the cluster has no pod x"):
         daemon_set.let_look({"metadata": {"name": "x"}}, "a")
-    pending = [run("remove", node, **given)]
+    pending = [run("removed", node, **given)]
     assert pending[0]["changed"] is True
-    assert run("dismantle", pending=pending, known=[node.name], **given)["changed"] is True
+    assert run("absent", pending=pending, known=[node.name], **given)["changed"] is True
     assert read("/apis/apps/v1", "daemonsets") is None
 
 
@@ -97,4 +97,4 @@ def test_what_the_whole_of_site_yml_does_to_a_node_object_with_the_rights_of_a_d
 
 
 def test_another_user_has_none_of_them(cluster, run, user_with):
-    assert "is forbidden" in run("configure", cluster.node({}), IMAGINARY, kubeconfig=user_with([]))["msg"]
+    assert "is forbidden" in run("configured", cluster.node({}), IMAGINARY, kubeconfig=user_with([]))["msg"]

@@ -9,7 +9,7 @@ import yaml
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 from containerds import CONFIG, Containerd
 
-FOLDER = Path(__file__).parent / "configurations"
+DIRECTORY = Path(__file__).parent / "configurations"
 
 
 class Case(NamedTuple):
@@ -31,7 +31,7 @@ class Case(NamedTuple):
     def contents(self, node: Containerd) -> dict[str, bytes]:
         """The files as they are on a node."""
         return {
-            path: node.default.encode() if name == "default" else (FOLDER / name).read_bytes()
+            path: node.default.encode() if name == "default" else (DIRECTORY / name).read_bytes()
             for path, name in self.files.items()
         }
 
@@ -59,5 +59,5 @@ def cases() -> list[Case]:
             generator=entry.get("generator"),
             expect={str(first): outcome for first, outcome in entry["expect"].items()},
         )
-        for entry in yaml.safe_load((FOLDER / "index.yml").read_text())
+        for entry in yaml.safe_load((DIRECTORY / "index.yml").read_text())
     ]

@@ -3,8 +3,8 @@
 One JSON request a line on standard input, one answer a line on standard output:
 
     {"files": {path: base64}, "links": {path: target}}        only these are there now
-    {"facts": [argument, ...]}                                what node_facts reads of a daemon started so
-    {"check": text, "drop_in": text or null, "folder": path or null}
+    {"facts": [argument, ...]}                                what node_preflight reads of a daemon started so
+    {"check": text, "drop_in": text or null, "directory": path or null}
         `config dump` of a text under another name, and a drop-in for it
 """
 
@@ -21,16 +21,16 @@ sys.path.insert(0, "/collections")
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
 
 PROGRAM = sys.argv[1]
-FOLDERS = [pathlib.Path("/etc/containerd"), pathlib.Path("/srv/containerd"), pathlib.Path("/var/lib/rancher")]
+DIRECTORIES = [pathlib.Path("/etc/containerd"), pathlib.Path("/srv/containerd"), pathlib.Path("/var/lib/rancher")]
 
 
 def place(files, links):
     """Only these files are there afterwards."""
-    for folder in FOLDERS:
-        if folder.is_symlink():
-            folder.unlink()
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+    for directory in DIRECTORIES:
+        if directory.is_symlink():
+            directory.unlink()
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
     for path, target in links.items():
         os.makedirs(os.path.dirname(path), exist_ok=True)
         if os.path.isdir(path):
@@ -43,13 +43,13 @@ def place(files, links):
 
 
 def facts(arguments):
-    """As module node_facts reads them."""
+    """As module node_preflight reads them."""
     program = runtime_facts.Program("containerd", runtime_facts.installed(PROGRAM))
     said = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout
     return {"config": runtime_facts.containerd_config(program, arguments), "version": said.split()[2].lstrip("v")}
 
 
-def check(content, drop_in, folder):
+def check(content, drop_in, directory):
     """As module runtime_config does."""
     copies = []
 
@@ -62,7 +62,7 @@ def check(content, drop_in, folder):
 
     if drop_in is not None:
         content = content.replace("/{drop_in}", copy(drop_in))
-    staged = copy(content, folder)
+    staged = copy(content, directory)
     done = subprocess.run([PROGRAM, "--config", staged, "config", "dump"], capture_output=True, text=True, check=False)
     for path in copies:
         os.unlink(path)
@@ -74,7 +74,7 @@ for line in sys.stdin:
     if "facts" in request:
         answer = facts(request["facts"])
     elif "check" in request:
-        answer = check(request["check"], request["drop_in"], request["folder"])
+        answer = check(request["check"], request["drop_in"], request["directory"])
     else:
         answer = place(request["files"], request["links"])
     print(json.dumps(answer), flush=True)

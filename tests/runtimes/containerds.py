@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Checked, Refusal
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Checked, UnsupportedConfig
 
 CHECKOUT = Path(__file__).parents[2]
 ENGINE = CHECKOUT / "lab/roles/lab_node/files/engine"
@@ -86,7 +86,7 @@ class Containerd:
         self._ask(files=encoded, links=links or {})
 
     def facts(self, *arguments: str) -> Any:
-        """What node_facts reads where the daemon was started with these arguments."""
+        """What node_preflight reads where the daemon was started with these arguments."""
         return self._ask(facts=["containerd", *arguments])
 
     def adapter(self, *arguments: str, hidden: Hidden | None = None) -> runtimes.Adapter:
@@ -106,10 +106,10 @@ class Containerd:
         def check(text: str, beside: bool, drop_in: str | None) -> Checked:
             if hidden:
                 text, drop_in = hidden.reveal(text), hidden.reveal(drop_in)
-            folder = os.path.dirname(adapter.config["path"]) if beside else None
-            answer = self._ask(check=text, drop_in=drop_in, folder=folder)
+            directory = os.path.dirname(adapter.config["path"]) if beside else None
+            answer = self._ask(check=text, drop_in=drop_in, directory=directory)
             if answer["code"]:
-                raise Refusal(f"containerd refuses it: {answer['error']}")
+                raise UnsupportedConfig(f"containerd refuses it: {answer['error']}")
             return Checked(hidden.hide(answer["output"]) if hidden else answer["output"], answer["staged"])
 
         return check

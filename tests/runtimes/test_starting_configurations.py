@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, Refusal
-from cases import FOLDER, Case, cases
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, UnsupportedConfig
+from cases import DIRECTORY, Case, cases
 from containerds import ALWAYS_ON, CONFIG, Containerd
 
 # Seconds, with an image that is built before.
@@ -59,7 +59,7 @@ def outcome(node: Containerd, case: Case) -> tuple[Any, Change | None]:
         return {"refused": " ".join(obstacles)}, None
     try:
         change = adapter.plan(node.check(adapter))
-    except Refusal as refusal:
+    except UnsupportedConfig as refusal:
         return {"refused": str(refusal)}, None
     # What leaves a node has no texts, and leads to the same edit.
     hidden = Hidden(seeds=())
@@ -127,9 +127,9 @@ def test_plan_effect_and_undo(containerd, case):
     (table,) = {path[1] for path in changed}
     always_on = version_tuple(containerd.version) >= ALWAYS_ON
     assert after["plugins"][table].get("enable_cdi") is (None if always_on else True)
-    assert {folder.rstrip("/").replace("/var/run", "/run") for folder in after["plugins"][table]["cdi_spec_dirs"]} >= {
-        folder.replace("/var/run", "/run") for folder in DIRS
-    }
+    assert {
+        directory.rstrip("/").replace("/var/run", "/run") for directory in after["plugins"][table]["cdi_spec_dirs"]
+    } >= {directory.replace("/var/run", "/run") for directory in DIRS}
 
     # A second run has nothing to do.
     adapter = containerd.adapter(*arguments(case))
@@ -170,7 +170,7 @@ def test_an_edit_outlives_an_upgrade_of_containerd(upgrade, case):
 
 def test_the_table_is_whole():
     named = {name for case in CASES for name in case.files.values()} - {"default"}
-    assert named == {path.name for path in FOLDER.iterdir()} - {"index.yml"}
+    assert named == {path.name for path in DIRECTORY.iterdir()} - {"index.yml"}
     assert len(CASES) >= 40
     assert len({case.name for case in CASES}) == len(CASES)
     assert {case.name for case in CASES} >= UPGRADED

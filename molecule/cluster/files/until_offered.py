@@ -20,12 +20,12 @@ from node_device_plugin.runtime.client import CriClient
 _LABELS = {"io.kubernetes.pod.namespace": "node-devices", "io.kubernetes.container.name": "plugin"}
 # Seconds between two looks (the kubelet answers 100 a second), and that all of it may take.
 _PAUSE = 0.02
-_PATIENCE = 90
+_TIMEOUT = 90
 
 
 async def _offered(wanted: Set[str]) -> float:
     """When all were offered again, in seconds since the epoch."""
-    deadline, missed, offered = time.monotonic() + _PATIENCE, False, set()
+    deadline, missed, offered = time.monotonic() + _TIMEOUT, False, set()
     async with PodResourcesClient(os.path.join("/var/lib/kubelet", POD_RESOURCES_SOCKET)) as kubelet:
         while time.monotonic() < deadline:
             offered = {name for name, devices in (await kubelet.allocatable()).items() if devices}
@@ -33,7 +33,7 @@ async def _offered(wanted: Set[str]) -> float:
                 return time.time()
             missed = missed or not wanted <= offered
             await asyncio.sleep(_PAUSE)
-    sys.exit("within %d s: offered %s, %s before" % (_PATIENCE, sorted(offered), "less" if missed else "never less"))
+    sys.exit("within %d s: offered %s, %s before" % (_TIMEOUT, sorted(offered), "less" if missed else "never less"))
 
 
 async def _main(wanted: List[str]) -> None:

@@ -39,8 +39,8 @@ def cut_off(prepared, step):
 
 
 def prepare():
-    folder, prefix = os.path.split(PLACES.prepared)
-    prepared = tempfile.mkdtemp(prefix=prefix, dir=folder)
+    directory, prefix = os.path.split(PLACES.prepared)
+    prepared = tempfile.mkdtemp(prefix=prefix, dir=directory)
     for name in ("plan.json", "program.zip"):
         shutil.copy(os.path.join(KEPT, name), prepared)
     journal.Journal.create(prepared)
@@ -55,8 +55,8 @@ def runs():
 def tree():
     """What is near the runtime, and in the ledger, with content."""
     found = {}
-    for root in ("/etc/containerd", "/etc/systemd/system", PLACES.folder):
-        for top, _folders, files in os.walk(root):
+    for root in ("/etc/containerd", "/etc/systemd/system", PLACES.directory):
+        for top, _directories, files in os.walk(root):
             for path in (os.path.join(top, name) for name in files):
                 if not os.path.islink(path):
                     with open(path, "rb") as file:
@@ -66,7 +66,7 @@ def tree():
 
 def put_back(files):
     """After a transaction that was done: all as it was."""
-    for path in (CONFIG, os.path.join(PLACES.folder, "ledger.json")):
+    for path in (CONFIG, os.path.join(PLACES.directory, "ledger.json")):
         with open(path, "wb") as file:
             file.write(files[path][1])
     subprocess.run(["systemctl", "restart", "containerd"], check=True)

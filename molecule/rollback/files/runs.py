@@ -6,8 +6,8 @@ import os
 import stat
 import subprocess
 
-TOOL = "/opt/node-devices/current/bin/node-device-plugin"
-FOLDERS = ("/etc/containerd", "/etc/systemd", "/var/lib/node-devices")
+PLUGIN_CLI = "/opt/node-devices/current/bin/node-device-plugin"
+DIRECTORIES = ("/etc/containerd", "/etc/systemd", "/var/lib/node-devices")
 
 
 def started(pid):
@@ -29,9 +29,11 @@ def looks(path):
 
 
 def now():
-    answer = json.loads(subprocess.run([TOOL, "runtime", "-o", "json"], check=True, stdout=subprocess.PIPE).stdout)
-    found = [each for folder in FOLDERS for each in os.walk(folder)]
-    paths = [os.path.join(top, name) for top, folders, files in found for name in folders + files]
+    answer = json.loads(
+        subprocess.run([PLUGIN_CLI, "runtime", "-o", "json"], check=True, stdout=subprocess.PIPE).stdout
+    )
+    found = [each for directory in DIRECTORIES for each in os.walk(directory)]
+    paths = [os.path.join(top, name) for top, directories, files in found for name in directories + files]
     return {
         "version": answer["version"],
         "containers": {each["id"]: [each["pid"], started(each["pid"])] for each in answer["containers"]},

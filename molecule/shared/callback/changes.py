@@ -44,6 +44,6 @@ class CallbackModule(CallbackBase):
             self._lines.add(f"{result._host.get_name()}: {result._task.get_name()}")
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        folder = Path(os.environ["NODE_DEVICES_CHANGES"])
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{self._name}.{'check' if self._check else 'run'}").write_text("\n".join(sorted(self._lines)))
+        directory = Path(os.environ["NODE_DEVICES_CHANGES"])
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"{self._name}.{'check' if self._check else 'run'}").write_text("\n".join(sorted(self._lines)))

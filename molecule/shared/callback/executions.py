@@ -30,13 +30,13 @@ class CallbackModule(CallbackBase):
 
     def __init__(self) -> None:
         super().__init__()
-        self._folder = Path(os.environ["NODE_DEVICES_EXECUTIONS"])
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._directory = Path(os.environ["NODE_DEVICES_EXECUTIONS"])
+        self._directory.mkdir(parents=True, exist_ok=True)
         execute, command = ActionBase._execute_module, ActionBase._low_level_execute_command
-        folder = self._folder
+        directory = self._directory
 
         def told(action: Any, what: str) -> None:
-            with (folder / str(action._play_context.remote_addr)).open("a") as file:
+            with (directory / str(action._play_context.remote_addr)).open("a") as file:
                 file.write(f"{action._task.get_name()}: {what}\n")
 
         def execute_module(action: Any, *args: Any, **kwargs: Any) -> Any:

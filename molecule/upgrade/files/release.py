@@ -1,12 +1,18 @@
 """Make another release of this checkout: a copy with another version, and where it is asked for, with a fault.
 
 Usage: release.py CHECKOUT FOLDER VERSION [FAULT]
+       release.py CHECKOUT FOLDER COMMIT
+
+COMMIT is a commit's whole hash: the release is the checkout as it was then.
 """
 
+import io
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
+import tarfile
 
 PARTS = (
     "ansible.cfg",
@@ -47,25 +53,41 @@ FAULTS = {
 }
 
 
-def main(checkout, folder, version, fault=None):
-    checkout, folder = pathlib.Path(checkout), pathlib.Path(folder)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+def main(checkout, directory, version, fault=None):
+    checkout, directory = pathlib.Path(checkout), pathlib.Path(directory)
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    if re.fullmatch("[0-9a-f]{40}", version):
+        export(checkout, directory, version)
+    else:
+        copy_with(checkout, directory, version, fault)
+    link = directory / ".ansible/collections/ansible_collections/nodedevices/kubernetes"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(directory)
+
+
+def export(checkout, directory, commit):
+    done = subprocess.run(["git", "-C", checkout, "archive", commit], capture_output=True, check=False)
+    if done.returncode:
+        said = done.stderr.decode().strip()
+        sys.exit(f"{checkout} has no commit {commit} ({said}): if it is a shallow clone, run git fetch --unshallow")
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        archive.extractall(directory, filter="data")
+
+
+def copy_with(checkout, directory, version, fault):
     for part in PARTS:
         copy = shutil.copytree if (checkout / part).is_dir() else shutil.copy2
-        copy(checkout / part, folder / part)
-    project = folder / "pyproject.toml"
+        copy(checkout / part, directory / part)
+    project = directory / "pyproject.toml"
     text, count = re.subn(r'(?m)^version = ".*"$', 'version = "%s"' % version, project.read_text())
     assert count == 1
     project.write_text(text)
     if fault:
         name, before, after = FAULTS[fault]
-        text = (folder / name).read_text()
+        text = (directory / name).read_text()
         assert text.count(before) == 1, (name, before)
-        (folder / name).write_text(text.replace(before, after))
-    link = folder / ".ansible/collections/ansible_collections/nodedevices/kubernetes"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(folder)
+        (directory / name).write_text(text.replace(before, after))
 
 
 if __name__ == "__main__":

@@ -53,15 +53,15 @@ class ApiError(Exception):
     """What the API server refused, or that it does not answer; the message says what to do."""
 
 
-class Away(ApiError):
+class Unavailable(ApiError):
     """No API server answers, or none that is ready."""
 
 
-class Changed(ApiError):
+class Conflict(ApiError):
     """A patch does not fit the object any more."""
 
 
-class Missing(ApiError):
+class NotFound(ApiError):
     """There is no such object, namespace or kind."""
 
 
@@ -150,7 +150,7 @@ class Api:
         """Change a node's status and annotations in one step.
 
         operations: of a JSON patch (RFC 6902).
-        Returns the node object as it is then. Raises ApiError; Changed where the node is not as the patch expects.
+        Returns the node object as it is then. Raises ApiError; Conflict where the node is not as the patch expects.
         """
         place = Place("nodes", name, part="status")
         return self._object("PATCH", place, _changing(dry_run), operations, "application/json-patch+json")
@@ -159,7 +159,7 @@ class Api:
         """An object; None where there is none. Raises ApiError."""
         try:
             return self._object("GET", place, {})
-        except Missing:
+        except NotFound:
             return None
 
     def kinds_of_namespaces(self, but: Collection[str] = ()) -> list[Place]:
@@ -213,14 +213,14 @@ class Api:
         """Make an object what ``content`` says, by server-side apply; what others own beside it stays.
 
         manager: owner of the fields. dry_run: the server goes through all of it, and keeps nothing.
-        Returns the object as it is then. Raises ApiError; Missing where its namespace or kind is not there.
+        Returns the object as it is then. Raises ApiError; NotFound where its namespace or kind is not there.
         """
         # Who deploys decides: a field that somebody else set by hand is ours again.
         query = {**_changing(dry_run), "fieldManager": manager, "force": "true"}
         return self._object("PATCH", place, query, content, "application/apply-patch+yaml")
 
     def merge(self, place: Place, content: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
-        """Change fields by a merge patch (RFC 7386); null takes one away. Raises ApiError, Missing."""
+        """Change fields by a merge patch (RFC 7386); null takes one away. Raises ApiError, NotFound."""
         return self._object("PATCH", place, _changing(dry_run), content, "application/merge-patch+json")
 
     def create(self, place: Place, content: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
@@ -230,7 +230,7 @@ class Api:
     def delete(self, place: Place, uid: str, dry_run: bool = False) -> bool:
         """Delete an object, and what belongs to it; False where there is none.
 
-        uid: the object's. Raises ApiError; Changed where another object has its name by now.
+        uid: the object's. Raises ApiError; Conflict where another object has its name by now.
         """
         content: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         if dry_run:
@@ -238,7 +238,7 @@ class Api:
             content["dryRun"] = ["All"]
         try:
             self._object("DELETE", place, {}, content, "application/json")
-        except Missing:
+        except NotFound:
             return False
         return True
 
@@ -246,7 +246,7 @@ class Api:
         """Ask a pod to go, where the budgets of its application allow that.
 
         pod: as the API has it; another one that has its name by now is left alone.
-        Raises ApiError; Blocked where a PodDisruptionBudget stands against it now; Missing where it has gone.
+        Raises ApiError; Blocked where a PodDisruptionBudget stands against it now; NotFound where it has gone.
         """
         metadata = pod["metadata"]
         content = {
@@ -305,7 +305,7 @@ class Api:
             text = f"the API server {self._access.server} does not answer{self._way}: {_reason(error)}"
             if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
                 raise ApiError(text) from error
-            raise Away(f"{text}: run again when it does") from error
+            raise Unavailable(f"{text}: run again when it does") from error
 
     def _answer(self, method: str, address: str, body: Any, headers: dict[str, str], place: Place, limit: int) -> bytes:
         """As client-go does: a server that says when to come again (it stops, or has too much to do) is asked again."""
@@ -351,18 +351,18 @@ class Api:
             return LacksRights(f"{said}: give this user {verb} on {place.resource} in a {place.role}")
         if error.code == 404 and (is_api_servers or place.group):
             # Of a group that it has not got, an API server says so in plain text.
-            return Missing(f"the cluster has no {place}: {said}")
+            return NotFound(f"the cluster has no {place}: {said}")
         if error.code == 410:
             return Expired(f"the API server no longer has the rest of {place}: {said}")
         if error.code in (409, 422):
             what = {"POST": "to create", "DELETE": "to delete"}.get(method, "the patch of")
-            return Changed(f"the API server refused {what} {place}: {said}")
+            return Conflict(f"the API server refused {what} {place}: {said}")
         if error.code == 404:
             return ApiError(f"{self._access.server}{place.path} does not answer as an API server: {said}")
         text = f"the API server {self._access.server} answered {error.code} to {method} of {place}: {said}"
         is_without_etcd = error.code == 500 and is_api_servers and said.startswith(_OF_ETCD)
         if error.code in _NOT_READY or is_without_etcd:
-            return Away(f"{text}: run again when it is ready")
+            return Unavailable(f"{text}: run again when it is ready")
         return ApiError(text)
 
 

@@ -37,7 +37,7 @@ class Memory(NamedTuple):
         return json.dumps({"patched": self.patched, "served": self.served}, sort_keys=True, separators=(",", ":"))
 
 
-class Refused(Exception):
+class CapacityConflict(Exception):
     """What must not be done; ``lines`` say why, one a resource."""
 
     def __init__(self, lines: list[str]) -> None:
@@ -77,7 +77,7 @@ class Plan(NamedTuple):
 
 
 def plan(node: Mapping[str, Any], wanted: Wanted) -> Plan:
-    """The way from a node object to what is wanted. Raises Refused."""
+    """The way from a node object to what is wanted. Raises CapacityConflict."""
     capacity = capacities_of(node)
     memory = remembered(node)
     problems = [
@@ -88,7 +88,7 @@ def plan(node: Mapping[str, Any], wanted: Wanted) -> Plan:
     if wanted.capacities and not capacity:
         problems.append("the node object shows no capacity at all: its kubelet has not reported yet; run again then")
     if problems:
-        raise Refused(problems)
+        raise CapacityConflict(problems)
     target: dict[str, str | None] = {name: str(value) for name, value in wanted.capacities.items()}
     for name, before in memory.patched.items():
         # What a device plugin has taken over since is its own.
@@ -125,7 +125,7 @@ class Restoration(NamedTuple):
 
 
 def restoration(node: Mapping[str, Any], capacities: Mapping[str, int], registered: frozenset[str]) -> Restoration:
-    """What a restart of the kubelet has reset, and nothing else. Raises Refused.
+    """What a restart of the kubelet has reset, and nothing else. Raises CapacityConflict.
 
     capacities, registered: as in Wanted. Only what is remembered as ours is restored: a capacity that a run takes away,
     or has yet to bring, is not, and whoever set another number than 0 has meant it.
@@ -233,7 +233,7 @@ def annotation_of(node: Mapping[str, Any]) -> str | None:
 
 
 def remembered(node: Mapping[str, Any]) -> Memory:
-    """The memory. Raises Refused where someone has made something else of it."""
+    """The memory. Raises CapacityConflict where someone has made something else of it."""
     text = annotation_of(node)
     if text is None:
         return Memory({}, ())
@@ -244,7 +244,7 @@ def remembered(node: Mapping[str, Any]) -> Memory:
         line = (
             f"the node's annotation {ANNOTATION}, which says what is ours there, is damaged: put it back or remove it"
         )
-        raise Refused([line]) from error
+        raise CapacityConflict([line]) from error
 
 
 def _before(capacity: Mapping[str, str], name: str) -> str | None:

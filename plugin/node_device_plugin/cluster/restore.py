@@ -13,7 +13,7 @@ from typing import Any, Dict, Mapping, NamedTuple
 
 from ..kubelet.checkpoint import CheckpointError, read_checkpoint
 from . import extended_resources, kubeconfig
-from .api import Api, ApiError, Changed
+from .api import Api, ApiError, Conflict
 
 # Who else writes a node's status may come in between.
 _ATTEMPTS = 5
@@ -67,7 +67,7 @@ def restore(settings: Settings, dry_run: bool = False) -> Dict[str, str]:
                 break
             try:
                 cluster.patch_node_status(settings.node, found.operations, dry_run)
-            except Changed:
+            except Conflict:
                 if attempt + 1 == _ATTEMPTS:
                     raise
                 time.sleep(_PAUSE)
@@ -79,7 +79,7 @@ def restore(settings: Settings, dry_run: bool = False) -> Dict[str, str]:
     except ApiError as error:
         told = "as the kubelet of %s, by %s" % (settings.node, settings.kubeconfig)
         raise RestoreError("%s: %s" % (told, error)) from error
-    except (CheckpointError, extended_resources.Refused) as error:
+    except (CheckpointError, extended_resources.CapacityConflict) as error:
         raise RestoreError(str(error)) from error
 
 

@@ -78,7 +78,7 @@ def mount_points(mountinfo: bytes) -> Dict[str, str]:
     return mounts
 
 
-def shortcomings(
+def mismatches(
     view: View, expectation: Expectation, host: Optional[Callable[[str], Union[Seen, str]]] = None
 ) -> List[str]:
     """In what a container falls short of ``expectation``, but for annotations: one sentence each, expected and found.

@@ -11,7 +11,7 @@ from . import container_view
 from .container_view import Seen, View
 
 
-def shortcomings(pid: int, expectation: Expectation) -> List[str]:
+def mismatches(pid: int, expectation: Expectation) -> List[str]:
     """In what the process ``pid`` falls short of ``expectation``: one sentence each, expected and found.
 
     Raises ProcessLookupError where the process has gone.
@@ -21,10 +21,10 @@ def shortcomings(pid: int, expectation: Expectation) -> List[str]:
         view = View(_environment(pid), _mounts(pid), lambda path: container_view.look_at(root + path))
     except FileNotFoundError as error:
         raise ProcessLookupError("the container's process %d has ended" % pid) from error
-    return container_view.shortcomings(view, expectation, _on_host)
+    return container_view.mismatches(view, expectation, _on_host)
 
 
-def annotation_shortcomings(found: Mapping[str, str], expectation: Expectation) -> List[str]:
+def annotation_mismatches(found: Mapping[str, str], expectation: Expectation) -> List[str]:
     """The same for annotations. found: what the runtime says of the container."""
     return [
         "annotation %s: expected %r, found %s" % (name, value, repr(found[name]) if name in found else "nothing")

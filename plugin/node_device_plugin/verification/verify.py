@@ -105,10 +105,10 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
         outcomes = await _prove_by_kubelet(resources, shares, runtime, node, scope)
         for resource in resources:
             if resource.name in outcomes:
-                record.note(resource, runtime.name, proven=not outcomes[resource.name].shortcomings)
+                record.note(resource, runtime.name, proven=not outcomes[resource.name].mismatches)
         kubelet = "running"
     for name, outcome in outcomes.items():
-        problems.extend("%s: in a container: %s" % (name, shortcoming) for shortcoming in outcome.shortcomings)
+        problems.extend("%s: in a container: %s" % (name, mismatch) for mismatch in outcome.mismatches)
     rows = [_with_outcome(row, outcomes) for row in rows]
     return Report(runtime.name, kubelet, rows, problems, record.proven, proven_before)
 
@@ -121,8 +121,8 @@ def _with_outcome(row: Row, outcomes: Mapping[str, Outcome]) -> Row:
     outcome = outcomes.get(row.resource)
     if outcome is None:
         return row
-    if outcome.shortcomings:
-        return row._replace(state=states.FAILED, detail="; ".join(outcome.shortcomings))
+    if outcome.mismatches:
+        return row._replace(state=states.FAILED, detail="; ".join(outcome.mismatches))
     # Without a kubelet a container proves the runtime's part, and the rest stays pending.
     return row._replace(seen=outcome.seen, state=row.state if row.state == states.PENDING else states.PROVEN)
 

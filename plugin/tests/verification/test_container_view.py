@@ -40,7 +40,7 @@ def test_what_is_there(said: container_view.View) -> None:
 
 def test_a_link_is_no_device_node(said: container_view.View, tmp_path: Path) -> None:
     path = str(tmp_path / "link")
-    assert container_view.shortcomings(said, expectation(nodes=[{"path": path}])) == [
+    assert container_view.mismatches(said, expectation(nodes=[{"path": path}])) == [
         "%s: expected a device node, found another kind of file" % path
     ]
 
@@ -59,4 +59,4 @@ def test_a_link_is_no_device_node(said: container_view.View, tmp_path: Path) -> 
 def test_numbers_are_held_to_what_is_declared_of_them(
     said: container_view.View, node: Dict[str, Any], says: Any
 ) -> None:
-    assert container_view.shortcomings(said, expectation(nodes=[{"path": "/dev/null", **node}])) == says
+    assert container_view.mismatches(said, expectation(nodes=[{"path": "/dev/null", **node}])) == says

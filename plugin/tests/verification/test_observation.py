@@ -9,7 +9,7 @@ import pytest
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.declaration.expectations import Expectation, expected_in_container
 from node_device_plugin.verification.container_view import mount_points
-from node_device_plugin.verification.observation import annotation_shortcomings, shortcomings
+from node_device_plugin.verification.observation import annotation_mismatches, mismatches
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_nothing_is_missing(pid: int) -> None:
             "mounts": [{"host_path": "proc", "container_path": "/proc", "type": "proc"}],
         },
     )
-    assert shortcomings(pid, expected) == []
+    assert mismatches(pid, expected) == []
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_nothing_is_missing(pid: int) -> None:
 )
 def test_what_is_mounted_from_the_host_has_any_file_system(pid: int, mount: Dict[str, Any]) -> None:
     mounts = [{"host_path": "/srv", "container_path": "/proc", **mount}]
-    assert shortcomings(pid, expectation(container_edits={"mounts": mounts})) == []
+    assert mismatches(pid, expectation(container_edits={"mounts": mounts})) == []
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_what_is_mounted_from_the_host_has_any_file_system(pid: int, mount: Dict
         ),
     ],
 )
-def test_each_shortcoming_names_what_was_expected_and_found(pid: int, device: Dict[str, Any], says: List[str]) -> None:
-    assert shortcomings(pid, expectation(**device)) == says
+def test_each_mismatch_names_what_was_expected_and_found(pid: int, device: Dict[str, Any], says: List[str]) -> None:
+    assert mismatches(pid, expectation(**device)) == says
 
 
 def test_mount_points_of_any_name() -> None:
@@ -110,15 +110,15 @@ def test_annotations_that_the_runtime_does_not_have_are_named() -> None:
     )
     expected = expected_in_container(resource, list(resource.devices))
     assert expected.annotations == {"example.com/dev-0": "a", "example.com/dev-1": "b"}
-    assert annotation_shortcomings({"example.com/dev-0": "a", "example.com/dev-1": "b", "x": "y"}, expected) == []
-    assert annotation_shortcomings({"example.com/dev-0": "b"}, expected) == [
+    assert annotation_mismatches({"example.com/dev-0": "a", "example.com/dev-1": "b", "x": "y"}, expected) == []
+    assert annotation_mismatches({"example.com/dev-0": "b"}, expected) == [
         "annotation example.com/dev-0: expected 'a', found 'b'",
         "annotation example.com/dev-1: expected 'b', found nothing",
     ]
 
 
-def test_a_process_that_ended_is_no_shortcoming() -> None:
+def test_a_process_that_ended_is_no_mismatch() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
     with pytest.raises(ProcessLookupError):
-        shortcomings(process.pid, expectation())
+        mismatches(process.pid, expectation())

@@ -52,7 +52,7 @@ async def test_without_a_kubelet_neither(limit: Optional[int], given: List[str])
     (resource,) = parse_resources([{"name": "example.com/dev", "devices": devices, "container_limit": limit}])
     runtime = Runtime()
     outcome = await proof_by_runtime.prove(resource, cast(CriClient, runtime), "pause")
-    assert outcome.shortcomings == ("expected a running container, found that it had ended",)
+    assert outcome.mismatches == ("expected a running container, found that it had ended",)
     assert runtime.asked == ["example.com/dev=%s" % name for name in given]
 
 

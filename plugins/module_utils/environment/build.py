@@ -14,7 +14,6 @@ import tarfile
 import zipfile
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
 
 #: The command in an environment's ``bin``.
 COMMAND = "node-device-plugin"
@@ -29,11 +28,15 @@ sys.exit({function}())
 """
 
 
+class VersionError(Exception):
+    """A version of the plugin cannot be had or does not serve; the message says why."""
+
+
 def run(command):
-    """Run a command; Refused with its last words if it fails."""
+    """Run a command; VersionError with its last words if it fails."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
-        raise Refused("%s failed: %s" % (" ".join(command[:4]), done.stdout.strip()[-800:]))
+        raise VersionError("%s failed: %s" % (" ".join(command[:4]), done.stdout.strip()[-800:]))
 
 
 def base_python():
@@ -41,31 +44,31 @@ def base_python():
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 
-def is_complete(folder, name):
+def is_complete(directory, name):
     """Whether the environment can run, and is as it was made."""
-    return can_run(folder, name) and not edited(folder)
+    return can_run(directory, name) and not edited(directory)
 
 
-def can_run(folder, name):
+def can_run(directory, name):
     """Whether the environment was finished, and its Python still is the one that it was made for."""
-    marker = _marker_of(folder)
-    python = os.path.join(folder, "bin", "python")
+    marker = _marker_of(directory)
+    python = os.path.join(directory, "bin", "python")
     same_python = marker.get("python") == list(sys.version_info[:2]) and os.path.realpath(python) == base_python()
-    return marker.get("name") == name and same_python and os.access(os.path.join(folder, "bin", COMMAND), os.X_OK)
+    return marker.get("name") == name and same_python and os.access(os.path.join(directory, "bin", COMMAND), os.X_OK)
 
 
-def edited(folder):
+def edited(directory):
     """The files that somebody changed or removed since the environment was made, by their paths in it."""
-    files = _marker_of(folder).get("files")
+    files = _marker_of(directory).get("files")
     if not isinstance(files, dict):
         # Made before there was a list of them.
         return []
-    return sorted(path for path, was in files.items() if _looks(os.path.join(folder, path)) != was)
+    return sorted(path for path, was in files.items() if _looks(os.path.join(directory, path)) != was)
 
 
-def _marker_of(folder):
+def _marker_of(directory):
     try:
-        with open(os.path.join(folder, _MARKER), encoding="utf-8") as file:
+        with open(os.path.join(directory, _MARKER), encoding="utf-8") as file:
             marker = json.load(file)
     except (OSError, ValueError):
         return {}
@@ -83,10 +86,11 @@ def _looks(path):
     return access if stat.S_ISDIR(status.st_mode) else [*access, status.st_size, int(status.st_mtime)]
 
 
-def _files_of(folder):
+def _files_of(directory):
     """What all below a folder, and itself, looks like, by the path in it."""
-    paths = [os.path.join(parent, name) for parent, folders, names in os.walk(folder) for name in folders + names]
-    return {os.path.relpath(path, folder): _looks(path) for path in [folder, *paths]}
+    found = [(parent, name) for parent, inner, names in os.walk(directory) for name in inner + names]
+    paths = [os.path.join(parent, name) for parent, name in found]
+    return {os.path.relpath(path, directory): _looks(path) for path in [directory, *paths]}
 
 
 def unpack_wheel(archive, member, digest, site):
@@ -94,16 +98,16 @@ def unpack_wheel(archive, member, digest, site):
     # One read: what is unpacked is what was hashed, whoever writes the archive meanwhile.
     content = archive.extractfile(member).read()
     if ledgers.sha256(content) != digest:
-        raise Refused("%s did not arrive as it was sent" % member)
+        raise VersionError("%s did not arrive as it was sent" % member)
     with zipfile.ZipFile(io.BytesIO(content)) as wheel:
         names = wheel.namelist()
         for entry in wheel.infolist():
             outside = os.path.isabs(entry.filename) or "\\" in entry.filename or ".." in entry.filename.split("/")
             if outside or stat.S_ISLNK(entry.external_attr >> 16):
-                raise Refused("%s has a file for another place, or a link: %s" % (member, entry.filename))
+                raise VersionError("%s has a file for another place, or a link: %s" % (member, entry.filename))
         data = [name for name in names if name.split("/")[0].endswith(".data")]
         if data:
-            raise Refused("%s has files for other places than site-packages: %s" % (member, data[0]))
+            raise VersionError("%s has files for other places than site-packages: %s" % (member, data[0]))
         wheel.extractall(site)  # noqa: S202 (its names are checked above)
     return next(name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info"))
 
@@ -124,15 +128,15 @@ def _try_to_load(partial, module):
     done = subprocess.run(tried, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["status %d" % done.returncode])[-1]
-        raise Refused(
+        raise VersionError(
             "the plugin does not load on this node: %s. It needs glibc and libstdc++.so.6 (Debian: libstdc++6, Fedora: "
             "libstdc++), and a file system that is not mounted noexec below %s" % (said, os.path.dirname(partial))
         )
 
 
-def build(folder, name, archive_path, wheels):
-    """Make the environment in a neighbour of ``folder`` that nobody reads, then give it its name."""
-    partial = os.path.join(os.path.dirname(folder), ".%s.partial" % name)
+def build(directory, name, archive_path, wheels):
+    """Make the environment in a neighbour of ``directory`` that nobody reads, then give it its name."""
+    partial = os.path.join(os.path.dirname(directory), ".%s.partial" % name)
     ledgers.remove_tree(partial)
     # Debian's Python has no ensurepip without python3-venv, hence --without-pip.
     run([base_python(), "-I", "-m", "venv", "--without-pip", "--symlinks", partial])
@@ -145,18 +149,18 @@ def build(folder, name, archive_path, wheels):
         infos = [unpack_wheel(archive, member, digest, site) for member, digest in wheels.items()]
     module, function = entry_point(site, infos[0])
     script = os.path.join(partial, "bin", COMMAND)
-    python = os.path.join(folder, "bin", "python")
+    python = os.path.join(directory, "bin", "python")
     with open(script, "w", encoding="utf-8") as file:
         file.write(SCRIPT.format(python=python, module=module, function=function))
     os.chmod(script, 0o755)  # noqa: S103 (a program)
     # Services may not write into it, so it is compiled now; -s and -p give the code the folder's later name.
-    compile_all = ["-m", "compileall", "-q", "-j", "0", "-s", partial, "-p", folder, site]
+    compile_all = ["-m", "compileall", "-q", "-j", "0", "-s", partial, "-p", directory, site]
     run([os.path.join(partial, "bin", "python"), "-I", *compile_all])
     _try_to_load(partial, module)
     marker = {"name": name, "python": list(sys.version_info[:2]), "wheels": wheels, "files": _files_of(partial)}
     with open(os.path.join(partial, _MARKER), "w", encoding="utf-8") as file:
         json.dump(marker, file)
     os.sync()
-    ledgers.remove_tree(folder)
-    os.rename(partial, folder)
-    ledgers.sync_directory(os.path.dirname(folder))
+    ledgers.remove_tree(directory)
+    os.rename(partial, directory)
+    ledgers.sync_directory(os.path.dirname(directory))

@@ -15,8 +15,7 @@ import time
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import serving
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND, VersionError
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import answer_of
 
 UNITS = "/etc/systemd/system"
@@ -38,7 +37,7 @@ ExecStart=/bin/rm -f {link} {path}
 """
 
 
-class NotReady(Refused):
+class NotReady(VersionError):
     """A version did not stand its trial, and the one before it runs again. why: what it lacked, in one line."""
 
     def __init__(self, message, why):
@@ -58,7 +57,7 @@ class Versions:
         self.limit = limit
         self.link = os.path.join(root, "current")
 
-    def folder(self, name):
+    def directory(self, name):
         """An environment's folder."""
         return os.path.join(self.root, "versions", name)
 
@@ -69,10 +68,10 @@ class Versions:
     def target_of(self, link):
         """Name of the version that a link points to; None where it is none of ours."""
         try:
-            folder, name = os.path.split(os.readlink(link))
+            directory, name = os.path.split(os.readlink(link))
         except OSError:
             return None
-        return name if folder == "versions" else None
+        return name if directory == "versions" else None
 
     def runs(self):
         """Whether the service runs from here, so that another version goes on trial."""
@@ -86,16 +85,16 @@ class Versions:
         """Make ``name`` the version that the service runs from; with ``close`` it is done.
 
         Returns the seconds from the old one's stop until the new one served all. Raises NotReady where the old one had
-        to come back, Refused where nothing was touched or no way led back.
+        to come back, VersionError where nothing was touched or no way led back.
         """
         config = self.unit.config_run_from(self.root)
         if config is None:
-            raise Refused("%s does not run from %s any more" % (self.unit.name, self.root))
+            raise VersionError("%s does not run from %s any more" % (self.unit.name, self.root))
         self._refuse_invalid(name, config)
-        before = serving.ask(self.folder(was), config)
+        before = serving.ask(self.directory(was), config)
         if before.resources is None:
             # The old one's Python may be gone, while its process lives.
-            before = serving.ask(self.folder(name), config)
+            before = serving.ask(self.directory(name), config)
         way_back = was != name and self._can_run(was)
         if way_back:
             _write_guard(self.unit.name, self.root, was)
@@ -112,7 +111,7 @@ class Versions:
         journal = self.unit.journal()
         last = "\nThe last journal lines of %s:\n%s" % (name, journal) if journal else ""
         if not way_back:
-            raise Refused(
+            raise VersionError(
                 "version %s does not serve what was served before: %s; there is no version to go back to%s"
                 % (name, "; ".join(wrong), last)
             )
@@ -161,7 +160,7 @@ class Versions:
             return [problem]
         invocation = self.unit.show().get("InvocationID")
         while True:
-            wrong = serving.lacking(before, serving.ask(self.folder(name), config))
+            wrong = serving.lacking(before, serving.ask(self.directory(name), config))
             if not self.unit.is_running_since(invocation):
                 return ["its process ended"]
             if not wrong or time.monotonic() > until:
@@ -169,17 +168,17 @@ class Versions:
             time.sleep(_PAUSE)
 
     def _refuse_invalid(self, name, config):
-        command = os.path.join(self.folder(name), "bin", COMMAND)
+        command = os.path.join(self.directory(name), "bin", COMMAND)
         _said, problem = answer_of([command, "validate", "--config", config], 60)
         if problem:
-            raise Refused(
+            raise VersionError(
                 "version %s does not take the configuration in force, so nothing was changed: %s (site.yml of the "
                 "release in use writes that file anew)" % (name, problem)
             )
 
     def _can_run(self, name):
         """Whether a version's Python is still there."""
-        return os.access(os.path.join(self.folder(name), "bin", "python"), os.X_OK)
+        return os.access(os.path.join(self.directory(name), "bin", "python"), os.X_OK)
 
 
 def close():

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import os
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change, refusal
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change, failed_upgrade
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (
     COMMAND,
+    VersionError,
     build,
     can_run,
     edited,
     is_complete,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.unit import Unit
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused, remove_tree
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict, remove_tree
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed, Report
 
 _OWNER = "node_tools"
@@ -33,8 +34,8 @@ class Environments:
         self.ledger = ledger
         self.root = module.params["root"]
         self.owner = "%s %s" % (_OWNER, self.root)
-        self.folders = os.path.join(self.root, "versions")
-        self.versions = change.Versions(self.root, Unit(module.params["service"]), module.params["patience"])
+        self.directories = os.path.join(self.root, "versions")
+        self.versions = change.Versions(self.root, Unit(module.params["service"]), module.params["timeout"])
         self.previous = os.path.join(self.root, "previous")
         #: What there is to tell beside the report.
         self.told = {}
@@ -47,13 +48,13 @@ class Environments:
             after_write=lambda path: self.module.set_default_selinux_context(path, False),
         )
 
-    def wanted(self, name, previous, refused=None):
-        """The folder of the environments, the links, and what was refused.
+    def wanted(self, name, previous, failed=None):
+        """The folder of the environments, the links, and the upgrade that failed.
 
-        previous: what the last upgrade took the place of, or None. refused: refusal.Refusal, or None.
+        previous: what the last upgrade took the place of, or None. failed: failed_upgrade.FailedUpgrade, or None.
         """
         wanted = [
-            {"kind": "directory", "path": self.folders, "mode": 0o755},
+            {"kind": "directory", "path": self.directories, "mode": 0o755},
             {"kind": "link", "path": self.versions.link, "target": "versions/%s" % name},
         ]
         if previous:
@@ -62,8 +63,8 @@ class Environments:
         if command:
             target = os.path.join(self.root, "current", "bin", COMMAND)
             wanted.append({"kind": "link", "path": command, "target": target})
-        if refused:
-            wanted.append(refusal.item(self.root, refused))
+        if failed:
+            wanted.append(failed_upgrade.item(self.root, failed))
         return wanted
 
     def names(self):
@@ -80,26 +81,26 @@ class Environments:
 
     def install(self, name):
         """Make the environment if it is not whole; returns whether it had to be made."""
-        folder = self.versions.folder(name)
-        if is_complete(folder, name):
+        directory = self.versions.directory(name)
+        if is_complete(directory, name):
             # Unless the ledger was lost, it is there.
-            self.ledger.entries.setdefault(folder, {"kind": "tree", "owner": self.owner})
+            self.ledger.entries.setdefault(directory, {"kind": "tree", "owner": self.owner})
             return False
         if self.module.check_mode:
             return True
         # The folders and the ledger's entry first, so that an interrupted run leaves nothing unknown.
-        folders = {"kind": "directory", "path": self.folders, "mode": 0o755}
-        self.managed().converge([folders], keep=self.ledger.of(self.owner))
-        partial = self.versions.folder(".%s.partial" % name)
-        for path in (folder, partial):
+        directories = {"kind": "directory", "path": self.directories, "mode": 0o755}
+        self.managed().converge([directories], keep=self.ledger.of(self.owner))
+        partial = self.versions.directory(".%s.partial" % name)
+        for path in (directory, partial):
             self.ledger.entries[path] = {"kind": "tree", "owner": self.owner}
         self.ledger.save()
         try:
-            build(folder, name, self.module.params["archive"], self.module.params["wheels"])
+            build(directory, name, self.module.params["archive"], self.module.params["wheels"])
         finally:
             # Where it failed: of a full disk, it is what filled it.
             remove_tree(partial)
-            for path in (folder, partial):
+            for path in (directory, partial):
                 if not os.path.isdir(path):
                     del self.ledger.entries[path]
             self.ledger.save()
@@ -110,44 +111,44 @@ class Environments:
         first = [name] + [previous] * (previous not in (name, None))
         others = [other for other in self.names() if other not in (*first, without) and self._can_run(other)]
         stay = first + others[: max(self.module.params["keep"] - len(first), 0)]
-        return [self.versions.folder(each) for each in stay]
+        return [self.versions.directory(each) for each in stay]
 
     def refuse_again(self, name):
-        """Raises Refused where the version would go on trial, and did not stand that before."""
-        was, refused = self.versions.current(), refusal.read(self.root)
+        """Raises VersionError where the version would go on trial, and did not stand that before."""
+        was, failed = self.versions.current(), failed_upgrade.read(self.root)
         asked_for = self.module.params["retry"] or was in (None, name)
-        if refused and refused.name == name and not asked_for and self.versions.runs():
-            raise Refused(refused.sentence(was))
+        if failed and failed.name == name and not asked_for and self.versions.runs():
+            raise VersionError(failed.sentence(was))
 
     def present(self, name):
         self.refuse_again(name)
         was, before = self.versions.current(), self._previous()
-        by_hand = edited(self.versions.folder(name))
+        by_hand = edited(self.versions.directory(name))
         made = self.install(name)
         previous = before
         if was != name:
             previous = was if was and self._can_run(was) else None
         try:
-            report = self._go_to(was, name, previous, anew=made)
-        except Refused as error:
+            report = self._go_to(was, name, previous, remade=made)
+        except (VersionError, LedgerConflict) as error:
             if was not in (None, name) and self.versions.current() == was:
                 # As if it had not been tried. What did stand its trial before is not what is to be undone now.
-                refused = refusal.read(self.root)
+                failed = failed_upgrade.read(self.root)
                 if isinstance(error, change.NotReady):
-                    before, refused = None, refusal.now(name, error.why)
-                self.managed().converge(self.wanted(was, before, refused), keep=self.stay(was, before, without=name))
+                    before, failed = None, failed_upgrade.now(name, error.why)
+                self.managed().converge(self.wanted(was, before, failed), keep=self.stay(was, before, without=name))
             raise
         if made:
-            folder = self.versions.folder(name)
-            report.written.append(folder)
-            report.add_diff(folder, _edited_environment(by_hand), {"kind": "virtual environment"})
+            directory = self.versions.directory(name)
+            report.written.append(directory)
+            report.add_diff(directory, _edited_environment(by_hand), {"kind": "virtual environment"})
         return report
 
     def rolled_back(self, wanted):
         """Undo the last upgrade, or make the version current that ``wanted`` names, by its beginning."""
         was, previous = self.versions.current(), self._previous()
         if was is None:
-            raise Refused("there is no version below %s: site.yml installs one" % self.root)
+            raise VersionError("there is no version below %s: site.yml installs one" % self.root)
         if not wanted:
             name = previous or was
         elif _is_named(was, wanted):
@@ -155,11 +156,13 @@ class Environments:
         else:
             name = next((each for each in self.names() if _is_named(each, wanted)), None)
         if name is None:
-            raise Refused("version %s is not below %s; there are: %s" % (wanted, self.root, ", ".join(self.names())))
+            raise VersionError(
+                "version %s is not below %s; there are: %s" % (wanted, self.root, ", ".join(self.names()))
+            )
         if name == was:
             return self._go_to(was, was, previous)
         if not self._can_run(name):
-            raise Refused("version %s cannot run here any more: its Python has gone" % name)
+            raise VersionError("version %s cannot run here any more: its Python has gone" % name)
         return self._go_to(was, name, None)
 
     def _previous(self):
@@ -169,16 +172,16 @@ class Environments:
 
     def _can_run(self, name):
         # Also where somebody has edited it since: that is what ran.
-        return can_run(self.versions.folder(name), name)
+        return can_run(self.versions.directory(name), name)
 
-    def _go_to(self, was, name, previous, anew=False):
+    def _go_to(self, was, name, previous, remade=False):
         """Make a version the current one, on trial where a service runs from here, and keep what is to stay."""
-        tried = was is not None and (was != name or anew) and self.versions.runs()
-        self.told.update(was=was, environment=self.versions.folder(name), restarted=tried)
+        tried = was is not None and (was != name or remade) and self.versions.runs()
+        self.told.update(was=was, environment=self.versions.directory(name), restarted=tried)
         if tried and not self.module.check_mode:
             self.told["seconds"] = self.versions.change(was, name)
-        refused = refusal.read(self.root) if was == name else None
-        report = self.managed().converge(self.wanted(name, previous, refused), keep=self.stay(name, previous))
+        failed = failed_upgrade.read(self.root) if was == name else None
+        report = self.managed().converge(self.wanted(name, previous, failed), keep=self.stay(name, previous))
         if tried and not self.module.check_mode:
             change.close()
             if was != name:
@@ -190,7 +193,7 @@ class Environments:
         # After a first one that could not be laid out, there are folders alone.
         if not self.ledger.of(self.owner) and not self.ledger.directories_of(self.owner):
             report = Report()
-            if os.path.isdir(self.folders):
+            if os.path.isdir(self.directories):
                 reason = "%s does not know what is ours: site.yml enters it anew, after which it can be taken away"
                 report.kept.append({"path": self.root, "reason": reason % self.ledger.path})
             return report

@@ -15,7 +15,7 @@ from typing import Any, Mapping, NamedTuple, Optional
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND
 
 # Seconds that an answer may take.
-_PATIENCE = 30
+_TIMEOUT = 30
 
 
 class Serving(NamedTuple):
@@ -37,7 +37,7 @@ def ask(environment, config):
     """What is served now, by the command of an environment and a configuration file; never fails."""
     command = [os.path.join(environment, "bin", COMMAND), "status", "--config", config, "--output", "json"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=False)
         return _read(json.loads(done.stdout))
     except (OSError, subprocess.SubprocessError) as error:
         return Serving(None, None, problem=str(error))

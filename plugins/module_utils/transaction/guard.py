@@ -40,7 +40,7 @@ def write(places, plan):
     """Have the next boot recover, before the runtime starts."""
     text = _UNIT.format(
         unit=plan.unit,
-        mounts=" ".join(sorted({places.folder, *(os.path.dirname(file.path) for file in plan.files)})),
+        mounts=" ".join(sorted({places.directory, *(os.path.dirname(file.path) for file in plan.files)})),
         program=os.path.join(places.open, "program.zip"),
         command=" ".join(recover(places, "--boot")),
     )

@@ -21,8 +21,8 @@ _SPACE = 128 * 1024
 class Journal:
     """The journal in a transaction's folder."""
 
-    def __init__(self, folder):
-        self.path = os.path.join(folder, NAME)
+    def __init__(self, directory):
+        self.path = os.path.join(directory, NAME)
         with open(self.path, "rb") as file:
             written = file.read().split(b"\0", 1)[0]
         self.records = []
@@ -39,13 +39,13 @@ class Journal:
             self._end += len(line)
 
     @classmethod
-    def create(cls, folder):
+    def create(cls, directory):
         """Make an empty one. Raises OSError where there is no space for it."""
-        path = os.path.join(folder, NAME)
+        path = os.path.join(directory, NAME)
         with ledgers.naming(path), open(path, "xb", opener=_private) as file:
             os.posix_fallocate(file.fileno(), 0, _SPACE)
             os.fsync(file.fileno())
-        ledgers.sync_directory(folder)
+        ledgers.sync_directory(directory)
 
     def append(self, step, **fields):
         """Write a record, durably."""

@@ -28,18 +28,18 @@ def new(path):
 
 
 def _beside(path, which):
-    folder, name = os.path.split(path)
-    above, inner = os.path.split(folder)
-    if folder.endswith(".d") and _one_file_system(folder, above, path):
-        folder, name = above, "%s.%s" % (inner, name)
-    return os.path.join(folder, ".%s.node-devices-%s" % (name, which))
+    directory, name = os.path.split(path)
+    above, inner = os.path.split(directory)
+    if directory.endswith(".d") and _one_file_system(directory, above, path):
+        directory, name = above, "%s.%s" % (inner, name)
+    return os.path.join(directory, ".%s.node-devices-%s" % (name, which))
 
 
-def _one_file_system(folder, above, path):
+def _one_file_system(directory, above, path):
     """Whether a file can be renamed from one folder into the one in it, which may not be there yet."""
-    if os.path.islink(folder) or mount_points().intersection((folder, path)):
+    if os.path.islink(directory) or mount_points().intersection((directory, path)):
         return False
-    return not os.path.isdir(folder) or os.stat(folder).st_dev == os.stat(above).st_dev
+    return not os.path.isdir(directory) or os.stat(directory).st_dev == os.stat(above).st_dev
 
 
 def look(path):

@@ -76,31 +76,31 @@ def settle(places):
             "or boot" % (said or run(lines)[1].strip())
         )
     outcome = _outcome(places)
-    for folder in places.left():
+    for directory in places.left():
         # A module that a killed play left behind tidies up, too.
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(folder)
+            shutil.rmtree(directory)
     if os.path.exists(places.lock):
         # One that was killed when all was done left it.
         with contextlib.suppress(Failed), recovery.exclusive(places):
             pass
-    if os.path.isdir(places.folder):
+    if os.path.isdir(places.directory):
         # Where it was there for this alone, it goes.
-        with ledgers.Ledger(places.folder):
+        with ledgers.Ledger(places.directory):
             pass
     return outcome
 
 
 def _prepared(places, plan):
     """All that the transaction needs, durably in a folder of its own."""
-    os.makedirs(places.folder, mode=0o755, exist_ok=True)
-    folder, prefix = os.path.split(places.prepared)
-    prepared = tempfile.mkdtemp(prefix=prefix, dir=folder)
+    os.makedirs(places.directory, mode=0o755, exist_ok=True)
+    directory, prefix = os.path.split(places.prepared)
+    prepared = tempfile.mkdtemp(prefix=prefix, dir=directory)
     try:
         plan.save(prepared)
         ledgers.write_file(os.path.join(prepared, program.NAME), program.archive(), 0o600)
         Journal.create(prepared)
-        ledgers.sync_directory(places.folder)
+        ledgers.sync_directory(places.directory)
     except BaseException:
         shutil.rmtree(prepared)
         raise

@@ -12,37 +12,39 @@ from typing import Any, Dict, List, NamedTuple, Optional
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 
 _NAME = "plan.json"
+#: Fields that were renamed: the name in a plan that was written before, and the name now.
+_RENAMED = {"patience": "timeout", "folders": "directories"}
 
 
 class Places(NamedTuple):
     """Where a node has what a transaction needs.
 
-    folder: ours. units: systemd's, for units that survive a boot. lock: held by whoever carries out or recovers.
+    directory: ours. units: systemd's, for units that survive a boot. lock: held by whoever carries out or recovers.
     """
 
-    folder: str = ledgers.FOLDER
+    directory: str = ledgers.DIRECTORY
     units: str = "/etc/systemd/system"
     lock: str = "/run/node-devices-transaction.lock"
 
     @property
     def open(self):
         """The folder of a transaction that is not over yet."""
-        return os.path.join(self.folder, "transaction")
+        return os.path.join(self.directory, "transaction")
 
     @property
     def closed(self):
         """The folder of the last one that is over, until its outcome was read."""
-        return os.path.join(self.folder, "transaction.closed")
+        return os.path.join(self.directory, "transaction.closed")
 
     @property
     def prepared(self):
         """What names of prepared ones begin with."""
-        return os.path.join(self.folder, "transaction.new.")
+        return os.path.join(self.directory, "transaction.new.")
 
     def left(self):
         """What is there of transactions whose outcome nobody has read."""
-        folders = (self.open, self.closed, *glob.glob(self.prepared + "*"))
-        return [folder for folder in folders if os.path.isdir(folder)]
+        directories = (self.open, self.closed, *glob.glob(self.prepared + "*"))
+        return [directory for directory in directories if os.path.isdir(directory)]
 
 
 class File(NamedTuple):
@@ -63,7 +65,7 @@ class File(NamedTuple):
     context: Optional[str] = None
 
 
-class Folder(NamedTuple):
+class Directory(NamedTuple):
     """A directory to make, with its SELinux context."""
 
     path: str
@@ -74,52 +76,52 @@ class Plan(NamedTuple):
     """A whole transaction.
 
     identity: tells it from others. owner: a role's name in the ledger.
-    files: to be written or removed; none where only a restart is wanted. folders: to be made, outermost first.
+    files: to be written or removed; none where only a restart is wanted. directories: to be made, outermost first.
     entries: the ledger's new entries by path, None where one goes. undo: whether our change is taken back.
     check: a command that must succeed before anything is written; ``{staged}`` stands for the first file's new text;
         empty where nothing is checked.
     unit: the runtime's service. question: a command that asks the running runtime and answers in JSON.
     spec_dirs: CDI must be on with these directories; None where nothing is asked about it.
-    patience: seconds that the runtime may take to answer.
+    timeout: seconds that the runtime may take to answer.
     """
 
     identity: str
     owner: str
     files: List[File]
-    folders: List[Folder]
+    directories: List[Directory]
     entries: Dict[str, Any]
     undo: bool
     check: List[str]
     unit: str
     question: List[str]
     spec_dirs: Optional[List[str]]
-    patience: float
+    timeout: float
 
-    def save(self, folder):
+    def save(self, directory):
         """Write it into a transaction's folder, durably."""
         files = [file._asdict() for file in self.files]
         for file in files:
             if file["content"] is not None:
                 file["content"] = base64.b64encode(file["content"]).decode("ascii")
-        data = dict(self._asdict(), files=files, folders=[each._asdict() for each in self.folders])
-        ledgers.write_file(os.path.join(folder, _NAME), json.dumps(data).encode(), 0o600)
+        data = dict(self._asdict(), files=files, directories=[each._asdict() for each in self.directories])
+        ledgers.write_file(os.path.join(directory, _NAME), json.dumps(data).encode(), 0o600)
 
     @classmethod
-    def load(cls, folder):
-        """Read it from a transaction's folder. Raises Refused where it is not as we wrote it."""
-        path = os.path.join(folder, _NAME)
+    def load(cls, directory):
+        """Read it from a transaction's folder. Raises LedgerConflict where it is not as we wrote it."""
+        path = os.path.join(directory, _NAME)
         try:
             with open(path, encoding="utf-8") as file:
-                data = json.load(file)
+                data = {_RENAMED.get(name, name): value for name, value in json.load(file).items()}
             for each in data["files"]:
                 if each["content"] is not None:
                     each["content"] = base64.b64decode(each["content"])
             data["files"] = [File(**each) for each in data["files"]]
-            data["folders"] = [Folder(**each) for each in data["folders"]]
+            data["directories"] = [Directory(**each) for each in data["directories"]]
             return cls(**data)
-        except (ValueError, TypeError, KeyError) as error:
-            raise ledgers.Refused(
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ledgers.LedgerConflict(
                 "%s is damaged (%s), so nobody knows what was under way. See whether the runtime's configuration is as "
                 "it should be (a copy of the former one may be beside it, .config.toml.node-devices-old), put it in "
-                "order, remove that copy and %s" % (path, error, folder)
+                "order, remove that copy and %s" % (path, error, directory)
             ) from error

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import File, Folder
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Directory, File
 
 
 class Planning:
@@ -26,7 +26,7 @@ class Planning:
         self._undo = undo
         self._context_of = context_of
         self.files = []
-        self.folders = []
+        self.directories = []
         self.entries = {}
 
     def add(self, path, content, expected_sha256, original=None):
@@ -35,16 +35,16 @@ class Planning:
         content: its new text; None where an undoing removes it, or else it stays as it is. expected_sha256: see File.
         original: the text that an undoing puts back, where somebody else wrote the file since our last change; None
             for the text that is there now.
-        Raises Refused where it is not ours to write.
+        Raises LedgerConflict where it is not ours to write.
         """
         state = ledgers.state_of(path)
         if state is not None and state["kind"] != "file":
-            raise Refused("%s is a %s; a file is wanted there" % (path, state["kind"]))
+            raise LedgerConflict("%s is a %s; a file is wanted there" % (path, state["kind"]))
         known = self._entries_now.get(path)
         if known is not None and known["owner"] != self._owner:
-            raise Refused("%s belongs to %s; %s does not write it" % (path, known["owner"], self._owner))
+            raise LedgerConflict("%s belongs to %s; %s does not write it" % (path, known["owner"], self._owner))
         if self._undo and known is None:
-            raise Refused("the ledger knows of no change of ours in %s" % path)
+            raise LedgerConflict("the ledger knows of no change of ours in %s" % path)
         wanted = self._undone(known, content, state) if self._undo else self._wanted(content, state)
         if self._undo:
             self.entries[path] = None
@@ -56,7 +56,7 @@ class Planning:
                 "sha256": ledgers.sha256(wanted["content"]),
                 "mode": wanted["mode"],
             }
-            self._claim_folders(path)
+            self._claim_directories(path)
         if _differ(wanted, state):
             like = wanted or state
             self.files.append(
@@ -91,17 +91,17 @@ class Planning:
             state = dict(state, content=original.encode())
         return ledgers.storable(state)
 
-    def _claim_folders(self, path):
+    def _claim_directories(self, path):
         """The folders that are missing, outermost first."""
         missing = []
-        folder = os.path.dirname(path)
-        while not os.path.lexists(folder):
-            missing.append(folder)
-            folder = os.path.dirname(folder)
-        for folder in reversed(missing):
-            if folder not in self.entries:
-                self.entries[folder] = {"kind": "directory", "owners": [self._owner]}
-                self.folders.append(Folder(folder, self._context_of(folder)))
+        directory = os.path.dirname(path)
+        while not os.path.lexists(directory):
+            missing.append(directory)
+            directory = os.path.dirname(directory)
+        for directory in reversed(missing):
+            if directory not in self.entries:
+                self.entries[directory] = {"kind": "directory", "owners": [self._owner]}
+                self.directories.append(Directory(directory, self._context_of(directory)))
 
 
 def _differ(one, other):

@@ -11,7 +11,7 @@ import io
 import sys
 import zipfile
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import recovery
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import Failed
@@ -33,7 +33,7 @@ def main(arguments, places=_PLACES):
         else:
             print(_USAGE, file=sys.stderr)
             return 2
-    except (Failed, Refused, OSError) as error:
+    except (Failed, LedgerConflict, OSError) as error:
         print(sentence(error), file=sys.stderr)
         return 1
     return 0

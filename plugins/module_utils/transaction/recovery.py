@@ -36,7 +36,7 @@ def run(places, prepared):
     with exclusive(places):
         _recover(places, boot=False)
         os.rename(prepared, places.open)
-        ledgers.sync_directory(places.folder)
+        ledgers.sync_directory(places.directory)
         Transaction(places).carry_out()
 
 

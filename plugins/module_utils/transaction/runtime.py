@@ -10,7 +10,7 @@ import json
 import subprocess
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names
 
 _JOURNAL_LINES = "15"
 _PAUSE = 0.05
@@ -58,7 +58,7 @@ def started(pid):
 class Runtime:
     """A runtime's service.
 
-    plan: its ``unit``, ``question``, ``spec_dirs`` and ``patience``.
+    plan: its ``unit``, ``question``, ``spec_dirs`` and ``timeout``.
     """
 
     def __init__(self, plan):
@@ -96,7 +96,7 @@ class Runtime:
 
         cdi: whether it must say that CDI is on. Raises Failed where it does not come, or is not as it should be.
         """
-        until = time.monotonic() + self.plan.patience
+        until = time.monotonic() + self.plan.timeout
         _state, start = self.state()
         while True:
             try:
@@ -116,7 +116,7 @@ class Runtime:
             raise Failed("the running daemon says that it is not ready")
         if cdi and self.plan.spec_dirs is not None:
             said = answer["cdi"]
-            if not said["enabled"] or folders.lacking(self.plan.spec_dirs, said["spec_dirs"] or []):
+            if not said["enabled"] or directory_names.lacking(self.plan.spec_dirs, said["spec_dirs"] or []):
                 raise Failed(
                     "the running daemon says that CDI is %s, folders %s" % (said["enabled"], said["spec_dirs"])
                 )

@@ -74,11 +74,11 @@ class Transaction:
 
     def stage(self):
         """Folders, and the new files beside their places."""
-        for folder in self.plan.folders:
-            os.mkdir(folder.path)
-            os.chmod(folder.path, 0o755)  # noqa: S103 (runtimes read it)
-            kept.label(folder.path, folder.context)
-            ledgers.sync_directory(os.path.dirname(folder.path))
+        for directory in self.plan.directories:
+            os.mkdir(directory.path)
+            os.chmod(directory.path, 0o755)  # noqa: S103 (runtimes read it)
+            kept.label(directory.path, directory.context)
+            ledgers.sync_directory(os.path.dirname(directory.path))
         for file in self.plan.files:
             if file.content is not None:
                 kept.stage(file)
@@ -119,7 +119,7 @@ class Transaction:
 
     def enter(self):
         """The ledger's entries: with them, the transaction is done."""
-        with ledgers.Ledger(self.places.folder) as ledger:
+        with ledgers.Ledger(self.places.directory) as ledger:
             for path, entry in self.plan.entries.items():
                 ledger.entries.pop(path, None)
                 if entry is not None:
@@ -132,8 +132,8 @@ class Transaction:
         if not self.journal.find("ledger") or self.journal.find("undo"):
             return False
         try:
-            entries = ledgers.Ledger(self.places.folder).entries
-        except ledgers.Refused:
+            entries = ledgers.Ledger(self.places.directory).entries
+        except ledgers.LedgerConflict:
             return False
         return all(entries.get(path) == entry for path, entry in self.plan.entries.items())
 
@@ -141,7 +141,7 @@ class Transaction:
         """What is left once it is done."""
         self._forget()
         if self.plan.undo:
-            with ledgers.Ledger(self.places.folder) as ledger:
+            with ledgers.Ledger(self.places.directory) as ledger:
                 # The folders that only what is gone needed.
                 Managed(ledger, self.plan.owner).converge([], keep=ledger.of(self.plan.owner))
         self.close(DONE, seconds=self._seconds)
@@ -161,8 +161,8 @@ class Transaction:
             touched = any(put_back) or repeated or self.journal.find("restart")
         self._forget()
         if self.journal.find("stage"):
-            for folder in reversed(self.plan.folders):
-                ledgers.remove_directory_if_empty(folder.path)
+            for directory in reversed(self.plan.directories):
+                ledgers.remove_directory_if_empty(directory.path)
         outcome = self._run_again(boot) if touched else "Nothing was changed."
         self.close(UNDONE, error=_message(reason, outcome, lines), seconds=self._seconds)
 
@@ -189,7 +189,7 @@ class Transaction:
         guard.remove(self.places)
         shutil.rmtree(self.places.closed, ignore_errors=True)
         os.rename(self.places.open, self.places.closed)
-        ledgers.sync_directory(self.places.folder)
+        ledgers.sync_directory(self.places.directory)
 
     def _forget(self):
         for file in self.plan.files:
@@ -220,7 +220,7 @@ def sentence(error):
         path = error.filename2 or error.filename
         hint = "; " + _HINTS[error.errno] if error.errno in _HINTS else ""
         return "%s: %s%s" % (path, error.strerror, hint) if path else str(error)
-    if isinstance(error, (Failed, ledgers.Refused)):
+    if isinstance(error, (Failed, ledgers.LedgerConflict)):
         return str(error)
     return "%s: %s" % (type(error).__name__, error)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.rollout import Running
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import SPEC_DIRS
 
@@ -40,7 +40,7 @@ class Read(NamedTuple):
     """What was read of a node; each part is None where it could not be, and then ``problems`` say why.
 
     unreachable: why there is no connection to the node; empty where there is one.
-    facts: of module node_facts. status, runtime: what the plugin's commands of these names say.
+    facts: of module node_preflight. status, runtime: what the plugin's commands of these names say.
     declaration: as module declaration returns it. cluster: rows of the node object's extended resources.
     kubelet_version: of the node object, for kubelets that are no process of their own.
     pod: of the plugin, in mode daemonset, as rollout.look gives it. wanted_sha256: of what is declared, in that mode.
@@ -158,7 +158,7 @@ def _runtime(read: Read) -> dict[str, Any] | None:
         return None
     runtime = read.facts["runtime"]
     cdi = (read.runtime or {}).get("cdi") or {"enabled": None, "spec_dirs": None}
-    lacking = folders.lacking(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
+    lacking = directory_names.lacking(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
     return {
         "name": runtime["name"],
         "version": runtime["version"],
@@ -180,7 +180,7 @@ def _of_runtime(read: Read, runtime: Mapping[str, Any] | None) -> Iterator[str]:
     if cdi["enabled"] is False:
         yield "CDI is off in the running container runtime, so containers do not get their devices: run site.yml"
     elif cdi["effective"] is False:
-        lacking = ", ".join(folders.lacking(SPEC_DIRS, cdi["spec_dirs"]))
+        lacking = ", ".join(directory_names.lacking(SPEC_DIRS, cdi["spec_dirs"]))
         yield f"the running container runtime does not read {lacking}: run site.yml"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Missing, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, NotFound, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
     Configuration,
     DeclarationError,
@@ -20,7 +20,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 
 from . import proven
 from .namespace import Namespace
-from .objects import Change, Objects, Refused, is_ours, own
+from .objects import Change, DeploymentError, Objects, is_ours, own
 
 _MONITORING = "monitoring.coreos.com/v1"
 #: Told to a kubelet, it looks at a pod's volumes now: else a changed ConfigMap takes it a minute or more.
@@ -68,7 +68,7 @@ class DaemonSet:
         """Make the DaemonSet what the configurations in the cluster need.
 
         pending: node to its configuration, of this play; in check mode they are not in the cluster.
-        known: other nodes that stay; what is there of those that are neither goes. Raises Refused.
+        known: other nodes that stay; what is there of those that are neither goes. Raises DeploymentError.
         """
         changes = [change for node in set(self.texts()) - {*known, *pending} for change in self.forget(node)]
         texts = {node: text for node, text in {**self.texts(), **pending}.items() if node in {*known, *pending}}
@@ -83,8 +83,8 @@ class DaemonSet:
                 continue
             try:
                 changes.append(self._objects.apply(place, wanted[kind]))
-            except Missing as error:
-                raise Refused(
+            except NotFound as error:
+                raise DeploymentError(
                     f"the cluster has no {kind}s ({_MONITORING}): install the Prometheus operator, or do without "
                     f"pod_monitor and alert_rules in device_plugin_deployment"
                 ) from error
@@ -99,11 +99,11 @@ class DaemonSet:
             except DeclarationError as error:
                 problems += [f"{self._config_map}, key {node}: {problem}" for problem in error.problems]
         if problems:
-            raise Refused("\n".join(problems))
+            raise DeploymentError("\n".join(problems))
         try:
             return manifests.common_ground(configurations)
         except DeclarationError as error:
-            raise Refused("\n".join(map(str, error.problems))) from error
+            raise DeploymentError("\n".join(map(str, error.problems))) from error
 
     def texts(self) -> dict[str, str]:
         """Node to its configuration, as the cluster has them now."""
@@ -203,9 +203,9 @@ def _selected_by(node: Mapping[str, Any]) -> str | None:
 
 
 def _by_label(place: Place, found: dict[str, Any] | None) -> None:
-    """Raises Refused for a DaemonSet that the command ``manifests`` made: to change it is for whoever applied that."""
+    """Raises DeploymentError for a DaemonSet that the command ``manifests`` made: whoever applied that changes it."""
     if found and manifests.NODE_LABEL not in (found["spec"]["template"]["spec"].get("nodeSelector") or {}):
-        raise Refused(
+        raise DeploymentError(
             f"{place} names its nodes itself, so it was not deployed by these playbooks: give device_plugin_deployment "
             f"another name and take the nodes out there, or delete it first"
         )

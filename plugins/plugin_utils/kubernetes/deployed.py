@@ -12,7 +12,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     DeclarationError,
     parse_configuration,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import tool, wheels
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, wheels
 
 from .rollout import Running
 
@@ -57,8 +57,8 @@ def configuration_text(declared: Mapping[str, Any]) -> str:
 
 
 def ask_on_node(action: Any, command: str) -> Running:
-    """What the running plugin says of itself over its own socket, by the plugin's command there. Raises ToolError."""
-    said = tool.ask(action, command, "status")
+    """What the running plugin says of itself over its own socket, by its command there. Raises PluginCliError."""
+    said = plugin_cli.ask(action, command, "status")
     plugin = said["plugin"]
     if plugin is None:
         return Running("", (said["problem"],))

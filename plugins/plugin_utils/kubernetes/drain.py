@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
-    Away,
     Blocked,
-    Changed,
-    Missing,
+    Conflict,
+    NotFound,
     Place,
+    Unavailable,
 )
 
 #: On a node that we cordoned: since when, and by which play.
@@ -85,7 +85,7 @@ class Drain:
             patch["metadata"]["resourceVersion"] = node["metadata"]["resourceVersion"]
             try:
                 return self._api.merge(Place("nodes", self._node), patch, self._dry_run), True
-            except Changed:
+            except Conflict:
                 if attempt + 1 == _ATTEMPTS:
                     raise
                 time.sleep(_PAUSE / 5)
@@ -127,7 +127,7 @@ class Drain:
                 there = self._api.list(Place("pods"), fieldSelector=f"spec.nodeName={self._node}")
                 uids = {pod["metadata"]["uid"] for pod in there}
                 staying = {uid: going for uid, going in staying.items() if uid in uids}
-            except Away:
+            except Unavailable:
                 # A control plane that is restarted, or fails over, comes back.
                 if time.monotonic() >= deadline:
                     raise
@@ -157,11 +157,11 @@ class _Going:
             return
         try:
             api.evict(self._pod, dry_run)
-        except (Blocked, Changed) as error:
-            # Changed: another one has its name by now, and it is on no list; or somebody changed it at this moment.
+        except (Blocked, Conflict) as error:
+            # Conflict: another one has its name by now, and it is on no list; or somebody changed it at this moment.
             self._why, self._next = str(error).strip(), time.monotonic() + _TRY_AGAIN
             return
-        except Missing:
+        except NotFound:
             pass
         self.asked = True
 

@@ -13,7 +13,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 )
 
 from .daemonset import DaemonSet
-from .objects import Refused
+from .objects import DeploymentError
 
 # Seconds that a kubelet may take to tell that a plugin has gone (it reports every 10 s), and between two looks.
 _TOLD = 15.0
@@ -21,9 +21,11 @@ _PAUSE = 1.0
 
 
 def refuse(cluster: DaemonSet, node: str, names: Iterable[str], places: Iterable[Mapping[str, str]]) -> None:
-    """Raises Refused where another device plugin serves one of these resources on a node; ApiError, DeclarationError.
+    """Raises DeploymentError where another device plugin serves one of these resources on a node.
 
-    places: where else ours have a configuration of the node, as elsewhere.before gives them.
+    Raises ApiError and DeclarationError, too.
+
+    places: where else ours have a configuration of the node, as other_daemonsets.before gives them.
     """
     ours = _resources(cluster.texts().get(node))
     for place in places:
@@ -36,7 +38,7 @@ def refuse(cluster: DaemonSet, node: str, names: Iterable[str], places: Iterable
         if not taken:
             return
         if time.monotonic() >= deadline:
-            raise Refused(
+            raise DeploymentError(
                 f"another device plugin serves {', '.join(taken)} on node {node}, as its node object shows: remove it "
                 f"first, or set device_plugin_takeover: true and remove it right after"
             )

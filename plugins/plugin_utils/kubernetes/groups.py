@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 
-from . import deployed, twins
+from . import deployed, duplicate_nodes
 
 
 class Group(NamedTuple):
@@ -48,7 +48,7 @@ def of(results: Iterable[Mapping[str, Any]], own: Mapping[str, Any], cluster_of:
         found[key] = group._replace(
             hosts=(*group.hosts, *([host] if host else [])),
             results=(*group.results, *([result] if result else [])),
-            problems=(*group.problems, *_differences(host, deployment, group), *_twins(result, group)),
+            problems=(*group.problems, *_differences(host, deployment, group), *_duplicate_nodes(result, group)),
         )
     return list(found.values())
 
@@ -81,7 +81,7 @@ def _differences(host: str | None, deployment: manifests.Deployment, group: Grou
             )
 
 
-def _twins(result: Mapping[str, Any], group: Group) -> Iterable[str]:
+def _duplicate_nodes(result: Mapping[str, Any], group: Group) -> Iterable[str]:
     for other in group.results:
         if other.get("node") == result.get("node"):
-            yield twins.sentence(other.get("host"), result.get("host"), str(result.get("node")))
+            yield duplicate_nodes.sentence(other.get("host"), result.get("host"), str(result.get("node")))

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, Missing, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, NotFound, Place
 
-from .objects import Change, Objects, Refused, is_ours
+from .objects import Change, DeploymentError, Objects, is_ours
 
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 # How Pod Security refuses a pod.
@@ -45,24 +45,24 @@ class Namespace:
         self.kept = ""
 
     def await_end(self) -> None:
-        """Until it is gone where it is on its way, such as right after an uninstall. Raises Refused."""
+        """Until it is gone where it is on its way, such as right after an uninstall. Raises DeploymentError."""
         deadline = time.monotonic() + (0 if self._objects.dry_run else _ENDING)
         while ((self._objects.api.get(self._place) or {}).get("metadata") or {}).get("deletionTimestamp"):
             if time.monotonic() >= deadline:
                 name = self._deployment.namespace
-                raise Refused(
+                raise DeploymentError(
                     f"the namespace {name} is being deleted: run again when it is gone (kubectl get namespace {name} "
                     f"--output yaml says what holds it up)"
                 )
             time.sleep(_PAUSE)
 
     def make(self) -> list[Change]:
-        """Have it, with its labels where it is ours. Raises Refused where it lets no pod of ours run."""
+        """Have it, with its labels where it is ours. Raises DeploymentError where it lets no pod of ours run."""
         now = self._objects.api.get(self._place)
         if now is not None and not is_ours(now):
             level = (now["metadata"].get("labels") or {}).get(_ENFORCE) or self._enforced_by_default()
             if level != "privileged":
-                raise Refused(
+                raise DeploymentError(
                     f"the namespace {self._deployment.namespace} was there before us and enforces Pod Security level "
                     f"{level}, which lets no pod mount directories of its host: label it {_ENFORCE}=privileged, or "
                     f"name another one in device_plugin_deployment.namespace"
@@ -108,7 +108,7 @@ class Namespace:
                     continue
                 try:
                     objects = api.list(kind._replace(namespace=self._deployment.namespace))
-                except Missing:
+                except NotFound:
                     # The kind was removed in between.
                     continue
                 for each in objects:

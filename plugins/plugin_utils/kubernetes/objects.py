@@ -14,7 +14,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 _SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "annotations")
 
 
-class Refused(Exception):
+class DeploymentError(Exception):
     """What cannot be done, one sentence a line."""
 
 
@@ -38,7 +38,7 @@ class Objects:
         self.dry_run = dry_run
 
     def apply(self, place: Place, content: dict[str, Any]) -> Change:
-        """Make an object what is wanted. Raises Refused for one that somebody else made under our name."""
+        """Make an object what is wanted. Raises DeploymentError for one that somebody else made under our name."""
         before = self.api.get(place)
         # Whose a namespace is, is looked at before: one of others is left as it is.
         if place.namespace:
@@ -72,11 +72,11 @@ def is_ours(found: Mapping[str, Any]) -> bool:
 
 
 def own(place: Place, found: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The same, or None where there is none. Raises Refused for one that somebody else made under our name."""
+    """The same, or None where there is none. Raises DeploymentError for one that somebody else made under our name."""
     if found is None or is_ours(found):
         return found
     label = ", ".join(f"{key}={value}" for key, value in manifests.MANAGED_BY.items())
-    raise Refused(
+    raise DeploymentError(
         f"{place} was there before us, and is not ours to change (it has no label {label}): give "
         f"device_plugin_deployment another name or namespace, or delete it first"
     )

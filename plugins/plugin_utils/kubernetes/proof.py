@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, quantity
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Away, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Place, Unavailable
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import container_view
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.container_view import View
 
@@ -123,7 +123,7 @@ def prove(
                     outcome = _outcome(cluster, pod, is_late, timeout)
                     if outcome is not None:
                         outcomes[resource] = outcome
-            except Away:
+            except Unavailable:
                 # A control plane that is restarted, or fails over, comes back; the pods go on meanwhile.
                 if is_late:
                     raise
@@ -133,7 +133,7 @@ def prove(
     finally:
         for pod in pods.values():
             # What was found counts all the same. It ends by itself, and the next proof takes away what is left of it.
-            with contextlib.suppress(Away):
+            with contextlib.suppress(Unavailable):
                 cluster.api.delete(place._replace(name=pod["name"]), pod["uid"])
 
 

@@ -9,7 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Away, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
+    Api,
+    ApiError,
+    Place,
+    Unavailable,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
     is_ready as is_node_ready,
 )
@@ -17,7 +22,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 
 from . import no_pod
 from .daemonset import DaemonSet
-from .objects import Refused
+from .objects import DeploymentError
 
 # Seconds between two looks, and after which a kubelet is told again to look at a pod's volumes.
 _PAUSE = 0.5
@@ -61,13 +66,14 @@ def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:
 
 
 def await_node(
-    cluster: DaemonSet, node: str, sha256: str, ask: Callable[[Mapping[str, Any]], Running], patience: float
+    cluster: DaemonSet, node: str, sha256: str, ask: Callable[[Mapping[str, Any]], Running], timeout: float
 ) -> dict[str, Any]:
     """The pod of a node once it is ready and runs with the configuration of that hash.
 
-    ask: what the plugin of a pod says of itself. patience: seconds without any progress. Raises Refused: the reason.
+    ask: what the plugin of a pod says of itself. timeout: seconds without any progress.
+    Raises DeploymentError: the reason.
     """
-    deadline, progress = time.monotonic() + patience, None
+    deadline, progress = time.monotonic() + timeout, None
     look_again, looks, most_ready = time.monotonic(), 0, 0
     while True:
         try:
@@ -84,7 +90,7 @@ def await_node(
             # More than ever: pods of other nodes that become ready and fail, time and again, are no progress.
             most_ready = max(most_ready, ready)
             now = (replaced, most_ready, pod and pod["metadata"]["name"], said)
-        except Away:
+        except Unavailable:
             # A control plane that is restarted, or fails over, comes back.
             if time.monotonic() >= deadline:
                 raise
@@ -92,32 +98,32 @@ def await_node(
             continue
         if now != progress:
             # Other nodes may have their turn first.
-            deadline, progress = time.monotonic() + patience, now
+            deadline, progress = time.monotonic() + timeout, now
         if time.monotonic() >= deadline:
-            raise Refused(_why(cluster, node, pod, said, sha256, patience))
+            raise DeploymentError(_why(cluster, node, pod, said, sha256, timeout))
         time.sleep(_PAUSE)
 
 
-def await_start(cluster: DaemonSet, node: str, patience: float) -> None:
-    """Until the process of a node's pod runs, be it that it waits for another instance to end. Raises Refused."""
-    deadline = time.monotonic() + patience
+def await_start(cluster: DaemonSet, node: str, timeout: float) -> None:
+    """Until the process of a node's pod runs, be it to wait for another instance. Raises DeploymentError."""
+    deadline = time.monotonic() + timeout
     while True:
         try:
             pod = newest(cluster, node)
             if pod is not None and is_running(pod):
                 return
             if time.monotonic() >= deadline:
-                raise Refused(_why(cluster, node, pod, Running(""), "", patience))
-        except Away:
+                raise DeploymentError(_why(cluster, node, pod, Running(""), "", timeout))
+        except Unavailable:
             # As in await_node.
             if time.monotonic() >= deadline:
                 raise
         time.sleep(_PAUSE)
 
 
-def await_end(cluster: DaemonSet, node: str, patience: float) -> None:
-    """Until no pod is left on a node. Raises Refused."""
-    deadline = time.monotonic() + patience
+def await_end(cluster: DaemonSet, node: str, timeout: float) -> None:
+    """Until no pod is left on a node. Raises DeploymentError."""
+    deadline = time.monotonic() + timeout
     while True:
         try:
             pods = [pod["metadata"]["name"] for pod in cluster.pods(node)]
@@ -125,8 +131,8 @@ def await_end(cluster: DaemonSet, node: str, patience: float) -> None:
                 return
             if time.monotonic() >= deadline:
                 condition = readiness(cluster.api.node(node))
-                raise Refused(f"the pod {pods[0]} has not ended within {patience:g} s: {condition}")
-        except Away:
+                raise DeploymentError(f"the pod {pods[0]} has not ended within {timeout:g} s: {condition}")
+        except Unavailable:
             if time.monotonic() >= deadline:
                 raise
         time.sleep(_PAUSE)
@@ -162,10 +168,10 @@ def newest(cluster: DaemonSet, node: str) -> dict[str, Any] | None:
 
 
 def _why(
-    cluster: DaemonSet, node: str, pod: Mapping[str, Any] | None, said: Running, sha256: str, patience: float
+    cluster: DaemonSet, node: str, pod: Mapping[str, Any] | None, said: Running, sha256: str, timeout: float
 ) -> str:
     """Why a node's pod is not what it should be, for people."""
-    head = f"within {patience:g} s"
+    head = f"within {timeout:g} s"
     of_node = cluster.api.node(node)
     condition = readiness(of_node)
     if "is not Ready" in condition:

@@ -32,5 +32,5 @@ ADAPTERS: tuple[type[Adapter], ...] = (Rancher, Microk8s, K0s, Containerd, Crio,
 
 
 def of(runtime: Mapping[str, Any]) -> Adapter:
-    """The adapter for a runtime, as module node_facts returned it."""
+    """The adapter for a runtime, as module node_preflight returned it."""
     return next(adapter for adapter in ADAPTERS if adapter.claims(runtime))(runtime)

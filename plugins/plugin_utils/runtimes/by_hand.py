@@ -8,7 +8,7 @@ from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 
-from .cdi import Cdi, Change, Check, Refusal
+from .cdi import Cdi, Change, Check, UnsupportedConfig
 from .containerd import Containerd
 from .containerd_config import ENABLE, TABLES, always_on, wanted_keys
 from .toml_edit import key_lines
@@ -44,11 +44,11 @@ class ByHand:
 
     @property
     def cdi(self) -> Cdi:
-        raise Refusal(self.advice)
+        raise UnsupportedConfig(self.advice)
 
     def plan(self, check: Check) -> Change | None:
-        """Raises Refusal with the advice."""
-        raise Refusal(self.advice)
+        """Raises UnsupportedConfig with the advice."""
+        raise UnsupportedConfig(self.advice)
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
         """Nothing of it was ever changed."""
@@ -88,9 +88,9 @@ class _Distribution(Containerd):
             yield f"the container runtime at {self.runtime['socket']} is {self.name}: {self.advice}"
 
     def plan(self, check: Check) -> Change | None:
-        """Nothing where CDI is effective. Raises Refusal with the advice."""
+        """Nothing where CDI is effective. Raises UnsupportedConfig with the advice."""
         if not self._suffices:
-            raise Refusal(self.advice)
+            raise UnsupportedConfig(self.advice)
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
         """Nothing of it was ever changed."""

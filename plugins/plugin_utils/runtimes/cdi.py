@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names
 
 #: Where our specs are, and the plugin's own: the default of every runtime.
 SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
 
 
-class Refusal(Exception):
+class UnsupportedConfig(Exception):
     """A configuration that is not edited: why, and what to do by hand."""
 
 
@@ -27,7 +27,7 @@ class Cdi(NamedTuple):
 
     @property
     def missing_dirs(self) -> list[str]:
-        return folders.lacking(SPEC_DIRS, self.spec_dirs)
+        return directory_names.lacking(SPEC_DIRS, self.spec_dirs)
 
     @property
     def wanted_dirs(self) -> list[str]:
@@ -36,8 +36,8 @@ class Cdi(NamedTuple):
         static, running = SPEC_DIRS
         missing = self.missing_dirs
         if static in missing:
-            names = [folders.normal(folder) for folder in wanted]
-            at = len(wanted) if running in missing else names.index(folders.normal(running))
+            names = [directory_names.normal(directory) for directory in wanted]
+            at = len(wanted) if running in missing else names.index(directory_names.normal(running))
             wanted.insert(at, static)
         if running in missing:
             wanted.append(running)
@@ -63,7 +63,7 @@ class Checked(NamedTuple):
 
 
 class Check(Protocol):
-    """Asks the node's runtime what it makes of a text. Raises Refusal where it refuses it.
+    """Asks the node's runtime what it makes of a text. Raises UnsupportedConfig where it refuses it.
 
     beside: whether imports are relative to the file's own folder. drop_in: text of a file imported under the name
     STAGED_DROP_IN; None for none. as_drop_in: path of a drop-in that the text itself is to be, in a folder that the

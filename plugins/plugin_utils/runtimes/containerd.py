@@ -9,7 +9,7 @@ from typing import Any
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 
 from . import containerd_imports
-from .cdi import Cdi, Change, Check, Checked, Refusal
+from .cdi import Cdi, Change, Check, Checked, UnsupportedConfig
 from .comparison import unexpected_changes
 from .containerd_config import DIRS, ENABLE, KEYS, TABLES, effective, last_version, misspelt, table_of, wanted_keys
 from .containerd_imports import BOM, lenient
@@ -21,7 +21,7 @@ _VERSIONED_KEYS = ("plugins", "disabled_plugins", "required_plugins")
 
 
 class Containerd:
-    """One node's containerd. runtime: as module node_facts returned it."""
+    """One node's containerd. runtime: as module node_preflight returned it."""
 
     name = "containerd"
     #: Whether the running daemon says what it makes of CDI.
@@ -60,14 +60,14 @@ class Containerd:
 
     @property
     def cdi(self) -> Cdi:
-        """What the files make of CDI. Raises Refusal where containerd cannot say."""
+        """What the files make of CDI. Raises UnsupportedConfig where containerd cannot say."""
         if not self.config["effective"]:
             command = f"{self.program} --config {self.config['path']} config dump"
-            raise Refusal(f"{command} fails with it ({self.config['problem']}); mend it first")
+            raise UnsupportedConfig(f"{command} fails with it ({self.config['problem']}); mend it first")
         return effective(self.config["effective"])
 
     def plan(self, check: Check) -> Change | None:
-        """The least change that makes CDI effective, checked; None where it is. Raises Refusal."""
+        """The least change that makes CDI effective, checked; None where it is. Raises UnsupportedConfig."""
         if self.cdi.suffices:
             return None
         self._require_one_version()
@@ -79,27 +79,29 @@ class Containerd:
             return Change(self.config["real_path"], content, after)
         change = self._by_drop_in(check)
         if change is None:
-            raise Refusal(self._overridden())
+            raise UnsupportedConfig(self._overridden())
         return change
 
     def _require_one_version(self) -> None:
-        """What runs must be what the next start runs. Raises Refusal."""
+        """What runs must be what the next start runs. Raises UnsupportedConfig."""
         installed = self.runtime.get("installed_version", self.version)
         if installed != self.version:
-            raise Refusal(
+            raise UnsupportedConfig(
                 f"containerd {self.version} runs, and {self.program} is {installed or 'gone'} by now: restart "
                 f"{self.runtime.get('unit') or 'it'} first, as CDI is planned for what the next start runs"
             )
 
     def _require_small_letters(self) -> None:
-        """What is edited must find what containerd finds. Raises Refusal."""
+        """What is edited must find what containerd finds. Raises UnsupportedConfig."""
         if not self._merges:
             return
         files = {"it": lenient(self.config["content"] or "")}
         files.update({f"{path}, which it imports,": lenient(text) for path, text in self._imported.items()})
         for name, data in files.items():
             for key in misspelt(data):
-                raise Refusal(f"{name} has {key}, which containerd 2 takes for {key.lower()}: write it so first")
+                raise UnsupportedConfig(
+                    f"{name} has {key}, which containerd 2 takes for {key.lower()}: write it so first"
+                )
 
     def _overridden(self) -> str:
         """Why an edit of the root file has no effect."""
@@ -146,7 +148,9 @@ class Containerd:
                 file_version = 3 if self._merges else 2
                 lines.value = with_version(lines.value, file_version)
             if file_version not in TABLES:
-                raise Refusal(f"its version is {file_version}, and {min(TABLES)} to {max(TABLES)} are known; mend it")
+                raise UnsupportedConfig(
+                    f"its version is {file_version}, and {min(TABLES)} to {max(TABLES)} are known; mend it"
+                )
             wanted = wanted_keys(self.cdi)
             lines.value = edited(lines.value, self._table_with(wanted, data, file_version), wanted)
         return mark + lines.value
@@ -209,7 +213,7 @@ class Containerd:
         for path, after in containerd_imports.candidates(root, self.config, self._imported, wanted, self._turned_on):
             try:
                 checked = self._checked(self.config["content"] or "", check, (path, after))
-            except Refusal:
+            except UnsupportedConfig:
                 continue
             if effective(checked.effective).suffices:
                 return Change(path, self._imported.get(path), after)
@@ -232,7 +236,7 @@ class Containerd:
         return {path: texts[path] for path in containerd_imports.taken_in(root, self.config["path"], texts)}
 
     def _checked(self, text: str, check: Check, drop_in: tuple[str, str] | None = None) -> Checked:
-        """What containerd makes of a text. Raises Refusal unless that differs from now in CDI's two keys alone.
+        """What containerd makes of a text. Raises UnsupportedConfig unless only CDI's two keys differ from now.
 
         drop_in: path and new text of a file that it imports.
         """
@@ -248,7 +252,7 @@ class Containerd:
             # The copy's are ours to write.
             differences = [path for path in differences if path != "imports"]
         if differences:
-            raise Refusal(
+            raise UnsupportedConfig(
                 f"the edit would change more than CDI: {', '.join(differences)} would differ in what containerd makes "
                 f"of it; nothing was written"
             )

@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 
-from .cdi import SPEC_DIRS, Cdi, Refusal
+from .cdi import SPEC_DIRS, Cdi, UnsupportedConfig
 
 ENABLE = "enable_cdi"
 DIRS = "cdi_spec_dirs"
@@ -44,7 +44,7 @@ def effective(dump: str) -> Cdi:
 
 
 def printed(dump: str) -> dict[str, Any]:
-    """The output of ``containerd config dump`` as data. Raises Refusal where it is no TOML."""
+    """The output of ``containerd config dump`` as data. Raises UnsupportedConfig where it is no TOML."""
     try:
         return tomllib.loads(dump)
     except tomllib.TOMLDecodeError:
@@ -52,7 +52,7 @@ def printed(dump: str) -> dict[str, Any]:
     try:
         return tomllib.loads(_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", dump))
     except tomllib.TOMLDecodeError as error:
-        raise Refusal(f"what `containerd config dump` prints is not valid TOML ({error})") from error
+        raise UnsupportedConfig(f"what `containerd config dump` prints is not valid TOML ({error})") from error
 
 
 def texts_in(data: Mapping[str, Any], key: str) -> list[str]:

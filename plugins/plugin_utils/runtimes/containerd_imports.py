@@ -13,7 +13,7 @@ from typing import Any
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 
 from . import containerd_config
-from .cdi import SPEC_DIRS, STAGED_DROP_IN, Cdi, Refusal
+from .cdi import SPEC_DIRS, STAGED_DROP_IN, Cdi, UnsupportedConfig
 from .containerd_config import TABLES, texts_in
 from .toml_edit import key_lines, parsed, tomlkit
 from .toml_text import statements
@@ -37,7 +37,7 @@ def imports(dump: str, path: str, *other_names: str) -> list[str]:
 def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """What a file itself takes in and is not there, without which no containerd starts: each with what and a way out.
 
-    config: as module node_facts returned it.
+    config: as module node_preflight returned it.
     """
     names = _absolute(data, path)
     for file in config.get("missing_imports", ()):
@@ -54,11 +54,11 @@ def has_relative(text: str) -> bool:
 
 
 def data_of(path: str, text: str) -> dict[str, Any]:
-    """An imported file as data. Raises Refusal with its name where it is not valid TOML."""
+    """An imported file as data. Raises UnsupportedConfig with its name where it is not valid TOML."""
     try:
         return parsed(text.removeprefix(BOM))
-    except Refusal as error:
-        raise Refusal(f"{path}, which is imported: {error}") from error
+    except UnsupportedConfig as error:
+        raise UnsupportedConfig(f"{path}, which is imported: {error}") from error
 
 
 def taken_in(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> list[str]:
@@ -82,7 +82,7 @@ def lenient(text: str) -> dict[str, Any]:
     """A text as data; nothing of one that is not valid, which `config dump` has refused."""
     try:
         return parsed(text.removeprefix(BOM))
-    except Refusal:
+    except UnsupportedConfig:
         return {}
 
 
@@ -120,7 +120,7 @@ def staged(content: str, path: str, real_path: str) -> str:
     """The text for a copy under another name that is to mean what the file would.
 
     Without an import of the file itself, such as ``config dump`` prints: containerd passes over what it has read, but
-    from the copy it would read the old text, which overrides the new one. Raises Refusal.
+    from the copy it would read the old text, which overrides the new one. Raises UnsupportedConfig.
     """
     data = parsed(content)
     given_names = texts_in(data, "imports")
@@ -128,7 +128,7 @@ def staged(content: str, path: str, real_path: str) -> str:
     itself = [at for at, name in enumerate(names) if name in (path, real_path)]
     for given, name in zip(given_names, names, strict=True):
         if any(_matches(file, name) for file in (path, real_path)):
-            raise Refusal(
+            raise UnsupportedConfig(
                 f"its import {given} takes in the file itself, so that a change of it cannot be tried before it is "
                 f"written; import a folder of its own, such as conf.d/*.toml"
             )
@@ -148,12 +148,12 @@ def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str |
     names = _absolute(parsed(content), path)
     if not names or _nested(texts):
         return None
-    folder, pattern = posixpath.split(names[-1])
-    if set(folder) & _WILD:
+    directory, pattern = posixpath.split(names[-1])
+    if set(directory) & _WILD:
         return None
     alike = DROP_IN if set(pattern) & _WILD - {"*"} else pattern.replace("*", DROP_IN.removesuffix(".toml"))
     for name in (DROP_IN, alike, f"99-{DROP_IN}"):
-        place = posixpath.join(folder, name)
+        place = posixpath.join(directory, name)
         # An earlier import may take it in, too.
         order = _in_order(content, path, {**texts, place: ""})
         if _matches(place, names[-1]) and order[-1] == place:
@@ -178,7 +178,7 @@ def candidates(
 ) -> Iterator[tuple[str, str]]:
     """Path and new text of the drop-ins that may make CDI effective, the one to be preferred first.
 
-    content: the root file's. config: as module node_facts returned it. texts: of what it imports, by path.
+    content: the root file's. config: as module node_preflight returned it. texts: of what it imports, by path.
     wanted: the keys that a drop-in of ours would have; None where containerd would take no other file's CRI table
     beside it. turned_on: gives a file's text with CDI on.
     """
@@ -191,7 +191,7 @@ def candidates(
     for path in deciding(content, config["path"], texts):
         # A link leads to a file that is somebody's, and may be taken in from elsewhere too.
         if path not in config.get("linked_imports", ()):
-            with contextlib.suppress(Refusal):
+            with contextlib.suppress(UnsupportedConfig):
                 yield path, turned_on(texts[path])
         if wanted is None:
             return
@@ -208,7 +208,7 @@ def with_drop_in(content: str, path: str, texts: Mapping[str, str], drop_in: str
         if statement.path == ("imports",) and statement.value:
             start, end = statement.value
             return content[:start] + json.dumps(names) + content[end:]
-    raise Refusal("it imports nothing")
+    raise UnsupportedConfig("it imports nothing")
 
 
 def _nested(texts: Mapping[str, str]) -> bool:
@@ -226,8 +226,8 @@ def _in_order(content: str, path: str, texts: Mapping[str, str]) -> list[str]:
 
 def _absolute(data: Mapping[str, Any], path: str) -> list[str]:
     """The imports in the file with that path, as containerd resolves them."""
-    folder = posixpath.dirname(path)
-    return [posixpath.normpath(posixpath.join(folder, name)) for name in texts_in(data, "imports")]
+    directory = posixpath.dirname(path)
+    return [posixpath.normpath(posixpath.join(directory, name)) for name in texts_in(data, "imports")]
 
 
 def _matches(path: str, pattern: str) -> bool:

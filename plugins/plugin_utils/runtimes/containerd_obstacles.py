@@ -10,7 +10,7 @@ from typing import Any
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 
 from . import containerd_imports
-from .cdi import Refusal
+from .cdi import UnsupportedConfig
 from .containerd_config import cri_table, last_version, printed, texts_in
 from .containerd_imports import BOM, lenient
 from .toml_edit import parsed
@@ -28,7 +28,7 @@ def obstacles(
 ) -> Iterator[str]:
     """A sentence for each thing that stands in the way.
 
-    config: as module node_facts returned it. imported: the texts that the root file takes in, by path.
+    config: as module node_preflight returned it. imported: the texts that the root file takes in, by path.
     cdi: whether devices are given by CDI.
     """
     if cdi and version is None:
@@ -94,7 +94,7 @@ def _no_default_runtime(path: str, effective: str, version: str | None, imported
     """
     try:
         settings = cri_table(printed(effective)).get("containerd", {})
-    except Refusal:
+    except UnsupportedConfig:
         # Which is said where CDI is looked for in it.
         return
     name, names = settings.get("default_runtime_name"), settings.get("runtimes")
@@ -116,5 +116,5 @@ def _invalid_imports(path: str, unreadable: list[str], imported: Mapping[str, st
     for name, text in imported.items():
         try:
             parsed(text)
-        except Refusal as error:
+        except UnsupportedConfig as error:
             yield f"{name}, which {path} imports: {error}, as containerd will not start again"

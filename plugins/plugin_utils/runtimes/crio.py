@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 
-from .cdi import SPEC_DIRS, Cdi, Change, Check, Refusal
+from .cdi import SPEC_DIRS, Cdi, Change, Check, UnsupportedConfig
 from .comparison import differences
 from .containerd_config import DIRS
 from .toml_edit import key_lines, parsed
@@ -31,7 +31,7 @@ _KEY = ("crio", "runtime", DIRS)
 
 
 class Crio:
-    """One node's CRI-O. runtime: as module node_facts returned it."""
+    """One node's CRI-O. runtime: as module node_preflight returned it."""
 
     name = "CRI-O"
     #: Whether it is not ours to restart.
@@ -86,7 +86,9 @@ class Crio:
     @property
     def _effective(self) -> dict[str, Any]:
         if not self.config["effective"]:
-            raise Refusal(f"{self.program} config fails with its files ({self.config['problem']}); mend them first")
+            raise UnsupportedConfig(
+                f"{self.program} config fails with its files ({self.config['problem']}); mend them first"
+            )
         return tomllib.loads(self.config["effective"])
 
     def plan(self, check: Check) -> Change | None:
@@ -97,39 +99,41 @@ class Crio:
         cdi = self.cdi
         if cdi.suffices:
             return None
-        path = posixpath.join(self.config["drop_in_folder"], DROP_IN)
+        path = posixpath.join(self.config["drop_in_directory"], DROP_IN)
         (line,) = key_lines({DIRS: cdi.wanted_dirs})
         later = [file for file, text in self.config["files"].items() if _after(path, file) and _sets_dirs(text)]
         if later:
-            raise Refusal(f"{max(later)} is read after any drop-in of ours: set {line} there, and restart CRI-O")
+            raise UnsupportedConfig(
+                f"{max(later)} is read after any drop-in of ours: set {line} there, and restart CRI-O"
+            )
         before = self.config["files"].get(path)
         if before is not None and _data(before) != {"crio": {"runtime": {DIRS: _dirs_in(before)}}}:
-            raise Refusal(f"{path} has more in it than ours: set {line} there, and restart CRI-O")
+            raise UnsupportedConfig(f"{path} has more in it than ours: set {line} there, and restart CRI-O")
         after = "\n".join(["[crio.runtime]", line, ""])
         self._require_effective(path, after, check)
         return Change(path, before, after)
 
     def _by_command_line(self, given: str) -> None:
-        """What is given when it is started overrides its files. Raises Refusal where that does not suffice."""
+        """What is given when it is started overrides its files. Raises UnsupportedConfig if that is not enough."""
         name, _equals, value = given.partition("=")
         cdi = Cdi(True, tuple(value.split(",")))
         if not cdi.suffices:
-            raise Refusal(
+            raise UnsupportedConfig(
                 f"{given} in {self.runtime.get('unit') or 'its command line'} overrides its files: have "
                 f"{name}={','.join(cdi.wanted_dirs)} there, or take it out, and restart CRI-O"
             )
 
     def _require_effective(self, path: str, text: str, check: Check) -> None:
-        """What CRI-O makes of the new drop-in differs from now in its folders alone. Raises Refusal."""
+        """What CRI-O makes of the new drop-in differs from now in its folders alone. Raises UnsupportedConfig."""
         after = tomllib.loads(check(text, False, None, path).effective)
         changed = [key for key in differences(self._effective, after) if key != ".".join(_KEY)]
         if changed:
-            raise Refusal(
+            raise UnsupportedConfig(
                 f"a drop-in would change more than CDI: {', '.join(changed)} would differ in what CRI-O makes of it; "
                 f"nothing was written"
             )
         if not _cdi(after).suffices:
-            raise Refusal(f"a drop-in at {path} has no effect: set {text.splitlines()[1]} by hand")
+            raise UnsupportedConfig(f"a drop-in at {path} has no effect: set {text.splitlines()[1]} by hand")
 
     def staged_command(self) -> list[str]:
         """What prints the effective configuration with another folder of drop-ins, ``{staged}``."""
@@ -168,7 +172,7 @@ def _data(text: str) -> dict[str, Any]:
     """A drop-in as data; nothing of one that is not valid, with which ``crio config`` has failed."""
     try:
         return parsed(text)
-    except Refusal:
+    except UnsupportedConfig:
         return {}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 
-from .cdi import SPEC_DIRS, Cdi, Change, Check, Refusal
+from .cdi import SPEC_DIRS, Cdi, Change, Check, UnsupportedConfig
 
 _OLDEST = (25, 0, 0)
 _ON_BY_DEFAULT = (28, 2, 0)
@@ -27,7 +27,7 @@ _QUESTION = (
 
 
 class Docker:
-    """One node's dockerd. runtime: as module node_facts returned it."""
+    """One node's dockerd. runtime: as module node_preflight returned it."""
 
     name = "Docker"
     #: Whether the running daemon says what it makes of CDI.
@@ -61,18 +61,18 @@ class Docker:
             yield f"Docker {self.version or 'of an unknown version'} knows no CDI: upgrade it to 25 or later"
         try:
             self._parsed()
-        except Refusal as error:
+        except UnsupportedConfig as error:
             yield f"{self.config['path']}: {error}"
 
     @property
     def cdi(self) -> Cdi:
-        """What its file makes of CDI. Raises Refusal where that is not what dockerd takes."""
+        """What its file makes of CDI. Raises UnsupportedConfig where that is not what dockerd takes."""
         features = self._parsed().get("features")
         dirs = self._parsed().get(_DIRS)
         if not isinstance(features, dict | None):
-            raise Refusal("features in it is not an object; mend it first")
+            raise UnsupportedConfig("features in it is not an object; mend it first")
         if not isinstance(dirs, list | None) or not all(isinstance(each, str) for each in dirs or ()):
-            raise Refusal(f"{_DIRS} in it is not a list of texts; mend it first")
+            raise UnsupportedConfig(f"{_DIRS} in it is not a list of texts; mend it first")
         given = self._given.get(_FEATURE, ())
         features = {**(features or {}), **dict(_feature(word) for word in given)}
         enabled = features.get("cdi", version_tuple(self.version) >= _ON_BY_DEFAULT)
@@ -86,7 +86,7 @@ class Docker:
         if not cdi.enabled and _FEATURE in self._given:
             raise self._both("features", _FEATURE, [f"{_FEATURE}=cdi"])
         if cdi.missing_dirs and _DIR in self._given:
-            raise self._both(_DIRS, _DIR, [f"{_DIR}={folder}" for folder in cdi.missing_dirs])
+            raise self._both(_DIRS, _DIR, [f"{_DIR}={directory}" for directory in cdi.missing_dirs])
         data = self._parsed()
         if not cdi.enabled:
             data["features"] = {**(data.get("features") or {}), "cdi": True}
@@ -98,11 +98,11 @@ class Docker:
     def _given(self) -> Mapping[str, list[str]]:
         return self.config.get("given") or {}
 
-    def _both(self, key: str, option: str, wanted: list[str]) -> Refusal:
+    def _both(self, key: str, option: str, wanted: list[str]) -> UnsupportedConfig:
         """Why the file cannot have a key, and what to do."""
         unit = self.runtime.get("unit") or "its command line"
         there = " ".join(f"{option}={value}" for value in self._given[option])
-        return Refusal(
+        return UnsupportedConfig(
             f"{unit} has {there}, and dockerd does not start where {key} is in its file as well: have "
             f"{' '.join(wanted)} there, too, and restart Docker"
         )
@@ -134,13 +134,13 @@ class Docker:
     def _parsed(self) -> dict[str, Any]:
         text = self.config["content"]
         if self.config["exists"] and text is None:
-            raise Refusal(f"it cannot be read as text: {self.config['why_no_text']}; mend it first")
+            raise UnsupportedConfig(f"it cannot be read as text: {self.config['why_no_text']}; mend it first")
         try:
             data = json.loads(text or "{}")
         except ValueError as error:
-            raise Refusal(f"it is not valid JSON ({error}); mend it first") from error
+            raise UnsupportedConfig(f"it is not valid JSON ({error}); mend it first") from error
         if not isinstance(data, dict):
-            raise Refusal("it is not a JSON object; mend it first")
+            raise UnsupportedConfig("it is not a JSON object; mend it first")
         return data
 
     def _written(self, data: Mapping[str, Any]) -> str:

@@ -16,12 +16,12 @@ from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 
-from .cdi import Change, Check, Refusal
+from .cdi import Change, Check, UnsupportedConfig
 from .containerd import Containerd
 from .containerd_config import KEYS, TABLES, effective, wanted_keys
 from .toml_edit import indent_below, key_lines, lines_of
 
-_FOLDER = "/agent/etc/containerd/"
+_DIRECTORY = "/agent/etc/containerd/"
 
 
 class Rancher(Containerd):
@@ -31,7 +31,7 @@ class Rancher(Containerd):
 
     @classmethod
     def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        return super().claims(runtime) and _FOLDER in runtime.get("config", {}).get("path", "")
+        return super().claims(runtime) and _DIRECTORY in runtime.get("config", {}).get("path", "")
 
     def plan(self, check: Check) -> Change | None:
         """A drop-in where the generated file imports one and containerd merges it, else an edit of the template."""
@@ -47,11 +47,11 @@ class Rancher(Containerd):
         # As if it were written in the root file: what is generated then differs in these keys.
         checked = self._checked(self._turned_on(self.config["content"] or ""), check)
         if not effective(checked.effective).suffices:
-            raise Refusal(self._overridden())
+            raise UnsupportedConfig(self._overridden())
         path, template = self._template()
         if template is not None:
             return Change(path, template, self._in_template(template, wanted))
-        raise Refusal(
+        raise UnsupportedConfig(
             f"it is generated at every start, and containerd {self.version} would not merge a drop-in: upgrade to a "
             f"release with containerd 2 (k3s or RKE2 1.31.6, 1.32.2 or later), where CDI is on; or copy the file to "
             f"{path}, set {' and '.join(key_lines(wanted))} below [plugins.'{self._table}'] in the copy, and keep it "
@@ -87,10 +87,12 @@ class Rancher(Containerd):
     def _in_template(self, template: str, wanted: Mapping[str, Any]) -> str:
         """A Go template is no TOML, so only its lines are looked at."""
         if any(_is_key(line) for line in lines_of(template)):
-            raise Refusal(f"{self._template()[0]} has {' or '.join(KEYS)} already: set {', '.join(key_lines(wanted))}")
+            raise UnsupportedConfig(
+                f"{self._template()[0]} has {' or '.join(KEYS)} already: set {', '.join(key_lines(wanted))}"
+            )
         text = _below_header(template, self._table, key_lines(wanted))
         if text is None:
-            raise Refusal(
+            raise UnsupportedConfig(
                 f'{self._template()[0]} has no line [plugins."{self._table}"] below which CDI could be turned on '
                 f"(a base template's cannot be reached): set {', '.join(key_lines(wanted))} there by hand"
             )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names
 
 from .cdi import SPEC_DIRS, Cdi
 
@@ -23,7 +23,7 @@ def difference(cdi: Mapping[str, Any]) -> str | None:
     # None: the runtime does not tell, and its files do.
     if cdi["enabled"] is False:
         return "its running daemon has CDI off, although its configuration turns it on"
-    lacking = folders.lacking(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
+    lacking = directory_names.lacking(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
     return f"its running daemon does not read {', '.join(lacking)}" if lacking else None
 
 
@@ -32,10 +32,10 @@ def wrong_order(name: str, cdi: Mapping[str, Any]) -> str | None:
 
     name: the runtime's. cdi: of an answer that has both folders.
     """
-    there = [folders.normal(folder) for folder in cdi["spec_dirs"] or SPEC_DIRS]
+    there = [directory_names.normal(directory) for directory in cdi["spec_dirs"] or SPEC_DIRS]
     static, running = SPEC_DIRS
     # Of a folder that stands twice, the last place counts.
-    if there[::-1].index(folders.normal(running)) < there[::-1].index(folders.normal(static)):
+    if there[::-1].index(directory_names.normal(running)) < there[::-1].index(directory_names.normal(static)):
         return None
     return (
         f"{name} reads {running} before {static}: where a declared node is a link on this node, containers are given "

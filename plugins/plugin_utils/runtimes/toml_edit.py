@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from .cdi import Refusal
+from .cdi import UnsupportedConfig
 from .toml_text import Statement, statements
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -37,24 +37,24 @@ class UnixLines:
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """The text as data. Raises Refusal with line and column where it is not valid TOML."""
+    """The text as data. Raises UnsupportedConfig with line and column where it is not valid TOML."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise Refusal(f"it is not valid TOML ({error}); mend it first") from error
+        raise UnsupportedConfig(f"it is not valid TOML ({error}); mend it first") from error
 
 
 def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
     """The text with the keys set, removed where they are None.
 
-    text: with plain line ends. table_name: of a table below ``plugins``. Raises Refusal where that cannot be done
-    without changing anything else.
+    text: with plain line ends. table_name: of a table below ``plugins``. Raises UnsupportedConfig where that cannot be
+    done without changing anything else.
     """
     parsed(text)
     expected = _exact(text)
     plugins = expected.setdefault("plugins", {})
     if not isinstance(plugins, dict) or not isinstance(plugins.setdefault(table_name, {}), dict):
-        raise Refusal(f'plugins."{table_name}" in it is not a table; mend it first')
+        raise UnsupportedConfig(f'plugins."{table_name}" in it is not a table; mend it first')
     result = text
     # The last first: each new one is put before those that are there.
     for key, value in reversed(wanted.items()):
@@ -69,7 +69,7 @@ def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
     except tomllib.TOMLDecodeError:
         pass
     lines = key_lines({key: value for key, value in wanted.items() if value is not None})
-    raise Refusal(
+    raise UnsupportedConfig(
         f"an edit would change more than CDI's keys; have {' and '.join(lines) or 'neither of them'} below "
         f'[plugins."{table_name}"] in it by hand'
     )
@@ -107,7 +107,7 @@ def tomlkit() -> Any:
     try:
         import tomlkit
     except ImportError:
-        raise Refusal(
+        raise UnsupportedConfig(
             "the Python that Ansible runs with on the controller has no tomlkit, which edits it; install "
             "requirements/controller.txt into its environment"
         ) from None

@@ -11,7 +11,7 @@ import pytest
 from bench import fleet
 from bench.plays import CHECKOUT, Run, Unreachable
 
-READ, PROVE = "nodedevices.kubernetes.cdi_runtime : Look: node_facts", "verification : Ask the runtime: command"
+READ, PROVE = "nodedevices.kubernetes.cdi_runtime : Look: node_preflight", "verification : Ask the runtime: command"
 
 
 def a_run(executions=9, proofs=1, hosts=2, seconds=3.0, pss=500e6):
@@ -33,10 +33,10 @@ def nodes(tmp_path):
 
 
 def test_each_host_is_one_of_the_nodes_and_has_its_variables(nodes, tmp_path):
-    folder = fleet.inventory_of(nodes, tmp_path / "scratch", 5)
+    directory = fleet.inventory_of(nodes, tmp_path / "scratch", 5)
     program = os.path.join(os.path.dirname(sys.executable), "ansible-inventory")
     said = subprocess.run(
-        [program, "-i", folder, "--list"],
+        [program, "-i", directory, "--list"],
         check=True,
         capture_output=True,
         text=True,

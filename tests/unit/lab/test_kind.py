@@ -183,7 +183,7 @@ def test_podmans_network_must_resolve_names(play):
     assert not any(call.startswith("kind create ") for call in calls)
 
 
-def test_a_pod_that_ended_is_run_anew_and_the_second_not_beside_the_third(play, tmp_path):
+def test_a_pod_that_ended_is_run_again_and_the_second_not_beside_the_third(play, tmp_path):
     play("kind_up.yml", kind=KIND, kubectl=RECORD, docker=ENGINE)
     done, calls = play("kind_pods.yml", kubectl=PODS)
     assert done.returncode == 0, done.stdout

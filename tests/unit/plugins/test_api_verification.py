@@ -10,7 +10,7 @@ import types
 import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, Away
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, Unavailable
 from ansible_collections.nodedevices.kubernetes.plugins.action import api_verification
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof
 
@@ -354,7 +354,7 @@ def test_an_api_server_that_is_away_for_a_moment(cluster, monkeypatch, call):
 
     def be_away(place):
         if (getattr(place, "kinds", "") != "daemonsets") and next(times, None) is not None:
-            raise Away("it does not answer")
+            raise Unavailable("it does not answer")
         return does(place)
 
     monkeypatch.setattr(cluster, call, be_away)
@@ -372,7 +372,7 @@ def test_an_api_server_that_stays_away(cluster, monkeypatch, call):
     def be_away(place):
         if getattr(place, "kinds", "") == "daemonsets":
             return does(place)
-        raise Away("it does not answer")
+        raise Unavailable("it does not answer")
 
     monkeypatch.setattr(cluster, call, be_away)
     result = verify(IMAGINARY)
@@ -384,7 +384,7 @@ def test_what_was_found_counts_where_its_pod_cannot_be_deleted(cluster, monkeypa
     cluster.prints = {"a.example/imaginary": printed({"DEV_0": "/one"})}
 
     def be_away(_place, _uid):
-        raise Away("it does not answer")
+        raise Unavailable("it does not answer")
 
     monkeypatch.setattr(cluster, "delete", be_away)
     assert verify(IMAGINARY)["resources"][0]["state"] == "proven"

@@ -16,7 +16,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cd
     SPEC_DIRS,
     Cdi,
     Change,
-    Refusal,
+    UnsupportedConfig,
 )
 
 ROOT, DROP_IN = "/etc/containerd/config.toml", "/etc/containerd/conf.d/site.toml"
@@ -48,11 +48,11 @@ def entry(path, before):
 def action(monkeypatch):
     action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
     action._task = types.SimpleNamespace(check_mode=False)
-    action._command, action._specs, action._adapter, action._at_once = "tool", None, Adapter(), 1
+    action._command, action._specs, action._adapter, action._max_parallel_restarts = "plugin", None, Adapter(), 1
     config = {"real_path": ROOT, "content": f"ours in {ROOT}", "imported": {DROP_IN: f"ours in {DROP_IN}"}}
     action._runtime = {"unit": "containerd.service", "config": config}
     action._node = {"ledger": {path: entry(path, f"theirs in {path}") for path in (DROP_IN, ROOT)}}
-    monkeypatch.setattr(cdi_runtime.tool, "is_there", lambda *_arguments: True)
+    monkeypatch.setattr(cdi_runtime.plugin_cli, "is_there", lambda *_arguments: True)
     action._staying_specs = list
     action.asked = []
     action._on_node = lambda **arguments: action.asked.append(arguments) or {"seconds": 0.1}
@@ -89,7 +89,9 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_tried(action, 
     action._task.check_mode = check_mode
     action._adapter.plan = lambda check: Change(ROOT, "version = 2\n", "version = 2\nenable_cdi = true\n")
     action._runtime["config"]["unwritable"] = "its file system is mounted read-only"
-    with pytest.raises(Refusal, match=r"mounted read-only\. It would have enable_cdi = true: write that where"):
+    with pytest.raises(
+        UnsupportedConfig, match=r"mounted read-only\. It would have enable_cdi = true: write that where"
+    ):
         action._make_effective()
     assert action.asked == []
 
@@ -114,9 +116,9 @@ def test_check_mode_asks_the_node_whether_it_could_be_done(action):
     action._answers = lambda: True
     result = action._apply([Change(DROP_IN, "x", "y")], "CDI is off")
     assert (result["changed"], result["msg"]) == (True, "CDI is off: containerd.service is restarted")
-    assert [asked["do"] for asked in action.asked] == ["apply"]
+    assert [asked["state"] for asked in action.asked] == ["applied"]
     action._on_node = lambda **arguments: {"failed": True, "msg": "its file system is mounted read-only"}
-    with pytest.raises(Refusal, match="mounted read-only"):
+    with pytest.raises(UnsupportedConfig, match="mounted read-only"):
         action._apply([Change(DROP_IN, "x", "y")], "CDI is off")
 
 
@@ -129,10 +131,10 @@ def test_check_mode_asks_the_node_whether_it_could_be_done(action):
         (None, False),
     ],
 )
-def test_folders_in_the_order_that_gives_links_are_told(action, monkeypatch, dirs, warned):
+def test_directories_in_the_order_that_gives_links_are_told(action, monkeypatch, dirs, warned):
     asked = []
     answer = {"cdi": {"enabled": True, "spec_dirs": dirs}}
-    monkeypatch.setattr(cdi_runtime.tool, "answer", lambda *arguments: asked.append(arguments) or answer)
+    monkeypatch.setattr(cdi_runtime.plugin_cli, "answer", lambda *arguments: asked.append(arguments) or answer)
     action._adapter.plan = lambda check: None
     result = action._make_effective()
     assert (result["changed"], result["msg"], len(asked)) == (False, "CDI is effective", 1)
@@ -147,7 +149,7 @@ def test_a_restart_brings_no_other_command_line_into_force(action, check_mode):
     action._task.check_mode = check_mode
     action._runtime["next_start"] = [{"option": "--config", "now": [], "then": ["/b.toml"]}]
     with pytest.raises(
-        Refusal,
+        UnsupportedConfig,
         match=r"^containerd runs with no --config, and containerd.service starts it with --config=/b.toml by now: "
         r"restart containerd.service first, as CDI is planned for what it runs with$",
     ):
@@ -161,8 +163,10 @@ def test_containers_that_a_restart_would_end_are_not_ended(action, monkeypatch, 
     action._adapter.keeps_containers = False
     action._adapter.ended = lambda answer: (answer["number"], "let them")
     answer = {"number": 2}
-    monkeypatch.setattr(cdi_runtime.tool, "answer", lambda *_arguments: answer)
-    with pytest.raises(Refusal, match=r"would end its running containers \(2\): let them, or stop them first"):
+    monkeypatch.setattr(cdi_runtime.plugin_cli, "answer", lambda *_arguments: answer)
+    with pytest.raises(
+        UnsupportedConfig, match=r"would end its running containers \(2\): let them, or stop them first"
+    ):
         action._apply([Change(ROOT, "x", "y")], "CDI is off")
     assert action.asked == []
     answer["number"] = 0
@@ -172,16 +176,16 @@ def test_containers_that_a_restart_would_end_are_not_ended(action, monkeypatch, 
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_change_that_was_undone_says_whether_the_runtime_answers(action, monkeypatch, answers):
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-    action._task.args = {"command": "tool", "state": "absent", "node": {**action._node, "runtime": action._runtime}}
+    action._task.args = {"command": "plugin", "state": "absent", "node": {**action._node, "runtime": action._runtime}}
     action._on_node = lambda **_arguments: {"failed": True, "msg": "The old configuration was put back."}
 
     def answer(_action, command):
-        assert command == ["tool"]
+        assert command == ["plugin"]
         if not answers:
-            raise cdi_runtime.tool.ToolError("tool runtime failed: nobody there")
+            raise cdi_runtime.plugin_cli.PluginCliError("plugin runtime failed: nobody there")
         return {}
 
-    monkeypatch.setattr(cdi_runtime.tool, "answer", answer)
+    monkeypatch.setattr(cdi_runtime.plugin_cli, "answer", answer)
     action._runtime["socket"] = "/run/x.sock"
     action._runtime["config"]["path"] = ROOT
     result = action.run(None, {"inventory_hostname": "worker1"})
@@ -194,7 +198,7 @@ def test_a_change_that_was_undone_says_whether_the_runtime_answers(action, monke
 
 def test_what_is_refused_before_anything_changed_says_nothing_of_the_runtime(action, monkeypatch):
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-    action._task.args = {"command": "tool", "state": "absent", "node": {**action._node, "runtime": action._runtime}}
+    action._task.args = {"command": "plugin", "state": "absent", "node": {**action._node, "runtime": action._runtime}}
     action._runtime.update(unit=None, pid=7, socket="/run/x.sock")
     action._runtime["config"]["path"] = ROOT
     result = action.run(None, {"inventory_hostname": "worker1"})
@@ -212,14 +216,14 @@ def test_a_daemon_whose_file_is_gone_is_restarted(action):
     ]
 
 
-@pytest.mark.parametrize(("at_once", "most"), [(1, 1), (2, 2)])
-def test_runtimes_are_restarted_one_after_the_other(action, tmp_path, monkeypatch, at_once, most):
+@pytest.mark.parametrize(("number", "most"), [(1, 1), (2, 2)])
+def test_runtimes_are_restarted_one_after_the_other(action, tmp_path, monkeypatch, number, most):
     """Provisioning, complaint 8: all nodes restarted at once. Forks of a run, as Ansible has them."""
     monkeypatch.setattr(constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
     begun, together = tmp_path / "begun", tmp_path / "together"
     begun.mkdir()
     together.mkdir()
-    action._at_once = at_once
+    action._max_parallel_restarts = number
 
     def restart(**_arguments):
         mine = begun / str(os.getpid())
@@ -263,20 +267,20 @@ def test_other_names_of_a_file_that_is_replaced_are_named(action, check_mode):
         assert action._apply([harmless], "CDI is off")["warnings"] == []
 
 
-def test_a_drop_in_is_tried_in_its_folder(action):
-    action._runtime["config"]["drop_in_folder"] = "/etc/crio/crio.conf.d"
+def test_a_drop_in_is_tried_in_its_directory(action):
+    action._runtime["config"]["drop_in_directory"] = "/etc/crio/crio.conf.d"
     action._adapter.program = "/usr/bin/crio"
     action._adapter.staged_command = lambda: ["crio", "{staged}"]
     action._on_node = lambda **given: action.asked.append(given) or {"effective": "", "staged": ""}
     action._check("text", False, None, "/etc/crio/crio.conf.d/99-x.conf")
     assert action.asked == [
         {
-            "do": "check",
+            "state": "checked",
             "path": "/etc/crio/crio.conf.d/99-x.conf",
             "content": "text",
             "program": "/usr/bin/crio",
             "sources": [ROOT, DROP_IN],
-            "drop_in_folder": "/etc/crio/crio.conf.d",
+            "drop_in_directory": "/etc/crio/crio.conf.d",
             "check_command": ["crio", "{staged}"],
         }
     ]
@@ -291,5 +295,5 @@ def test_what_somebody_wrote_since_the_runtime_started_is_named(action, check_mo
     words = f"{ROOT} was written after containerd started: a restart brings whatever was changed in it into force, too"
     assert action._apply([Change(ROOT, "x", "y")], "CDI is off")["warnings"] == [words]
     action._on_node = lambda **arguments: {"failed": True, "msg": "CRI did not come up"}
-    with pytest.raises(Refusal, match=f"^CRI did not come up\n{words}$"):
+    with pytest.raises(UnsupportedConfig, match=f"^CRI did not come up\n{words}$"):
         action._apply([Change(ROOT, "x", "y")], "CDI is off")

@@ -14,7 +14,12 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import comparison, containerd_imports
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Cdi, Change, Checked, Refusal
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import (
+    Cdi,
+    Change,
+    Checked,
+    UnsupportedConfig,
+)
 
 OFF = '[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\ncdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
 ON = OFF.replace("false", "true")
@@ -169,14 +174,14 @@ def test_a_difference_elsewhere_ends_it_before_anything_is_written():
     def check(text, beside, drop_in):
         return Checked(ON + 'sandbox_image = "gone"\n', "/tmp/staged")
 
-    with pytest.raises(Refusal, match=r"would change more than CDI: plugins\..*\.sandbox_image would differ"):
+    with pytest.raises(UnsupportedConfig, match=r"would change more than CDI: plugins\..*\.sandbox_image would differ"):
         of("version = 2\n", OFF + 'sandbox_image = "ours"\n', "1.7.24").plan(check)
 
 
 def test_what_containerd_cannot_read_is_not_edited():
     adapter = of("version = 4\n", None, "2.1.9")
     adapter.config["problem"] = "expected containerd config version equal to or less than 3"
-    with pytest.raises(Refusal, match=r"config dump fails with it \(expected containerd config version"):
+    with pytest.raises(UnsupportedConfig, match=r"config dump fails with it \(expected containerd config version"):
         adapter.plan(checked_by(ON))
 
 
@@ -184,7 +189,7 @@ def test_what_is_installed_but_does_not_run_is_restarted_first():
     adapter = of("version = 2\n", OFF, "1.7.24")
     adapter.runtime.update(installed_version="2.1.9", unit="containerd.service")
     with pytest.raises(
-        Refusal, match=r"1\.7\.24 runs, and /bin/containerd is 2\.1\.9 by now: restart containerd\.service"
+        UnsupportedConfig, match=r"1\.7\.24 runs, and /bin/containerd is 2\.1\.9 by now: restart containerd\.service"
     ):
         adapter.plan(checked_by(OFF))
     adapter.runtime["installed_version"] = "1.7.24"
@@ -197,7 +202,7 @@ def test_a_drop_in_that_is_a_link_is_named_and_left_alone():
     adapter, check, _asked = imported("1.7.24", root, texts, OFF, ON)
     assert adapter.plan(check).path == "/conf.d/99-site.toml"
     adapter.config["linked_imports"] = list(texts)
-    with pytest.raises(Refusal, match=r"set enable_cdi = true in /conf\.d/99-site\.toml"):
+    with pytest.raises(UnsupportedConfig, match=r"set enable_cdi = true in /conf\.d/99-site\.toml"):
         adapter.plan(check)
 
 
@@ -211,14 +216,14 @@ def test_effective_already_is_left_alone():
     assert plan("version = 3\n", OFF_2.replace("false", "true"), "2.1.9") is None
 
 
-def test_custom_folders_stay_and_ours_come_beside_them():
+def test_custom_directories_stay_and_ours_come_beside_them():
     dump = ON.replace('"/etc/cdi", "/var/run/cdi"', '"/opt/cdi", "/etc/cdi"')
     content = "version = 2\n" + dump
     assert plan(content, dump, "1.7.24") == content.replace('"/etc/cdi"]', '"/etc/cdi", "/var/run/cdi"]')
 
 
 @pytest.mark.parametrize("dirs", ['"/etc/cdi/", "/run/cdi"', '"/var/run/cdi/", "/etc//cdi"'])
-def test_the_same_folders_spelled_otherwise_are_enough(dirs):
+def test_the_same_directories_spelled_otherwise_are_enough(dirs):
     dump = ON.replace('"/etc/cdi", "/var/run/cdi"', dirs)
     assert plan("version = 2\n" + dump, dump, "1.7.24") is None
 
@@ -237,14 +242,14 @@ def test_what_lies_in_var_run_cdi_overrides_what_lies_in_etc_cdi(dirs, wanted):
     assert Cdi(True, tuple(dirs)).wanted_dirs == wanted
 
 
-def test_the_running_daemon_may_spell_its_folders_otherwise(monkeypatch):
+def test_the_running_daemon_may_spell_its_directories_otherwise(monkeypatch):
     answer = {"cdi": {"enabled": True, "spec_dirs": ["/etc/cdi/", "/run/cdi"]}}
-    monkeypatch.setattr(cdi_runtime.tool, "answer", lambda *_arguments: answer)
+    monkeypatch.setattr(cdi_runtime.plugin_cli, "answer", lambda *_arguments: answer)
     action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
     action._command, action._adapter = "node-device-plugin", of(None, ON, "1.7.24")
     assert action._running_differs() is None
     monkeypatch.setattr(runtime, "run", lambda *_arguments, **_more: (0, json.dumps(answer), ""))
-    asked = types.SimpleNamespace(unit="x", question=["tool"], spec_dirs=["/etc/cdi", "/var/run/cdi"], patience=0)
+    asked = types.SimpleNamespace(unit="x", question=["plugin"], spec_dirs=["/etc/cdi", "/var/run/cdi"], timeout=0)
     assert runtime.Runtime(asked).wait(cdi=True) == answer
     asked.spec_dirs = ["/etc/cdi", "/opt/cdi"]
     with pytest.raises(runtime.Failed, match="folders"):
@@ -272,7 +277,7 @@ def test_containerd_2_where_it_was_turned_off(content, table):
     ],
 )
 def test_refused_with_the_reason(content, reason):
-    with pytest.raises(Refusal, match=reason):
+    with pytest.raises(UnsupportedConfig, match=reason):
         plan(content, OFF, "1.7.24")
 
 
@@ -306,11 +311,11 @@ def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
 
     action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
     action._command, action._task = "node-device-plugin", types.SimpleNamespace(check_mode=False)
-    action._at_once = 1
+    action._max_parallel_restarts = 1
     action._runtime = {"socket": "/run/x.sock", "unit": "x", "executable": "/bin/true", "config": config}
     action._adapter = of(None, ON, "1.7.24")
     asked = []
-    monkeypatch.setattr(cdi_runtime.tool, "is_there", lambda *_arguments: True, raising=False)
+    monkeypatch.setattr(cdi_runtime.plugin_cli, "is_there", lambda *_arguments: True, raising=False)
     action._on_node = lambda **arguments: asked.append(arguments) or {"seconds": 0}
     action._apply([Change(config["real_path"], config["content"], "version = 2\n# new\n")], "x")
 
@@ -362,12 +367,12 @@ def test_an_import_of_containerd_2_4_is_not_told_to_turn_cdi_on():
     assert said.startswith('containerd does not heed an edit of it: set cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]')
 
 
-@pytest.mark.parametrize("written", ["conf.d/*.toml", "{folder}/conf.d/x.toml"])
+@pytest.mark.parametrize("written", ["conf.d/*.toml", "{directory}/conf.d/x.toml"])
 def test_the_imports_are_read(tmp_path, written):
     (tmp_path / "conf.d").mkdir()
     dropin = tmp_path / "conf.d" / "x.toml"
     dropin.write_text("version = 2\n")
-    names = ["config.toml", "/srv/real.toml", written.format(folder=tmp_path), "gone.toml"]
+    names = ["config.toml", "/srv/real.toml", written.format(directory=tmp_path), "gone.toml"]
     patterns = containerd_imports.imports(
         f"imports = {json.dumps(names)}\n", f"{tmp_path}/config.toml", "/srv/real.toml"
     )
@@ -384,7 +389,7 @@ def test_a_copy_does_not_import_the_file_itself(itself):
 
 def test_a_pattern_that_takes_in_the_file_itself_is_named():
     content = 'imports = ["/etc/*/*.toml"]\n'
-    with pytest.raises(Refusal, match=r"import /etc/\*/\*\.toml takes in the file itself"):
+    with pytest.raises(UnsupportedConfig, match=r"import /etc/\*/\*\.toml takes in the file itself"):
         containerd_imports.staged(content, "/etc/containerd/config.toml", "/etc/containerd/config.toml")
 
 
@@ -564,7 +569,9 @@ def test_cri_is_off_by_the_names_that_the_file_has_for_it(version, text, off):
     ],
 )
 def test_a_key_in_capitals_is_named_where_containerd_takes_it_and_an_edit_would_not(text, key):
-    with pytest.raises(Refusal, match=f"^it has {key}, which containerd 2 takes for {key.lower()}: write it so first$"):
+    with pytest.raises(
+        UnsupportedConfig, match=f"^it has {key}, which containerd 2 takes for {key.lower()}: write it so first$"
+    ):
         of(text, OFF_2, "2.1.9").plan(checked_by(OFF_2))
     # Which 1.x passes over.
     assert of(text, OFF, "1.7.24").plan(checked_by(OFF)).after.count("enable_cdi = true") == 1
@@ -574,6 +581,6 @@ def test_a_key_in_capitals_is_named_in_an_import_too():
     texts = {"/conf.d/a.toml": "Version = 2\n"}
     adapter, check, _asked = imported("2.1.9", 'version = 3\nimports = ["/conf.d/*.toml"]\n', texts, OFF_2, OFF_2)
     with pytest.raises(
-        Refusal, match=r"^/conf\.d/a\.toml, which it imports, has Version, which containerd 2 takes for"
+        UnsupportedConfig, match=r"^/conf\.d/a\.toml, which it imports, has Version, which containerd 2 takes for"
     ):
         adapter.plan(check)

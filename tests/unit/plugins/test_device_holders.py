@@ -9,7 +9,7 @@ import pytest
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import device_holders
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli
 
 CAMERA, SPEC = "example.com/camera", "/etc/cdi/node-device-plugin_example.com_camera.json"
 MINUTE = 60.0
@@ -20,12 +20,12 @@ def of(resource, device, pod="viewer", namespace="default"):
 
 
 def a_node(served=(), spec=True, ours=True):
-    """What node_facts gives; spec: whether there is one with the device cam0; ours: whether that is of ours."""
+    """What node_preflight gives; spec: whether there is one with the device cam0; ours: whether that is of ours."""
     content = json.dumps({"kind": CAMERA, "devices": [{"name": "cam0"}]})
     return {
         "runtime": {"version": "1.7.24"},
         "device_plugins": {"instance": {"mode": "service", "resources": list(served)} if served else None},
-        "cdi_files": [{"path": SPEC, "folder": "/etc/cdi", "name": SPEC.rpartition("/")[2], "content": content}]
+        "cdi_files": [{"path": SPEC, "directory": "/etc/cdi", "name": SPEC.rpartition("/")[2], "content": content}]
         if spec
         else [],
         "ledger": {
@@ -51,7 +51,7 @@ def run(monkeypatch):
 
     def run_action(policy, node, *answers, check=False, **more):
         action = object.__new__(device_holders.ActionModule)
-        arguments = {"policy": policy, "node": node, "command": "/bin/tool", **more}
+        arguments = {"policy": policy, "node": node, "command": "/bin/plugin", **more}
         action._task = types.SimpleNamespace(args=arguments, check_mode=check)
         left = list(answers)
 
@@ -62,7 +62,7 @@ def run(monkeypatch):
                 raise answer
             return {"source": "kubelet", "held": answer, "allocatable": {}}
 
-        monkeypatch.setattr(tool, "ask", ask)
+        monkeypatch.setattr(plugin_cli, "ask", ask)
         return action.run(None, {"inventory_hostname": "node1"})
 
     return types.SimpleNamespace(action=run_action, clock=clock, shown=shown, asked=asked)
@@ -126,16 +126,16 @@ def test_a_node_without_anything_of_ours_is_not_asked(run):
 
 
 def test_a_node_that_cannot_say_is_not_touched(run):
-    result = run.action("wait", a_node([CAMERA]), tool.ToolMissing("/bin/tool"))
+    result = run.action("wait", a_node([CAMERA]), plugin_cli.PluginCliMissing("/bin/plugin"))
     assert result["failed"] is True
     assert (
-        result["msg"] == "Nothing was taken away.\nnode1: /bin/tool is not on the node: run the role node_tools first"
+        result["msg"] == "Nothing was taken away.\nnode1: /bin/plugin is not on the node: run the role node_tools first"
     )
 
 
 def test_asks_the_kubelet_where_it_is(run):
     run.action("refuse", a_node(), [], kubelet_root="/k", device_plugin_dir="/d")
-    assert run.asked == [("/bin/tool", "holders", "--kubelet-root", "/k", "--device-plugin-dir", "/d")]
+    assert run.asked == [("/bin/plugin", "holders", "--kubelet-root", "/k", "--device-plugin-dir", "/d")]
 
 
 @pytest.mark.parametrize(

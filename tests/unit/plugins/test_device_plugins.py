@@ -51,13 +51,13 @@ def listening(path, answer=None):
             thread.join()
 
 
-def proc(folder, cgroup, own_processes):
+def proc(directory, cgroup, own_processes):
     """A /proc of this process, and of process 1."""
     for pid, number in (("1", "1"), (str(os.getpid()), "2" if own_processes else "1")):
-        (folder / pid / "ns").mkdir(parents=True)
-        (folder / pid / "ns" / "pid").symlink_to(f"pid:[{number}]")
-        (folder / pid / "cgroup").write_text(cgroup)
-    return str(folder)
+        (directory / pid / "ns").mkdir(parents=True)
+        (directory / pid / "ns" / "pid").symlink_to(f"pid:[{number}]")
+        (directory / pid / "cgroup").write_text(cgroup)
+    return str(directory)
 
 
 def test_nothing_is_there(directory):

@@ -12,12 +12,12 @@ import zipfile
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (
     COMMAND,
+    VersionError,
     build,
     edited,
     is_complete,
     unpack_wheel,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Refused
 
 NAME = "0.1.0-aaaaaaaaaaaa"
 
@@ -45,18 +45,18 @@ def lay_out(tmp_path):
             member = tarfile.TarInfo("p.whl")
             member.size = len(content)
             file.addfile(member, io.BytesIO(content))
-        folder = tmp_path / "versions" / NAME
-        folder.parent.mkdir(exist_ok=True)
-        build(str(folder), NAME, str(archive), {"p.whl": hashlib.sha256(content).hexdigest()})
-        return folder
+        directory = tmp_path / "versions" / NAME
+        directory.parent.mkdir(exist_ok=True)
+        build(str(directory), NAME, str(archive), {"p.whl": hashlib.sha256(content).hexdigest()})
+        return directory
 
     return lay_out
 
 
 def test_it_runs(lay_out):
-    folder = lay_out(plugin="def main():\n    print('here')\n", grpc="")
-    assert is_complete(str(folder), NAME)
-    assert subprocess.run([folder / "bin" / COMMAND], capture_output=True, check=True).stdout == b"here\n"
+    directory = lay_out(plugin="def main():\n    print('here')\n", grpc="")
+    assert is_complete(str(directory), NAME)
+    assert subprocess.run([directory / "bin" / COMMAND], capture_output=True, check=True).stdout == b"here\n"
 
 
 EDITS = {
@@ -70,25 +70,25 @@ EDITS = {
 
 @pytest.mark.parametrize("edit", EDITS)
 def test_what_somebody_edited_is_not_whole(lay_out, edit):
-    folder = lay_out(plugin="def main():\n    print('here')\n", grpc="")
-    assert (is_complete(str(folder), NAME), edited(str(folder))) == (True, [])
+    directory = lay_out(plugin="def main():\n    print('here')\n", grpc="")
+    assert (is_complete(str(directory), NAME), edited(str(directory))) == (True, [])
     where, change = EDITS[edit]
     path = where.format("%d.%d" % sys.version_info[:2])
-    change(folder / path)
-    assert (is_complete(str(folder), NAME), edited(str(folder))) == (False, [path])
+    change(directory / path)
+    assert (is_complete(str(directory), NAME), edited(str(directory))) == (False, [path])
     assert is_complete(str(lay_out(plugin="def main():\n    print('here')\n", grpc="")), NAME)
 
 
 def test_what_lies_beside_its_files_is_no_edit(lay_out):
-    folder = lay_out(plugin="def main():\n    print('here')\n", grpc="")
-    (folder / "lib" / "note").write_text("of somebody")
-    assert is_complete(str(folder), NAME)
+    directory = lay_out(plugin="def main():\n    print('here')\n", grpc="")
+    (directory / "lib" / "note").write_text("of somebody")
+    assert is_complete(str(directory), NAME)
 
 
 def test_what_does_not_load_is_refused_and_the_one_before_it_stays(lay_out, tmp_path):
     before = lay_out(plugin="def main():\n    print('here')\n", grpc="")
     missing = "libstdc++.so.6: cannot open shared object file: No such file or directory"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(VersionError) as refused:
         lay_out(plugin="def main(): pass", grpc=f"raise ImportError({missing!r})")
     assert missing in str(refused.value)
     assert "Debian: libstdc++6" in str(refused.value)
@@ -97,14 +97,14 @@ def test_what_does_not_load_is_refused_and_the_one_before_it_stays(lay_out, tmp_
 
 @pytest.mark.parametrize("name", ["../p.py", "a/../../p.py", "/p.py", "a\\p.py"])
 def test_a_wheel_with_a_file_for_another_place_is_refused(lay_out, name):
-    with pytest.raises(Refused, match=r"p\.whl has a file for another place"):
+    with pytest.raises(VersionError, match=r"p\.whl has a file for another place"):
         lay_out(plugin="", grpc="", more={name: ""})
 
 
 def test_a_wheel_with_a_link_is_refused(lay_out):
     link = zipfile.ZipInfo("link.py")
     link.external_attr = 0o120777 << 16
-    with pytest.raises(Refused, match=r"p\.whl has a file for another place, or a link: link\.py"):
+    with pytest.raises(VersionError, match=r"p\.whl has a file for another place, or a link: link\.py"):
         lay_out(plugin="", grpc="", more={link: "/etc/passwd"})
 
 

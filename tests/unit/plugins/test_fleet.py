@@ -150,7 +150,7 @@ def test_cdi_off_is_fine_where_nothing_is_given_by_it():
     assert found["runtime"]["cdi"]["effective"] is False
 
 
-def test_a_runtime_that_does_not_read_our_folders():
+def test_a_runtime_that_does_not_read_our_directories():
     cdi = {"cdi": {"enabled": True, "spec_dirs": ["/etc/cdi/"]}}
     found = entry(well(serving(CAMERA, device("a")), runtime=cdi))
     assert found["problems"] == ["the running container runtime does not read /var/run/cdi: run site.yml"]

@@ -254,7 +254,7 @@ def test_a_check_on_a_node_tells_no_secret(node, tmp_path):
     config = hiding.hidden_runtime(node.runtime, Hidden())["config"]
 
     def check(content):
-        given = {"do": "check", "path": str(node.root), "content": content, "program": str(program)}
+        given = {"state": "checked", "path": str(node.root), "content": content, "program": str(program)}
         given["sources"] = [str(node.drop_in)]
         command = [
             "ansible",

@@ -73,7 +73,7 @@ def test_which_node_is_there(tmp_path):
 
 
 OURS = {"/etc/modules-load.d/node-devices.conf": {"kind": "file", "owner": "host_devices", "before": None}}
-FOLDER = {"/etc/modules-load.d": {"kind": "directory", "owners": ["host_devices"]}}
+DIRECTORY = {"/etc/modules-load.d": {"kind": "directory", "owners": ["host_devices"]}}
 OTHERS = {"/etc/cdi/a.json": {"kind": "file", "owner": "cdi_specs"}, "/etc/cdi": {"kind": "directory", "owners": ["b"]}}
 
 
@@ -83,7 +83,7 @@ OTHERS = {"/etc/cdi/a.json": {"kind": "file", "owner": "cdi_specs"}, "/etc/cdi":
         ({"node": {"ledger": {}}}, 0),
         ({"node": {"ledger": OTHERS}}, 0),
         ({"node": {"ledger": {**OTHERS, **OURS}}}, 2),
-        ({"node": {"ledger": FOLDER}}, 2),
+        ({"node": {"ledger": DIRECTORY}}, 2),
         ({"node": {"ledger": {}}, "nodes": [NODE]}, 2),
         ({"node": {"ledger": {}, "ledger_problem": "it is damaged"}}, 2),
         ({"node": {}}, 2),

@@ -15,9 +15,9 @@ BULLSEYE = locked_wheels.Target((3, 9), "x86_64", (2, 31))
 TRIXIE_ARM = locked_wheels.Target((3, 13), "aarch64", (2, 41))
 
 
-def put(folder, name, content="x"):
-    folder.mkdir(exist_ok=True)
-    path = folder / name
+def put(directory, name, content="x"):
+    directory.mkdir(exist_ok=True)
+    path = directory / name
     path.write_text(content)
     return hashlib.sha256(content.encode()).hexdigest()
 
@@ -91,14 +91,14 @@ def test_a_lock_that_does_not_pin_is_refused(tmp_path, line, says):
         locked_wheels.read_lock(tmp_path / "lock.txt")
 
 
-def write_lock(folder, **lines):
+def write_lock(directory, **lines):
     """A lock as uv writes it; lines: the hash of each name's version 1, and perhaps a marker."""
     text = "".join(
         f"{name}==1{f' ; {marker[0]}' if marker else ''} \\\n    --hash=sha256:{digest}\n    # via somebody\n"
         for name, (digest, *marker) in lines.items()
     )
-    (folder / "lock.txt").write_text(text)
-    return folder / "lock.txt"
+    (directory / "lock.txt").write_text(text)
+    return directory / "lock.txt"
 
 
 def test_markers_are_those_of_the_target(tmp_path):
@@ -115,10 +115,10 @@ def test_markers_are_those_of_the_target(tmp_path):
             locked_wheels.find_in(tmp_path, lock, target)
 
 
-def release(folder, name, python):
+def release(directory, name, python):
     """A wheel that pip takes for one; its hash."""
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{name}-1-{python}-none-any.whl"
+    directory.mkdir(exist_ok=True)
+    path = directory / f"{name}-1-{python}-none-any.whl"
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr(f"{name}-1.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
         wheel.writestr(f"{name}-1.dist-info/WHEEL", f"Wheel-Version: 1.0\nTag: {python}-none-any\n")

@@ -10,8 +10,8 @@ import types
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import InvalidFile, Managed
 from ansible_collections.nodedevices.kubernetes.plugins.modules import managed_files
 
 
@@ -24,9 +24,9 @@ def node(tmp_path):
 
 
 class Node:
-    def __init__(self, root: pathlib.Path, ledger_folder: pathlib.Path) -> None:
+    def __init__(self, root: pathlib.Path, ledger_directory: pathlib.Path) -> None:
         self.root = root
-        self.ledger = str(ledger_folder)
+        self.ledger = str(ledger_directory)
 
     def path(self, name):
         return str(self.root / name)
@@ -37,7 +37,7 @@ class Node:
     def link(self, name, target):
         return {"path": self.path(name), "kind": "link", "target": target}
 
-    def folder(self, name, mode=0o755):
+    def directory(self, name, mode=0o755):
         return {"path": self.path(name), "kind": "directory", "mode": mode}
 
     def converge(self, *wanted, owner="role", check=False, **rest):
@@ -66,7 +66,7 @@ def everything(node):
     return [
         node.file("etc/cdi/a.json", "{}"),
         node.file("etc/app/secret", "x", 0o600),
-        node.folder("var/sockets", 0o750),
+        node.directory("var/sockets", 0o750),
         node.link("bin/tool", "../etc/app/secret"),
     ]
 
@@ -139,7 +139,7 @@ def test_puts_back_extended_attributes(node):
 def test_what_was_right_already_is_not_ours(node):
     (node.root / "a").write_text("same")
     (node.root / "a").chmod(0o644)
-    report = node.converge(node.file("a", "same"), node.folder(""))
+    report = node.converge(node.file("a", "same"), node.directory(""))
     assert not report.changed
     assert node.entries() == {}
     node.converge()
@@ -177,7 +177,7 @@ def test_keeps_what_it_is_told_to(node):
     assert node.snapshot() == {}
 
 
-def test_a_change_by_someone_else_is_mended_while_wanted(node):
+def test_a_change_by_someone_else_is_fixed_while_wanted(node):
     node.converge(node.file("a", "ours"))
     (node.root / "a").write_text("theirs")
     report = node.converge(node.file("a", "ours"))
@@ -187,7 +187,7 @@ def test_a_change_by_someone_else_is_mended_while_wanted(node):
     assert node.snapshot() == {}
 
 
-def test_a_mode_that_somebody_changed_is_shown_and_mended(node):
+def test_a_mode_that_somebody_changed_is_shown_and_fixed(node):
     node.converge(node.file("a", "ours"))
     (node.root / "a").chmod(0o600)
     (diff,) = node.converge(node.file("a", "ours")).diffs
@@ -211,7 +211,7 @@ def test_whoever_reads_a_file_is_told_of_another_content_alone(node):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
-def test_an_owner_that_somebody_changed_is_shown_and_mended(node):
+def test_an_owner_that_somebody_changed_is_shown_and_fixed(node):
     everything_there = everything(node)
     node.converge(*everything_there)
     # Folders too: whoever owns one may replace what is in it, whatever that file's owner.
@@ -232,7 +232,7 @@ def test_an_owner_that_somebody_changed_is_shown_and_mended(node):
     assert node.snapshot() == {}
 
 
-def test_a_folder_of_ours_that_everybody_may_write_to_is_mended(node):
+def test_a_directory_of_ours_that_everybody_may_write_to_is_fixed(node):
     node.converge(*everything(node))
     (node.root / "etc" / "app").chmod(0o777)
     (node.root / "theirs").mkdir(mode=0o700)
@@ -244,14 +244,14 @@ def test_a_folder_of_ours_that_everybody_may_write_to_is_mended(node):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders to others")
-def test_a_folder_that_passes_its_group_on_is_no_drift(node):
+def test_a_directory_that_passes_its_group_on_is_no_drift(node):
     os.chown(node.root, 0, 65534)
     node.root.chmod(0o2755)
     node.converge(*everything(node))
     assert not node.converge(*everything(node)).changed
 
 
-def test_a_folder_that_somebody_moved_behind_a_link_stays_so(node):
+def test_a_directory_that_somebody_moved_behind_a_link_stays_so(node):
     node.converge(*everything(node))
     os.rename(node.path("etc/app"), node.path("elsewhere"))
     os.symlink("../elsewhere", node.path("etc/app"))
@@ -287,7 +287,7 @@ def test_what_stays_for_that_is_said_of_every_role(node, monkeypatch, check):
     assert (answer["removed"], [kept["path"] for kept in answer["kept"]]) == ([node.path("b")], [node.path("a")])
 
 
-def test_folders_stay_while_anyone_needs_them(node):
+def test_directories_stay_while_anyone_needs_them(node):
     node.converge(node.file("d/a", "1"), owner="one")
     node.converge(node.file("d/b", "2"), owner="two")
     node.converge(owner="one")
@@ -305,22 +305,22 @@ def test_a_refused_file_changes_nothing(node):
     def validate(item, staged):
         assert item["path"] != node.path("a") or pathlib.Path(staged).read_bytes() == b"bad"
         if item["path"] == node.path("a"):
-            raise Refused("no")
+            raise InvalidFile("no")
 
-    with pytest.raises(Refused, match="no"):
+    with pytest.raises(InvalidFile, match="no"):
         node.converge(node.file("b", "2"), node.file("a", "bad"), node.file("new/c", ""), validate=validate)
     assert (node.snapshot(), node.entries()) == (before, entries)
 
 
 def test_another_owners_file_is_refused(node):
     node.converge(node.file("a", "1"), owner="one")
-    with pytest.raises(Refused, match="belongs to one; two does not write it"):
+    with pytest.raises(LedgerConflict, match="belongs to one; two does not write it"):
         node.converge(node.file("a", "2"), owner="two")
 
 
-def test_a_folder_in_the_way_is_refused(node):
+def test_a_directory_in_the_way_is_refused(node):
     (node.root / "a").mkdir()
-    with pytest.raises(Refused, match="is a directory; a file is wanted there"):
+    with pytest.raises(LedgerConflict, match="is a directory; a file is wanted there"):
         node.converge(node.file("a", "1"))
 
 
@@ -376,7 +376,7 @@ def test_the_ledger_is_private_and_says_who_and_what(node):
 def test_a_damaged_ledger_is_refused(node, content):
     os.mkdir(node.ledger)
     (pathlib.Path(node.ledger) / "ledger.json").write_text(content)
-    with pytest.raises(Refused, match="is damaged"):
+    with pytest.raises(LedgerConflict, match="is damaged"):
         node.converge(node.file("a", "1"))
     assert node.snapshot() == {}
 

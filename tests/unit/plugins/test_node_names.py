@@ -57,7 +57,7 @@ def test_each_further_host_is_said(run):
     assert run({host: named(B) for host in "abc"}) == [SAYS.format("a", "b", B), SAYS.format("a", "c", B)]
 
 
-def test_hosts_without_a_cluster_are_nobodys_twins(run):
+def test_hosts_without_a_cluster_are_no_duplicates(run):
     assert run({"a": {"node_devices_node_name": B}, "b": {"node_devices_node_name": B}}) == []
 
 

@@ -9,14 +9,14 @@ import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, Away
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, Unavailable
 from ansible_collections.nodedevices.kubernetes.plugins.action import fleet_report, node_status
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
 from fleet_nodes import CDI_ON, FACTS, device, serving, silent, status, well
 
-TOOL = "/usr/local/bin/node-device-plugin"
+PLUGIN_CLI = "/usr/local/bin/node-device-plugin"
 CAMERA = {"name": "example.com/camera", "devices": [{"id": "a", "nodes": [{"path": "/dev/null"}]}]}
 STATUS = status(serving("example.com/camera", device("a")))
 NODE = {
@@ -41,7 +41,7 @@ def look(monkeypatch):
     def run_action(facts=FACTS, answers=None, variables=None, **arguments):
         answers = {"status": STATUS, "runtime": CDI_ON, **(answers or {})}
         action = object.__new__(node_status.ActionModule)
-        action._task = types.SimpleNamespace(args={"command": TOOL, **arguments}, check_mode=False)
+        action._task = types.SimpleNamespace(args={"command": PLUGIN_CLI, **arguments}, check_mode=False)
         action._templar = types.SimpleNamespace(template=lambda value: value)
         executed = []
 
@@ -75,9 +75,9 @@ def look(monkeypatch):
 def test_three_executions_that_only_read(look):
     found, executed = look()
     assert executed == [
-        ("nodedevices.kubernetes.node_facts", {"commands": [TOOL]}),
-        f"{TOOL} status -o json",
-        f"{TOOL} runtime --socket /run/containerd/containerd.sock -o json",
+        ("nodedevices.kubernetes.node_preflight", {"commands": [PLUGIN_CLI]}),
+        f"{PLUGIN_CLI} status -o json",
+        f"{PLUGIN_CLI} runtime --socket /run/containerd/containerd.sock -o json",
     ]
     assert (found["name"], found["state"], found["problems"]) == ("w1", "ok", [])
     assert found["runtime"]["cdi"]["effective"] is True
@@ -144,7 +144,7 @@ def test_a_runtime_that_does_not_answer_and_one_that_refuses(look):
     assert (found["state"], found["runtime"]) == ("wrong", None)
     assert found["problems"][0].startswith("no container runtime answers at /run/x.sock (connection refused)")
     found, _executed = look(answers={"runtime": "node-device-plugin: it hangs"})
-    assert found["problems"] == [f"{TOOL} runtime failed: node-device-plugin: it hangs"]
+    assert found["problems"] == [f"{PLUGIN_CLI} runtime failed: node-device-plugin: it hangs"]
     assert found["runtime"]["cdi"]["effective"] is None
 
 
@@ -342,7 +342,7 @@ def test_an_api_server_that_is_away(look, in_cluster, monkeypatch, api_only):
     in_cluster(RUNS)
 
     def away(_access):
-        raise Away("the API server https://x does not answer: Connection refused: run again when it does")
+        raise Unavailable("the API server https://x does not answer: Connection refused: run again when it does")
 
     monkeypatch.setattr(node_status, "Api", away)
     found, _executed = look(answers={"status": with_configuration(wanted())}, api_only=api_only, **DAEMON_SET)
@@ -417,7 +417,7 @@ def test_check_mode_writes_nothing(report, tmp_path):
     assert result["table"].startswith("NODE")
 
 
-def test_a_folder_that_cannot_be_written_is_named(report, tmp_path):
+def test_a_directory_that_cannot_be_written_is_named(report, tmp_path):
     (tmp_path / "file").write_text("")
     result = report(tmp_path / "file" / "below", status=ENTRY)
     assert result["failed"] is True

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.action import node_facts
+from ansible_collections.nodedevices.kubernetes.plugins.action import node_preflight
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
 
@@ -145,11 +145,11 @@ FACTS = {"python": {"version": [3, 11, 0]}, "uid": 0, "runtime": {}, "ledger_pro
 
 @pytest.fixture
 def look(monkeypatch, here):
-    """Runs the action node_facts with a lock; the node answers with these holders, one after the other."""
+    """Runs the action node_preflight with a lock; the node answers with these holders, one after the other."""
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
 
     def look_at(holders, check=False, facts=None):
-        action = object.__new__(node_facts.ActionModule)
+        action = object.__new__(node_preflight.ActionModule)
         action._task = types.SimpleNamespace(
             args={"requires": ["python"], "lock": {"minutes": 30, "break": False}},
             check_mode=check,
@@ -160,7 +160,7 @@ def look(monkeypatch, here):
 
         def execute(module_name, module_args, task_vars):
             executed.append((module_name.rpartition(".")[2], json.loads(json.dumps(module_args))))
-            return {**(facts or FACTS), "locked_by": next(answers)} if executed[-1][0] == "node_facts" else {}
+            return {**(facts or FACTS), "locked_by": next(answers)} if executed[-1][0] == "node_preflight" else {}
 
         action._execute_module = execute
         return action.run(None, {"inventory_hostname": "node1"}), executed
@@ -197,8 +197,8 @@ def test_a_lock_of_a_play_that_is_over_is_taken(look, here):
 
 
 def test_two_hosts_of_a_play_that_are_one_node(look, here, path):
-    twin = play.wanted_lock(30, host="node2")
-    assert play_lock.take(twin, path=path) is None
+    other = play.wanted_lock(30, host="node2")
+    assert play_lock.take(other, path=path) is None
     holder = play_lock.take(play.wanted_lock(30, host="node1"), path=path)
     result, executed = look([holder])
     assert result["msg"] == (
@@ -206,7 +206,7 @@ def test_two_hosts_of_a_play_that_are_one_node(look, here, path):
         "inventory, or give it its own address"
     )
     # The other one's lock stays.
-    assert [name for name, _arguments in executed] == ["node_facts"]
+    assert [name for name, _arguments in executed] == ["node_preflight"]
     play_lock.release(play.wanted_lock(0, host="node1")["owner"], path=path)
     assert os.path.exists(path)
     assert not play.is_over(holder)
@@ -215,13 +215,13 @@ def test_two_hosts_of_a_play_that_are_one_node(look, here, path):
 def test_a_node_that_is_not_ready_is_let_go_of_at_once(look, here):
     result, executed = look([None], facts={**FACTS, "uid": 1000})
     assert result["failed"] is True
-    assert [name for name, _arguments in executed] == ["node_facts", "node_lock"]
+    assert [name for name, _arguments in executed] == ["node_preflight", "node_lock"]
     assert executed[1][1] == {"owner": play.wanted_lock(0, host="node1")["owner"]}
 
 
 def test_minutes_that_are_no_number_are_said_to_be_so(monkeypatch, here):
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-    action = object.__new__(node_facts.ActionModule)
+    action = object.__new__(node_preflight.ActionModule)
     action._task = types.SimpleNamespace(args={"lock": {"minutes": "soon"}}, check_mode=False)
     with pytest.raises(AnsibleError, match="lock: minutes must be a number above 0, not soon"):
         action.run(None, {})

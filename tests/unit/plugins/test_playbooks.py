@@ -59,8 +59,8 @@ def test_drained_nodes_come_one_after_the_other(name):
 def test_a_play_that_changes_nodes_takes_their_lock_first_and_lets_go_of_it_last(name):
     play = next(each for each in plays(name) if "nodedevices.kubernetes.node_lock" in str(each))
     before = [*play.get("pre_tasks", []), *play["tasks"][0].get("block", [])] if "tasks" in play else play["pre_tasks"]
-    first = next(task for task in before if "nodedevices.kubernetes.node_facts" in task)
-    lock = first["nodedevices.kubernetes.node_facts"]["lock"]
+    first = next(task for task in before if "nodedevices.kubernetes.node_preflight" in task)
+    lock = first["nodedevices.kubernetes.node_preflight"]["lock"]
     assert (value(lock["minutes"], {}), value(lock["break"], {})) == (60, False)
     said = {"node_devices_lock_minutes": 5, "node_devices_lock_break": True}
     assert (value(lock["minutes"], said), value(lock["break"], said)) == (5, True)
@@ -74,7 +74,9 @@ def test_what_only_the_api_reaches_is_not_connected_to(name, api_only):
     """Before the roles, which are told by themselves: whoever looks at the node."""
     play = next(each for each in plays(name) if "nodedevices.kubernetes.node_lock" in str(each))
     tasks = [*play.get("pre_tasks", ()), *play.get("tasks", ()), *play.get("post_tasks", ())]
-    connecting = [each for each in leaves(tasks) if re.search(r"kubernetes\.(node_facts|node_lock)\b", str(each[0]))]
+    connecting = [
+        each for each in leaves(tasks) if re.search(r"kubernetes\.(node_preflight|node_lock)\b", str(each[0]))
+    ]
     assert connecting
     for _task, conditions in connecting:
         (condition,) = {each for each in conditions if "node_devices_api_only" in each}

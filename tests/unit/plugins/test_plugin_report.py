@@ -43,7 +43,7 @@ def report(monkeypatch):
         api = types.SimpleNamespace(node=lambda _name: node, text=lambda _place: text)
         monkeypatch.setattr(plugin_report, "Api", lambda _access: api)
         action = object.__new__(plugin_report.ActionModule)
-        arguments = {"declaration": DECLARED, "command": "/x/node-device-plugin", "patience": 0.01, **arguments}
+        arguments = {"declaration": DECLARED, "command": "/x/node-device-plugin", "timeout": 0.01, **arguments}
         action._task = types.SimpleNamespace(args=arguments, check_mode=False)
         action._low_level_execute_command = lambda _line: {"rc": 0, "stdout": json.dumps(said), "stderr": ""}
         return action.run(None, {"inventory_hostname": "worker1"})

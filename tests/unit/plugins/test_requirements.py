@@ -35,10 +35,10 @@ PATHS = {
 def node(**changes):
     changed = copy.deepcopy(GOOD)
     for path, value in changes.items():
-        *folders, key = path.split("__")
+        *directories, key = path.split("__")
         place = changed
-        for folder in folders:
-            place = place[folder]
+        for directory in directories:
+            place = place[directory]
         place[key] = value
     return changed
 

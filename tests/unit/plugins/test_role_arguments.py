@@ -18,19 +18,22 @@ def problems(*roles, **variables):
 
 
 def test_what_is_right():
-    assert problems("cdi_runtime", "verification", cdi_runtime_at_once=2, verification_devices="all") == []
+    given = {"cdi_runtime_max_parallel_restarts": 2, "verification_devices": "all"}
+    assert problems("cdi_runtime", "verification", **given) == []
     assert problems("cdi_runtime") == []
 
 
 def test_each_of_several_roles_is_held_to_its_spec():
-    lines = problems("cdi_runtime", "verification", cdi_runtime_at_once="many", verification_devices="some", other=1)
+    lines = problems(
+        "cdi_runtime", "verification", cdi_runtime_max_parallel_restarts="many", verification_devices="some", other=1
+    )
     assert len(lines) == 2
-    assert any("cdi_runtime_at_once" in line and "many" in line for line in lines)
+    assert any("cdi_runtime_max_parallel_restarts" in line and "many" in line for line in lines)
     assert any("verification_devices" in line and "some" in line for line in lines)
 
 
 def test_of_a_role_that_is_not_asked_for_nothing_is_said():
-    assert problems("verification", cdi_runtime_at_once="many") == []
+    assert problems("verification", cdi_runtime_max_parallel_restarts="many") == []
 
 
 def test_the_declaration_is_left_to_its_own_schema():

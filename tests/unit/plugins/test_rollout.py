@@ -6,9 +6,9 @@ import itertools
 import types
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Away
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Unavailable
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import rollout
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import Refused
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.rollout import Running
 
 WANTED, OLDER = "a" * 64, "b" * 64
@@ -72,17 +72,17 @@ def no_rest(monkeypatch):
     monkeypatch.setattr(rollout, "_PAUSE", 0.001)
 
 
-def wait(cluster, *answers, patience=60):
-    """By default with more patience than a busy machine needs."""
+def wait(cluster, *answers, timeout=60):
+    """By default with a longer timeout than a busy machine needs."""
     left = list(answers)
     return rollout.await_node(
-        cluster, "worker", WANTED, lambda _pod: left.pop(0) if len(left) > 1 else left[0], patience=patience
+        cluster, "worker", WANTED, lambda _pod: left.pop(0) if len(left) > 1 else left[0], timeout=timeout
     )
 
 
 def why(cluster, *answers):
-    with pytest.raises(Refused) as caught:
-        wait(cluster, *(answers or [Running("")]), patience=0.05)
+    with pytest.raises(DeploymentError) as caught:
+        wait(cluster, *(answers or [Running("")]), timeout=0.05)
     return str(caught.value)
 
 
@@ -166,14 +166,14 @@ def test_pods_of_other_nodes_that_fail_time_and_again_are_no_progress():
 
 
 def test_pods_that_are_replaced_are_progress():
-    """Longer than the patience, while others have their turn."""
+    """Longer than the timeout, while others have their turn."""
     new = pod(**RUNS)
     cluster = Cluster(*[[]] * 60, [new])
     cluster.progresses = (([number], 0) for number in itertools.count())
     monotonic = itertools.count(0, 0.03)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rollout.time, "monotonic", lambda: next(monotonic))
-        assert wait(cluster, Running(WANTED), patience=0.05) == new
+        assert wait(cluster, Running(WANTED), timeout=0.05) == new
 
 
 def test_an_image_that_is_missing():
@@ -248,22 +248,22 @@ def test_what_a_pod_serves_through_the_api_server():
 
 
 def test_a_control_plane_that_is_away_for_a_moment():
-    gone = Away("the API server x does not answer: Connection refused: run again when it does")
+    gone = Unavailable("the API server x does not answer: Connection refused: run again when it does")
     new = pod(**RUNS)
     assert wait(Cluster(gone, [], gone, [new]), Running(WANTED)) == new
-    with pytest.raises(Away, match="run again when it does"):
-        wait(Cluster([], gone), Running(WANTED), patience=0.05)
+    with pytest.raises(Unavailable, match="run again when it does"):
+        wait(Cluster([], gone), Running(WANTED), timeout=0.05)
 
 
 def test_neither_does_the_wait_for_a_start_or_an_end_give_up_then():
-    gone = Away("the API server x does not answer: Connection refused: run again when it does")
-    rollout.await_start(Cluster(gone, [], gone, [pod(**RUNS)]), "worker", patience=60)
-    rollout.await_end(Cluster(gone, [pod(**RUNS)], gone, []), "worker", patience=60)
+    gone = Unavailable("the API server x does not answer: Connection refused: run again when it does")
+    rollout.await_start(Cluster(gone, [], gone, [pod(**RUNS)]), "worker", timeout=60)
+    rollout.await_end(Cluster(gone, [pod(**RUNS)], gone, []), "worker", timeout=60)
     for wait_for in (rollout.await_start, rollout.await_end):
-        with pytest.raises(Away):
-            wait_for(Cluster(gone), "worker", patience=0.05)
-        with pytest.raises(Refused):
-            wait_for(Cluster([pod()]), "worker", patience=0.05)
+        with pytest.raises(Unavailable):
+            wait_for(Cluster(gone), "worker", timeout=0.05)
+        with pytest.raises(DeploymentError):
+            wait_for(Cluster([pod()]), "worker", timeout=0.05)
 
 
 def test_a_pod_that_ends_is_none():

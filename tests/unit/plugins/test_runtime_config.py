@@ -25,7 +25,7 @@ def module(tmp_path):
         "unit": "containerd.service",
         "question": ["ask"],
         "spec_dirs": ["/etc/cdi"],
-        "patience": 30,
+        "timeout": 30,
     }
     return types.SimpleNamespace(
         params=given,
@@ -47,13 +47,13 @@ def test_all_files_are_one_transaction(module, tmp_path, monkeypatch):
     }
     (plan,) = plans
     assert [file.content for file in plan.files] == [b"version = 3\n", b"version = 3 # too\n"]
-    assert [folder.path for folder in plan.folders] == [str(tmp_path / "conf.d")]
-    assert {each.context for each in (*plan.files, *plan.folders)} == {"system_u:object_r:container_config_t:s0"}
+    assert [directory.path for directory in plan.directories] == [str(tmp_path / "conf.d")]
+    assert {each.context for each in (*plan.files, *plan.directories)} == {"system_u:object_r:container_config_t:s0"}
     assert plan.check == ["containerd", "--config", "{staged}"]
 
 
 @pytest.mark.parametrize("check_mode", [False, True])
-def test_a_folder_that_cannot_be_written_is_said_before_anything_is_tried(module, tmp_path, monkeypatch, check_mode):
+def test_a_directory_that_cannot_be_written_is_said_before_anything_is_tried(module, tmp_path, monkeypatch, check_mode):
     """Of drop-ins, as one that is mounted read-only: check mode does not promise what a run could not do."""
     plans = []
     monkeypatch.setattr(launch, "carry_out", lambda places, plan: plans.append(plan) or launch.Outcome("x", None, 0.5))
@@ -74,24 +74,24 @@ def test_what_was_undone_is_a_failure_with_its_reason(module, tmp_path, monkeypa
         runtime_config.apply(module, module.params, Places(str(tmp_path)))
 
 
-def test_a_folder_of_drop_ins_is_read_with_the_new_one(tmp_path):
-    folder = tmp_path / "crio.conf.d"
-    (folder / "more").mkdir(parents=True)
-    (folder / "more" / "a").write_text("theirs\n")
+def test_a_directory_of_drop_ins_is_read_with_the_new_one(tmp_path):
+    directory = tmp_path / "crio.conf.d"
+    (directory / "more").mkdir(parents=True)
+    (directory / "more" / "a").write_text("theirs\n")
     params = {
-        "drop_in_folder": str(folder),
-        "path": str(folder / "99-ours"),
+        "drop_in_directory": str(directory),
+        "path": str(directory / "99-ours"),
         "content": "ours\n",
         "program": "crio",
         "check_command": ["sh", "-c", 'cat "$0"/more/a "$0"/99-ours', "{staged}"],
     }
     output, staged = runtime_config.check(params)
     assert output == "theirs\nours\n"
-    assert not (folder / "99-ours").exists()
+    assert not (directory / "99-ours").exists()
     assert not pathlib.Path(staged).exists()
     params["check_command"] = ["sh", "-c", 'echo "$0/99-ours is wrong" >&2; exit 1', "{staged}"]
-    with pytest.raises(runtime_config.Failed, match=f"^crio refuses it: {folder}/99-ours is wrong$"):
+    with pytest.raises(runtime_config.Failed, match=f"^crio refuses it: {directory}/99-ours is wrong$"):
         runtime_config.check(params)
-    params.update(drop_in_folder=str(tmp_path / "none"), path=str(tmp_path / "none" / "99-ours"))
+    params.update(drop_in_directory=str(tmp_path / "none"), path=str(tmp_path / "none" / "99-ours"))
     params["check_command"] = ["cat", "{staged}/99-ours"]
     assert runtime_config.check(params)[0] == "ours\n"

@@ -163,7 +163,7 @@ def test_of_a_configuration_that_containerd_refuses_the_imports_are_read_all_the
     assert config["unreadable_imports"] == [str(tmp_path / "conf.d" / "b.toml")]
 
 
-def test_what_an_import_imports_is_read_from_its_own_folder(tmp_path):
+def test_what_an_import_imports_is_read_from_its_own_directory(tmp_path):
     for name, text in {
         "config.toml": 'imports = ["conf.d/*.toml", "config.toml"]\n',
         "conf.d/a.toml": 'imports = ["../more/*.toml"]\n',
@@ -192,11 +192,11 @@ def test_imports_that_are_not_there_are_seen(tmp_path):
     assert config["dangling_imports"] == [str(tmp_path / "conf.d" / "link.toml")]
 
 
-def test_a_pattern_may_stand_for_folders_too(tmp_path):
+def test_a_pattern_may_stand_for_directories_too(tmp_path):
     (tmp_path / "conf.d").mkdir()
     (tmp_path / "conf.d" / "a.toml").touch()
-    for folder in ("conf.?", "conf.[d]", "con*"):
-        assert runtime_facts.found([str(tmp_path / folder / "*.toml")]) == [str(tmp_path / "conf.d" / "a.toml")]
+    for directory in ("conf.?", "conf.[d]", "con*"):
+        assert runtime_facts.found([str(tmp_path / directory / "*.toml")]) == [str(tmp_path / "conf.d" / "a.toml")]
 
 
 def test_why_a_file_is_no_text(tmp_path):
@@ -270,11 +270,11 @@ def test_the_kubelets_endpoint_is_read_from_its_configuration(text):
 
 def test_the_kubelets_drop_ins_override_its_configuration(tmp_path):
     (tmp_path / "config.yaml").write_text("containerRuntimeEndpoint: unix:///a.sock\nstaticPodPath: /pods\n")
-    folder = tmp_path / "config.d"
-    folder.mkdir()
+    directory = tmp_path / "config.d"
+    directory.mkdir()
     for name, endpoint in {"10.conf": "b", "20.conf": "c", "30.yaml": "d"}.items():
-        (folder / name).write_text(f"containerRuntimeEndpoint: unix:///{endpoint}.sock\n")
-    texts = kubelet_facts.configurations(str(tmp_path / "config.yaml"), str(folder))
+        (directory / name).write_text(f"containerRuntimeEndpoint: unix:///{endpoint}.sock\n")
+    texts = kubelet_facts.configurations(str(tmp_path / "config.yaml"), str(directory))
     assert kubelet_facts.setting(texts, "containerRuntimeEndpoint") == "unix:///c.sock"
     assert kubelet_facts.setting(texts, "staticPodPath") == "/pods"
     assert kubelet_facts.configurations(None, None) == []
@@ -346,9 +346,9 @@ def test_crio_is_asked_as_it_was_started(tmp_path, crio):
     for name in (".first", "99-x.conf", "more/y"):
         (tmp_path / "crio.conf.d" / name).write_text(name)
     config = crio(["-d", "crio.conf.d"])
-    folder = tmp_path / "crio.conf.d"
-    assert config["effective"] == f"--config-dir {folder} config\n"
-    assert config["files"] == {str(folder / name): name for name in (".first", "99-x.conf", "more/y")}
+    directory = tmp_path / "crio.conf.d"
+    assert config["effective"] == f"--config-dir {directory} config\n"
+    assert config["files"] == {str(directory / name): name for name in (".first", "99-x.conf", "more/y")}
     assert config["given_dirs"] is None
     config = crio([], CONTAINER_CONFIG="/srv/c", CONTAINER_CONFIG_DIR="/srv/d")
     assert config["effective"] == "--config /srv/c --config-dir /srv/d config\n"

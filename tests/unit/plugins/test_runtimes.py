@@ -11,7 +11,11 @@ import tomlkit
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, Checked, Refusal
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import (
+    Change,
+    Checked,
+    UnsupportedConfig,
+)
 from real_processes import as_root, listening
 
 DIRS = ["/etc/cdi", "/var/run/cdi"]
@@ -67,7 +71,7 @@ def test_by_hand(facts, advice):
     (sentence,) = adapter.obstacles(True)
     assert advice in sentence
     assert list(adapter.obstacles(False)) == []
-    with pytest.raises(Refusal, match=r"."):
+    with pytest.raises(UnsupportedConfig, match=r"."):
         adapter.plan(None)
 
 
@@ -93,7 +97,7 @@ K0S = {"socket": "/run/k0s/containerd.sock", "path": "/etc/k0s/containerd.toml"}
         ),
     ],
 )
-def test_a_distributions_containerd_is_mended_by_hand_where_cdi_is_not_effective(facts, advice, effective):
+def test_a_distributions_containerd_is_fixed_by_hand_where_cdi_is_not_effective(facts, advice, effective):
     off, other = 'enable_cdi = false\ncdi_spec_dirs = ["/etc/cdi", "/run/cdi"]', 'cdi_spec_dirs = ["/etc/cdi"]'
     keys = {"off": off, "other folders": f"enable_cdi = true\n{other}", "nothing said": None}[effective]
     dump = keys and f"[plugins.'io.containerd.cri.v1.runtime']\n{keys}\n"
@@ -103,7 +107,7 @@ def test_a_distributions_containerd_is_mended_by_hand_where_cdi_is_not_effective
     assert sentence.startswith(f"the container runtime at {adapter.runtime['socket']} is {adapter.name}: ")
     assert advice.format(wanted) in sentence
     assert list(adapter.obstacles(False)) == []
-    with pytest.raises(Refusal, match=re.escape(advice.format(wanted))):
+    with pytest.raises(UnsupportedConfig, match=re.escape(advice.format(wanted))):
         adapter.plan(None)
     assert adapter.undo("/etc/k0s/containerd.toml", True, None, None) is None
 
@@ -143,11 +147,11 @@ def test_a_distributions_containerd_that_drops_cdi_names_is_refused_for_that():
 def test_a_daemon_that_is_not_ours_to_restart_is_named(monkeypatch):
     dump = f"[plugins.'io.containerd.cri.v1.runtime']\nenable_cdi = true\ncdi_spec_dirs = {json.dumps(DIRS)}\n"
     answer = {"cdi": {"enabled": False, "spec_dirs": DIRS}}
-    monkeypatch.setattr(cdi_runtime.tool, "answer", lambda *_arguments: answer)
+    monkeypatch.setattr(cdi_runtime.plugin_cli, "answer", lambda *_arguments: answer)
     action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
     action._command = "node-device-plugin"
     action._runtime = {**runtime("containerd", executable=MICROK8S, effective=dump), "unit": "snap.x.service"}
-    with pytest.raises(Refusal, match=r"its running daemon has CDI off, .*: restart snap\.x\.service"):
+    with pytest.raises(UnsupportedConfig, match=r"its running daemon has CDI off, .*: restart snap\.x\.service"):
         action._make_effective()
 
 
@@ -237,7 +241,7 @@ def test_k3s_with_containerd_1_has_its_template_edited_and_given_back():
 )
 def test_k3s_with_containerd_1_that_cannot_be_edited_says_what_to_do(files, words):
     files = {f"{K3S}/{name}": text for name, text in files.items()}
-    with pytest.raises(Refusal, match=words):
+    with pytest.raises(UnsupportedConfig, match=words):
         k3s("1.7.26-k3s1", GENERATED_2, OFF_2, files).plan(merged(OFF_2))
 
 
@@ -247,7 +251,7 @@ OURS = f"[crio.runtime]\ncdi_spec_dirs = {json.dumps(['/opt/cdi', *DIRS])}\n"
 
 
 def crio(effective=OTHER_DIRS, files=None, version="1.36.3", kill_mode="control-group", **config):
-    config = {"drop_in_folder": CRIO_D, "files": files or {}, "effective": effective, "given_dirs": None, **config}
+    config = {"drop_in_directory": CRIO_D, "files": files or {}, "effective": effective, "given_dirs": None, **config}
     facts = runtime("crio", version=version, **config)
     return runtimes.of({**facts, "unit": "crio.service", "kill_mode": kill_mode})
 
@@ -265,7 +269,7 @@ def test_crio_gives_cdi_devices_anyway(effective):
 
 
 @pytest.mark.parametrize("dirs", [["/opt/cdi"], []])
-def test_crios_folders_can_be_others(dirs):
+def test_crios_directories_can_be_others(dirs):
     effective = f"[crio.runtime]\ncdi_spec_dirs = {json.dumps(dirs)}\n"
     change = crio(effective).plan(crios_answer())
     assert (change.path, change.before) == (f"{CRIO_D}/99-node-devices.conf", None)
@@ -300,7 +304,7 @@ def test_crios_drop_in_is_tried_before_it_is_written():
     ],
 )
 def test_crios_drop_in_that_does_not_do_what_it_should_is_not_written(made_of_it, words):
-    with pytest.raises(Refusal, match=re.escape(words)):
+    with pytest.raises(UnsupportedConfig, match=re.escape(words)):
         crio().plan(crios_answer(made_of_it))
 
 
@@ -313,7 +317,9 @@ def test_crios_drop_in_that_does_not_do_what_it_should_is_not_written(made_of_it
     ],
 )
 def test_crios_later_drop_in_is_named(later, text):
-    with pytest.raises(Refusal, match=rf'{later} is read after .*set cdi_spec_dirs = \["/opt/cdi", "/etc/cdi"'):
+    with pytest.raises(
+        UnsupportedConfig, match=rf'{later} is read after .*set cdi_spec_dirs = \["/opt/cdi", "/etc/cdi"'
+    ):
         crio(files={f"{CRIO_D}/{later}": text}).plan(None)
 
 
@@ -335,7 +341,7 @@ def test_what_others_wrote_into_our_drop_in_of_crios_stays():
     theirs = OURS.replace("cdi", "# Theirs.\nlog_level = 'debug'\ncdi", 1)
     undone = crio("x", {path: theirs}).undo(path, False, None, None).after
     assert undone == "[crio.runtime]\n# Theirs.\nlog_level = 'debug'\n"
-    with pytest.raises(Refusal, match="has more in it than ours: set cdi_spec_dirs"):
+    with pytest.raises(UnsupportedConfig, match="has more in it than ours: set cdi_spec_dirs"):
         crio(files={path: theirs}).plan(crios_answer())
     # A comment is nothing that CRI-O reads.
     assert crio("x", {path: OURS + "# later\n"}).undo(path, False, None, None).after is None
@@ -343,10 +349,12 @@ def test_what_others_wrote_into_our_drop_in_of_crios_stays():
 
 
 @pytest.mark.parametrize("given", ["--cdi-spec-dirs=/opt/cdi,/etc/cdi", "CONTAINER_CDI_SPEC_DIRS=/opt/cdi"])
-def test_crios_folders_that_no_file_sets_are_named(given):
+def test_crios_directories_that_no_file_sets_are_named(given):
     name, _equals, dirs = given.partition("=")
     wanted = f"{name}={dirs},{'/var/run/cdi' if '/etc' in dirs else ','.join(DIRS)}"
-    with pytest.raises(Refusal, match=f"{given} in crio.service overrides its files: have {wanted} there, or take it"):
+    with pytest.raises(
+        UnsupportedConfig, match=f"{given} in crio.service overrides its files: have {wanted} there, or take it"
+    ):
         crio(given_dirs=given).plan(None)
     assert crio(given_dirs=wanted).plan(None) is None
 
@@ -432,7 +440,7 @@ def test_what_dockerd_takes_as_an_option_only_is_not_written_into_its_file(given
         change = adapter.plan(None)
         assert (change and change.after) == outcome
     else:
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(UnsupportedConfig) as refused:
             adapter.plan(None)
         assert str(refused.value) == outcome
 
@@ -446,7 +454,7 @@ def test_what_dockerd_takes_as_an_option_only_is_not_written_into_its_file(given
     ],
 )
 def test_docker_settings_of_the_wrong_kind_are_named(content, words):
-    with pytest.raises(Refusal, match=words):
+    with pytest.raises(UnsupportedConfig, match=words):
         docker(content).plan(None)
 
 

@@ -15,14 +15,14 @@ class Node:
     check_mode = False
     started_by = "ExecMainStartTimestampMonotonic"
 
-    def __init__(self, folder) -> None:
+    def __init__(self, directory) -> None:
         self.params = {"name": "x.service"}
-        self.folder = folder
+        self.directory = directory
         self.current = True
         self.said: list = []
 
     def file(self, name, age):
-        path = self.folder / name
+        path = self.directory / name
         path.write_text("")
         os.utime(path, (time.time() - age,) * 2)
         return str(path)

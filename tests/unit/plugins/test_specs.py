@@ -21,8 +21,8 @@ def read(*resources):
 
 
 def file(path, content):
-    folder, _, name = path.rpartition("/")
-    return {"path": path, "folder": folder, "name": name, "content": content}
+    directory, _, name = path.rpartition("/")
+    return {"path": path, "directory": directory, "name": name, "content": content}
 
 
 def node(*files, ours=(PATH,), version="1.7.24", name="containerd"):
@@ -115,16 +115,16 @@ def test_specs_of_others_are_no_leftovers():
     assert made(node(foreign)).leftovers == []
 
 
-@pytest.mark.parametrize("folder", ["/etc/cdi", "/var/run/cdi"])
+@pytest.mark.parametrize("directory", ["/etc/cdi", "/var/run/cdi"])
 @pytest.mark.parametrize("form", ["json", "yaml"])
-def test_a_device_that_another_file_has_is_refused(folder, form):
+def test_a_device_that_another_file_has_is_refused(directory, form):
     content = (
         "kind: example.com/camera\ndevices: [{name: a}]\n"
         if form == "yaml"
         else ('{"kind": "example.com/camera", "devices": [{"name": "a"}]}')
     )
-    wanted = made(node(file(f"{folder}/other.{form}", content)), resource("a"))
-    with pytest.raises(specs.SpecsError, match=rf"example.com/camera=a is in {folder}/other.{form} too"):
+    wanted = made(node(file(f"{directory}/other.{form}", content)), resource("a"))
+    with pytest.raises(specs.SpecsError, match=rf"example.com/camera=a is in {directory}/other.{form} too"):
         wanted.check([])
 
 

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import toml_edit
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Refusal
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import UnsupportedConfig
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -134,5 +134,5 @@ def test_any_document(text, names):
 
 @pytest.mark.parametrize("text", ["plugins = 1\n", f'[plugins]\n"{CRI}" = []\n'])
 def test_what_is_no_table_is_refused(text):
-    with pytest.raises(Refusal, match="is not a table; mend it first"):
+    with pytest.raises(UnsupportedConfig, match="is not a table; mend it first"):
         edited(text, KEYS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import pathlib
 import signal
@@ -13,7 +14,7 @@ import sys
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import kept, launch, program, runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Plan
@@ -46,7 +47,7 @@ def test_it_is_done_with_all_that_belongs_to_the_file(node):
     assert after[:3] + after[4:5] == before[:3] + before[4:5]
     assert after[3] == NEW.encode()
     assert node.drop_in.read_text() == DROP_IN
-    entries = Ledger(node.places.folder).entries
+    entries = Ledger(node.places.directory).entries
     assert entries[str(node.config)]["before"]["mode"] == 0o640
     assert entries[str(node.drop_in)]["before"] is None
     assert entries[str(node.drop_in.parent)] == {"kind": "directory", "owners": ["cdi_runtime"]}
@@ -90,7 +91,7 @@ def test_what_does_not_work_out_is_undone(node, text, reason, restarts):
     before = node.tree()
     with node.run_container() as shim:
         # Longer than this test's own limit: nobody waits for one that has ended.
-        outcome = node.carry_out(node.plan(text)._replace(patience=3600))
+        outcome = node.carry_out(node.plan(text)._replace(timeout=3600))
         assert outcome.error.startswith(reason)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(shim.pid, signal.SIGKILL)
@@ -138,7 +139,7 @@ def test_a_damaged_plan_is_said_with_what_to_do(node):
     for text in ("", whole[:100], "[]", "{}"):
         plan.write_text(text)
         with pytest.raises(
-            Refused, match=r"plan\.json is damaged .* put it in order, remove that copy and /.*/transac"
+            LedgerConflict, match=r"plan\.json is damaged .* put it in order, remove that copy and /.*/transac"
         ):
             Plan.load(node.places.open)
         # No traceback.
@@ -147,11 +148,21 @@ def test_a_damaged_plan_is_said_with_what_to_do(node):
     assert node.settle().error.startswith("it was cut off in step restart")
 
 
+def test_a_plan_that_was_written_before_a_field_was_renamed_is_read(node):
+    node.carry_out(hook=killed_in(node, "restart"))
+    plan = pathlib.Path(node.places.open) / "plan.json"
+    data, loaded = json.loads(plan.read_text()), Plan.load(node.places.open)
+    data["patience"], data["folders"] = data.pop("timeout"), data.pop("directories")
+    plan.write_text(json.dumps(data))
+    assert Plan.load(node.places.open) == loaded
+    assert node.settle().error.startswith("it was cut off in step restart")
+
+
 def test_where_there_is_no_file_only_a_restart_is_planned(node):
     """containerd 2 has CDI on without a file, and its daemon runs with one that somebody has removed since."""
     planning = Planning({}, "cdi_runtime", undo=False)
     planning.add(str(node.drop_in), None, None)
-    assert (planning.files, planning.folders, planning.entries) == ([], [], {})
+    assert (planning.files, planning.directories, planning.entries) == ([], [], {})
 
 
 def test_a_file_of_another_hand_with_the_old_text_is_not_taken_for_the_old_one(node):
@@ -208,7 +219,7 @@ def test_a_file_that_changed_since_it_was_planned_stays(node):
 def test_only_a_restart_writes_no_file(node):
     node.config.write_text(NEW)
     plan = node.plan(NEW)
-    plan = plan._replace(files=[], folders=[], entries={})
+    plan = plan._replace(files=[], directories=[], entries={})
     before = node.tree()
     assert node.carry_out(plan).error is None
     node.settle()
@@ -217,15 +228,15 @@ def test_only_a_restart_writes_no_file(node):
 
 
 def test_what_is_not_ours_is_not_planned(node):
-    with pytest.raises(Refused, match="the ledger knows of no change of ours in"):
+    with pytest.raises(LedgerConflict, match="the ledger knows of no change of ours in"):
         node.plan(OLD, undo=True)
-    with Ledger(node.places.folder) as book:
+    with Ledger(node.places.directory) as book:
         book.entries[str(node.config)] = {"kind": "file", "owner": "other", "before": None, "sha256": "", "mode": 0}
         book.save()
-    with pytest.raises(Refused, match="belongs to other; cdi_runtime does not write it"):
+    with pytest.raises(LedgerConflict, match="belongs to other; cdi_runtime does not write it"):
         node.plan()
     node.drop_in.mkdir(parents=True)
-    with pytest.raises(Refused, match="is a directory; a file is wanted there"):
+    with pytest.raises(LedgerConflict, match="is a directory; a file is wanted there"):
         Planning({}, "cdi_runtime", undo=False).add(str(node.drop_in), DROP_IN, None)
 
 
@@ -489,22 +500,22 @@ def test_the_program_is_an_archive_that_python_runs(tmp_path):
     assert (done.returncode, done.stderr) == (2, "usage: program.zip run PREPARED | recover [--boot]\n")
 
 
-def test_copies_are_outside_of_a_folder_that_is_read_whole(node, monkeypatch):
+def test_copies_are_outside_of_a_directory_that_is_read_whole(node, monkeypatch):
     """CRI-O reads every file of its folder of drop-ins, whatever its name, and would go on with the old one."""
-    folder = node.root / "crio.conf.d"
+    directory = node.root / "crio.conf.d"
     copies = [f"{node.root}/.crio.conf.d.99-ours.conf.node-devices-{which}" for which in ("old", "new")]
-    path = str(folder / "99-ours.conf")
+    path = str(directory / "99-ours.conf")
     assert [kept.old(path), kept.new(path)] == copies
-    folder.mkdir()
-    (folder / "99-ours.conf").write_text("old")
+    directory.mkdir()
+    (directory / "99-ours.conf").write_text("old")
     kept.keep(path)
-    assert [each.name for each in folder.iterdir()] == ["99-ours.conf"]
+    assert [each.name for each in directory.iterdir()] == ["99-ours.conf"]
     before = kept.look(path)
-    (folder / "99-ours.conf").write_text("new")
+    (directory / "99-ours.conf").write_text("new")
     assert kept.restore(path, before)
-    assert (folder / "99-ours.conf").read_text() == "old"
+    assert (directory / "99-ours.conf").read_text() == "old"
     # Nothing is renamed from one file system to another.
-    (node.root / "linked.d").symlink_to(folder)
+    (node.root / "linked.d").symlink_to(directory)
     assert kept.old(str(node.root / "linked.d" / "x")) == f"{node.root}/linked.d/.x.node-devices-old"
-    monkeypatch.setattr(kept, "mount_points", lambda: {str(folder)})
-    assert kept.old(path) == f"{folder}/.99-ours.conf.node-devices-old"
+    monkeypatch.setattr(kept, "mount_points", lambda: {str(directory)})
+    assert kept.old(path) == f"{directory}/.99-ours.conf.node-devices-old"

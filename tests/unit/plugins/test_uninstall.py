@@ -51,27 +51,27 @@ def run(monkeypatch):
 def take_cdi_back(run, ledger_now, specs=None, check=False):
     # The facts of the play's start still have the spec, and there is no such runtime any more.
     node = {"runtime": {"name": "containerd", "socket": "/run/x.sock"}, "ledger": {**BEFORE, **OF_SPECS}}
-    answers = {"node_facts": {"ledger": ledger_now}, "managed_files": {"changed": True, "removed": [CONFIG]}}
-    arguments = {"state": "absent", "command": "/bin/tool", "node": node, "specs": specs}
+    answers = {"node_preflight": {"ledger": ledger_now}, "managed_files": {"changed": True, "removed": [CONFIG]}}
+    arguments = {"state": "absent", "command": "/bin/plugin", "node": node, "specs": specs}
     return run(cdi_runtime, arguments, answers, check)
 
 
 def test_cdi_stays_on_while_a_spec_stays_and_the_pod_is_named(run):
     result, executed = take_cdi_back(run, {**BEFORE, **OF_SPECS}, {"kept": HELD, "stays": [SPEC]})
-    assert executed == ["node_facts"]
+    assert executed == ["node_preflight"]
     assert result["changed"] is False
     assert result["warnings"] == ["kept: CDI stays on, because example.com/camera=a is held by default/pod"]
 
 
 def test_cdi_stays_on_for_a_spec_that_nobody_told_of(run):
     result, executed = take_cdi_back(run, {**BEFORE, **OF_SPECS})
-    assert executed == ["node_facts"]
+    assert executed == ["node_preflight"]
     assert result["kept"] == [f"{SPEC} is there, whose devices a pod may hold"]
 
 
 def test_cdi_goes_when_the_specs_have_gone_since_the_node_was_looked_at(run):
     result, executed = take_cdi_back(run, BEFORE, {"kept": [], "stays": []})
-    assert executed == ["node_facts", "managed_files"]
+    assert executed == ["node_preflight", "managed_files"]
     assert result["changed"] is True
 
 
@@ -83,32 +83,32 @@ def test_check_mode_goes_by_the_specs_that_would_stay(run, stays, does):
 
 def test_cdi_is_not_touched_where_the_ledger_cannot_be_read(run):
     node = {"runtime": {"name": "containerd", "socket": "/run/x.sock"}, "ledger": BEFORE}
-    answers = {"node_facts": {"ledger": {}, "ledger_problem": "ledger.json is damaged"}}
-    result, executed = run(cdi_runtime, {"state": "absent", "command": "/bin/tool", "node": node}, answers)
-    assert executed == ["node_facts"]
+    answers = {"node_preflight": {"ledger": {}, "ledger_problem": "ledger.json is damaged"}}
+    result, executed = run(cdi_runtime, {"state": "absent", "command": "/bin/plugin", "node": node}, answers)
+    assert executed == ["node_preflight"]
     assert result["failed"] is True
     assert "ledger.json is damaged" in result["msg"]
 
 
 def take_specs_away(run, check=False, **commands):
     spec = {"kind": "example.com/camera", "devices": [{"name": "a"}]}
-    file = {"path": SPEC, "folder": "/etc/cdi", "name": SPEC.rpartition("/")[2], "content": json.dumps(spec)}
+    file = {"path": SPEC, "directory": "/etc/cdi", "name": SPEC.rpartition("/")[2], "content": json.dumps(spec)}
     node = {"runtime": {"version": "1.7.24"}, "cdi_files": [file], "ledger": OF_SPECS}
-    arguments = {"prune": True, "command": "/bin/tool", "node": node, "device_plugin_dir": "/plugins"}
+    arguments = {"prune": True, "command": "/bin/plugin", "node": node, "device_plugin_dir": "/plugins"}
     return run(cdi_specs, arguments, {"managed_files": {"changed": True, "removed": [SPEC]}}, check, commands)
 
 
-def test_without_tool_and_checkpoint_a_spec_is_free(run):
-    result, executed = take_specs_away(run, tool=127, test=1)
+def test_without_plugin_cli_and_checkpoint_a_spec_is_free(run):
+    result, executed = take_specs_away(run, plugin=127, test=1)
     assert executed == ["managed_files"]
     assert (result["changed"], result["stays"]) == (True, [])
 
 
-def test_without_tool_a_checkpoint_keeps_every_spec(run):
-    result, executed = take_specs_away(run, tool=127, test=0)
+def test_without_plugin_cli_a_checkpoint_keeps_every_spec(run):
+    result, executed = take_specs_away(run, plugin=127, test=0)
     assert executed == []
     assert result["failed"] is True
-    assert result["msg"].startswith("node1: /bin/tool is not on the node: run the role node_tools first; without it ")
+    assert result["msg"].startswith("node1: /bin/plugin is not on the node: run the role node_tools first; without it ")
     assert "/plugins/kubelet_internal_checkpoint is there" in result["msg"]
 
 
@@ -121,14 +121,14 @@ def environments(tmp_path):
         root = tmp_path / "tools"
         root.mkdir()
         book.entries = {str(root): {"kind": "tree", "owner": f"node_tools {root}"}, **others}
-        params = {"root": str(root), "left": left, "service": "x.service", "patience": 0}
+        params = {"root": str(root), "left": left, "service": "x.service", "timeout": 0}
         module = types.SimpleNamespace(params=params, check_mode=False)
         return root, node_tools_module.Environments(module, book)
 
     return make
 
 
-def test_the_tool_stays_while_another_role_has_something(environments):
+def test_the_plugin_cli_stays_while_another_role_has_something(environments):
     root, tools = environments({**OF_SPECS, **BEFORE})
     report = tools.absent()
     assert report.kept == [
@@ -141,14 +141,14 @@ def test_the_tool_stays_while_another_role_has_something(environments):
 @pytest.mark.parametrize(
     ("others", "left"), [({}, None), (OF_SPECS, []), ({"/opt/b": {"kind": "tree", "owner": "node_tools /opt/b"}}, None)]
 )
-def test_the_tool_goes_when_nobody_else_is_left(environments, others, left):
+def test_the_plugin_cli_goes_when_nobody_else_is_left(environments, others, left):
     root, tools = environments(others, left)
     assert tools.absent().removed == [str(root)]
     assert not root.exists()
 
 
 @pytest.mark.parametrize(("stays", "left"), [([], []), ([SPEC], ["cdi_specs"])])
-def test_check_mode_tells_the_tool_who_would_be_left(run, stays, left):
+def test_check_mode_tells_the_plugin_cli_who_would_be_left(run, stays, left):
     given = {}
     answers = {"node_tools": {"changed": False, "kept": [{"path": "/opt/x", "reason": "because"}]}}
     result, _executed = run(node_tools, {"state": "absent", "specs": {"stays": stays}}, answers, True, {}, given)
@@ -156,7 +156,7 @@ def test_check_mode_tells_the_tool_who_would_be_left(run, stays, left):
     assert result["warnings"] == ["kept: /opt/x, because"]
 
 
-def test_cdi_runtime_writes_nothing_without_the_tool(run):
+def test_cdi_runtime_writes_nothing_without_the_plugin_cli(run):
     config = {
         "path": CONFIG,
         "real_path": CONFIG,
@@ -167,8 +167,8 @@ def test_cdi_runtime_writes_nothing_without_the_tool(run):
     runtime = {"name": "containerd", "socket": "/run/x.sock", "version": "1.7.24", "executable": "/bin/containerd"}
     node = {"runtime": {**runtime, "unit": "containerd.service", "pid": 1, "config": config}, "ledger": BEFORE}
     node["ledger"] = {CONFIG: {**BEFORE[CONFIG], "sha256": ledgers.sha256(config["content"].encode())}}
-    answers = {"node_facts": {"ledger": BEFORE}}
-    arguments = {"state": "absent", "command": "/bin/tool", "node": node}
+    answers = {"node_preflight": {"ledger": BEFORE}}
+    arguments = {"state": "absent", "command": "/bin/plugin", "node": node}
     result, executed = run(cdi_runtime, arguments, answers, False, {"test": 1})
-    assert executed == ["node_facts"]
-    assert result["msg"] == "node1: /bin/tool is not on the node: run the role node_tools first"
+    assert executed == ["node_preflight"]
+    assert result["msg"] == "node1: /bin/plugin is not on the node: run the role node_tools first"

@@ -24,8 +24,8 @@ def report(**changes):
 class Node:
     """What an action executes, and a command in its place that says what it is given to say."""
 
-    def __init__(self, folder):
-        self.pipelining, self.modules, self.program = True, [], folder / "node device plugin"
+    def __init__(self, directory):
+        self.pipelining, self.modules, self.program = True, [], directory / "node device plugin"
         self.says(report())
 
     def says(self, answer, code=0):
@@ -142,7 +142,7 @@ def test_where_only_the_api_reaches_the_plugin_owns_the_specs(node, api_only, ow
 
 
 def test_a_declaration_is_refused_with_all_that_is_wrong_with_the_roles_variables(node):
-    variables = {"node_devices_resources": "crand", "cdi_runtime_at_once": "many"}
+    variables = {"node_devices_resources": "crand", "cdi_runtime_max_parallel_restarts": "many"}
     lines = read(variables, roles=["cdi_runtime"])["msg"].splitlines()
     assert len(lines) == 3
     assert all(line.startswith("node1: ") for line in lines[1:])

@@ -17,9 +17,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment
     serving,
     unit,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import base_python
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import VersionError, base_python
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.serving import Serving, lacking
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, Refused
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_tools
 
 CONFIG = "/etc/x/config.yaml"
@@ -136,15 +136,15 @@ class FakeUnit:
 class Node:
     """A node with versions, of which the first one is current."""
 
-    def __init__(self, folder):
-        self.root = folder / "node-devices"
+    def __init__(self, directory):
+        self.root = directory / "node-devices"
         self.unit = FakeUnit(self.root)
-        self.ledger_folder = str(folder / "ledger")
+        self.ledger_directory = str(directory / "ledger")
         self.warnings = []
         self.params = {
             "root": str(self.root),
             "service": "x.service",
-            "patience": 0,
+            "timeout": 0,
             "keep": 2,
             "retry": False,
             "command": "",
@@ -156,24 +156,24 @@ class Node:
 
     def add(self, name, status=None, age=0, python=None):
         """An environment whose command answers."""
-        folder = self.root / "versions" / name
-        (folder / "bin").mkdir(parents=True)
-        command = folder / "bin" / "node-device-plugin"
+        directory = self.root / "versions" / name
+        (directory / "bin").mkdir(parents=True)
+        command = directory / "bin" / "node-device-plugin"
         command.write_text(COMMAND.format(python=sys.executable))
         command.chmod(0o755)
-        (folder / "bin" / "python").symlink_to(python or base_python())
-        (folder / "status").write_text(status if status is not None else answer(GOOD, allocatable=BOTH))
+        (directory / "bin" / "python").symlink_to(python or base_python())
+        (directory / "status").write_text(status if status is not None else answer(GOOD, allocatable=BOTH))
         marker = {"name": name, "python": list(sys.version_info[:2])}
-        (folder / "complete.json").write_text(json.dumps(marker))
-        os.utime(folder, (1e9 - age,) * 2)
-        with Ledger(self.ledger_folder) as ledger:
-            ledger.entries[str(folder)] = {"kind": "tree", "owner": f"node_tools {self.root}"}
+        (directory / "complete.json").write_text(json.dumps(marker))
+        os.utime(directory, (1e9 - age,) * 2)
+        with Ledger(self.ledger_directory) as ledger:
+            ledger.entries[str(directory)] = {"kind": "tree", "owner": f"node_tools {self.root}"}
             ledger.save()
-        return folder
+        return directory
 
     def run(self, state, name=None):
         """What the module does; returns the report and what it tells beside."""
-        with Ledger(self.ledger_folder) as ledger:
+        with Ledger(self.ledger_directory) as ledger:
             environments = node_tools.Environments(self, ledger)
             environments.versions = self.versions
             environments.settle()
@@ -235,13 +235,13 @@ def test_check_mode_says_so_and_does_nothing(node):
     assert node.unit.started == []
 
 
-def test_a_ledger_that_was_lost_is_said_and_made_anew(node):
-    os.unlink(os.path.join(node.ledger_folder, "ledger.json"))
+def test_a_ledger_that_was_lost_is_said_and_made_again(node):
+    os.unlink(os.path.join(node.ledger_directory, "ledger.json"))
     report, _told = node.run("absent")
     assert not report.changed
     (kept,) = report.kept
     assert kept["path"] == str(node.root)
-    assert kept["reason"].startswith(f"{node.ledger_folder}/ledger.json does not know what is ours: site.yml")
+    assert kept["reason"].startswith(f"{node.ledger_directory}/ledger.json does not know what is ours: site.yml")
     report, _told = node.run("present", A)
     assert not report.changed
     node.run("absent")
@@ -292,11 +292,11 @@ def test_what_could_not_be_laid_out_at_first_is_taken_away_by_an_uninstall(tmp_p
     report, _told = node.run("absent")
     assert report.kept == []
     assert not node.root.exists()
-    assert not os.path.exists(node.ledger_folder)
+    assert not os.path.exists(node.ledger_directory)
 
 
 def test_what_could_not_be_laid_out_leaves_nothing(node, monkeypatch):
-    def full(folder, name, _archive, _wheels):
+    def full(directory, name, _archive, _wheels):
         partial = node.root / "versions" / f".{name}.partial"
         partial.mkdir()
         (partial / "large").write_bytes(b"x")
@@ -304,17 +304,17 @@ def test_what_could_not_be_laid_out_leaves_nothing(node, monkeypatch):
 
     monkeypatch.setattr(environments, "build", full)
     node.params.update(archive="x", wheels={})
-    entries = Ledger(node.ledger_folder).entries
+    entries = Ledger(node.ledger_directory).entries
     with pytest.raises(OSError, match="No space left"):
         node.run("present", B)
     assert node.names == [A]
-    assert Ledger(node.ledger_folder).entries == entries
+    assert Ledger(node.ledger_directory).entries == entries
     # Nor does what is there go where it cannot be made anew.
     edit(node, A)
     with pytest.raises(OSError, match="No space left"):
         node.run("present", A)
     assert (node.names, node.links) == ([A], [A, None])
-    assert Ledger(node.ledger_folder).entries == entries
+    assert Ledger(node.ledger_directory).entries == entries
 
 
 BAD = {
@@ -339,7 +339,7 @@ def test_a_version_that_does_not_is_taken_back_and_goes(node, how):
     assert node.links == [A, None]
     assert node.names == [A]
     assert not os.path.lexists(change._paths()[0])
-    assert Ledger(node.ledger_folder).entries[str(node.root / "current")]["target"] == f"versions/{A}"
+    assert Ledger(node.ledger_directory).entries[str(node.root / "current")]["target"] == f"versions/{A}"
 
 
 @pytest.fixture
@@ -355,7 +355,7 @@ def refused(node):
 @pytest.mark.parametrize("check", [False, True])
 def test_what_did_not_stand_its_trial_is_not_tried_by_every_run(refused, check):
     refused.check_mode = check
-    with pytest.raises(Refused) as error:
+    with pytest.raises(VersionError) as error:
         refused.run("present", B)
     assert re.sub(r" at 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", " at that time", str(error.value)) == (
         f"version {B} did not stand its trial on this node at that time, and is not tried again unasked: "
@@ -381,7 +381,7 @@ def test_wheels_of_what_was_refused_are_not_sent(refused, monkeypatch, name, say
     refused.params.update(name=name, state="present", archive=None)
     refused.exit_json = refused.fail_json = end
     monkeypatch.setattr(node_tools, "AnsibleModule", lambda **_arguments: refused)
-    monkeypatch.setattr(node_tools, "Ledger", lambda: Ledger(refused.ledger_folder))
+    monkeypatch.setattr(node_tools, "Ledger", lambda: Ledger(refused.ledger_directory))
     monkeypatch.setattr(environments, "Unit", lambda _service: refused.unit)
     with pytest.raises(Ended, match=says):
         node_tools.main()
@@ -400,7 +400,7 @@ def test_another_version_is_tried_and_the_last_refusal_counts(refused):
     refused.add(C, "fail it broke, too")
     with pytest.raises(change.NotReady):
         refused.run("present", C)
-    with pytest.raises(Refused, match="it broke, too"):
+    with pytest.raises(VersionError, match="it broke, too"):
         refused.run("present", C)
     refused.add(B)
     refused.run("present", B)
@@ -418,7 +418,7 @@ def test_without_a_service_nothing_is_on_trial(refused):
 def test_a_refusal_goes_with_the_role(refused):
     refused.run("absent")
     assert not (refused.root / "refused.json").exists()
-    assert Ledger(refused.ledger_folder).entries == {}
+    assert Ledger(refused.ledger_directory).entries == {}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"name": "x"}'])
@@ -439,7 +439,7 @@ def test_where_the_old_one_does_not_come_back_either_both_are_said(node):
 
 def test_a_version_that_refuses_the_configuration_touches_nothing(node):
     (node.add(B) / "validate").write_text("fail resources: no such field")
-    with pytest.raises(Refused, match="so nothing was changed: resources: no such field") as error:
+    with pytest.raises(VersionError, match="so nothing was changed: resources: no such field") as error:
         node.run("present", B)
     assert not isinstance(error.value, change.NotReady)
     assert node.unit.started == []
@@ -457,9 +457,9 @@ def test_without_a_service_the_link_goes_at_once(node):
 
 
 def test_where_the_old_ones_python_is_gone_there_is_no_way_back(node):
-    folder = node.root / "versions" / A
-    (folder / "bin" / "node-device-plugin").write_text("#!/nowhere/python\n")
-    (folder / "bin" / "python").unlink()
+    directory = node.root / "versions" / A
+    (directory / "bin" / "node-device-plugin").write_text("#!/nowhere/python\n")
+    (directory / "bin" / "python").unlink()
     node.add(B)
     node.run("present", B)
     # Nor is it worth keeping.
@@ -473,7 +473,7 @@ def test_a_version_without_a_way_back_stays_and_says_so(node):
     node.add(B)
     node.unit.ends = {B}
     with pytest.raises(
-        Refused, match="does not serve what was served before: its process ended; there is no version to"
+        VersionError, match="does not serve what was served before: its process ended; there is no version to"
     ):
         node.run("present", B)
     assert node.links[0] == B
@@ -593,10 +593,10 @@ def test_rolling_back_to_a_version_by_its_name(node, wanted):
 def test_rolling_back_to_what_is_not_there_or_cannot_run(node):
     node.add(B)
     node.run("present", B)
-    with pytest.raises(Refused, match=rf"version 0\.1 is not below .*; there are: {B}, {A}|{A}, {B}"):
+    with pytest.raises(VersionError, match=rf"version 0\.1 is not below .*; there are: {B}, {A}|{A}, {B}"):
         node.run("rolled_back", "0.1")
     (node.root / "versions" / A / "bin" / "python").unlink()
-    with pytest.raises(Refused, match=f"version {A} cannot run here any more"):
+    with pytest.raises(VersionError, match=f"version {A} cannot run here any more"):
         node.run("rolled_back")
     assert node.links == [B, A]
     assert node.unit.started == [B]
@@ -614,7 +614,7 @@ def test_a_roll_back_that_fails_leaves_all_as_it_was(node):
 
 
 def test_rolling_back_where_nothing_is_installed(tmp_path):
-    with pytest.raises(Refused, match=r"there is no version below .*: site\.yml installs one"):
+    with pytest.raises(VersionError, match=r"there is no version below .*: site\.yml installs one"):
         Node(tmp_path).run("rolled_back")
 
 

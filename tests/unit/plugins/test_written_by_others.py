@@ -25,8 +25,8 @@ def node(tmp_path):
 class Node:
     """One file, one ledger; writes are what the module would have the transaction do."""
 
-    def __init__(self, folder):
-        self.file = folder / "config.toml"
+    def __init__(self, directory):
+        self.file = directory / "config.toml"
         self.path = str(self.file)
         self.entries = {}
         self.file.write_text(FIRST)
@@ -39,8 +39,8 @@ class Node:
         config = {"path": self.path, "real_path": self.path, "content": before, "effective": DUMP}
         action._runtime = {"socket": "/s", "unit": "x", "name": "containerd", "executable": "/c", "version": "1.7.24"}
         action._runtime["config"] = {**config, "exists": before is not None, "files": {}}
-        action._command, action._task = "tool", types.SimpleNamespace(check_mode=False)
-        action._node, action._at_once = {"ledger": self.entries}, 1
+        action._command, action._task = "plugin", types.SimpleNamespace(check_mode=False)
+        action._node, action._max_parallel_restarts = {"ledger": self.entries}, 1
         action._check = lambda text, beside, drop_in: Checked(DUMP, "/staged")
         given = {}
         action._on_node = lambda **arguments: given.update(arguments) or {"seconds": 0}

@@ -93,7 +93,7 @@ class Node:
 
     def plan(self, content: str | None = NEW, *, undo: bool = False, original: str | None = None) -> Plan:
         """The root file, and with NEW a drop-in in a folder that is to be made."""
-        planning = Planning(ledger.Ledger(self.places.folder).entries, "cdi_runtime", undo)
+        planning = Planning(ledger.Ledger(self.places.directory).entries, "cdi_runtime", undo)
         wanted = {self.config: content}
         if undo or content == NEW:
             wanted[self.drop_in] = None if undo else DROP_IN
@@ -104,14 +104,14 @@ class Node:
             identity="mine",
             owner="cdi_runtime",
             files=planning.files,
-            folders=planning.folders,
+            directories=planning.directories,
             entries=planning.entries,
             undo=undo,
             check=["check", "{staged}"],
             unit="containerd.service",
             question=["ask"],
             spec_dirs=None if undo else ["/etc/cdi"],
-            patience=0,
+            timeout=0,
         )
 
     def carry_out(self, plan: Plan | None = None, *, hook: Any = None) -> launch.Outcome | None:

@@ -96,7 +96,7 @@ def problems(command: Command) -> Iterator[str]:
             yield f"nothing reads the variable {name}"
     for word in arguments:
         path = word.removeprefix("$PWD/")
-        if "/" in path and path.partition("/")[0] in project.top_level_folders() and not project.is_there(path):
+        if "/" in path and path.partition("/")[0] in project.top_level_directories() and not project.is_there(path):
             yield f"there is no {path}"
     if program == "make":
         yield from _make(arguments)

@@ -207,5 +207,5 @@ def is_there(path: str) -> bool:
 
 
 @functools.cache
-def top_level_folders() -> set[str]:
+def top_level_directories() -> set[str]:
     return {path.partition("/")[0] for path in tracked() if "/" in path}

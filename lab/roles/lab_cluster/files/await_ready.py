@@ -18,7 +18,7 @@ from typing import Any, Dict, Optional
 
 LABEL = "node-role.kubernetes.io/control-plane"
 # Seconds in all, between two looks, and for an answer.
-PATIENCE, PAUSE, ANSWER = 120, 0.2, 10
+TIMEOUT, PAUSE, ANSWER = 120, 0.2, 10
 SERVICES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 
 folder, control_plane, *others = sys.argv[1:]
@@ -77,7 +77,7 @@ def trouble() -> str:
 
 
 def main() -> None:
-    deadline, api, seen = time.monotonic() + PATIENCE, Api(), "nothing"
+    deadline, api, seen = time.monotonic() + TIMEOUT, Api(), "nothing"
     while time.monotonic() < deadline:
         try:
             found = readiness(api)
@@ -88,7 +88,7 @@ def main() -> None:
         except OSError as error:
             seen = "the API server: %s" % error
         time.sleep(PAUSE)
-    sys.exit("after %d s %s\n%s" % (PATIENCE, seen, trouble()))
+    sys.exit("after %d s %s\n%s" % (TIMEOUT, seen, trouble()))
 
 
 main()

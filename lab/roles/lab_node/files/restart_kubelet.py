@@ -18,7 +18,7 @@ from typing import Dict, Optional, Set, Tuple
 SOCKET = "/var/lib/kubelet/device-plugins/kubelet.sock"
 JOURNAL = ["journalctl", "--unit", "node-device-plugin", "--output", "json", "--no-pager"]
 REGISTERED = ": registered with the kubelet"
-PATIENCE = 60
+TIMEOUT = 60
 
 
 def output(*command: str) -> str:
@@ -50,14 +50,14 @@ def restart(resources: Set[str]) -> float:
     cursor = json.loads(output(*JOURNAL, "--lines", "1"))["__CURSOR"]
     before = identity()
     output("systemctl", "restart", "kubelet")
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIMEOUT
     done: Dict[str, float] = {}
     while time.monotonic() < until:
         done = registered(cursor) if identity() not in (None, before) else {}
         if resources <= set(done):
             return max(done.values()) - os.stat(SOCKET).st_ctime_ns / 1e9
         time.sleep(0.2)
-    sys.exit("not registered again after %d s: %s" % (PATIENCE, ", ".join(sorted(resources - set(done)))))
+    sys.exit("not registered again after %d s: %s" % (TIMEOUT, ", ".join(sorted(resources - set(done)))))
 
 
 def main() -> None:

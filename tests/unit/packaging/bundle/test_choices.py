@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from choices import ARCHITECTURES, CONTROLLER_PYTHONS, NODE_PYTHONS, Choice, Refused, choose
+from choices import ARCHITECTURES, CONTROLLER_PYTHONS, NODE_PYTHONS, Choice, ChoiceError, choose
 
 CHECKOUT = Path(__file__).parents[4]
 
@@ -33,7 +33,7 @@ def test_all_that_are_known_or_those_that_are_named(text, chosen):
     ],
 )
 def test_what_is_not_known_is_refused_with_what_is(text, says):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ChoiceError) as refused:
         choose("--node-arch", text, ARCHITECTURES)
     assert str(refused.value) == says
 

@@ -5,7 +5,7 @@ import json
 import contents
 import pytest
 from checkout import Progress, locked_wheels, wheels
-from choices import Choice, Refused
+from choices import Choice, ChoiceError
 
 NODES = Choice(("3.9", "3.13"), ("arm64",), (2, 17))
 CONTROLLERS = Choice(("3.11",), ("amd64",), (2, 28))
@@ -74,7 +74,7 @@ def test_without_an_image_it_says_so_and_why(tmp_path, build, capsys, body, reas
     assert contents.images(NODES, [], tmp_path, Progress("test"), required=False) == {}
     said = capsys.readouterr().err.splitlines()
     assert f"bundle: WITHOUT AN IMAGE for arm64, for the DaemonSet mode: {reason}" in said
-    with pytest.raises(Refused, match=f"^no image for arm64: {reason}$"):
+    with pytest.raises(ChoiceError, match=f"^no image for arm64: {reason}$"):
         contents.images(NODES, [], tmp_path, Progress("test"), required=True)
 
 

@@ -10,7 +10,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Place
 
 from .daemonset import DaemonSet
-from .objects import Refused
+from .objects import DeploymentError
 
 
 class Other(NamedTuple):
@@ -39,13 +39,13 @@ def _others(cluster: DaemonSet) -> Iterator[Other]:
 def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
     """Where a node has to be taken out once its pod of ``cluster`` runs: namespace and name.
 
-    Raises Refused where another pod would run beside that one; ApiError.
+    Raises DeploymentError where another pod would run beside that one; ApiError.
     """
     own, places = cluster.deployment, []
     for other in _others(cluster):
         where = f"DaemonSet {other.name} in namespace {other.namespace}"
         if other.by_label and other.name == own.name:
-            raise Refused(
+            raise DeploymentError(
                 f"{where} has the same nodes as one of that name in namespace {own.namespace} would have, because both "
                 f"know them by a label that says {own.name}: give device_plugin_deployment another name as well, and "
                 f"nodes go from one to the other, or run uninstall.yml with namespace {other.namespace} before"
@@ -53,7 +53,7 @@ def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
         if not other.has(cluster, node):
             continue
         if not other.by_label:
-            raise Refused(
+            raise DeploymentError(
                 f"{where} names its nodes itself, {node} among them, so it was not deployed by these playbooks: take "
                 f"the node out there first"
             )
@@ -71,9 +71,11 @@ def left(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
 
 
 def expanded(results: list[Mapping[str, Any]], own: bool) -> list[dict[str, Any]]:
-    """Results of the steps for single nodes: one for each DaemonSet where the node was (``elsewhere``).
+    """Results of the states of single nodes: one for each DaemonSet where the node was (``other_daemonsets``).
 
     own: also for the one that the result is of.
     """
     found = [dict(result) for result in results] if own else []
-    return found + [{**result, "deployment": place} for result in results for place in result.get("elsewhere", ())]
+    return found + [
+        {**result, "deployment": place} for result in results for place in result.get("other_daemonsets", ())
+    ]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 _NAME = "refused.json"
 
 
-class Refusal(NamedTuple):
+class FailedUpgrade(NamedTuple):
     """name: of the version. why: what it lacked. when: UTC, as ISO 8601."""
 
     name: str
@@ -32,20 +32,20 @@ class Refusal(NamedTuple):
 
 
 def now(name, why):
-    """A refusal of this moment."""
-    return Refusal(name, why, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    """An upgrade that failed at this moment."""
+    return FailedUpgrade(name, why, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
 
 
 def read(root):
-    """The refusal below a root; None where there is none, or somebody made something else of the file."""
+    """The failed upgrade below a root; None where there is none, or somebody made something else of the file."""
     try:
         with open(os.path.join(root, _NAME), encoding="utf-8") as file:
-            return Refusal(**{key: str(value) for key, value in json.load(file).items()})
+            return FailedUpgrade(**{key: str(value) for key, value in json.load(file).items()})
     except (OSError, ValueError, TypeError, AttributeError):
         return None
 
 
-def item(root, refusal):
+def item(root, failed):
     """The file of it, as managed.Managed takes it."""
-    content = (json.dumps(refusal._asdict(), indent=1) + "\n").encode()
+    content = (json.dumps(failed._asdict(), indent=1) + "\n").encode()
     return {"kind": "file", "path": os.path.join(root, _NAME), "content": content, "mode": 0o644}

@@ -33,11 +33,11 @@ def found(hosts: Iterable[Host], cluster_of: Callable[[str], str]) -> Iterator[s
 
     for host in hosts:
         namesakes = known.setdefault(host.node, [])
-        twin = next((each for each in namesakes if are_one(each, host)), None)
-        if twin is None:
+        duplicate = next((each for each in namesakes if are_one(each, host)), None)
+        if duplicate is None:
             namesakes.append(host)
         else:
-            yield sentence(twin.name, host.name, host.node)
+            yield sentence(duplicate.name, host.name, host.node)
 
 
 def sentence(one: str | None, other: str | None, node: str) -> str:

@@ -14,5 +14,5 @@ def normal(path):
 
 def lacking(wanted, there):
     """Those of ``wanted`` that are not among ``there``, however they are spelled."""
-    names = {normal(folder) for folder in there}
-    return [folder for folder in wanted if normal(folder) not in names]
+    names = {normal(directory) for directory in there}
+    return [directory for directory in wanted if normal(directory) not in names]

@@ -12,11 +12,11 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
 
-TASKS = pathlib.Path(__file__).resolve().parents[3] / "roles/device_plugin/tasks/folder.yml"
+TASKS = pathlib.Path(__file__).resolve().parents[3] / "roles/device_plugin/tasks/pod_directories.yml"
 
 
 @pytest.mark.parametrize(
-    ("settings", "folders"),
+    ("settings", "directories"),
     [
         ({}, ["/etc/cdi"]),
         (
@@ -27,7 +27,7 @@ TASKS = pathlib.Path(__file__).resolve().parents[3] / "roles/device_plugin/tasks
         ({"cdi_spec_dirs": []}, []),
     ],
 )
-def test_they_are_what_the_pod_mounts(settings, folders):
+def test_they_are_what_the_pod_mounts(settings, directories):
     resource = {"name": "example.com/dev", "discover": {"paths": ["/dev/x*"]}}
     read = declaration.read(
         {"node_devices_resources": [resource]}, lambda value: value, {"http_address": ":9100", **settings}
@@ -38,9 +38,9 @@ def test_they_are_what_the_pod_mounts(settings, folders):
         trust_as_template(task["nodedevices.kubernetes.managed_files"]["files"])
     )
     sockets = "/var/lib/kubelet/device-plugins/node-device-plugin"
-    assert files == [{"path": path, "type": "directory"} for path in (sockets, *folders)]
+    assert files == [{"path": path, "type": "directory"} for path in (sockets, *directories)]
     ground = nodes.common_ground({"node1": parse_configuration(read["configuration"])})
-    assert list(ground.static_cdi_dirs) == folders
+    assert list(ground.static_cdi_dirs) == directories
 
 
 def trust(variables):

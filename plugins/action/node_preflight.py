@@ -6,7 +6,13 @@ from __future__ import annotations
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, play, requirements, specs, tool
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+    declaration,
+    play,
+    plugin_cli,
+    requirements,
+    specs,
+)
 
 
 class ActionModule(ActionBase):
@@ -55,7 +61,7 @@ class ActionModule(ActionBase):
             of_node = [name for name in requires if name != "command"]
             sentences = requirements.unmet(of_node, facts, device_paths, cdi)
             if "command" in requires and not self._has(command, facts):
-                sentences.append(str(tool.ToolMissing(command)))
+                sentences.append(str(plugin_cli.PluginCliMissing(command)))
             if declared and facts["runtime"].get("version"):
                 sentences += _refused_specs(declared, facts)
             if declared and mode and not takeover:
@@ -83,10 +89,10 @@ class ActionModule(ActionBase):
 
     def _look(self, arguments, task_vars):
         """The node's facts; the lock of a play that is over is passed over."""
-        facts = self._on_node("node_facts", arguments, task_vars)
+        facts = self._on_node("node_preflight", arguments, task_vars)
         if facts.get("locked_by") and play.is_over(facts["locked_by"]):
             lock = {**arguments["lock"], "over": facts["locked_by"]["owner"]}
-            facts = self._on_node("node_facts", {**arguments, "lock": lock}, task_vars)
+            facts = self._on_node("node_preflight", {**arguments, "lock": lock}, task_vars)
         return facts
 
     def _on_node(self, module, arguments, task_vars):
@@ -101,14 +107,14 @@ class ActionModule(ActionBase):
 
     def _settled(self, facts, arguments, task_vars):
         """The node as it is once what an earlier run left is finished or undone, and what became of that."""
-        outcome = self._on_node("runtime_config", {"do": "recover"}, task_vars)
+        outcome = self._on_node("runtime_config", {"state": "recovered"}, task_vars)
         if outcome.get("failed"):
             return outcome, None
         if not outcome["changed"]:
             # Its own module, left behind by a play that was killed, has seen it to its end in the meantime.
-            return self._on_node("node_facts", arguments, task_vars), None
+            return self._on_node("node_preflight", arguments, task_vars), None
         if not self._task.check_mode:
-            facts = self._on_node("node_facts", arguments, task_vars)
+            facts = self._on_node("node_preflight", arguments, task_vars)
         return facts, _became(outcome, self._task.check_mode)
 
     def _has(self, command, facts):
@@ -116,7 +122,7 @@ class ActionModule(ActionBase):
         if self._task.check_mode or command in facts["commands"]:
             return True
         # What is known may be from before it was installed.
-        return tool.is_there(self, command)
+        return plugin_cli.is_there(self, command)
 
 
 def _wanted_lock(lock, host):

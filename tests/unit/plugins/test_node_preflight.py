@@ -13,9 +13,9 @@ import types
 import pytest
 import yaml
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.action import node_facts
+from ansible_collections.nodedevices.kubernetes.plugins.action import node_preflight
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
-from ansible_collections.nodedevices.kubernetes.plugins.modules.node_facts import looked_for
+from ansible_collections.nodedevices.kubernetes.plugins.modules.node_preflight import looked_for
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
 FACTS = {
@@ -32,7 +32,7 @@ FACTS = {
 }
 # Of the play that the action is in.
 PLAY = "play-2"
-MISSING = "node1: /bin/tool is not on the node: run the role node_tools first"
+MISSING = "node1: /bin/plugin is not on the node: run the role node_tools first"
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def look(monkeypatch):
 
     def run_action(facts=FACTS, code=1, check=False, answers=(), **arguments):
         answers = list(answers)
-        action = object.__new__(node_facts.ActionModule)
+        action = object.__new__(node_preflight.ActionModule)
         play = types.SimpleNamespace(_uuid=PLAY)
         action._task = types.SimpleNamespace(args=arguments, check_mode=check, get_play=lambda: play)
         given = []
@@ -62,8 +62,8 @@ def look(monkeypatch):
 
 
 def test_a_command_that_is_missing_is_one_sentence(look):
-    result, given = look(requires=["python", "command"], command="/bin/tool")
-    assert given == [{"commands": ["/bin/tool"]}]
+    result, given = look(requires=["python", "command"], command="/bin/plugin")
+    assert given == [{"commands": ["/bin/plugin"]}]
     assert result["failed"] is True
     assert result["msg"].splitlines()[1:] == [MISSING]
 
@@ -81,7 +81,7 @@ LEFT = {**FACTS, "transaction_left": True, "runtime": {"name": "containerd", "pr
 )
 def test_what_an_earlier_run_left_is_settled_before_the_node_is_looked_at(look, begun, error, says):
     result, given = look(answers=[LEFT, {"changed": True, "begun": begun, "error": error}], requires=["systemd"])
-    assert given == [{}, {"do": "recover"}, {}]
+    assert given == [{}, {"state": "recovered"}, {}]
     assert (result["changed"], result["runtime"]) == (True, FACTS["runtime"])
     assert result["warnings"][0].endswith(says)
 
@@ -90,14 +90,14 @@ def test_what_an_earlier_run_left_is_settled_before_the_node_is_looked_at(look, 
 def test_what_whoever_began_it_saw_to_its_end_in_the_meantime_is_no_change(look, check):
     """A killed play leaves a module behind on the node, which waits for the transaction and tidies up."""
     result, given = look(answers=[LEFT, {"changed": False}], check=check, requires=["systemd"])
-    assert given == [{}, {"do": "recover"}, {}]
+    assert given == [{}, {"state": "recovered"}, {}]
     assert (result["changed"], result["runtime"]) == (False, FACTS["runtime"])
     assert "warnings" not in result
 
 
 def test_in_check_mode_it_is_only_said(look):
     result, given = look(answers=[{**LEFT, **FACTS}, {"changed": True}], check=True)
-    assert given == [{}, {"do": "recover"}]
+    assert given == [{}, {"state": "recovered"}]
     assert "the next run finishes or undoes it first" in result["warnings"][0]
 
 
@@ -120,17 +120,17 @@ def test_a_kubelet_that_nobody_tested_is_a_warning_once_a_play(look):
 
 
 def test_a_command_that_was_found_is_not_asked_for_again(look):
-    result, _given = look({**FACTS, "commands": ["/bin/tool"]}, requires=["command"], command="/bin/tool")
+    result, _given = look({**FACTS, "commands": ["/bin/plugin"]}, requires=["command"], command="/bin/plugin")
     assert "failed" not in result
-    assert result["commands"] == ["/bin/tool"]
+    assert result["commands"] == ["/bin/plugin"]
 
 
 def test_what_is_known_may_be_from_before_the_command_was_installed(look):
     known = {**FACTS, "read_in": PLAY}
-    result, given = look(code=0, known=known, requires=["command"], command="/bin/tool")
+    result, given = look(code=0, known=known, requires=["command"], command="/bin/plugin")
     assert given == []
     assert "failed" not in result
-    assert look(code=1, known=known, requires=["command"], command="/bin/tool")[0]["failed"] is True
+    assert look(code=1, known=known, requires=["command"], command="/bin/plugin")[0]["failed"] is True
 
 
 @pytest.mark.parametrize("read_in", ["play-1", None])
@@ -147,10 +147,10 @@ def test_what_another_play_has_read_may_have_changed_since(look, read_in):
 def test_which_play_it_is_that_ansible_runs(tmp_path):
     """Asked about this machine: what was read is made another, so that it shows whether it was taken."""
     known = "{{ node | ansible.builtin.combine({'machine': 'known'}) }}"
-    again = {"nodedevices.kubernetes.node_facts": {"known": known}, "register": "again"}
+    again = {"nodedevices.kubernetes.node_preflight": {"known": known}, "register": "again"}
     shown = {"ansible.builtin.debug": {"msg": "machine: {{ again.machine }}"}}
     plays = [
-        {"tasks": [{"nodedevices.kubernetes.node_facts": {}, "register": "node"}, again, shown]},
+        {"tasks": [{"nodedevices.kubernetes.node_preflight": {}, "register": "node"}, again, shown]},
         {"tasks": [again, shown]},
     ]
     playbook = tmp_path / "plays.yml"
@@ -169,13 +169,13 @@ def test_which_play_it_is_that_ansible_runs(tmp_path):
 
 
 def test_check_mode_does_without_the_command(look):
-    result, _given = look(check=True, requires=["command"], command="/bin/tool")
+    result, _given = look(check=True, requires=["command"], command="/bin/plugin")
     assert "failed" not in result
 
 
 SPEC = {"cdiVersion": "0.7.0", "kind": "example.com/camera", "devices": [{"name": "a", "containerEdits": {}}]}
 DECLARED = {"cdi_specs": {"node-device-plugin_example.com_camera.json": json.dumps(SPEC)}, "cdi_kinds": {}}
-FOREIGN = {"path": "/opt/cdi/x.json", "folder": "/opt/cdi", "name": "x.json", "content": json.dumps(SPEC)}
+FOREIGN = {"path": "/opt/cdi/x.json", "directory": "/opt/cdi", "name": "x.json", "content": json.dumps(SPEC)}
 
 
 def test_a_foreign_spec_of_the_same_name_stands_in_the_way(look):
@@ -199,14 +199,14 @@ def test_without_a_runtime_its_sentence_is_the_only_one(look):
 
 
 @pytest.mark.parametrize("quote", ["'", '"'])
-def test_the_runtimes_own_cdi_folders_are_found(quote):
+def test_the_runtimes_own_cdi_directories_are_found(quote):
     dump = "  enable_cdi = true\n  cdi_spec_dirs = ['/etc/cdi', '/opt/cdi']\n  other = ['x']\n".replace("'", quote)
     assert runtime_facts.texts_of_list(dump, "cdi_spec_dirs") == ["/etc/cdi", "/opt/cdi"]
     assert runtime_facts.texts_of_list("cdi_spec_dirs = []", "cdi_spec_dirs") == []
     assert runtime_facts.texts_of_list(None, "cdi_spec_dirs") == []
 
 
-def test_a_folder_is_no_device_and_a_link_is_what_it_leads_to(tmp_path):
+def test_a_directory_is_no_device_and_a_link_is_what_it_leads_to(tmp_path):
     (tmp_path / "snd").mkdir()
     (tmp_path / "text").touch()
     (tmp_path / "null").symlink_to("/dev/null")

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: node_facts
+module: node_preflight
 short_description: What the roles must know of a node before they write anything
 description:
   - Reads, in one execution, the node's Python and C library, its init, the container runtime in use, the kubelet, the
@@ -87,7 +87,7 @@ author: The node-devices authors (!UNKNOWN)
 
 EXAMPLES = r"""
 - name: Look at the node
-  nodedevices.kubernetes.node_facts:
+  nodedevices.kubernetes.node_preflight:
     requires: [python, systemd, runtime, kubelet]
   register: node
 """
@@ -170,7 +170,7 @@ import stat
 import sys
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import folders, play_lock
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names, play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_ledger, hidden_runtime
@@ -195,15 +195,15 @@ _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin
 def cdi_files(directories):
     """Every CDI spec file, with its text."""
     files = []
-    for folder in directories:
+    for directory in directories:
         try:
-            names = sorted(os.listdir(folder))
+            names = sorted(os.listdir(directory))
         except OSError:
             continue
         for name in names:
-            path = os.path.join(folder, name)
+            path = os.path.join(directory, name)
             if name.endswith((".json", ".yaml")) and os.path.isfile(path) and os.path.getsize(path) <= _LARGEST_SPEC:
-                files.append({"path": path, "folder": folder, "name": name, "content": text_of(path)})
+                files.append({"path": path, "directory": directory, "name": name, "content": text_of(path)})
     return files
 
 
@@ -225,7 +225,7 @@ def ledger_facts(hidden):
     """Entries of the ledger without secrets, and what is wrong with it."""
     try:
         return {"ledger": hidden_ledger(ledgers.Ledger().entries, "cdi_runtime", hidden)}
-    except (ledgers.Refused, OSError, ValueError) as error:
+    except (ledgers.LedgerConflict, OSError, ValueError) as error:
         return {"ledger": {}, "ledger_problem": str(error)}
 
 
@@ -267,7 +267,7 @@ def main():
     hidden = Hidden()
     cdi_dirs = module.params["cdi_dirs"]
     its_dirs = texts_of_list(runtime.get("config", {}).get("effective"), "cdi_spec_dirs")
-    cdi_dirs = cdi_dirs + folders.lacking(its_dirs, cdi_dirs)
+    cdi_dirs = cdi_dirs + directory_names.lacking(its_dirs, cdi_dirs)
     module.exit_json(
         changed=False,
         python={"version": list(sys.version_info[:3]), "executable": sys.executable},

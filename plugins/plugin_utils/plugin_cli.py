@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 
-class ToolError(Exception):
+class PluginCliError(Exception):
     """The command is not there, or failed; the message says what to do or what it said."""
 
 
-class ToolMissing(ToolError):
+class PluginCliMissing(PluginCliError):
     """The command is not there."""
 
     def __init__(self, command: str) -> None:
@@ -46,14 +46,14 @@ def answer(action: Any, command: list[str], given: str = "", task_vars: Any = No
     """Run any such command. given: what it reads from its input; with it, task_vars are the task's."""
     said = _fed(action, command, given, task_vars) if given else action._low_level_execute_command(shlex.join(command))
     if said["rc"] in (126, 127):
-        raise (
-            ToolMissing(command[0]) if "/" in command[0] else ToolError(f"{command[0]} is not on the node: install it")
-        )
+        if "/" in command[0]:
+            raise PluginCliMissing(command[0])
+        raise PluginCliError(f"{command[0]} is not on the node: install it")
     try:
         return json.loads(said["stdout"])
     except (RecursionError, ValueError):
         lines = (said["stderr"].strip() or said["stdout"].strip()).splitlines()
-        raise ToolError(f"{command[0]} {command[1]} failed: {lines[-1] if lines else said['rc']}") from None
+        raise PluginCliError(f"{command[0]} {command[1]} failed: {lines[-1] if lines else said['rc']}") from None
 
 
 def _fed(action: Any, command: list[str], given: str, task_vars: Any) -> dict[str, Any]:

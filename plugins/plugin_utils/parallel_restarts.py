@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many nodes of a run are in a step at the same time."""
+"""How many nodes of a run restart something at the same time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ansible import constants
 
 
 @contextlib.contextmanager
-def one_of(number: int) -> Iterator[None]:
-    """Wait until fewer than ``number`` nodes of this run are in it: forks share the run's temporary folder.
+def at_most(number: int) -> Iterator[None]:
+    """Wait until fewer than ``number`` nodes of this run restart: forks share the run's temporary folder.
 
     Only who restarts something waits, unlike with a task's ``throttle``.
     """
