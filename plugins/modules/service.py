@@ -8,7 +8,7 @@ module: service
 short_description: A systemd service or timer that runs with what its files say now
 description:
   - Makes a service enabled and running, and restarts it only if the process is older than one of O(files). So a play
-    that died between writing a file and restarting is mended by the next one, which a handler would not do.
+    that died between writing a file and restarting is fixed by the next one, which a handler would not do.
   - Reloads it where only O(reload_files) changed, and only if the process itself says that it needs to
     (O(reload_check)). A process that already took them in is left alone.
   - Systemd reads its units again only where one changed, because that can take device rules away from running

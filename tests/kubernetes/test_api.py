@@ -182,7 +182,7 @@ def test_a_group_that_the_cluster_has_not_got_is_missing():
 
 
 def test_a_pod_whose_port_the_api_server_does_not_reach(monkeypatch):
-    monkeypatch.setattr(api, "_PATIENCE", 0.2)
+    monkeypatch.setattr(api, "_TIMEOUT", 0.2)
     done = threading.Event()
     with answering(lambda _request: done.wait(30)) as address:
         with pytest.raises(api.ApiError) as caught:

@@ -35,7 +35,7 @@ class InProcess:
 
     async def start(self) -> None:
         await self._kubelet.start()
-        await self._kubelet.pods.remove_strangers()
+        await self._kubelet.pods.remove_unknown_pods()
 
     async def stop(self) -> None:
         await self._kubelet.stop()

@@ -84,7 +84,7 @@ async def _run(settings: Settings, root: str) -> None:
             klog.info(0, "Started kubelet")
             tasks = [
                 asyncio.ensure_future(_repeat(static_pods.look, _LOOK)),
-                asyncio.ensure_future(_repeat(kubelet.pods.remove_strangers, _HOUSEKEEPING)),
+                asyncio.ensure_future(_repeat(kubelet.pods.remove_unknown_pods, _HOUSEKEEPING)),
                 asyncio.ensure_future(stopped.wait()),
             ]
             try:

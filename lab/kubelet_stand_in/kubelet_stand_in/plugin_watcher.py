@@ -19,7 +19,7 @@ from node_device_plugin.wire import plugin_registration_v1_pb2_grpc as registry_
 from . import klog
 from .plugin_clients import CallError, PluginClients
 
-FOLDER = "plugins_registry"
+DIRECTORY = "plugins_registry"
 #: Seconds that GetInfo and NotifyRegistrationStatus may take.
 _GET_INFO, _NOTIFY = 1.0, 5.0
 #: Seconds between two looks of the reconciler.
@@ -33,7 +33,7 @@ class PluginWatcher:
     """root: the kubelet's root directory. clients: where plugins connect to, by either way."""
 
     def __init__(self, root: str, clients: PluginClients, interval: float = _INTERVAL) -> None:
-        self.folder = os.path.join(root, FOLDER)
+        self.folder = os.path.join(root, DIRECTORY)
         self._clients = clients
         self._interval = interval
         self._registered: Dict[str, Tuple[_Identity, str]] = {}

@@ -103,7 +103,7 @@ class PodManager:
         finally:
             self._known.pop(pod_uid, None)
 
-    async def remove_strangers(self) -> None:
+    async def remove_unknown_pods(self) -> None:
         """Stop and remove every sandbox that belongs to no pod which may run, whoever made it."""
         known = {uid for uid, pod in self._known.items() if pod.worker is not None}
         try:

@@ -11,7 +11,7 @@ from .pods import Pod
 from .stand_in import StandInKubelet
 
 #: Seconds that a client may take to ask.
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 
 
 class PodsHttpServer:
@@ -34,7 +34,7 @@ class PodsHttpServer:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            request = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _PATIENCE)
+            request = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _TIMEOUT)
             found = request.startswith((b"GET /pods ", b"GET /pods/ "))
             body = json.dumps(self.pod_list() if found else {}).encode()
             writer.write(

@@ -9,7 +9,7 @@ from node_device_plugin.support.channels import grpc
 from node_device_plugin.wire import plugin_registration_v1_pb2 as registry
 from node_device_plugin.wire import plugin_registration_v1_pb2_grpc as registry_grpc
 
-from .plugin_watcher import FOLDER
+from .plugin_watcher import DIRECTORY
 from .recorder import RecordingPlugin
 
 
@@ -23,7 +23,7 @@ class RegistryPlugin(RecordingPlugin, registry_grpc.RegistrationServicer):
     def __init__(
         self, root: str, resource: str, name: str, devices: Mapping[str, str], versions: List[str], kind: str
     ) -> None:
-        super().__init__(os.path.join(root, FOLDER), resource, name + ".sock", devices)
+        super().__init__(os.path.join(root, DIRECTORY), resource, name + ".sock", devices)
         self._versions = versions
         self._kind = kind
 

@@ -22,7 +22,7 @@ from .pod_worker import PodStatus
 from .pods import Pod, parse_pod
 
 #: Seconds that the waiting methods wait.
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 _STEP = 0.005
 
 
@@ -139,7 +139,7 @@ class StandInKubelet:
         await self.stop()
         await self.start()
 
-    async def registered(self, resource: str, timeout: float = _PATIENCE) -> Dict[str, str]:
+    async def registered(self, resource: str, timeout: float = _TIMEOUT) -> Dict[str, str]:
         """Wait until a plugin of ``resource`` is connected and has sent its devices; gives id to health."""
 
         def connected() -> bool:
@@ -149,7 +149,7 @@ class StandInKubelet:
         await self.until(connected, timeout, "no plugin for %s has registered and sent devices" % resource)
         return self.devices(resource)
 
-    async def disconnected(self, resource: str, timeout: float = _PATIENCE) -> None:
+    async def disconnected(self, resource: str, timeout: float = _TIMEOUT) -> None:
         """Wait until the kubelet has noticed that the plugin of ``resource`` is gone."""
 
         def gone() -> bool:
@@ -173,7 +173,7 @@ class StandInKubelet:
         return read_checkpoint(self.directory)
 
     async def allocate_pod(
-        self, name: str, containers: Mapping[str, Mapping[str, int]], timeout: float = _PATIENCE
+        self, name: str, containers: Mapping[str, Mapping[str, int]], timeout: float = _TIMEOUT
     ) -> AllocatedPod:
         """Run a pod that asks for devices: container name to resource to count. Raises PodRejected.
 
@@ -208,7 +208,7 @@ class StandInKubelet:
         assert isinstance(self.runtime, MemoryRuntime)
         return {name: self.runtime.configs[container.id] for name, container in status.containers.items()}
 
-    async def until(self, condition: Callable[[], bool], timeout: float = _PATIENCE, otherwise: str = "") -> None:
+    async def until(self, condition: Callable[[], bool], timeout: float = _TIMEOUT, otherwise: str = "") -> None:
         """Wait for a condition; raises AssertionError with ``otherwise`` after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while not condition():

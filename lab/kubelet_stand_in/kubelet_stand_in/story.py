@@ -16,7 +16,7 @@ from .recorder import RecordingPlugin
 from .registry_recorder import RegistryPlugin
 
 #: Seconds that a step may take until what it waits for is seen; a dial of the kubelet takes 10.
-_PATIENCE = 40.0
+_TIMEOUT = 40.0
 Answer = Callable[[List[str]], api.ContainerAllocateResponse]
 
 
@@ -130,11 +130,11 @@ class Story:
         await self.kubelet.stop()
 
     async def _settled(self, title: str, until: Callable[[Seen], bool]) -> Seen:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         seen, since = await self.seen.look(), time.monotonic()
         while not until(seen) or time.monotonic() - since < self.kubelet.quiet:
             if time.monotonic() > deadline:
-                raise AssertionError("%s: not seen in %g s; there is %r" % (title, _PATIENCE, seen))
+                raise AssertionError("%s: not seen in %g s; there is %r" % (title, _TIMEOUT, seen))
             await asyncio.sleep(self.kubelet.quiet / 10)
             latest = await self.seen.look()
             if latest != seen:

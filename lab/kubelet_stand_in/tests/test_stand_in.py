@@ -145,7 +145,7 @@ async def test_a_broken_sandbox_is_made_anew_with_the_same_devices(kubelet, plug
 async def test_the_kubelet_kills_what_it_does_not_know(kubelet):
     await kubelet.runtime.run_pod_sandbox(cri.PodSandboxConfig(metadata=cri.PodSandboxMetadata(name="raw", uid="1")))
     pod = await kubelet.allocate_pod("known", {"main": {}})
-    await kubelet.pods.remove_strangers()
+    await kubelet.pods.remove_unknown_pods()
     [sandbox] = await kubelet.runtime.pod_sandboxes()
     assert sandbox.metadata.uid == pod.uid
 
@@ -180,11 +180,11 @@ async def test_a_runtime_that_fails_while_a_pod_ends_leaves_no_pod_behind(kubele
     with monkeypatch.context() as patched:
         patched.setattr(kubelet.runtime, "stop_pod_sandbox", fail)
         await kubelet.remove_pod(pod.uid)
-        await kubelet.pods.remove_strangers()
+        await kubelet.pods.remove_unknown_pods()
     assert "Failed killing pod" in caplog.text
     assert kubelet.pods.active() == []
     assert len(await kubelet.runtime.pod_sandboxes()) == 1
-    await kubelet.pods.remove_strangers()
+    await kubelet.pods.remove_unknown_pods()
     assert await kubelet.runtime.pod_sandboxes() == []
 
 

@@ -66,7 +66,7 @@ async def test_a_story_that_does_not_go_on_says_where(short_path, monkeypatch):
         await story.step("wait for nothing", until=lambda seen: False)
 
     monkeypatch.setitem(SCENARIOS, "stuck", stuck)
-    monkeypatch.setattr("kubelet_stand_in.story._PATIENCE", 0.1)
+    monkeypatch.setattr("kubelet_stand_in.story._TIMEOUT", 0.1)
     with pytest.raises(AssertionError, match=r"wait for nothing: not seen in 0.1 s"):
         await transcripts.run("stuck", InProcess(str(short_path)), image="none")
 

@@ -135,7 +135,7 @@ def prune(resources: Sequence[Resource], held: Sequence[Held], directory: str) -
     return gone
 
 
-def remove_folder(directory: str, volatile: str = "/run") -> None:
+def remove_directory(directory: str, volatile: str = "/run") -> None:
     """Take the folder of our specs away where it is empty, and one that a boot takes away, so that nobody counts on it.
 
     volatile: below it folders are such. Raises OSError.

@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     held = [writer.Held(each["resource"], each["device"]) for each in state["held"]]
     try:
         removed = writer.prune([], held, options.dir)
-        writer.remove_folder(options.dir)
+        writer.remove_directory(options.dir)
     except OSError as error:
         raise Failure("%s: %s" % (options.dir, error.strerror)) from error
     data = {"removed": removed, "kept": writer.devices(options.dir)}

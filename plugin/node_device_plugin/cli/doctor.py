@@ -13,7 +13,7 @@ def add(commands: Commands) -> None:
         commands,
         "doctor",
         run,
-        "Walk the chain on this node, say what is wrong and the command that mends it.",
+        "Walk the chain on this node, say what is wrong and the command that fixes it.",
         CONFIG,
         OUTPUT,
     )

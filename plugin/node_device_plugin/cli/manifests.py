@@ -22,7 +22,7 @@ def add(commands: Commands) -> None:
         "--deployment", metavar="FILE", required=True, help="image, namespace and so on: docs/daemonset.md"
     )
     command.add_argument(
-        "folder", metavar="FOLDER", help="a configuration for each node, in a file of the node's name and .yaml"
+        "directory", metavar="DIRECTORY", help="a configuration for each node, in a file of the node's name and .yaml"
     )
 
 
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     """Render the manifests."""
     from ..cluster.manifests import files
 
-    rendered = files.render(options.folder, options.deployment)
+    rendered = files.render(options.directory, options.deployment)
     if options.output == "json":
         contents = [manifest.content for manifest in rendered]
         print_json({"apiVersion": "v1", "kind": "List", "items": contents})

@@ -23,7 +23,7 @@ FIELD_MANAGER = "nodedevices"
 # Why an eviction is refused that may be allowed later: by a PodDisruptionBudget, or while the namespace goes anyway.
 _MAY_PASS = ("DisruptionBudget", "NamespaceTerminating")
 # Seconds that the API server may take to connect, and then for each piece of its answer.
-_PATIENCE = 15.0
+_TIMEOUT = 15.0
 # Seconds that a whole answer may take, and a whole list.
 _WHOLE = 60.0
 _LIST = 300.0
@@ -299,7 +299,7 @@ class Api:
             if place.part.startswith("proxy") and isinstance(error, socket.timeout):
                 # The server itself was reached, and waits longer than we do (30 s for a connection alone).
                 raise ApiError(
-                    f"{place} has not answered through the API server in {_PATIENCE:g} s: does a firewall or a "
+                    f"{place} has not answered through the API server in {_TIMEOUT:g} s: does a firewall or a "
                     f"network policy keep it from the pod's port?"
                 ) from error
             text = f"the API server {self._access.server} does not answer{self._way}: {_reason(error)}"
@@ -314,7 +314,7 @@ class Api:
         while True:
             try:
                 return self._transport.ask(
-                    method, address, body, headers, patience=_PATIENCE, seconds=_WHOLE, limit=limit
+                    method, address, body, headers, read_timeout=_TIMEOUT, seconds=_WHOLE, limit=limit
                 )
             except urllib.error.HTTPError as error:
                 pause = _come_again(error)

@@ -32,7 +32,7 @@ _UNKNOWN = {
 }
 _NONE_OVER_HTTP = "a user without credentials (none is sent over plain http: use an https:// server)"
 # How long a credential program may take, in seconds; it asks nobody.
-_PATIENCE = 60
+_TIMEOUT = 60
 
 
 class KubeconfigError(Exception):
@@ -236,7 +236,7 @@ class _Kubeconfig:
                 env={**os.environ, **environment, "KUBERNETES_EXEC_INFO": json.dumps(info)},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                timeout=_PATIENCE,
+                timeout=_TIMEOUT,
                 check=True,
             )
             status = json.loads(said.stdout)["status"]

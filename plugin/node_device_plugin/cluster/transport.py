@@ -82,11 +82,11 @@ class Transport:
         )
 
     def ask(
-        self, method: str, address: str, body: Any, headers: Any, *, patience: float, seconds: float, limit: int
+        self, method: str, address: str, body: Any, headers: Any, *, read_timeout: float, seconds: float, limit: int
     ) -> bytes:
         """The answer's content.
 
-        patience: seconds for each piece of the answer. seconds: for the whole of it. limit: bytes.
+        read_timeout: seconds for each piece of the answer. seconds: for the whole of it. limit: bytes.
         Raises TookTooLong, TooLarge, and as urllib: HTTPError, whose content is read already, OSError, HTTPException.
         """
         request = _Request(address, body, headers, method=method)
@@ -104,7 +104,7 @@ class Transport:
         timer.daemon = True
         timer.start()
         try:
-            return self._content(request, patience, limit, late)
+            return self._content(request, read_timeout, limit, late)
         except urllib.error.HTTPError:
             raise
         except (OSError, http.client.HTTPException) as error:
@@ -116,9 +116,9 @@ class Transport:
             for each in request.sockets:
                 each.close()
 
-    def _content(self, request: _Request, patience: float, limit: int, late: threading.Event) -> bytes:
+    def _content(self, request: _Request, read_timeout: float, limit: int, late: threading.Event) -> bytes:
         try:
-            with self._opener.open(request, timeout=patience) as answer:
+            with self._opener.open(request, timeout=read_timeout) as answer:
                 content: bytes = answer.read(limit + 1)
                 if len(content) > limit:
                     raise TooLarge("the answer has more than %d MiB" % (limit >> 20))

@@ -9,13 +9,13 @@ import os
 from typing import Dict
 
 from ..support.cancel_safe import done_within
-from ..support.sockets import SOCKET_FOLDER
+from ..support.sockets import SOCKET_DIRECTORY
 from . import systemd
 
 log = logging.getLogger(__name__)
 
 #: Seconds between two tries, while another instance ends and where the folder cannot be had.
-_ENDING, _NO_FOLDER = 0.1, 2.0
+_ENDING, _NO_DIRECTORY = 0.1, 2.0
 
 
 class Locked(Exception):
@@ -58,12 +58,12 @@ class SingleInstance:
         """Lock a directory; False where it is ours already. Raises Locked."""
         if directory in self._locks:
             return False
-        folder = os.path.join(directory, SOCKET_FOLDER)
+        folder = os.path.join(directory, SOCKET_DIRECTORY)
         try:
             os.makedirs(folder, mode=0o750, exist_ok=True)
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise Locked("cannot serve in %s: %s" % (folder, error.strerror), _NO_FOLDER) from error
+            raise Locked("cannot serve in %s: %s" % (folder, error.strerror), _NO_DIRECTORY) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -70,10 +70,10 @@ def _mounts(edits: ContainerEdits, where: str) -> List[Tuple[str, str, _Thing]]:
 
 
 def _claim(
-    things: Sequence[Tuple[str, str, _Thing]], taken: _Taken, whose: str = "", mend: str = ""
+    things: Sequence[Tuple[str, str, _Thing]], taken: _Taken, whose: str = "", fix: str = ""
 ) -> Iterator[Problem]:
     for place, path, thing in things:
         other, field = taken.setdefault(path, (thing, place))
         # What was refused is no path.
         if path and other != thing:
-            yield Problem(place, "is that of %s: a container%s would have only one of the two%s" % (field, whose, mend))
+            yield Problem(place, "is that of %s: a container%s would have only one of the two%s" % (field, whose, fix))

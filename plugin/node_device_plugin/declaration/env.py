@@ -60,11 +60,11 @@ def _template_problems(resource: Resource, templates: Mapping[str, str], where: 
             yield Problem(field, message)
         # A container that may have one device only needs no number.
         is_one = "{%s}" % _INDEX in name or resource.container_limit == 1
-        mend = "put {index} into its name, or let a container have one device only (container_limit: 1)"
+        fix = "put {index} into its name, or let a container have one device only (container_limit: 1)"
         if not is_one and resource.discover.methods:
-            yield Problem(field, "%s: nobody knows how many devices will be discovered" % mend)
+            yield Problem(field, "%s: nobody knows how many devices will be discovered" % fix)
         elif not is_one and len(resource.devices) > 1:
-            yield Problem(field, "a container that gets two devices would have this %s twice; %s" % (what, mend))
+            yield Problem(field, "a container that gets two devices would have this %s twice; %s" % (what, fix))
         for placeholder in dict.fromkeys(placeholders(value)):
             lacking = [d.id for d in resource.devices if placeholder not in {_INDEX, *d.template_values()}]
             if lacking:

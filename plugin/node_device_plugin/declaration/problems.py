@@ -7,7 +7,7 @@ from typing import Any, List, NamedTuple, Sequence
 
 
 class Problem(NamedTuple):
-    """One thing to mend.
+    """One thing to fix.
 
     where: path of the field, e.g. ``resources[2] (example.com/serial).devices[0].id``.
     message: what is wrong and what is allowed.

@@ -30,7 +30,7 @@ def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered]) -> D
                         {"id": device.id, "reason": reason}
                         for device, reason in found.get(resource.name, nothing).left_out
                     ),
-                    *_folders(resource),
+                    *_directories(resource),
                 ],
             }
             for resource in resources
@@ -38,7 +38,7 @@ def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered]) -> D
     }
 
 
-def _folders(resource: Resource) -> Iterator[Dict[str, str]]:
+def _directories(resource: Resource) -> Iterator[Dict[str, str]]:
     """Paths that other plugins would take with all that is in them."""
     for path in resource.discover.paths:
         if not wildcards(path) and os.path.isdir(path):

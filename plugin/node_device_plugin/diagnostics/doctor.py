@@ -129,18 +129,18 @@ async def _runtime(
     try:
         state = await runtime_queries.runtime(socket)
     except CriError as error:
-        mend = "systemctl restart %s    # after what is wrong below; or name its socket with --socket" % service
-        findings.wrong("runtime", str(error), "journalctl --unit %s --lines 20\n%s" % (service, mend))
+        fix = "systemctl restart %s    # after what is wrong below; or name its socket with --socket" % service
+        findings.wrong("runtime", str(error), "journalctl --unit %s --lines 20\n%s" % (service, fix))
         findings.unknown("CDI", "the runtime does not answer")
         return expected, None
     name, version = state["name"], state["version"]
     accepted = cdi.accepted_version(version) if name == "containerd" else None
     if name == "containerd" and accepted is None:
         found = "%s %s drops CDI names without a word; 1.7.2 is the first that takes them" % (name, version)
-        mend = "apt-get install --only-upgrade containerd"
+        fix = "apt-get install --only-upgrade containerd"
         if service != "containerd":
-            mend = "systemctl status %s    # a later release of it brings another containerd" % service
-        findings.wrong("runtime", found, mend)
+            fix = "systemctl status %s    # a later release of it brings another containerd" % service
+        findings.wrong("runtime", found, fix)
     elif not state["conditions"].get("RuntimeReady", True):
         found = "%s %s says that it is not ready" % (name, version)
         findings.wrong("runtime", found, "journalctl --unit %s" % service)
@@ -184,12 +184,12 @@ async def _specs(
 
 def _mended(file: SpecFile, problem: Problem) -> str:
     if problem.where == MODE:
-        mend = "chmod 0644 %s" % file.path
+        fix = "chmod 0644 %s" % file.path
     elif file.owner == "ours":
-        mend = _PROVISION
+        fix = _PROVISION
     else:
-        mend = "mv %s /root/    # until whoever wrote it has mended it" % file.path
-    return "%s\nnode-device-plugin cdi check    # every problem" % mend
+        fix = "mv %s /root/    # until whoever wrote it has fixed it" % file.path
+    return "%s\nnode-device-plugin cdi check    # every problem" % fix
 
 
 def _unresolved(files: List[SpecFile], configuration: Configuration) -> List[str]:
@@ -207,8 +207,8 @@ async def _devices(findings: Findings, configuration: Configuration) -> None:
                 bad.append("%s: %s" % (device.id, reason))
     if bad:
         more = " (and %d more)" % (len(bad) - 1) if len(bad) > 1 else ""
-        mend = "udevadm trigger --action=add    # where it is plugged in; host_devices loads its kernel module"
-        findings.wrong("devices", bad[0] + more, "%s\nnode-device-plugin status    # each with its reason" % mend)
+        fix = "udevadm trigger --action=add    # where it is plugged in; host_devices loads its kernel module"
+        findings.wrong("devices", bad[0] + more, "%s\nnode-device-plugin status    # each with its reason" % fix)
     else:
         findings.ok("devices", "every declared device node is there")
 
@@ -255,8 +255,8 @@ def _registry(findings: Findings, root: str, unit: str) -> None:
 def _root(findings: Findings, root: str, kubelet: Optional[KubeletProcess]) -> None:
     if kubelet is not None and os.path.realpath(kubelet.root_dir) != os.path.realpath(root):
         found = "the kubelet's is %s, the configuration says %s" % (kubelet.root_dir, root)
-        mend = "set node_devices_settings: {kubelet_root_dir: %s}, then:\n%s" % (kubelet.root_dir, _PROVISION)
-        findings.wrong("root directory", found, mend)
+        fix = "set node_devices_settings: {kubelet_root_dir: %s}, then:\n%s" % (kubelet.root_dir, _PROVISION)
+        findings.wrong("root directory", found, fix)
     else:
         findings.ok("root directory", root)
 
@@ -299,8 +299,8 @@ async def _plugin(
     elif len(instances) > 1:
         pids = [str(pid) for pid in instances]
         found = "processes %s: one serves, and the others wait until it ends" % " ".join(pids)
-        mend = "systemctl status node-device-plugin    # end what is not the service, or the pod beside it:"
-        findings.wrong("plugin", found, "%s\nps -o pid,args -p %s" % (mend, ",".join(pids)))
+        fix = "systemctl status node-device-plugin    # end what is not the service, or the pod beside it:"
+        findings.wrong("plugin", found, "%s\nps -o pid,args -p %s" % (fix, ",".join(pids)))
     else:
         findings.ok("plugin", "%s, configuration %s" % (state["version"], running[:12]))
     return state
@@ -321,8 +321,8 @@ async def _registration(
         findings.wrong(link, str(error), "systemctl restart %s" % unit)
         return
     if listing is None:
-        mend = "%s    # or --kubelet-root" % (_START_KUBELET % {"kubelet": unit})
-        findings.wrong(link, "no kubelet answers below %s" % root, mend)
+        fix = "%s    # or --kubelet-root" % (_START_KUBELET % {"kubelet": unit})
+        findings.wrong(link, "no kubelet answers below %s" % root, fix)
         return
     missing = [resource.name for resource in configuration.resources if resource.name not in listing.registered]
     closed = [each["name"] for each in (state or {}).get("resources", []) if not each["registered"]]

@@ -1,4 +1,4 @@
-"""What doctor finds: a line for each link of the chain, with the command that mends it."""
+"""What doctor finds: a line for each link of the chain, with the command that fixes it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ UNKNOWN = "unknown"
 
 
 class Finding(NamedTuple):
-    """One link. found: what is there. mend: a command, where it is wrong."""
+    """One link. found: what is there. fix: a command, where it is wrong."""
 
     link: str
     state: str
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 class Findings(List[Finding]):
@@ -28,8 +28,8 @@ class Findings(List[Finding]):
     def ok(self, link: str, found: str) -> None:
         self.append(Finding(link, OK, printable(found)))
 
-    def wrong(self, link: str, found: str, mend: str) -> None:
-        self.append(Finding(link, WRONG, printable(found), mend))
+    def wrong(self, link: str, found: str, fix: str) -> None:
+        self.append(Finding(link, WRONG, printable(found), fix))
 
     def unknown(self, link: str, found: str) -> None:
         self.append(Finding(link, UNKNOWN, printable(found)))
@@ -48,7 +48,7 @@ class Findings(List[Finding]):
         lines = [table(["LINK", "STATE", "FOUND"], [[each.link, each.state, _short(each.found)] for each in self])]
         for finding in self:
             if finding.state == WRONG:
-                lines.append("\n%s: %s\n%s" % (finding.link, finding.found, textwrap.indent(finding.mend, "    ")))
+                lines.append("\n%s: %s\n%s" % (finding.link, finding.found, textwrap.indent(finding.fix, "    ")))
         return "\n".join(lines)
 
 

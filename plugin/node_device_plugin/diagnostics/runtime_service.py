@@ -12,7 +12,12 @@ from typing import Optional, Tuple
 from ..support.sockets import RUNTIME_SOCKET
 
 #: Where unit files are, systemd.unit(5).
-_UNIT_FOLDERS = ("etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system")
+_UNIT_DIRECTORIES = (
+    "etc/systemd/system",
+    "run/systemd/system",
+    "usr/local/lib/systemd/system",
+    "usr/lib/systemd/system",
+)
 #: Socket to the services that may listen there, the likeliest first. Those of k3s, RKE2 and k0s are the kubelet, too.
 _KNOWN = {
     "/run/k3s/containerd/containerd.sock": ("k3s", "k3s-agent", "rke2-server", "rke2-agent"),
@@ -28,7 +33,7 @@ _KUBELETS = {
 }
 _SERVICE = re.compile(r"/([^/\n]+)\.service(?=[/\n]|$)")
 #: Seconds that a connection may take.
-_PATIENCE = 5
+_TIMEOUT = 5
 
 
 def likely_socket(root: str = "/") -> str:
@@ -50,14 +55,16 @@ def service_of(path: str, root: str = "/") -> str:
     if found is not None:
         return found
     names = _KNOWN.get(re.sub("^/var/run/", "/run/", path), ("containerd",))
-    there = [name for name in names if any(os.path.exists(_unit_file(root, folder, name)) for folder in _UNIT_FOLDERS)]
+    there = [
+        name for name in names if any(os.path.exists(_unit_file(root, folder, name)) for folder in _UNIT_DIRECTORIES)
+    ]
     return (there or names)[0]
 
 
 def _listening(path: str, root: str) -> Optional[str]:
     # A socket that systemd listens on has systemd itself at its other end, which is no service.
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_PATIENCE)
+        connection.settimeout(_TIMEOUT)
         connection.connect(path)
         peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         credentials: Tuple[int, int, int] = struct.unpack("3i", peer)
@@ -67,8 +74,8 @@ def _listening(path: str, root: str) -> Optional[str]:
     return None
 
 
-def _unit_file(root: str, folder: str, name: str) -> str:
-    return os.path.join(root, folder, "%s.service" % name)
+def _unit_file(root: str, directory: str, name: str) -> str:
+    return os.path.join(root, directory, "%s.service" % name)
 
 
 def _below(root: str, path: str) -> str:

@@ -24,7 +24,7 @@ from .device_plugin.server import DevicePluginServer
 log = logging.getLogger(__name__)
 
 #: The folder below the kubelet's root directory.
-FOLDER = "plugins_registry"
+DIRECTORY = "plugins_registry"
 _PREFIX = "node-device-plugin-"
 #: Seconds between two looks at our socket while the kubelet has no stream open.
 _LOOK = 1.0
@@ -114,9 +114,9 @@ def socket_path(root: str, resource: str) -> str:
     """The path of a resource's socket: always the same, so that the kubelet sees the old one go before the new one."""
     name = re.sub(r"[^A-Za-z0-9-]", "-", resource.partition("/")[2])[:12]
     digest = hashlib.sha256(resource.encode()).hexdigest()[:6]
-    return os.path.join(root, FOLDER, "%s%s-%s.sock" % (_PREFIX, name, digest))
+    return os.path.join(root, DIRECTORY, "%s%s-%s.sock" % (_PREFIX, name, digest))
 
 
 def remove_stale_sockets(root: str) -> None:
     """Take away what a killed instance left."""
-    remove_sockets(os.path.join(root, FOLDER), _PREFIX)
+    remove_sockets(os.path.join(root, DIRECTORY), _PREFIX)

@@ -9,7 +9,7 @@ from typing import Any
 from ..support.sockets import status_socket
 
 #: Seconds that an answer may take: what is known is told at once, a reload of many resources takes longer.
-_PATIENCE = {"GET": 15.0, "POST": 60.0}
+_TIMEOUT = {"GET": 15.0, "POST": 60.0}
 
 
 class NotAnswering(Exception):
@@ -20,10 +20,10 @@ async def ask(directory: str, method: str, path: str) -> Any:
     """One page of the plugin of a device plugin directory, as data. Raises NotAnswering."""
     socket = status_socket(directory)
     try:
-        return await asyncio.wait_for(_ask(socket, method, path), _PATIENCE[method])
+        return await asyncio.wait_for(_ask(socket, method, path), _TIMEOUT[method])
     except (ValueError, asyncio.TimeoutError) as error:
         # Before OSError, of which the latter is a kind since Python 3.11.
-        reason = str(error) or "no answer in %g s" % _PATIENCE[method]
+        reason = str(error) or "no answer in %g s" % _TIMEOUT[method]
     except PermissionError as error:
         raise NotAnswering("%s: %s: it is root's; run this as root" % (socket, error.strerror)) from error
     except OSError as error:

@@ -18,7 +18,7 @@ _LARGEST_LINE = 4096
 _LARGEST_HEAD = 16384
 #: Seconds that a client may take to send its request, and as many to take its answer. What makes the answer has its own
 #: time: a reload looks through all devices.
-_PATIENCE = 10.0
+_TIMEOUT = 10.0
 #: Seconds in which an answered client may read the answer and close; see _read_to_end.
 _LINGER = 2.0
 #: Connections at once, of all and of one address. Beyond them the oldest one ends that has no page in the making.
@@ -92,13 +92,13 @@ class Pages:
         # What a browser is told to do with it: nothing but show it.
         head += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\n"
         writer.write(head.encode() + (b"" if head_only else body))
-        await asyncio.wait_for(writer.drain(), _PATIENCE)
+        await asyncio.wait_for(writer.drain(), _TIMEOUT)
         writer.write_eof()
         await asyncio.wait_for(_read_to_end(reader), _LINGER)
 
     async def _response(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Tuple[Response, bool]:
         try:
-            method, target = await asyncio.wait_for(_request(reader), _PATIENCE)
+            method, target = await asyncio.wait_for(_request(reader), _TIMEOUT)
         except (ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             return _plain(HTTPStatus.BAD_REQUEST), False
         path = target.partition("?")[0]

@@ -11,14 +11,14 @@ import struct
 import sys
 
 #: Seconds.
-_PATIENCE = 8.0
+_TIMEOUT = 8.0
 
 
 def probe(path: str, page: str) -> str:
     """Why the page is no 200; empty if it is one. path: of the socket."""
     try:
         with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(_PATIENCE)
+            client.settimeout(_TIMEOUT)
             client.connect(path)
             # While this pod waits for another instance, that one has the socket. Its process has no pid in here.
             pid = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]

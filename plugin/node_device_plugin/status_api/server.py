@@ -10,7 +10,7 @@ from typing import AsyncIterator, Optional, Tuple
 
 from ..declaration.addresses import parse_http_address
 from ..support.cancel_safe import done_within
-from ..support.sockets import folder_is_lost
+from ..support.sockets import directory_is_lost
 from ..telemetry.logs import Tries
 from .http import Pages, Routes
 
@@ -98,7 +98,7 @@ class UnixEndpoint:
             except OSError as error:
                 self.tried.set()
                 self._tries.failed(logging.ERROR, "cannot serve %s: %s", path, error.strerror or error)
-                if folder_is_lost(error):
+                if directory_is_lost(error):
                     raise
                 await done_within(self._moved.wait(), _AGAIN)
                 continue

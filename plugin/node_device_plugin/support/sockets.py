@@ -6,7 +6,7 @@ import errno
 import os
 
 #: A folder of their own: when the kubelet starts it removes the sockets beside its own, not folders.
-SOCKET_FOLDER = "node-device-plugin"
+SOCKET_DIRECTORY = "node-device-plugin"
 
 
 #: Where runtimes that follow the distributions listen.
@@ -15,7 +15,7 @@ RUNTIME_SOCKET = "/run/containerd/containerd.sock"
 
 def status_socket(kubelet_device_plugin_dir: str) -> str:
     """The socket on which the running plugin answers its own commands: who has the configuration can find it."""
-    return os.path.join(kubelet_device_plugin_dir, SOCKET_FOLDER, "status.sock")
+    return os.path.join(kubelet_device_plugin_dir, SOCKET_DIRECTORY, "status.sock")
 
 
 def socket_path(endpoint: str) -> str:
@@ -25,7 +25,7 @@ def socket_path(endpoint: str) -> str:
     return "/" + endpoint[len("unix:") :].lstrip("/")
 
 
-def folder_is_lost(error: OSError) -> bool:
+def directory_is_lost(error: OSError) -> bool:
     """Whether the folder of a socket was deleted, and our sandbox or pod keeps us from the new one (`kubeadm reset`).
 
     A mount shows the deleted folder until the next start: nothing can be made in it (ENOENT), nor beside it (EROFS).

@@ -155,7 +155,7 @@ def test_the_folder_goes_with_the_last_spec_where_a_boot_would_take_it(tmp_path:
     link = tmp_path / "var-run"
     link.symlink_to(run)
     for directory in (link / "cdi", link / "others", etc, run / "not there", run):
-        writer.remove_folder(str(directory), str(run))
+        writer.remove_directory(str(directory), str(run))
     assert sorted(each.name for each in run.iterdir()) == ["others"]
     assert etc.is_dir()
 
@@ -164,7 +164,7 @@ def test_the_command_takes_the_folder_away(
     short_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: List[str] = []
-    monkeypatch.setattr(writer, "remove_folder", asked.append)
+    monkeypatch.setattr(writer, "remove_directory", asked.append)
     arguments = ["cdi", "prune", "--dir", str(short_path), "--kubelet-root", str(short_path)]
     assert main([*arguments, "--device-plugin-dir", str(short_path)]) == 0
     assert asked == [str(short_path)]

@@ -110,7 +110,7 @@ class Node:
 
     async def examine(self) -> Findings:
         findings = await Doctor(str(self.config), "/run/x.sock").examine()
-        assert all(bool(each.mend) == (each.state == "wrong") for each in findings)
+        assert all(bool(each.fix) == (each.state == "wrong") for each in findings)
         return findings
 
 
@@ -140,7 +140,7 @@ async def test_a_directory_in_which_a_service_without_powers_may_not_serve(node:
         path.chmod(0o755)
     if os.geteuid() == 0:
         assert wrong.found == "%s: mode %04o, owner 0: the plugin may not serve there" % (path, mode)
-        assert wrong.mend == "chown root %s\nchmod 0755 %s" % (path, path)
+        assert wrong.fix == "chown root %s\nchmod 0755 %s" % (path, path)
     assert await node.wrong() == {}
 
 
@@ -212,7 +212,7 @@ async def test_the_configuration_of_a_pod(node: Node, monkeypatch: pytest.Monkey
     node.config.write_text(node.config.read_text() + "# other bytes\n")
     (plugin,) = [each for each in await Doctor("/none/config.yaml", "/run/x.sock").examine() if each.link == "plugin"]
     # No command names a container's process.
-    assert (plugin.state, plugin.mend) == ("wrong", POD.reload)
+    assert (plugin.state, plugin.fix) == ("wrong", POD.reload)
     # Whoever names another file is told of that one.
     other = await Doctor("/none/other.yaml", "/run/x.sock").examine()
     assert (other[0].state, other[0].found) == ("wrong", "/none/other.yaml: No such file or directory")
@@ -243,7 +243,7 @@ async def test_two_instances(node: Node) -> None:
     node.instances = [10, 20]
     (wrong,) = await node.wrongs()
     assert (wrong.link, wrong.found) == ("plugin", "processes 10 20: one serves, and the others wait until it ends")
-    assert wrong.mend.endswith("ps -o pid,args -p 10,20")
+    assert wrong.fix.endswith("ps -o pid,args -p 10,20")
 
 
 LINKS = [
@@ -278,7 +278,7 @@ async def test_a_bad_configuration(node: Node) -> None:
     assert findings[0].state == "wrong"
     assert findings[0].found.startswith("resources[0] (x).name")
     assert findings[0].found.endswith("(and 2 more)")
-    assert "node-device-plugin validate" in findings[0].mend
+    assert "node-device-plugin validate" in findings[0].fix
 
 
 async def test_the_runtime(node: Node) -> None:
@@ -309,19 +309,19 @@ async def test_the_specs(node: Node) -> None:
     (spec,) = node.specs.iterdir()
     spec.chmod(0o600)
     (wrong,) = await node.wrongs()
-    assert (wrong.link, wrong.mend.splitlines()[0]) == ("CDI specs", "chmod 0644 %s" % spec)
+    assert (wrong.link, wrong.fix.splitlines()[0]) == ("CDI specs", "chmod 0644 %s" % spec)
     spec.chmod(0o644)
     # A foreign file with one of our names: theirs has to go, whichever comes first.
     for name in ("a.json", "z.json"):
         (node.specs / name).write_text(spec.read_text())
         (wrong,) = await node.wrongs()
         assert wrong.found.startswith("%s: device example.com/dev=d0: is in %s, too" % (node.specs / name, spec))
-        assert wrong.mend.startswith("mv %s " % (node.specs / name))
+        assert wrong.fix.startswith("mv %s " % (node.specs / name))
         (node.specs / name).unlink()
     text = spec.read_text()
     spec.write_text("{")
     (wrong,) = await node.wrongs()
-    assert wrong.mend.startswith("ansible-playbook ")
+    assert wrong.fix.startswith("ansible-playbook ")
     spec.write_text(text)
     (node.specs / "foreign.json").write_text('{"cdiVersion": "0.3.0", "kind": "v/class", "devices": []}')
     assert "(and 1 more)" in (await node.wrong())["CDI specs"]
@@ -432,7 +432,7 @@ async def test_status_of_a_refused_configuration(node: Node) -> None:
 async def test_status_where_plugin_and_kubelet_hang(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is asked once, and both at a time; they take the question and say nothing."""
     monkeypatch.setattr(pod_resources, "_TIMEOUT", 0.5)
-    monkeypatch.setitem(client._PATIENCE, "GET", 0.5)
+    monkeypatch.setitem(client._TIMEOUT, "GET", 0.5)
     config = short_path / "config.yaml"
     config.write_text(CONFIG % (short_path, short_path / "dp"))
     places = kubelet_places(str(config))
@@ -561,18 +561,18 @@ async def test_doctor_asks_the_runtime_that_the_kubelet_uses(node: Node, monkeyp
     [("/run/crio/crio.sock", "crio", "kubelet"), ("/run/k0s/containerd.sock", "k0sworker", "k0sworker")],
 )
 async def test_doctor_names_the_services_of_this_node(node: Node, socket: str, runtime: str, kubelet: str) -> None:
-    async def mends() -> Dict[str, str]:
-        return {each.link: each.mend for each in await Doctor(str(node.config), socket).examine()}
+    async def fixes() -> Dict[str, str]:
+        return {each.link: each.fix for each in await Doctor(str(node.config), socket).examine()}
 
     node.kubelet = None
     node.runtime["conditions"] = {"RuntimeReady": False}
-    assert (await mends())["runtime"] == "journalctl --unit %s" % runtime
+    assert (await fixes())["runtime"] == "journalctl --unit %s" % runtime
     node.runtime["version"] = "1.6.20"
     outdated = "systemctl status %s    # a later release of it brings another containerd" % runtime
-    assert (await mends())["runtime"] == outdated
+    assert (await fixes())["runtime"] == outdated
     node.runtime = {}
     await node.stand_in.stop()
-    found = await mends()
+    found = await fixes()
     assert found["runtime"].startswith("journalctl --unit %s --lines 20\nsystemctl restart %s " % (runtime, runtime))
     assert found["kubelet"] == "systemctl start %s\njournalctl --unit %s --lines 50" % (kubelet, kubelet)
     assert found["kubelet socket"] == "systemctl restart %s" % kubelet

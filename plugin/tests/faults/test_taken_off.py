@@ -13,7 +13,7 @@ async def test_the_kubelet_forgets_a_resource_that_was_taken_off(short_path: Pat
     """Complaint 12: a zero-capacity resource stays on the node after an uninstall.
 
     By itself the kubelet forgets it after its grace period, also when it restarts meanwhile. What is left then is the
-    Node object's, which only its API can mend: docs/troubleshooting.md.
+    Node object's, which only its API can fix: docs/troubleshooting.md.
     """
     directory, now = str(short_path / "dp"), [0.0]
     async with StandInKubelet(directory, clock=lambda: now[0]) as kubelet:

@@ -224,7 +224,9 @@ async def test_a_kubelet_that_ends_every_stream_at_once_is_not_hammered(
             stream.end()
             await stream.wait_until(False)
         await kubelet.registered("example.com/dev")
-        assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+        # A try that meets a connection which the kubelet is closing takes another pause.
+        assert pauses[:7] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+        assert set(pauses[7:]) <= {2.0}
 
 
 async def test_a_clean_stop_leaves_no_socket_and_no_healthy_device(directory: str) -> None:

@@ -180,7 +180,7 @@ async def test_a_client_that_does_not_read_is_left_after_a_while(
     async def large() -> Response:
         return Response(HTTPStatus.OK, body)
 
-    monkeypatch.setattr(http, "_PATIENCE", 0.2)
+    monkeypatch.setattr(http, "_TIMEOUT", 0.2)
     server = await asyncio.start_unix_server(Pages({("GET", "/large"): large}), str(short_path / "http.sock"))
     reader, writer = await asyncio.open_unix_connection(str(short_path / "http.sock"), limit=1)
     writer.write(b"GET /large HTTP/1.1\r\n\r\n")
@@ -197,14 +197,14 @@ async def test_an_answer_that_takes_long_to_make_is_given(short_path: Path, monk
         await asyncio.sleep(0.3)
         return Response(HTTPStatus.OK, "done")
 
-    monkeypatch.setattr(http, "_PATIENCE", 0.1)
+    monkeypatch.setattr(http, "_TIMEOUT", 0.1)
     server = await asyncio.start_unix_server(Pages({("POST", "/slow"): slow}), str(short_path / "http.sock"))
     assert (await say(str(short_path / "http.sock"), b"POST /slow HTTP/1.1\r\n\r\n")).endswith(b"done")
     server.close()
 
 
 async def test_who_sends_no_request_is_left_after_a_while(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_PATIENCE", 0.1)
+    monkeypatch.setattr(http, "_TIMEOUT", 0.1)
     server = await asyncio.start_unix_server(Pages({}), str(short_path / "http.sock"))
     reader, writer = await asyncio.open_unix_connection(str(short_path / "http.sock"))
     writer.write(b"GET /never-")

@@ -353,7 +353,7 @@ async def test_a_plugin_that_takes_the_question_and_says_nothing(
         await reader.read()
         writer.close()
 
-    monkeypatch.setitem(client._PATIENCE, "GET", 0.05)
+    monkeypatch.setitem(client._TIMEOUT, "GET", 0.05)
     socket = status_socket(str(short_path))
     Path(socket).parent.mkdir()
     async with await asyncio.start_unix_server(say_nothing, socket):

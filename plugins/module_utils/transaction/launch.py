@@ -72,7 +72,7 @@ def settle(places):
     if os.path.isdir(places.open):
         lines = ["journalctl", "--unit", UNIT, "--lines", "5", "--no-pager", "--output", "cat"]
         raise Failed(
-            "a change of the container runtime was cut off and cannot be undone: %s; once that is mended, run again, "
+            "a change of the container runtime was cut off and cannot be undone: %s; once that is fixed, run again, "
             "or boot" % (said or run(lines)[1].strip())
         )
     outcome = _outcome(places)

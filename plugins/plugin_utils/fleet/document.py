@@ -40,7 +40,7 @@ def document(nodes: Sequence[dict[str, Any]], version: str, generated: datetime.
 
 
 def findings(nodes: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What is to be mended: each thing once, with the nodes where it is so. The worst and most frequent is first."""
+    """What is to be fixed: each thing once, with the nodes where it is so. The worst and most frequent is first."""
     found: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
     for each in nodes:
         for severity, resource, text in _of_node(each):

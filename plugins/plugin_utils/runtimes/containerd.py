@@ -63,7 +63,7 @@ class Containerd:
         """What the files make of CDI. Raises UnsupportedConfig where containerd cannot say."""
         if not self.config["effective"]:
             command = f"{self.program} --config {self.config['path']} config dump"
-            raise UnsupportedConfig(f"{command} fails with it ({self.config['problem']}); mend it first")
+            raise UnsupportedConfig(f"{command} fails with it ({self.config['problem']}); fix it first")
         return effective(self.config["effective"])
 
     def plan(self, check: Check) -> Change | None:
@@ -107,7 +107,7 @@ class Containerd:
         """Why an edit of the root file has no effect."""
         unreadable = self.config.get("unreadable_imports")
         if unreadable:
-            return f"{unreadable[0]}, which it imports, is not UTF-8 and may override it; mend it first"
+            return f"{unreadable[0]}, which it imports, is not UTF-8 and may override it; fix it first"
         return containerd_imports.overridden(self._imported, self.version, wanted_keys(self.cdi))
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
@@ -149,7 +149,7 @@ class Containerd:
                 lines.value = with_version(lines.value, file_version)
             if file_version not in TABLES:
                 raise UnsupportedConfig(
-                    f"its version is {file_version}, and {min(TABLES)} to {max(TABLES)} are known; mend it"
+                    f"its version is {file_version}, and {min(TABLES)} to {max(TABLES)} are known; fix it"
                 )
             wanted = wanted_keys(self.cdi)
             lines.value = edited(lines.value, self._table_with(wanted, data, file_version), wanted)

@@ -42,14 +42,14 @@ def obstacles(
         )
     path = config["path"]
     if config["exists"] and config["content"] is None:
-        yield f"{path} cannot be read as text: {config['why_no_text']}; mend it first"
+        yield f"{path} cannot be read as text: {config['why_no_text']}; fix it first"
         return
     try:
         data = tomllib.loads((config["content"] or "").removeprefix(BOM))
     except tomllib.TOMLDecodeError as error:
         # Some parsers of containerd's take what TOML has not.
         but = "this containerd reads it all the same" if config.get("effective") else "it will not start again"
-        yield f"{path} is not valid TOML ({error}): {but}; mend it first"
+        yield f"{path} is not valid TOML ({error}): {but}; fix it first"
         return
     files = {path: data, **{name: lenient(text) for name, text in imported.items()}}
     for name, text in files.items():
@@ -112,7 +112,7 @@ def _no_default_runtime(path: str, effective: str, version: str | None, imported
 def _invalid_imports(path: str, unreadable: list[str], imported: Mapping[str, str]) -> Iterator[str]:
     """A sentence for each import that is why containerd does not take the whole."""
     for name in unreadable:
-        yield f"{name}, which {path} imports, is not UTF-8: containerd will not start again; mend it first"
+        yield f"{name}, which {path} imports, is not UTF-8: containerd will not start again; fix it first"
     for name, text in imported.items():
         try:
             parsed(text)

@@ -87,7 +87,7 @@ class Crio:
     def _effective(self) -> dict[str, Any]:
         if not self.config["effective"]:
             raise UnsupportedConfig(
-                f"{self.program} config fails with its files ({self.config['problem']}); mend them first"
+                f"{self.program} config fails with its files ({self.config['problem']}); fix them first"
             )
         return tomllib.loads(self.config["effective"])
 

@@ -70,9 +70,9 @@ class Docker:
         features = self._parsed().get("features")
         dirs = self._parsed().get(_DIRS)
         if not isinstance(features, dict | None):
-            raise UnsupportedConfig("features in it is not an object; mend it first")
+            raise UnsupportedConfig("features in it is not an object; fix it first")
         if not isinstance(dirs, list | None) or not all(isinstance(each, str) for each in dirs or ()):
-            raise UnsupportedConfig(f"{_DIRS} in it is not a list of texts; mend it first")
+            raise UnsupportedConfig(f"{_DIRS} in it is not a list of texts; fix it first")
         given = self._given.get(_FEATURE, ())
         features = {**(features or {}), **dict(_feature(word) for word in given)}
         enabled = features.get("cdi", version_tuple(self.version) >= _ON_BY_DEFAULT)
@@ -134,13 +134,13 @@ class Docker:
     def _parsed(self) -> dict[str, Any]:
         text = self.config["content"]
         if self.config["exists"] and text is None:
-            raise UnsupportedConfig(f"it cannot be read as text: {self.config['why_no_text']}; mend it first")
+            raise UnsupportedConfig(f"it cannot be read as text: {self.config['why_no_text']}; fix it first")
         try:
             data = json.loads(text or "{}")
         except ValueError as error:
-            raise UnsupportedConfig(f"it is not valid JSON ({error}); mend it first") from error
+            raise UnsupportedConfig(f"it is not valid JSON ({error}); fix it first") from error
         if not isinstance(data, dict):
-            raise UnsupportedConfig("it is not a JSON object; mend it first")
+            raise UnsupportedConfig("it is not a JSON object; fix it first")
         return data
 
     def _written(self, data: Mapping[str, Any]) -> str:

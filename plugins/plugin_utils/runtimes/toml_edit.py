@@ -41,7 +41,7 @@ def parsed(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UnsupportedConfig(f"it is not valid TOML ({error}); mend it first") from error
+        raise UnsupportedConfig(f"it is not valid TOML ({error}); fix it first") from error
 
 
 def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
@@ -54,7 +54,7 @@ def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
     expected = _exact(text)
     plugins = expected.setdefault("plugins", {})
     if not isinstance(plugins, dict) or not isinstance(plugins.setdefault(table_name, {}), dict):
-        raise UnsupportedConfig(f'plugins."{table_name}" in it is not a table; mend it first')
+        raise UnsupportedConfig(f'plugins."{table_name}" in it is not a table; fix it first')
     result = text
     # The last first: each new one is put before those that are there.
     for key, value in reversed(wanted.items()):

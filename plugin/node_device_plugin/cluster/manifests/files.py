@@ -21,25 +21,25 @@ _ALIKE = (".yml", ".json")
 _AMBIGUOUS = re.compile(r"[-+.0-9].*|[yYnN]", re.DOTALL)
 
 
-def render(folder: str, deployment: str) -> List[Manifest]:
-    """Every object. folder: holds NODE.yaml for each node. deployment: a file in the keys of manifests.DEPLOYMENT.
+def render(directory: str, deployment: str) -> List[Manifest]:
+    """Every object. directory: holds NODE.yaml for each node. deployment: a file in the keys of manifests.DEPLOYMENT.
 
     Raises DeclarationError with all problems, each with the name of its file.
     """
     problems: List[Problem] = []
     configurations: Dict[str, Configuration] = {}
     try:
-        found = sorted(os.listdir(folder))
+        found = sorted(os.listdir(directory))
     except OSError as error:
-        raise DeclarationError([Problem(folder, error.strerror or str(error))]) from error
+        raise DeclarationError([Problem(directory, error.strerror or str(error))]) from error
     names = [name for name in found if name.endswith(_ENDING)]
     for name in found:
         if name.endswith(_ALIKE):
-            problems.append(Problem(os.path.join(folder, name), "is passed over: only NODE%s is read" % _ENDING))
+            problems.append(Problem(os.path.join(directory, name), "is passed over: only NODE%s is read" % _ENDING))
     if not names:
-        problems.append(Problem(folder, "holds no NODE%s: a configuration is needed for each node" % _ENDING))
+        problems.append(Problem(directory, "holds no NODE%s: a configuration is needed for each node" % _ENDING))
     for name in names:
-        path = os.path.join(folder, name)
+        path = os.path.join(directory, name)
         message = node_name_problem(name[: -len(_ENDING)])
         if message:
             problems.append(Problem(path, message))

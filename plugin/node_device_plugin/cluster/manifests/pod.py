@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple
 
-from ...support.sockets import SOCKET_FOLDER, status_socket
+from ...support.sockets import SOCKET_DIRECTORY, status_socket
 from .deployment import Deployment
 from .nodes import CONFIGURATIONS, CommonGround
 
@@ -111,7 +111,7 @@ def _volumes(ground: CommonGround) -> Iterator[_Volume]:
     device_plugins = ground.kubelet_device_plugin_dir
     yield _Volume("device-plugins", device_plugins, "Directory")
     # Below the kubelet's it writes in this folder alone.
-    yield _Volume("sockets", posixpath.join(device_plugins, SOCKET_FOLDER), "DirectoryOrCreate", writable=True)
+    yield _Volume("sockets", posixpath.join(device_plugins, SOCKET_DIRECTORY), "DirectoryOrCreate", writable=True)
     if ground.registration == "plugins_registry":
         registry = posixpath.join(ground.kubelet_root_dir, "plugins_registry")
         yield _Volume("plugins-registry", registry, "Directory", writable=True)

@@ -9,7 +9,7 @@ import logging
 import os
 
 from ...support.channels import grpc, unix_server
-from ...support.sockets import folder_is_lost
+from ...support.sockets import directory_is_lost
 from ...telemetry.logs import Tries
 from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 from .server import DevicePluginServer
@@ -55,7 +55,7 @@ class KubeletConnection(abc.ABC):
                 self._tries.failed(
                     logging.ERROR, "%s: cannot serve in %s: %s", self.resource, folder, error.strerror or error
                 )
-                if folder_is_lost(error):
+                if directory_is_lost(error):
                     raise
                 await asyncio.sleep(_RETRY)
 

@@ -20,7 +20,7 @@ from typing import Optional
 
 from ...support.cancel_safe import done_within
 from ...support.channels import grpc
-from ...support.sockets import SOCKET_FOLDER
+from ...support.sockets import SOCKET_DIRECTORY
 from ...telemetry import metrics
 from ...wire import device_plugin_v1beta1_pb2 as api
 from .connection import API_VERSION, KubeletConnection, remove_sockets
@@ -120,9 +120,9 @@ class Registration(KubeletConnection):
 def socket_path(directory: str, resource: str) -> str:
     """A new path for a server of ``resource``."""
     name = re.sub(r"[^A-Za-z0-9-]", "-", resource.partition("/")[2])[:12]
-    return os.path.join(directory, SOCKET_FOLDER, "%s-%s.sock" % (name, secrets.token_hex(3)))
+    return os.path.join(directory, SOCKET_DIRECTORY, "%s-%s.sock" % (name, secrets.token_hex(3)))
 
 
 def remove_stale_sockets(directory: str) -> None:
     """Take away what a killed instance left in our folder."""
-    remove_sockets(os.path.join(directory, SOCKET_FOLDER))
+    remove_sockets(os.path.join(directory, SOCKET_DIRECTORY))
