@@ -26,6 +26,7 @@ NEEDS = {
 #: Programs of others that a block may call; what they are called with is not looked at, but for paths of the checkout.
 OTHERS = {
     "alias",
+    "apt-get",
     "cat",
     "cp",
     "ctr",
@@ -34,7 +35,10 @@ OTHERS = {
     "kubectl",
     "ln",
     "mkdir",
+    "molecule",
+    "pip",
     "podman",
+    "python3",
     "rm",
     "sha256sum",
     "sleep",
