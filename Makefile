@@ -125,7 +125,7 @@ test: system dev
 .PHONY: test-all
 test-all: system dev
 	@tests/run 'make test-all' $(MAKE) programs test \
-	  lint-slowly faults oldest-python runtimes image-test scenario-adversary scenario-airgap scenario-devices scenario-preflight \
+	  lint-slowly faults oldest-python runtimes image-test molecule-example scenario-adversary scenario-airgap scenario-devices scenario-preflight \
 	  scenario-rollback scenario-runtimes scenario-uninstall scenario-upgrade \
 	  --needs-programs cdi-judge api-server scenario-contract scenario-cluster scenario-kind
 
@@ -185,6 +185,11 @@ runtimes: system dev
 scenario-kind: kind-programs
 scenario-%: system dev lab-images
 	molecule test --scenario-name $* --no-command-borders
+
+# A user's test of a declaration, with both collections as built archives.
+.PHONY: molecule-example
+molecule-example: system dev lab-images
+	@tests/molecule_example/run
 
 ## image: the plugin's container image, and an archive of it in .image/ (IMAGE_BASE=NAME@sha256:..., IMAGE_ARCH=arm64, IMAGE=name)
 .PHONY: image

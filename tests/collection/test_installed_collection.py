@@ -33,7 +33,19 @@ PLAYBOOK = """
 def test_what_is_installed_is_what_the_roles_need_and_no_more(controller: Controller) -> None:
     installed = controller.folder / "collections/ansible_collections/nodedevices/kubernetes"
     assert {"pyproject.toml", "plugin", "plugins", "roles", "playbooks", "requirements"} <= set(os.listdir(installed))
-    checkout_only = {"molecule", ".lab", ".venv", ".ansible", ".site", "Makefile", "bench", "lab", "tests", "tools"}
+    checkout_only = {
+        "molecule",
+        ".lab",
+        ".venv",
+        ".ansible",
+        ".site",
+        "Makefile",
+        "bench",
+        "tools",
+        "examples",
+        "lab",
+        "tests",
+    }
     assert not checkout_only & set(os.listdir(installed))
     assert not list(installed.glob("plugin/tests"))
     assert not [*installed.glob("roles/lab_*"), *installed.glob("playbooks/lab_*")]

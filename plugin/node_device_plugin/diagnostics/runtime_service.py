@@ -55,9 +55,7 @@ def service_of(path: str, root: str = "/") -> str:
     if found is not None:
         return found
     names = _KNOWN.get(re.sub("^/var/run/", "/run/", path), ("containerd",))
-    there = [
-        name for name in names if any(os.path.exists(_unit_file(root, each, name)) for each in _UNIT_DIRECTORIES)
-    ]
+    there = [name for name in names if any(os.path.exists(_unit_file(root, each, name)) for each in _UNIT_DIRECTORIES)]
     return (there or names)[0]
 
 

@@ -116,6 +116,13 @@ def test_a_missing_engine_and_missing_programs_are_named_with_what_helps(play):
     assert f"kind and kubectl must be built first: {commands}" in _said(done)
 
 
+def test_the_installed_collection_says_that_it_needs_a_checkout(play, checkout):
+    shutil.rmtree(checkout / "lab/programs")
+    done, calls = play("kind_up.yml", kind=KIND, kubectl=RECORD, docker=ENGINE)
+    assert "Role lab_kind needs a checkout of node-devices" in _said(done)
+    assert calls == []
+
+
 def _said(done: subprocess.CompletedProcess[str]) -> str:
     assert done.returncode != 0
     return " ".join(done.stdout.split())

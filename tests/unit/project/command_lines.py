@@ -27,6 +27,7 @@ NEEDS = {
 OTHERS = {
     "alias",
     "ansible-navigator",
+    "apt-get",
     "cat",
     "cp",
     "ctr",
@@ -35,7 +36,10 @@ OTHERS = {
     "kubectl",
     "ln",
     "mkdir",
+    "molecule",
+    "pip",
     "podman",
+    "python3",
     "rm",
     "sha256sum",
     "sleep",
