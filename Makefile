@@ -104,7 +104,8 @@ unit:
 
 # Hundreds of restarts, kills at every step, inputs by chance, whole plays: what takes longer than one waits for.
 FAULTS := plugin/tests/faults $(addprefix tests/unit/,lab/test_kind.py bench/test_plays.py \
-  $(addprefix plugins/,test_transaction.py test_toml_edit.py test_locked_wheels.py test_fleet_page.py))
+  $(addprefix plugins/,module_utils/transaction plugin_utils/fleet/test_fleet_page.py plugin_utils/test_locked_wheels.py \
+  plugin_utils/runtimes/test_toml_edit.py))
 .PHONY: faults
 faults: dev
 	pytest --numprocesses auto $(FAULTS)

@@ -23,7 +23,8 @@ TESTS = [
     "plugin/tests/declaration",
     # Configurations by chance.
     "plugin/tests/faults/test_configuration_by_chance.py",
-    *(f"tests/unit/plugins/test_{name}.py" for name in ("specs", "declaration", "unit")),
+    *(f"tests/unit/plugins/plugin_utils/test_{name}.py" for name in ("specs", "declaration")),
+    "tests/unit/roles/test_unit.py",
     "tests/unit/project/test_command_blocks.py",
 ]
 

@@ -13,7 +13,8 @@ import types
 
 import certificates
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import api, kubeconfig
+
+from node_device_plugin.cluster import api, kubeconfig
 
 
 @contextlib.contextmanager

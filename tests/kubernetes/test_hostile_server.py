@@ -11,8 +11,9 @@ import time
 import urllib.parse
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import api
 from test_api import METRICS, answering
+
+from node_device_plugin.cluster import api
 
 NODES = api.Place("nodes")
 

@@ -10,10 +10,11 @@ import pathlib
 import certificates
 import pytest
 import yaml
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import credentials, kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
 from cryptography.hazmat.primitives import serialization
 from test_api import answering, kubeconfig_of
+
+from node_device_plugin.cluster import credentials, kubeconfig
+from node_device_plugin.cluster.api import Api, ApiError
 
 
 @pytest.fixture

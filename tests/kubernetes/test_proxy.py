@@ -9,9 +9,10 @@ import socketserver
 import threading
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.proxy import proxy_for
+
+from node_device_plugin.cluster import kubeconfig
+from node_device_plugin.cluster.api import Api, ApiError
+from node_device_plugin.cluster.proxy import proxy_for
 
 PROXY = "http://proxy.example:3128"
 

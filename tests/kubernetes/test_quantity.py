@@ -5,7 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import quantity
+
+from node_device_plugin.cluster import quantity
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 """Sets keys in one plugin's table of a TOML text, and leaves every other byte as it was.
 
 Lines are put in, changed and taken out as text: tomlkit loses keys where dotted ones are removed, and moves or breaks
-tables that are out of order (tests/unit/plugins/test_toml_edit.py has such documents). It edits values that are lists
+tables that are out of order (test_toml_edit.py has such documents). It edits values that are lists
 over several lines or inline tables, each alone. What comes out is parsed and compared with what was wanted, so nothing
 is a matter of trust.
 """

@@ -360,7 +360,7 @@ def test_what_did_not_stand_its_trial_is_not_tried_by_every_run(refused, check):
     assert re.sub(r" at 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", " at that time", str(error.value)) == (
         f"version {B} did not stand its trial on this node at that time, and is not tried again unasked: "
         f"{refused.root}/versions/{B}/bin/node-device-plugin status: it broke. Version {A} goes on. Once that is "
-        f"mended, -e node_tools_retry=true tries it again; any other version is tried as ever"
+        f"fixed, -e node_tools_retry=true tries it again; any other version is tried as ever"
     )
     assert refused.unit.started == []
     assert refused.links == [A, None]

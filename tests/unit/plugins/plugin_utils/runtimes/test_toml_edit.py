@@ -134,5 +134,5 @@ def test_any_document(text, names):
 
 @pytest.mark.parametrize("text", ["plugins = 1\n", f'[plugins]\n"{CRI}" = []\n'])
 def test_what_is_no_table_is_refused(text):
-    with pytest.raises(UnsupportedConfig, match="is not a table; mend it first"):
+    with pytest.raises(UnsupportedConfig, match="is not a table; fix it first"):
         edited(text, KEYS)

@@ -378,7 +378,7 @@ def test_every_state_of_a_fleet_has_a_severity():
 
 def documented():
     """The table of docs/status.md: a key's path, without what is a list in it, to the words in backticks of its row."""
-    page = (Path(__file__).parents[3] / "docs" / "status.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[5] / "docs" / "status.md").read_text(encoding="utf-8")
     rows, above = {}, ["nodes", "resources"]
     for line in page.partition("## The JSON")[2].splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]

@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import TESTED_KUBELETS
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.requirements import unanswered, unmet, untested
 
-CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
+CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
 ALL = ["python", "systemd", "runtime", "kubelet", "devices"]
 GOOD = {
     "python": {"version": [3, 9, 2], "executable": "/usr/bin/python3"},
@@ -91,7 +91,7 @@ def test_the_tested_kubelets_are_the_pinned_ones():
         ),
         (
             {"runtime__config": {"path": "/etc/c.toml", "exists": True, "content": None, "why_no_text": "it is x"}},
-            "/etc/c.toml cannot be read as text: it is x; mend it first",
+            "/etc/c.toml cannot be read as text: it is x; fix it first",
         ),
         ({"kubelet__version": "1.28.15"}, "kubelet 1.28.15 drops CDI names without a word"),
         ({"kubelet__version": None}, "the kubelet (process 7) does not tell its version"),

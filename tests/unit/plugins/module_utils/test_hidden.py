@@ -17,7 +17,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.modules import runtime_c
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-CONFIGURATIONS = pathlib.Path(__file__).resolve().parents[2] / "runtimes" / "configurations"
+CONFIGURATIONS = pathlib.Path(__file__).resolve().parents[3] / "runtimes" / "configurations"
 TOML = '''version = 2 # password = "CANARY"
 imports = ["/etc/containerd/conf.d/*.toml", 'b.toml']
 [plugins."io.containerd.grpc.v1.cri"]

@@ -17,7 +17,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.action import node_prefl
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
 from ansible_collections.nodedevices.kubernetes.plugins.modules.node_preflight import looked_for
 
-CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
+CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
 FACTS = {
     "python": {"version": [3, 11, 2], "executable": "/usr/bin/python3"},
     "uid": 0,

@@ -16,7 +16,7 @@ from ansible.vars.manager import VariableManager
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_names
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import clusters
 
-CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
+CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
 A, B = "a.example.com", "worker-1.example.com"
 SAYS = "{} and {} are both the node {} of this cluster: set node_devices_node_name to the name of each"
 
