@@ -1,0 +1,84 @@
+"""The v1beta1 frontend: what it offers, what it says of it, and how it ends."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, AsyncIterator, Dict
+
+import pytest
+
+from kubelet_stand_in import StandInKubelet
+from node_device_plugin.declaration import Resource, parse_resources
+from node_device_plugin.devices.table import DeviceTable
+from node_device_plugin.kubelet.device_plugin.connection import KubeletConnection
+from node_device_plugin.kubelet.device_plugin.frontend import DevicePluginFrontend, Place
+from node_device_plugin.kubelet.frontend import ResourceStatus
+
+NAME = "example.com/dev"
+
+
+def resource(**more: Any) -> Resource:
+    (only,) = parse_resources([{"name": NAME, "devices": [{"id": "d0"}], **more}])
+    return only
+
+
+def healthy(declared: Resource) -> DeviceTable:
+    table = DeviceTable(declared)
+    table.update({device.id: None for device in declared.devices})
+    return table
+
+
+@pytest.fixture
+async def frontend(short_path: Path) -> AsyncIterator[DevicePluginFrontend]:
+    made = DevicePluginFrontend(Place("device_plugins", str(short_path / "dp"), str(short_path)))
+    task = asyncio.create_task(made.run())
+    yield made
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_resource_is_offered_changed_and_withdrawn(frontend: DevicePluginFrontend, short_path: Path) -> None:
+    async with StandInKubelet(str(short_path / "dp")) as kubelet:
+        assert frontend.status(NAME) == ResourceStatus(False, None, {})
+        assert not await frontend.offer(resource(), healthy(resource()))
+        await asyncio.wait_for(frontend.all_served(), 10)
+        assert await kubelet.registered(NAME) == {"d0": "Healthy"}
+        status = frontend.status(NAME)
+        assert status.is_registered
+        assert status.connected_seconds is not None
+        # Another table goes on with the connection, other options do not.
+        assert await frontend.offer(resource(replicas=2), healthy(resource(replicas=2)))
+        await kubelet.until(lambda: set(kubelet.devices(NAME)) == {"d0::0", "d0::1"})
+        assert not await frontend.offer(resource(preference="packed"), healthy(resource(preference="packed")))
+        assert await kubelet.registered(NAME) == {"d0": "Healthy"}
+        await frontend.withdraw(NAME)
+        await kubelet.disconnected(NAME)
+        assert frontend.status(NAME) == ResourceStatus(False, None, {})
+        await frontend.withdraw(NAME)
+
+
+async def test_a_connection_that_fails_ends_the_frontend_and_all_others(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ends with it: systemd or the kubelet starts it again."""
+    running: Dict[str, int] = {"connections": 0}
+    fails = asyncio.Event()
+
+    async def run(connection: KubeletConnection) -> None:
+        running["connections"] += 1
+        try:
+            await (fails.wait() if connection.resource == NAME else asyncio.sleep(60))
+        finally:
+            running["connections"] -= 1
+        raise FileNotFoundError("the directory is lost")
+
+    monkeypatch.setattr(KubeletConnection, "run", run)
+    frontend = DevicePluginFrontend(Place("plugins_registry", str(short_path / "dp"), str(short_path)))
+    task = asyncio.create_task(frontend.run())
+    (other,) = parse_resources([{"name": "example.com/other"}])
+    await asyncio.gather(frontend.offer(resource(), healthy(resource())), frontend.offer(other, healthy(other)))
+    await asyncio.sleep(0)
+    assert running["connections"] == 2
+    fails.set()
+    with pytest.raises(FileNotFoundError, match="the directory is lost"):
+        await asyncio.wait_for(task, 10)
+    assert running["connections"] == 0
