@@ -208,7 +208,7 @@ def _resource(served: ServedResource) -> Dict[str, Any]:
 def _states(served: ServedResource) -> Iterator[Tuple[Device, str, Optional[str]]]:
     """Each device with its state and reason; absent is what may be left out, and was never here."""
     table = served.table
-    shown = {device.id for device, _ in table.shown()}
+    shown = {device.id for device, _reason in table.shown()}
     for device in table.resource.devices:
         reason = table.reason(device)
         if device.id in served.status.left_out:
