@@ -99,6 +99,7 @@ class ResourceManager:
             configuration.registration, configuration.kubelet_device_plugin_dir, configuration.kubelet_root_dir
         )
         is_same_place = place == self._place
+        frontend = self._frontend if self._frontend is not None and is_same_place else DevicePluginFrontend(place)
         before, delay = self._served, configuration.recovery_delay
         names = [resource.name for resource in configuration.resources]
         kept = {
@@ -107,7 +108,7 @@ class ResourceManager:
             if is_same_place and resource.name in before and before[resource.name][:2] == (resource, delay)
         }
         new = {
-            resource.name: _Served(resource, delay, _table(resource, delay, before.get(resource.name)))
+            resource.name: _Served(resource, delay, _table(resource, delay, before.get(resource.name), frontend))
             for resource in configuration.resources
             if resource.name not in kept
         }
@@ -117,7 +118,7 @@ class ResourceManager:
         self._places = _places(configuration)
         await self._scanner.scan([(each.declared, each.table) for each in served.values()], self._places)
         removed = tuple(name for name in before if name not in served)
-        frontend = await self._frontend_at(place)
+        await self._run(frontend, place)
         await asyncio.gather(*map(frontend.withdraw, removed))
         went_on = await asyncio.gather(*(frontend.offer(each.declared, each.table) for each in new.values()))
         self._served = served
@@ -132,14 +133,14 @@ class ResourceManager:
             kept=tuple(kept),
         )
 
-    async def _frontend_at(self, place: Place) -> Frontend:
-        """The frontend that meets the kubelet there; one for another place is ended first."""
-        if self._frontend is None or place != self._place:
-            if self._frontend_task is not None:
-                await self._tasks.stop(self._frontend_task)
-            self._place, self._frontend = place, DevicePluginFrontend(place)
-            self._frontend_task = self._tasks.start(self._frontend.run())
-        return self._frontend
+    async def _run(self, frontend: Frontend, place: Place) -> None:
+        """Have this frontend run, in the place of one for another place."""
+        if frontend is self._frontend:
+            return
+        if self._frontend_task is not None:
+            await self._tasks.stop(self._frontend_task)
+        self._place, self._frontend = place, frontend
+        self._frontend_task = self._tasks.start(frontend.run())
 
     async def is_news(self) -> bool:
         """Whether what the watch told of last calls for ``check``."""
@@ -177,8 +178,8 @@ class ResourceManager:
         return [Held(each["resource"], each["device"]) for each in state["held"]]
 
 
-def _table(resource: Resource, delay: int, former: Optional[_Served]) -> DeviceTable:
-    return DeviceTable(resource, delay, former=former.table if former else None)
+def _table(resource: Resource, delay: int, former: Optional[_Served], frontend: Frontend) -> DeviceTable:
+    return DeviceTable(resource, delay, former=former.table if former else None, without_room=frontend.without_room)
 
 
 def _places(configuration: Configuration) -> Places:

@@ -249,7 +249,7 @@ class Resource(NamedTuple):
     def dynamic_cdi(self) -> bool:
         """Whether the plugin writes the kind's spec while it runs, declared devices too: a kind has one owner.
 
-        A kind with a declared node that is a link on the node it writes beside the role (``cdi_files``).
+        A kind with a declared node that is a link on the node it writes beside the role (``cdi.writer``).
         """
         if self.injection != "cdi":
             return False

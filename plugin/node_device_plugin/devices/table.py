@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
-from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..declaration import Device, Resource
 from .flap_damping import Flapping
 
+log = logging.getLogger(__name__)
+
+#: Which of the devices found (third) a frontend cannot carry beside those that stay (second): id to the reason.
+WithoutRoom = Callable[[Resource, Sequence[Device], Sequence[Device]], Mapping[str, str]]
+#: Devices without room that the log names at a time.
+_MOST_TOLD = 10
 #: The reason of a device that was discovered once and is found no longer.
 GONE = "gone"
 #: The reason of a device about which its health command has said nothing so far; one that is shown stays as it is.
 UNANSWERED = "its health command has not answered yet"
 _ABSENT = "it is not on this node"
 _DIGITS = re.compile(r"([0-9]+)")
+
+
+def _room_for_all(resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Mapping[str, str]:
+    return {}
 
 
 class DeviceTable:
@@ -25,7 +36,8 @@ class DeviceTable:
     is away, because the kubelet goes on calling a dropped device healthy. The same goes for discovered devices.
 
     resource: what is declared. recovery_delay: seconds (see Flapping). clock: gives seconds, monotonic. former: the
-    resource's table until now; what it knew of devices that stay is known from the start.
+    resource's table until now; what it knew of devices that stay is known from the start. without_room: the frontend's
+    limit; a discovered device that it names is left out.
     """
 
     def __init__(
@@ -34,9 +46,13 @@ class DeviceTable:
         recovery_delay: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         former: Optional[DeviceTable] = None,
+        without_room: WithoutRoom = _room_for_all,
     ) -> None:
         #: The declared resource with every device that is or was here: declared order, then discovered ones by id.
         self.resource = resource
+        #: Discovered devices that the frontend cannot carry: id to the reason.
+        self.left_out: Mapping[str, str] = {}
+        self._without_room = without_room
         self._declared = resource.devices
         self._flapping = Flapping(recovery_delay, clock)
         self._discovered: Dict[str, Device] = {}
@@ -70,12 +86,27 @@ class DeviceTable:
         """
         declared = {device.id for device in self._declared}
         found = {device.id: device for device in devices if device.id not in declared}
+        away = [device for device_id, device in self._discovered.items() if device_id not in found]
+        # What is known comes first, because the kubelet goes on calling a dropped device healthy.
+        known_first = sorted(found.values(), key=lambda device: device.id not in self._discovered)
+        self._leave_out(self._without_room(self.resource, (*self._declared, *away), known_first))
+        found = {device_id: device for device_id, device in found.items() if device_id not in self.left_out}
         self._gone = set(self._discovered) - set(found)
         if any(self._discovered.get(device_id) != device for device_id, device in found.items()):
             self._discovered.update(found)
             in_order = sorted(self._discovered.values(), key=lambda device: natural_order(device.id))
             self.resource = self.resource._replace(devices=(*self._declared, *in_order))
+            # A frontend reads the devices now, and not when a pod waits for it.
+            self.wake()
         return self.update(dict.fromkeys(self._gone, GONE))
+
+    def _leave_out(self, left_out: Mapping[str, str]) -> None:
+        new = [device_id for device_id, why in left_out.items() if self.left_out.get(device_id) != why]
+        for device_id in new[:_MOST_TOLD]:
+            log.warning("%s: device %s is left out: %s", self.resource.name, device_id, left_out[device_id])
+        if len(new) > _MOST_TOLD:
+            log.warning("%s: %d more devices are left out", self.resource.name, len(new) - _MOST_TOLD)
+        self.left_out = left_out
 
     def update(self, reasons: Mapping[str, Optional[str]]) -> List[Tuple[Device, Optional[str]]]:
         """Take in what a check found: device id to the reason why it is unhealthy, or None; others stay as they are.

@@ -14,7 +14,7 @@ from ..support.tables import printable, table
 
 
 class Status(NamedTuple):
-    """plugin: its own words (see observability.state), None where it does not answer, why. holders: who has what."""
+    """plugin: its own words (see status_api.state), None where it does not answer, why. holders: who has what."""
 
     plugin: Optional[Dict[str, Any]]
     problem: str

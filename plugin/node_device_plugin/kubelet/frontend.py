@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple, Optional, Protocol
+from typing import Mapping, NamedTuple, Optional, Protocol, Sequence
 
-from ..declaration import Resource
+from ..declaration import Device, Resource
 from ..devices.table import DeviceTable
 
 
@@ -12,12 +12,10 @@ class ResourceStatus(NamedTuple):
     """How one resource stands with the kubelet.
 
     is_registered: whether the kubelet gives its devices away. connected_seconds: since when, or None.
-    left_out: devices that the API cannot carry, by id, with the reason.
     """
 
     is_registered: bool
     connected_seconds: Optional[float]
-    left_out: Mapping[str, str]
 
 
 class Frontend(Protocol):
@@ -25,6 +23,9 @@ class Frontend(Protocol):
 
     async def run(self) -> None:
         """Serve what is offered until cancelled. Raises what makes serving impossible."""
+
+    def without_room(self, resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Mapping[str, str]:
+        """Which of the devices found the API cannot carry beside those that stay: id to the reason."""
 
     async def offer(self, resource: Resource, table: DeviceTable) -> bool:
         """Offer a resource (as declared) with its devices, in the place of an offer under this name.

@@ -159,7 +159,7 @@ class State:
             table = each.table
             # Resources without a device show, too: a sum over nothing is no alert.
             counts[(table.resource.name, "healthy", "")] += 0
-            for device, state, reason in _states(each):
+            for device, state, reason in _states(table):
                 counts[(table.resource.name, state, kind_of_reason(reason or "", table.resource, device))] += 1
         return counts
 
@@ -199,20 +199,17 @@ def _resource(served: ServedResource) -> Dict[str, Any]:
                 "attributes": device.attributes.known(),
                 "numa_node": device.numa_node,
             }
-            for device, state, reason in _states(served)
+            for device, state, reason in _states(table)
         ],
-        "refused": dict(served.status.left_out),
+        "refused": dict(table.left_out),
     }
 
 
-def _states(served: ServedResource) -> Iterator[Tuple[Device, str, Optional[str]]]:
+def _states(table: DeviceTable) -> Iterator[Tuple[Device, str, Optional[str]]]:
     """Each device with its state and reason; absent is what may be left out, and was never here."""
-    table = served.table
     shown = {device.id for device, _reason in table.shown()}
     for device in table.resource.devices:
         reason = table.reason(device)
-        if device.id in served.status.left_out:
-            continue
         if device.id not in shown:
             yield device, "absent", reason
         else:

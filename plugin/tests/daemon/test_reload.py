@@ -41,7 +41,7 @@ resources:
 
 
 class Running:
-    """What plugin.run puts together, without signals."""
+    """What daemon.main puts together, without signals."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "config.yaml"

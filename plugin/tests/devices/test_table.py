@@ -136,20 +136,44 @@ async def test_what_is_gone_takes_its_place_in_the_list(
 ) -> None:
     """It stays listed, so it counts: a list that is too long loses the whole resource."""
     (empty,) = parse_resources([{"name": "example.com/dev"}])
-    a, b = discovered("b", "a")
-    monkeypatch.setattr(device_list, "LIMIT", listed_size(empty, a))
-    table = DeviceTable(empty)
-    offered = DeviceList(table)
-    table.set_devices([a])
-    all_fine(table)
-    assert offered.listed() == (Listed("b", True),)
-    table.set_devices([b])
-    all_fine(table)
-    # It comes first, though another one comes before it as people count.
-    assert offered.listed() == (Listed("b", False),)
-    assert list(offered.left_out) == ["a"]
-    with pytest.raises(KeyError):
-        offered.devices_of(["a"])
-    offered.listed()
+    first, second = discovered("b", "a")
+    monkeypatch.setattr(device_list, "LIMIT", listed_size(empty, first))
+    table = DeviceTable(empty, without_room=device_list.without_room)
+    for found in ([first], [second, first], [second], [second]):
+        table.set_devices(found)
+        all_fine(table)
+        # It comes first, though another one comes before it as people count.
+        assert states(table) == {"b": first in found}
+        # No check, no spec and no memory for what has no room.
+        assert [device.id for device in table.resource.devices] == ["b"]
+    assert list(table.left_out) == ["a"]
     assert len(caplog.messages) == 1
     assert "example.com/dev: device a is left out: the kubelet takes no list of more than" in caplog.messages[0]
+    table.set_devices([])
+    assert table.left_out == {}
+
+
+async def test_a_declared_device_has_its_place_before_discovered_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    (empty,) = parse_resources([{"name": "example.com/dev"}])
+    found = discovered("a", "b")
+    monkeypatch.setattr(device_list, "LIMIT", 2 * listed_size(empty, found[0]))
+    former = DeviceTable(empty, without_room=device_list.without_room)
+    former.set_devices(found)
+    all_fine(former)
+    (declared,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "d"}]}])
+    table = DeviceTable(declared, former=former, without_room=device_list.without_room)
+    table.set_devices(found)
+    all_fine(table)
+    assert set(states(table)) == {"d", "a"}
+    assert list(table.left_out) == ["b"]
+
+
+async def test_other_devices_are_read_before_a_pod_waits_for_them() -> None:
+    (empty,) = parse_resources([{"name": "example.com/dev"}])
+    table = DeviceTable(empty)
+    change = table.change
+    table.set_devices(discovered("a"))
+    assert change.is_set()
+    change = table.change
+    table.set_devices(discovered("a"))
+    assert not change.is_set()

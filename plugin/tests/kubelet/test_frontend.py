@@ -38,7 +38,7 @@ async def frontend(short_path: Path) -> AsyncIterator[DevicePluginFrontend]:
 
 async def test_a_resource_is_offered_changed_and_withdrawn(frontend: DevicePluginFrontend, short_path: Path) -> None:
     async with StandInKubelet(str(short_path / "dp")) as kubelet:
-        assert frontend.status(NAME) == ResourceStatus(False, None, {})
+        assert frontend.status(NAME) == ResourceStatus(False, None)
         assert not await frontend.offer(resource(), healthy(resource()))
         await asyncio.wait_for(frontend.all_served(), 10)
         assert await kubelet.registered(NAME) == {"d0": "Healthy"}
@@ -52,7 +52,7 @@ async def test_a_resource_is_offered_changed_and_withdrawn(frontend: DevicePlugi
         assert await kubelet.registered(NAME) == {"d0": "Healthy"}
         await frontend.withdraw(NAME)
         await kubelet.disconnected(NAME)
-        assert frontend.status(NAME) == ResourceStatus(False, None, {})
+        assert frontend.status(NAME) == ResourceStatus(False, None)
         await frontend.withdraw(NAME)
 
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from ...declaration import Device, Resource
 from ...declaration.response_size import LIMIT, listed_size
 from ...devices.table import DeviceTable
-
-log = logging.getLogger(__name__)
-
-#: Devices without room that the log names at a time.
-_MOST_TOLD = 10
 
 
 class Listed(NamedTuple):
@@ -28,10 +22,7 @@ class DeviceList:
 
     def __init__(self, table: DeviceTable) -> None:
         self.table = table
-        #: Discovered devices for which the answer has no room: id to the reason.
-        self.left_out: Dict[str, str] = {}
         self._resource: Optional[Resource] = None
-        self._devices: Dict[str, Device] = {}
         #: Kubelet id to the place of its device: made once for each list, because Allocate has no time for it.
         self._places: Dict[str, int] = {}
 
@@ -41,13 +32,12 @@ class DeviceList:
         former.wake()
 
     def listed(self) -> Tuple[Listed, ...]:
-        """Every share of every device that is shown and has room, in the order of the resource."""
+        """Every share of every device that is shown, in the order of the resource."""
         self._read()
         resource = self.table.resource
         return tuple(
             Listed(kubelet_id, reason is None, device.numa_node)
             for device, reason in self.table.shown()
-            if device.id in self._devices
             for kubelet_id in resource.kubelet_ids(device)
         )
 
@@ -75,31 +65,19 @@ class DeviceList:
         if resource is self._resource:
             return
         self._resource = resource
-        self._devices, left_out = _with_room(resource, known=self._devices)
-        new = [device_id for device_id, why in left_out.items() if self.left_out.get(device_id) != why]
-        for device_id in new[:_MOST_TOLD]:
-            log.warning("%s: device %s is left out: %s", resource.name, device_id, left_out[device_id])
-        if len(new) > _MOST_TOLD:
-            log.warning("%s: %d more devices are left out", resource.name, len(new) - _MOST_TOLD)
-        self.left_out = left_out
         self._places = {
             kubelet_id: place
             for place, device in enumerate(resource.devices)
-            if device.id in self._devices
             for kubelet_id in resource.kubelet_ids(device)
         }
 
 
-def _with_room(resource: Resource, known: Dict[str, Device]) -> Tuple[Dict[str, Device], Dict[str, str]]:
-    """The devices for which a ListAndWatch answer has room, by id, and why others are left out.
-
-    known: what was listed before. It comes first, because the kubelet goes on calling a dropped device healthy.
-    """
-    size, room, left_out = 0, {}, {}
-    for device in sorted(resource.devices, key=lambda device: device.id not in known):
+def without_room(resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Dict[str, str]:
+    """The devices found for which a ListAndWatch answer has no room beside those that stay, each with the reason."""
+    size = sum(listed_size(resource, device) for device in staying)
+    left_out = {}
+    for device in found:
         size += listed_size(resource, device)
-        if size <= LIMIT:
-            room[device.id] = device
-        else:
+        if size > LIMIT:
             left_out[device.id] = "the kubelet takes no list of more than %d bytes" % LIMIT
-    return room, left_out
+    return left_out

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Dict, NamedTuple
+from typing import Any, Dict, Mapping, NamedTuple, Sequence
 
-from ...declaration import Resource
+from ...declaration import Device, Resource
 from ...devices.table import DeviceTable
 from ...support.task_group import TaskGroup
 from ..frontend import ResourceStatus
 from ..plugin_watcher import PluginWatcherRegistration
 from .connection import KubeletConnection
+from .device_list import without_room
 from .kubelet_socket import KubeletSocket
 from .measured import MeasuredDevicePluginServer
 from .registration import Registration
@@ -51,6 +52,10 @@ class DevicePluginFrontend:
         finally:
             self._kubelet.close()
 
+    def without_room(self, resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Mapping[str, str]:
+        """Those that make the list too long for one answer to ListAndWatch."""
+        return without_room(resource, staying, found)
+
     async def offer(self, resource: Resource, table: DeviceTable) -> bool:
         """Go on with an open stream if the options are the same: the kubelet takes these with a registration alone."""
         former = self._offers.get(resource.name)
@@ -78,9 +83,9 @@ class DevicePluginFrontend:
         """Registered means that the kubelet has the ListAndWatch stream open."""
         offer = self._offers.get(resource)
         if offer is None:
-            return ResourceStatus(False, None, {})
+            return ResourceStatus(False, None)
         service = offer.connection.service
-        return ResourceStatus(service.stream.is_open, service.stream.age, service.offered.left_out)
+        return ResourceStatus(service.stream.is_open, service.stream.age)
 
     def _connection(self, table: DeviceTable) -> KubeletConnection:
         service = MeasuredDevicePluginServer(table)
