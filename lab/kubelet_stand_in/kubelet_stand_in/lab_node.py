@@ -6,7 +6,7 @@ import os
 import sys
 
 #: The role nodedevices.lab.lab_node creates it in the nodes that it makes.
-MARKER = "/etc/node-devices-lab-node"
+MARKER = "/etc/throwaway-lab-node"
 
 
 def refuse_elsewhere(command: str) -> bool:
