@@ -63,8 +63,8 @@ def wrap(module: Any, name: str, after: Callable[..., None]) -> None:
 def pytest_configure() -> None:
     for package in PACKAGES:
         cdi = importlib.import_module(f"{package}.declaration.cdi")
-        spec_module = importlib.import_module(f"{package}.cdi_check.spec")
-        directories = importlib.import_module(f"{package}.cdi_check.directories")
+        spec_module = importlib.import_module(f"{package}.cdi.spec")
+        directories = importlib.import_module(f"{package}.cdi.directories")
         _record(cdi, spec_module, directories)
 
 
