@@ -104,7 +104,7 @@ def test_the_image_for_arm64_is_for_arm64_alone(image, tmp_path):
         programs = [content for _, content in other.files(layer).values() if content.startswith(b"\x7fELF")]
         assert programs
         assert {struct.unpack("<H", content[18:20])[0] for content in programs} == {AARCH64}
-    path = f"{ENVIRONMENT}/node_device_plugin/__pycache__/plugin.cpython-313.pyc"
+    path = f"{ENVIRONMENT}/node_device_plugin/daemon/__pycache__/main.cpython-313.pyc"
     assert bytecode(other)[path] == bytecode(image)[path]
     # The engine still has the one for this machine.
     assert engine("image", "inspect", "--format", "{{.Architecture}}", image.name).stdout != "arm64\n"
