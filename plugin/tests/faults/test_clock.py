@@ -7,7 +7,7 @@ from .in_process import resource
 YEAR = 365 * 86400.0
 
 
-def test_a_loss_shows_at_once_whatever_the_clock_says() -> None:
+async def test_a_loss_shows_at_once_whatever_the_clock_says() -> None:
     """The table's own clock is monotonic; even one that is not delays no loss, and no recovery for ever."""
     now = [1000.0]
     table = DeviceTable(resource(), recovery_delay=10.0, clock=lambda: now[0])
