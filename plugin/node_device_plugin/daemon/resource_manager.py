@@ -113,8 +113,8 @@ class ResourceManager:
             if resource.name not in kept
         }
         served = {name: kept.get(name) or new[name] for name in names}
-        # What is new is checked before anybody is told of it: no pod meets a resource whose devices are not known yet.
-        # What stays is looked at too: a device belongs to one resource.
+        # The scan comes before the offer, so that no pod meets a resource whose devices are unknown. It includes the
+        # resources that stay, because a device belongs to one resource.
         self._places = _places(configuration)
         await self._scanner.scan([(each.declared, each.table) for each in served.values()], self._places)
         removed = tuple(name for name in before if name not in served)

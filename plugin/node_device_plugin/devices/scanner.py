@@ -36,7 +36,7 @@ class Places(NamedTuple):
 
 
 class DeviceScanner:
-    """watch: is told where to look, and tells when. Scans one at a time."""
+    """Scans the devices, one scan at a time. watch: gets the directories to watch, and wakes the reconcile loop."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch

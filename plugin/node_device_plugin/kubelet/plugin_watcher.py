@@ -38,7 +38,7 @@ _BACK = 2.5
 class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationServicer):
     """Keeps one resource where the kubelet finds it.
 
-    root: the kubelet's root directory (its --root-dir). plugin_type, versions: what the kubelet's watcher is told
+    root: the kubelet's root directory (its --root-dir). plugin_type, versions: the answer to the kubelet's watcher
     (k8s.io/kubelet, pkg/apis/pluginregistration/v1: PluginInfo).
     """
 

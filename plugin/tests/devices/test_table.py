@@ -25,7 +25,7 @@ FINE = {"need": None, "may": None}
 
 
 def listed(table: DeviceTable) -> Tuple[Listed, ...]:
-    """What a kubelet is told of a table."""
+    """The entries that a kubelet gets of a table."""
     return DeviceList(table).listed()
 
 

@@ -18,7 +18,7 @@ class Listed(NamedTuple):
 
 
 class DeviceList:
-    """What the kubelet is told of a device table, and which device is behind an id."""
+    """Lists a device table for the kubelet, and finds the device behind a kubelet id."""
 
     def __init__(self, table: DeviceTable) -> None:
         self.table = table

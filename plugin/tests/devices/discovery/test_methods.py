@@ -27,7 +27,7 @@ EXAMPLES: Dict[str, Tuple[Any, Tuple[str, ...], bool]] = {
 def test_a_method_of_the_declaration_has_a_module_and_the_other_way_round() -> None:
     assert tuple(method.key for method in METHODS) == DISCOVERY_METHODS == tuple(EXAMPLES)
     assert set(DISCOVERY_METHODS) <= set(schema.DISCOVER)
-    # A key with selectors is a method: whoever adds one is told here that it finds nothing yet.
+    # A new key fails here until a method finds its devices.
     others = {"nodes", "exclude", "container_path", "permissions", "uid", "gid", "mode"}
     assert set(schema.DISCOVER) - others == set(DISCOVERY_METHODS)
     assert set(get_type_hints(Discovery)) == set(schema.DISCOVER)

@@ -65,8 +65,8 @@ def refused(bundle):
 def test_a_changed_byte_is_refused_by_the_files_name(bundle):
     (bundle.folder / "wheels/a-1-py3-none-any.whl").write_bytes(b"wheeL")
     assert refused(bundle) == (
-        "install: wheels/a-1-py3-none-any.whl is not what it was when the bundle was made: nothing was installed, take "
-        "the bundle anew"
+        "install: wheels/a-1-py3-none-any.whl is not what it was when the bundle was made: nothing was installed; copy "
+        "the bundle again"
     )
 
 
