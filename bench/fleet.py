@@ -131,7 +131,8 @@ def inventory_of(nodes: Nodes, scratch: pathlib.Path, count: int) -> pathlib.Pat
             "node_devices_lock_break": True,
         }
         groups[group] = {"hosts": dict.fromkeys(names, host)}
-    (directory / "hosts.json").write_text(json.dumps({"lab_nodes": {"children": groups}}))
+    inventory_groups = {"lab_nodes": {"children": groups}, "node_devices": {"children": {"lab_nodes": {}}}}
+    (directory / "hosts.json").write_text(json.dumps(inventory_groups))
     return directory
 
 

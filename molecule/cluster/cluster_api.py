@@ -9,7 +9,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import yaml
@@ -38,10 +38,20 @@ class Cluster:
         request = urllib.request.Request(f"{self._server}{path}", data, headers, method=method)
         with urllib.request.urlopen(request, timeout=10, context=self._tls) as answer:
             text = answer.read().decode()
-        return text if path.endswith(("/log", "/metrics")) else json.loads(text)
+        return text if path.partition("?")[0].endswith(("/log", "/metrics")) else json.loads(text)
 
-    def create(self, name: str, resources: dict[str, int]) -> None:
-        """A pod that prints its device variables; its service account's token is nothing that it needs."""
+    def watch(self, path: str, idle: float = 120) -> Iterator[Any]:
+        """The events of a watch, until the API server ends it. Raises OSError after ``idle`` seconds without a line."""
+        request = urllib.request.Request(f"{self._server}{path}", headers={"Authorization": f"Bearer {self._token}"})
+        with urllib.request.urlopen(request, timeout=idle, context=self._tls) as answer:
+            for line in answer:
+                yield json.loads(line)
+
+    def create(self, name: str, resources: dict[str, int], node: str = "") -> None:
+        """A pod that prints its device variables; its service account's token is nothing that it needs.
+
+        node: where the scheduler is to put it, if not anywhere.
+        """
         wanted = {resource: str(count) for resource, count in resources.items()}
         container = {
             "name": "main",
@@ -50,7 +60,11 @@ class Cluster:
             "command": ["sh", "-c", "echo Device vars:; set | grep ^DEV_; exec sleep 3600"],
             "resources": {"limits": wanted},
         }
-        spec = {"containers": [container], "hostNetwork": True, "automountServiceAccountToken": False}
+        spec: dict[str, Any] = {"containers": [container], "hostNetwork": True, "automountServiceAccountToken": False}
+        if node:
+            term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+            only_there = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+            spec["affinity"] = {"nodeAffinity": only_there}
         self.ask("POST", PODS, {"metadata": {"name": name}, "spec": spec})
 
     def delete(self, *names: str) -> None:
@@ -63,9 +77,9 @@ class Cluster:
         )
 
 
-def until(look: Callable[[], Any], fine: Callable[[Any], bool]) -> Any:
-    """What is seen once it is fine. Raises AssertionError with what was seen last."""
-    deadline = time.monotonic() + TIMEOUT
+def until(look: Callable[[], Any], fine: Callable[[Any], bool], timeout: float = TIMEOUT) -> Any:
+    """What is seen once it is fine. Raises AssertionError with what was seen last, after ``timeout`` seconds."""
+    deadline = time.monotonic() + timeout
     while True:
         try:
             seen = look()
@@ -76,5 +90,5 @@ def until(look: Callable[[], Any], fine: Callable[[Any], bool]) -> Any:
         else:
             if fine(seen):
                 return seen
-        assert time.monotonic() < deadline, f"after {TIMEOUT} s there is still: {seen}"
+        assert time.monotonic() < deadline, f"after {timeout} s there is still: {seen}"
         time.sleep(0.2)

@@ -10,6 +10,7 @@ import sys
 import time
 from typing import Any
 
+import full_node_steps
 import plugin_steps
 from cluster_api import PODS, WORKERS, Cluster, until
 
@@ -206,6 +207,7 @@ STEPS = {
         follows,
         nothing_left,
         *plugin_steps.STEPS,
+        *full_node_steps.STEPS,
     )
 }
 

@@ -28,6 +28,45 @@ def no_restarts(cluster: Cluster) -> None:
     print(f"no container of the plugin was restarted: {restarts}")
 
 
+def other_inventory(cluster: Cluster) -> None:
+    """A node of another inventory has a configuration, too: what the first worker's is."""
+    config_map = f"{PLUGINS}/configmaps/node-device-plugin"
+    text = cluster.ask("GET", config_map)["data"][WORKERS[0]]
+    cluster.ask("PATCH", config_map, {"data": {"elsewhere": text}}, "application/merge-patch+json")
+
+
+def other_inventory_kept(cluster: Cluster) -> None:
+    """It stays."""
+    assert _configured(cluster) == [*WORKERS, "elsewhere"], _configured(cluster)
+
+
+def other_inventory_pruned(cluster: Cluster) -> None:
+    """It is gone, and nothing else is."""
+    assert _configured(cluster) == [*WORKERS], _configured(cluster)
+
+
+def _configured(cluster: Cluster) -> list[str]:
+    names = cluster.ask("GET", f"{PLUGINS}/configmaps/node-device-plugin")["data"]
+    return [*(name for name in WORKERS if name in names), *sorted(set(names) - set(WORKERS))]
+
+
+def held_run_on(cluster: Cluster) -> None:
+    """Every pod that holds a device runs, and none of its containers was restarted."""
+    holders = [
+        pod
+        for pod in cluster.ask("GET", PODS)["items"]
+        if any("/" in name for each in pod["spec"]["containers"] for name in each["resources"].get("limits", ()))
+        and pod["spec"].get("nodeName")
+    ]
+    seen = {
+        pod["metadata"]["name"]: (pod["status"]["phase"], pod["status"]["containerStatuses"][0]["restartCount"])
+        for pod in holders
+    }
+    assert seen, "no pod holds a device"
+    assert set(seen.values()) == {("Running", 0)}, seen
+    print(f"these run on: {', '.join(sorted(seen))}")
+
+
 def no_proofs(cluster: Cluster) -> None:
     """Nothing but the plugin's pods is in its namespace."""
     names = [pod["metadata"]["name"] for pod in cluster.ask("GET", f"{PLUGINS}/pods")["items"]]
@@ -131,8 +170,12 @@ def _readiness(cluster: Cluster) -> str:
 STEPS = (
     lose_plugin,
     no_restarts,
+    other_inventory,
+    other_inventory_kept,
+    other_inventory_pruned,
     no_proofs,
     pod_template,
+    held_run_on,
     new_plugins,
     ready_since,
     figures,

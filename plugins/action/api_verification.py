@@ -3,11 +3,18 @@
 
 from __future__ import annotations
 
+import json
 import time
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, quantity
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Unavailable
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
+    Api,
+    ApiError,
+    Place,
+    Unavailable,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
     capacities_of,
 )
@@ -21,12 +28,16 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import container_view
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.proof_record import Record
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof, proven
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import verification as reports
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof, proven, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 
 # Seconds between two looks at a node object.
 _PAUSE = 1.0
+# What the plugin's program needs that prints what its container has.
+_REQUESTS = {"cpu": "10m", "memory": "32Mi"}
+_LIMITS = {"memory": "96Mi"}
 
 
 class ActionModule(ActionBase):
@@ -39,6 +50,8 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         host = (task_vars or {}).get("inventory_hostname", "")
         arguments = task_arguments.of(self)
+        if arguments.get("state") == "absent":
+            return {**result, **self._remove(arguments, host)}
         if self._task.check_mode:
             return {**result, "skipped": True, "msg": "a proof needs a pod, which check mode does not make"}
         try:
@@ -52,22 +65,42 @@ class ActionModule(ActionBase):
             report, changed = _verify(cluster, arguments.get("node_name") or host, arguments)
         except (ApiError, DeclarationError, DeploymentError, kubeconfig.KubeconfigError) as error:
             return {**result, "failed": True, "msg": f"{host}: {error}"}
-        return {**result, "changed": changed, **report}
+        return {
+            **result,
+            "changed": changed,
+            **reports.judged(report, host, boolean(arguments.get("require_proof", False))),
+        }
+
+    def _remove(self, arguments, host):
+        """Take away what proofs left in the cluster; a cluster that refuses or is away hinders no uninstall."""
+        if not arguments.get("kubeconfig"):
+            return {"changed": False}
+        try:
+            api = Api(kubeconfig.read(arguments["kubeconfig"]))
+            namespaces = {"kube-system", deployed.parse(arguments.get("deployment", {})).namespace}
+            change = proof.remove(api, sorted(namespaces), arguments.get("node_name") or host, self._task.check_mode)
+        except (ApiError, DeclarationError, kubeconfig.KubeconfigError) as error:
+            return {
+                "changed": False,
+                "warnings": [f"{host}: the priority class of proofs stays in the cluster: {error}"],
+            }
+        return {"changed": change.changed, "what": [change.what] * change.changed}
 
 
 def _verify(cluster, node, arguments):
     """As role verification's command reports a node that it runs on; and whether another record is kept."""
     resources = parse_configuration(arguments["declaration"]["configuration"]).resources
     timeout = float(arguments.get("timeout", 60))
-    shown = _once_followed(cluster, node, resources, timeout)
+    shown, held = _once_followed(cluster, node, resources, timeout)
     info = (shown.get("status") or {}).get("nodeInfo") or {}
     runtime = info.get("containerRuntimeVersion", "").replace("://", " ")
     before = proven.read(shown)
     record = Record(before, cluster.deployment.image)
-    record.keep_only(resources)
-    rows, shares, uses = {}, {}, proof.in_use(cluster, node)
+    record.keep_only(resources, runtime)
+    rows, shares, uses = {}, {}, proof.in_use(cluster.api, node)
     for resource in resources:
-        row, asked = _judged(resource, shown, uses.get(resource.name, proof.Use(0, ())), arguments.get("devices"))
+        use = uses.get(resource.name, proof.Use(0, ()))
+        row, asked = _judged(resource, shown, use, arguments.get("devices"), held.get(resource.name, 0))
         if asked and arguments.get("proofs") == "unproven" and record.holds(resource, runtime):
             row["state"] = "proven before"
         elif asked:
@@ -76,7 +109,8 @@ def _verify(cluster, node, arguments):
     for resource, outcome in _outcomes(cluster, node, resources, shares, timeout):
         row = rows[resource.name]
         row.update(_compared(resource, shares[resource.name], outcome))
-        record.note(resource, runtime, proven=row["state"] == "proven")
+        if row["state"] != "unproven":
+            record.note(resource, runtime, proven=row["state"] == "proven")
     if record.proven != before:
         proven.write(cluster.api, node, record.proven)
     report = {
@@ -94,25 +128,58 @@ def _outcomes(cluster, node, resources, shares, timeout):
     for resource in resources:
         if resource.name in shares:
             paths = {each.path for device in resource.devices for each in device.nodes}
-            wanted.append(proof.Wanted(resource.name, shares[resource.name], tuple(sorted(paths))))
+            wanted.append(proof.Wanted(resource.name, shares[resource.name], ("seen", *sorted(paths))))
     if not wanted:
         return []
     owner = cluster.api.get(cluster.place)
     if owner is None:
         raise DeploymentError(f"the cluster has no {cluster.place}: run site.yml")
-    outcomes = proof.prove(cluster, node, owner, wanted, timeout)
+    deployment = cluster.deployment
+    kind = proof.Kind(
+        deployment.namespace,
+        deployment.image,
+        deployment.tolerations,
+        deployment.image_pull_secrets,
+        owner,
+        _REQUESTS,
+        _LIMITS,
+        ends=True,
+    )
+
+    def look(pods):
+        return {name: _printed(cluster.api, pod) for name, pod in pods.items()}
+
+    outcomes = proof.Proofs(cluster.api, kind, node, timeout).prove(wanted, look)
     return [(resource, outcomes[resource.name]) for resource in resources if resource.name in outcomes]
 
 
+def _printed(api, pod):
+    """What a pod's program said of its container."""
+    place = Place("pods", pod["metadata"]["name"], pod["metadata"]["namespace"], part="log")
+    log = api.text(place)
+    # An older plugin's usage, or a runtime's warning, may stand there too.
+    lines = [line for line in log.splitlines() if line.startswith("{")]
+    try:
+        return proof.Outcome(container_view.read_own(json.loads(lines[-1])))
+    except (IndexError, RecursionError, ValueError, KeyError, TypeError):
+        said = " ".join(log.split())[:200] or "nothing"
+        return proof.Outcome(failed=f"the proof's pod did not say what it has: {said}")
+
+
 def _once_followed(cluster, node, resources, timeout):
-    """The node object, once it shows what is declared, or does not within ``timeout`` seconds."""
+    """The node object, once it shows what is declared, or does not within ``timeout`` seconds.
+
+    And how many devices of each resource it does not show because containers hold them by other names.
+    """
     deadline = time.monotonic() + timeout
     while True:
         is_late = time.monotonic() >= deadline
         try:
-            shown = cluster.api.node(node)
-            if is_late or all(_lacks(each, shown) is None for each in resources):
-                return shown
+            shown, held = cluster.api.node(node), {}
+            if any(_lacks(each, shown) for each in resources):
+                held = rollout.held_by_other_names(cluster, node)
+            if is_late or all(_lacks(each, shown, held.get(each.name, 0)) is None for each in resources):
+                return shown, held
         except Unavailable:
             # A control plane that is restarted, or fails over, comes back.
             if is_late:
@@ -132,21 +199,24 @@ def _healthy(resource, shown):
     return None if value is None else int(value)
 
 
-def _lacks(resource, shown):
-    """In what the node object falls short of the declaration; None where it does not."""
+def _lacks(resource, shown, held=0):
+    """In what the node object falls short of the declaration; None where it does not.
+
+    held: devices that containers hold by other names.
+    """
     found = _healthy(resource, shown)
     if found is None:
         return "the node object does not show it: the kubelet has no registration of it"
     least, most = _shares(resource)
-    if resource.discover.methods or least <= found <= most:
+    if resource.discover.methods or least - held * resource.replicas <= found <= most:
         return None
     expected = str(least) if least == most else f"{least} to {most}"
     return f"expected {expected} healthy devices in the node object's allocatable, found {found}"
 
 
-def _judged(resource, shown, use, devices):
-    """Its row, and how many shares a proof asks for; 0 for none."""
-    lacks, healthy = _lacks(resource, shown), _healthy(resource, shown) or 0
+def _judged(resource, shown, use, devices, held=0):
+    """Its row, and how many shares a proof asks for; 0 for none. held: devices that are held by other names."""
+    lacks, healthy = _lacks(resource, shown, held), _healthy(resource, shown) or 0
     row = {
         "resource": resource.name,
         "capacity": healthy if resource.discover.methods else _shares(resource)[1],
@@ -157,11 +227,14 @@ def _judged(resource, shown, use, devices):
     }
     if lacks:
         return row, 0
+    if held:
+        why = f"{held} held by another name; the log of the plugin's pod says by whom"
+        return {**row, "state": "in use", "detail": why}, 0
     if not healthy:
         return {**row, "state": "empty"}, 0
     if resource.discover.methods:
         why = "its devices are discovered on the node, and the API does not say which they are"
-        return {**row, "state": "not proven", "detail": why}, 0
+        return {**row, "state": "unproven", "detail": why}, 0
     free = healthy - use.shares
     if free <= 0:
         return {**row, "state": "in use", "detail": "by " + ", ".join(use.pods)}, 0
@@ -175,7 +248,7 @@ def _compared(resource, shares, outcome):
     The API does not say which these were, so with one share every device is tried.
     """
     if outcome.view is None:
-        return {"state": "failed", "detail": outcome.reason}
+        return {"state": "failed" if outcome.failed else "unproven", "detail": outcome.failed or outcome.unproven}
     sets = [[device] for device in resource.devices] if shares == 1 else [list(resource.devices)]
     expectations = [expected_in_container(resource, devices) for devices in sets]
     found = [(container_view.mismatches(outcome.view, each), each.devices) for each in expectations]

@@ -23,6 +23,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cd
     Checked,
     UnsupportedConfig,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.containerd import Containerd
 
 _OWNER = "cdi_runtime"
 _SPECS_OWNER = "cdi_specs"
@@ -149,6 +150,13 @@ class ActionModule(ActionBase):
         # The root file first: it is what the runtime can check.
         changes.sort(key=lambda change: change.path != self._runtime["config"]["real_path"])
         result = self._apply(changes, "our change is taken back", undo=True)
+        left_on = self._adapter.left_on(changes) if isinstance(self._adapter, Containerd) else None
+        if left_on:
+            result["warnings"] = [
+                *result["warnings"],
+                f"kept: CDI stays on, because {left_on} has enable_cdi = true, and that file is not ours; if the line "
+                f"was copied from ours, as nvidia-ctk does, remove it there and restart {self._runtime['unit']}",
+            ]
         if len(changes) < len(entries) and not self._task.check_mode:
             self._put_back()
         return result

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import time
 
@@ -30,6 +31,9 @@ class ActionModule(ActionBase):
                     return {**result, "changed": False, "kept": [], "stays": stays}
                 staying = self._staying(node_specs, arguments)
             else:
+                if node_specs.redefined() and arguments.get("command"):
+                    with contextlib.suppress(plugin_cli.PluginCliMissing):
+                        node_specs.refuse_redefined(plugin_cli.holders(self, arguments))
                 staying = [specs.Held(leftover, "") for leftover in node_specs.leftovers]
             devices = [held.leftover for held in staying]
             node_specs.check(devices)
@@ -42,10 +46,14 @@ class ActionModule(ActionBase):
             {"path": f"{specs.DIRECTORY}/{name}", "content": text, "mode": "0644"}
             for name, text in node_specs.texts(devices).items()
         ]
+        module_args = {"owner": "cdi_specs", "files": files}
+        if arguments.get("prune") and arguments.get("declaration") and self._task.check_mode:
+            # What was to be added has not been.
+            module_args["pending"] = {
+                f"{specs.DIRECTORY}/{name}": text for name, text in node_specs.texts(node_specs.leftovers).items()
+            }
         answer = self._execute_module(
-            module_name="nodedevices.kubernetes.managed_files",
-            module_args={"owner": "cdi_specs", "files": files},
-            task_vars=task_vars,
+            module_name="nodedevices.kubernetes.managed_files", module_args=module_args, task_vars=task_vars
         )
         answer["stays"] = [file["path"] for file in files]
         devices_kept = [{"device": held.leftover.name, "reason": held.reason} for held in staying if held.reason]

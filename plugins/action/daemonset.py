@@ -13,6 +13,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     clusters,
+    daemonset_slot,
     deployed,
     foreign,
     groups,
@@ -104,8 +105,13 @@ class ActionModule(ActionBase):
         configuration = manifests.read_configuration_text(self._text)
         manifests.common_ground({self._node: configuration})
         places = other_daemonsets.before(self._cluster, self._node)
+        # Of any other node the preflight says it.
+        api_only = boolean(arguments.get("api_only", False))
+        no_slot = daemonset_slot.refusal(self._cluster.api, self._node, self._cluster.deployment) if api_only else ""
+        if no_slot:
+            raise DeploymentError(no_slot)
         # Of any other node it is read on the node itself.
-        if boolean(arguments.get("api_only", False)) and not boolean(arguments.get("takeover", False)):
+        if api_only and not boolean(arguments.get("takeover", False)):
             names = [resource.name for resource in configuration.resources]
             foreign.refuse(self._cluster, self._node, names, places)
         changes = self._cluster.configure(self._node, self._text)

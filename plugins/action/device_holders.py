@@ -8,7 +8,7 @@ import time
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, specs, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli, specs, task_arguments
 
 _POLICIES = ("refuse", "wait")
 _PAUSE = 2.0
@@ -29,7 +29,7 @@ class ActionModule(ActionBase):
         if not ours:
             return result
         timeout = minutes * 60 if policy == "wait" and not self._task.check_mode else 0
-        until, said = time.monotonic() + timeout, None
+        until, said, renew = time.monotonic() + timeout, None, play.Renewal(self, task_vars)
         while True:
             try:
                 held = ours.held(plugin_cli.holders(self, arguments))
@@ -42,6 +42,7 @@ class ActionModule(ActionBase):
             if sentence != said:
                 Display().display(f"{host}: waiting up to {minutes:g} minutes, while {sentence}")
                 said = sentence
+            renew()
             time.sleep(min(_PAUSE, until - time.monotonic()))
         result["held"] = held
         if held and policy == "wait" and self._task.check_mode:

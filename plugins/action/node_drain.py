@@ -20,7 +20,7 @@ _PAUSE = 2.0
 
 
 class ActionModule(ActionBase):
-    """The API is spoken from the controller; nothing is done on the node."""
+    """The API is spoken from the controller; on the node only the play's lock is renewed while pods go."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -40,6 +40,7 @@ class ActionModule(ActionBase):
             self._rules = _rules(arguments)
             self._api = Api(kubeconfig.read(arguments["kubeconfig"]))
             self._drain = drain.Drain(self._api, self._node, dry_run=self._task.check_mode)
+            self._renew = play.Renewal(self, task_vars)
             getattr(self, "_" + arguments["state"])(arguments, result)
         except (drain.NotDrained, ApiError, kubeconfig.KubeconfigError) as error:
             result.update(failed=True, msg="\n".join(f"{host}: {line}" for line in str(error).splitlines()))
@@ -67,7 +68,7 @@ class ActionModule(ActionBase):
             Display().display(
                 f"{self._node}: waiting up to {self._rules.minutes:g} minutes for {', '.join(names)} to go"
             )
-        blocked = self._drain.evict(pods, self._rules)
+        blocked = self._drain.evict(pods, self._rules, self._renew)
         if blocked:
             result["warnings"] = [
                 f"{self._node}: would wait up to {self._rules.minutes:g} minutes for {'; '.join(blocked)}"

@@ -13,6 +13,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     requirements,
     specs,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
 
 
 class ActionModule(ActionBase):
@@ -30,10 +31,13 @@ class ActionModule(ActionBase):
             arguments["commands"] = [command]
         lock = declaration.plain(arguments.pop("lock", None))
         if lock is not None:
-            arguments["lock"] = _wanted_lock(lock, task_vars.get("inventory_hostname", ""))
+            batch = task_vars.get("ansible_play_batch", ())
+            arguments["lock"] = _wanted_lock(lock, task_vars.get("inventory_hostname", ""), len(batch))
         cdi = boolean(arguments.pop("cdi", True))
         declared = declaration.plain(arguments.pop("declaration", None))
         mode, takeover = arguments.pop("mode", None), boolean(arguments.pop("takeover", False))
+        path, node_name = arguments.pop("kubeconfig", None), arguments.pop("node_name", None)
+        deployment = declaration.plain(arguments.pop("deployment", None) or {})
         directory = (declared or {}).get("kubelet_device_plugin_dir")
         if directory:
             arguments["device_plugin_dir"] = directory
@@ -63,15 +67,23 @@ class ActionModule(ActionBase):
             if "command" in requires and not self._has(command, facts):
                 sentences.append(str(plugin_cli.PluginCliMissing(command)))
             if declared and facts["runtime"].get("version"):
-                sentences += _refused_specs(declared, facts)
+                refused, broken = _specs_of(declared, facts)
+                sentences += refused
+                warnings += [f"{host}: {sentence}" for sentence in broken]
             if declared and mode and not takeover:
                 names = [resource["name"] for resource in declared["resources"]]
                 sentences += requirements.taken(facts["device_plugins"], names, mode)
+            if path and not was_read:
+                capacities = bool((declared or {}).get("capacities"))
+                pod = deployment if mode == "daemonset" else None
+                sentences += cluster_access.problems(path, node_name or host, declared is not None, capacities, pod)
             if not sentences:
                 # Once a play, although each role asks.
                 untested = [] if was_read else requirements.untested(of_node, facts)
                 warnings += [f"{host}: {sentence}" for sentence in untested]
                 result.update(facts, read_in=this_play)
+                if lock is not None and not self._task.check_mode:
+                    result["environment"] = play.environment(arguments["lock"])
         result["changed"] = settled is not None
         if settled:
             warnings.append(f"{host}: {settled}")
@@ -125,15 +137,15 @@ class ActionModule(ActionBase):
         return plugin_cli.is_there(self, command)
 
 
-def _wanted_lock(lock, host):
-    """The option ``lock`` as the module takes it."""
+def _wanted_lock(lock, host, hosts):
+    """The option ``lock`` as the module takes it. hosts: of the batch."""
     try:
-        minutes = float(lock.get("minutes", 60))
+        minutes = float(lock.get("minutes", 15))
     except (TypeError, ValueError):
         minutes = 0
     if not minutes > 0:
         raise AnsibleError(f"lock: minutes must be a number above 0, not {lock.get('minutes')}")
-    return play.wanted_lock(minutes, "*" if boolean(lock.get("break", False)) else "", host)
+    return play.wanted_lock(minutes, "*" if boolean(lock.get("break", False)) else "", host, hosts)
 
 
 def _became(outcome, check_mode):
@@ -146,11 +158,12 @@ def _became(outcome, check_mode):
     return f"{change} has been finished" if outcome["begun"] else f"{change} had not been begun"
 
 
-def _refused_specs(declared, facts):
-    """A sentence for each declared CDI spec that the runtime would refuse, or somebody else's spec stands against."""
+def _specs_of(declared, facts):
+    """Sentences for the declared CDI specs that would not take effect, and for the broken ones of others."""
     node_specs = specs.Specs(declared, facts)
+    broken = node_specs.broken()
     try:
         node_specs.check(node_specs.leftovers)
     except specs.SpecsError as error:
-        return error.lines
-    return []
+        return error.lines, broken
+    return [], broken

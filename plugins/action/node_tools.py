@@ -27,12 +27,12 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         arguments = {key: value for key, value in self._task.args.items() if value is not None}
         node = arguments.pop("node", None)
-        specs = arguments.pop("specs", None)
+        specs, host_devices = arguments.pop("specs", None), arguments.pop("host_devices", None)
         cache = pathlib.Path(arguments.pop("cache", None) or "~/.cache/node-devices").expanduser()
         wheelhouse = arguments.pop("wheelhouse", None)
         wheelhouse = pathlib.Path(wheelhouse).expanduser() if wheelhouse else None
         if arguments.setdefault("state", "present") == "absent":
-            return self._remove(arguments, specs, task_vars)
+            return self._remove(arguments, specs, host_devices, task_vars)
         if arguments["state"] == "rolled_back":
             return self._on_node(arguments, task_vars)
         if not node:
@@ -58,10 +58,11 @@ class ActionModule(ActionBase):
         arguments.update(archive=on_node, wheels={wheel.path.name: wheel.sha256 for wheel in gathered})
         return self._on_node(arguments, task_vars)
 
-    def _remove(self, arguments, specs, task_vars):
+    def _remove(self, arguments, specs, host_devices, task_vars):
         if self._task.check_mode and "stays" in (specs or {}):
             # The ledger still has what the roles before this one would have taken away.
-            arguments["left"] = ["cdi_specs"] if specs["stays"] else []
+            left = {"cdi_specs": specs["stays"], "host_devices": (host_devices or {}).get("kept")}
+            arguments["left"] = [role for role, stays in left.items() if stays]
         answer = self._on_node(arguments, task_vars)
         if answer.get("kept"):
             answer["warnings"] = answer.get("warnings", []) + [

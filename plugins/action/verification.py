@@ -5,14 +5,25 @@ from __future__ import annotations
 
 import json
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import verification as reports
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 
 _OWNER = "verification"
+_ERRORS = (ApiError, DeclarationError, DeploymentError, kubeconfig.KubeconfigError)
+# Where pods are made that no DaemonSet of ours is beside: every cluster has it.
+_NAMESPACE = "kube-system"
 
 
 class ActionModule(ActionBase):
-    """One execution; another one where there is something new to remember."""
+    """One execution; further ones where pods are looked into, and where there is something new to remember."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -20,13 +31,16 @@ class ActionModule(ActionBase):
         if self._task.check_mode:
             return {**result, "skipped": True, "msg": "a proof needs a pod, which check mode does not make"}
         arguments = task_arguments.of(self)
-        command = [str(word) for word in arguments["command"]]
-        configuration = json.dumps(arguments["declaration"]["configuration"])
+        configuration = arguments["declaration"]["configuration"]
         try:
-            report = plugin_cli.answer(self, command, configuration, task_vars)
-        except plugin_cli.PluginCliError as error:
+            self._command = [*map(str, arguments["command"]), "--plugin", _plugin(arguments)]
+            self._task_vars = task_vars
+            report = plugin_cli.answer(self, self._command, json.dumps(configuration), task_vars)
+            if arguments.get("kubeconfig"):
+                self._prove_by_pods(report, configuration, host, arguments)
+        except (plugin_cli.PluginCliError, DeclarationError) as error:
             return {**result, "failed": True, "msg": f"{host}: {error}"}
-        result.update(changed=False, **report)
+        result.update(changed=False, **reports.judged(report, host, boolean(arguments.get("require_proof", False))))
         if report["proven"] != report["proven_before"]:
             content = json.dumps(report["proven"], indent=4, sort_keys=True) + "\n"
             written = self._execute_module(
@@ -38,3 +52,73 @@ class ActionModule(ActionBase):
                 return written
             result.update(changed=written["changed"], diff=written["diff"])
         return result
+
+    def _prove_by_pods(self, report, configuration, host, arguments):
+        """Prove what no container of the node has shown, by pods of the cluster; the node looks into them."""
+        rows = {row["resource"]: row for row in report["resources"] if row["state"] == "unproven" and row["shares"]}
+        if not rows or report["image"] is None:
+            return
+
+        def look(pods):
+            return self._look(pods, configuration, report)
+
+        wanted = [proof.Wanted(name, row["shares"]) for name, row in rows.items()]
+        try:
+            api = Api(kubeconfig.read(arguments["kubeconfig"]))
+            node = arguments.get("node_name") or host
+            # Said before a pod waits for a node that is not there.
+            api.node(node)
+            kind = _kind(api, report["image"], arguments)
+            outcomes = proof.Proofs(api, kind, node, float(arguments.get("timeout", 60))).prove(wanted, look)
+        except _ERRORS as error:
+            outcomes = {name: proof.Outcome(unproven=str(error)) for name in rows}
+        for name, row in rows.items():
+            outcome = outcomes[name]
+            if outcome.failed:
+                row.update(state="failed", detail=outcome.failed)
+                report["problems"].append(f"{name}: {outcome.failed}")
+                report["proven"].pop(name, None)
+            elif outcome.unproven:
+                row.update(detail=outcome.unproven)
+            else:
+                row.update(state="proven", detail="", seen=list(dict.fromkeys([*row["seen"], *outcome.seen])))
+
+    def _look(self, pods, configuration, report):
+        """What the node sees in pods, resource to pod; what is proven goes into the report's record."""
+        some = [each for each in configuration["resources"] if each["name"] in pods]
+        command = [*self._command]
+        for pod in pods.values():
+            command += ["--proof-pod", f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"]
+        found = plugin_cli.answer(self, command, json.dumps({**configuration, "resources": some}), self._task_vars)
+        outcomes = {}
+        for row in found["resources"]:
+            name = row["resource"]
+            if row["state"] == "proven":
+                report["proven"][name] = found["proven"][name]
+                outcomes[name] = proof.Outcome(seen=tuple(row["seen"]))
+            elif row["state"] == "failed":
+                problems = [
+                    each.removeprefix(f"{name}: ") for each in found["problems"] if each.startswith(f"{name}: ")
+                ]
+                outcomes[name] = proof.Outcome(failed="; ".join(problems))
+            else:
+                outcomes[name] = proof.Outcome(unproven=row["detail"] or row["state"])
+        return outcomes
+
+
+def _plugin(arguments):
+    """What serves the devices, as the record knows it: after a switch of the mode nothing is proven."""
+    if arguments.get("mode", "service") != "daemonset":
+        return "service"
+    return f"daemonset {deployed.parse(arguments.get('deployment', {})).image}"
+
+
+def _kind(api, image, arguments):
+    """How pods of a node are made whose kubelet and runtime have the sandbox's image. Raises DeclarationError."""
+    everything = ({"operator": "Exists"},)
+    if arguments.get("mode", "service") == "daemonset":
+        cluster = DaemonSet(api, deployed.parse(arguments.get("deployment", {})))
+        owner = api.get(cluster.place)
+        if owner is not None:
+            return proof.Kind(cluster.deployment.namespace, image, everything, owner=owner)
+    return proof.Kind(_NAMESPACE, image, everything)

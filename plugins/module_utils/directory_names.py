@@ -16,3 +16,18 @@ def lacking(wanted, there):
     """Those of ``wanted`` that are not among ``there``, however they are spelled."""
     names = {normal(directory) for directory in there}
     return [directory for directory in wanted if normal(directory) not in names]
+
+
+def with_ours(spec_dirs, static, running):
+    """CDI directories of a runtime, and ours among them.
+
+    What lies in a later directory goes before an earlier one's, and running goes before static.
+    """
+    wanted = list(spec_dirs)
+    missing = lacking([static, running], spec_dirs)
+    if static in missing:
+        names = [normal(directory) for directory in wanted]
+        wanted.insert(len(wanted) if running in missing else names.index(normal(running)), static)
+    if running in missing:
+        wanted.append(running)
+    return wanted

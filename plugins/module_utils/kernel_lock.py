@@ -15,14 +15,15 @@ def locked(path, create=True, wait=True):
     create: whether it is made where it is not there. wait: for whoever has it.
     Raises FileNotFoundError where it is not there and not made, BlockingIOError where somebody has it and nobody waits.
     """
-    descriptor = _taken(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0), wait)
+    descriptor = taken(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0), wait)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _taken(path, flags, wait):
+def taken(path, flags, wait=True):
+    """A descriptor of what is at a path, opened with ``flags`` and locked; closing it frees it. Errors as above."""
     while True:
         descriptor = os.open(path, flags, 0o600)
         try:
@@ -38,6 +39,6 @@ def _taken(path, flags, wait):
 
 def _is_at(path, descriptor):
     try:
-        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except FileNotFoundError:
         return False

@@ -13,6 +13,8 @@ import re
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import named, option
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
 
+#: The default of maxPods.
+_MAX_PODS = 110
 #: The default of --container-runtime-endpoint, from 1.24 on.
 _ENDPOINT = "unix:///run/containerd/containerd.sock"
 
@@ -37,11 +39,32 @@ def kubelet_of(process):
         "version": version.group(1) if version else None,
         "root_dir": option(arguments, "--root-dir") or "/var/lib/kubelet",
         "config_path": config_path,
+        "kubeconfig": option(arguments, "--kubeconfig"),
+        "max_pods": max_pods(
+            option(arguments, "--max-pods") or setting(texts, "maxPods"),
+            option(arguments, "--pods-per-core") or setting(texts, "podsPerCore"),
+            is_known=bool(texts) or not config_path,
+        ),
         "static_pod_path": option(arguments, "--pod-manifest-path") or setting(texts, "staticPodPath"),
         "cri_socket": socket_path(
             option(arguments, "--container-runtime-endpoint") or setting(texts, "containerRuntimeEndpoint") or default
         ),
     }
+
+
+def max_pods(most, per_core, is_known):
+    """How many pods the kubelet takes; None where that is not known.
+
+    most, per_core: what is said of it, as text. is_known: whether the configuration could be read.
+    """
+    try:
+        number = int(most) if most else _MAX_PODS if is_known else None
+        per_core = int(per_core or 0)
+    except ValueError:
+        return None
+    if number is None or per_core <= 0:
+        return number
+    return min(number, per_core * (os.cpu_count() or 1))
 
 
 def configurations(path, directory):
@@ -57,7 +80,7 @@ def configurations(path, directory):
 
 
 def setting(texts, key):
-    """A top-level text of the kubelet's configuration; None where it has none."""
+    """A top-level text or number of the kubelet's configuration; None where it has none."""
     found = None
     for text in texts:
         found = value_of(text, key) or found
@@ -65,14 +88,14 @@ def setting(texts, key):
 
 
 def value_of(text, key):
-    """A top-level text of a JSON or YAML file, without a YAML parser, which nodes do not have."""
+    """A top-level text or number of a JSON or YAML file, without a YAML parser, which nodes do not have."""
     try:
         data = json.loads(text)
     except ValueError:
         data = None
     if isinstance(data, dict):
         value = data.get(key)
-        return value if isinstance(value, str) else None
+        return str(value) if isinstance(value, (str, int)) else None
     pattern = r"""(?m)^[ ]{0,2}["']?%s["']?\s*:\s*(?:"([^"]*)"|'([^']*)'|([^\s#,]+))"""
     match = re.search(pattern % key, text or "")
     return next((value for value in match.groups() if value is not None), None) if match else None

@@ -20,14 +20,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
-import glob
 import hashlib
 import json
 import os
 import shutil
 import stat
-import tempfile
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
 
 DIRECTORY = "/var/lib/node-devices"
 _NAME = "ledger.json"
@@ -77,10 +76,12 @@ class Ledger:
         )
 
     def __enter__(self):
-        os.makedirs(self.directory, mode=0o755, exist_ok=True)
-        self._lock = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        remove_leftovers(self.path)
+        while self._lock is None:
+            make_directory(self.directory)
+            # The one before us may remove the directory while we wait.
+            with contextlib.suppress(FileNotFoundError):
+                self._lock = kernel_lock.taken(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+        remove_leftover(self.path)
         self.read()
         return self
 
@@ -95,7 +96,7 @@ class Ledger:
         if self.entries == self._saved:
             return
         if self.entries:
-            os.makedirs(self.directory, mode=0o755, exist_ok=True)
+            make_directory(self.directory)
             data = {"format": _FORMAT, "entries": dict(sorted(self.entries.items()))}
             write_file(self.path, (json.dumps(data, indent=1) + "\n").encode(), 0o600)
         else:
@@ -172,10 +173,18 @@ def sha256(content):
     return hashlib.sha256(content).hexdigest()
 
 
+def make_directory(path):
+    """Make a directory, durably, if it is not there; the one that it is in is there as a rule."""
+    if not os.path.isdir(path):
+        os.makedirs(path, mode=0o755, exist_ok=True)
+        sync_directory(os.path.dirname(path))
+
+
 def stage_file(path, content, mode, uid=None, gid=None, attributes=None):
     """Write a file beside ``path`` under a name that nobody reads, durably; returns that name."""
-    directory, name = os.path.split(path)
-    descriptor, staged = tempfile.mkstemp(prefix="." + name + ".", suffix=".tmp", dir=directory)
+    remove_leftover(path)
+    staged = _staged(path)
+    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with naming(path), os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -192,11 +201,16 @@ def stage_file(path, content, mode, uid=None, gid=None, attributes=None):
     return staged
 
 
-def remove_leftovers(path):
-    """Remove what a writer of ``path`` that was killed left beside it. For the ledger's only writer."""
+def remove_leftover(path):
+    """Remove what a writer of ``path`` that was killed left beside it. For the only writer of that path."""
+    if os.path.isdir(os.path.dirname(path)):
+        remove_file(_staged(path))
+
+
+def _staged(path):
+    """A name beside ``path`` that nobody else uses, or reads as a configuration."""
     directory, name = os.path.split(path)
-    for leftover in glob.glob(os.path.join(glob.escape(directory), ".%s.*.tmp" % glob.escape(name))):
-        remove_file(leftover)
+    return os.path.join(directory, ".%s.node-devices-new" % name)
 
 
 @contextlib.contextmanager
@@ -223,8 +237,8 @@ def write_file(path, content, mode, uid=None, gid=None, attributes=None):
 
 def write_link(path, target):
     """Make a symbolic link, or point the one that is there elsewhere, in one step."""
-    directory, name = os.path.split(path)
-    staged = os.path.join(directory, ".%s.%d.tmp" % (name, os.getpid()))
+    remove_leftover(path)
+    staged = _staged(path)
     os.symlink(target, staged)
     put_in_place(staged, path)
 

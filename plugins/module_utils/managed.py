@@ -14,6 +14,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger impo
 # Owner and group of what is written: root's. Who owns a file may change it, whatever its mode.
 _OURS = (os.geteuid(), os.getegid())
 
+#: Ends the name of a copy of what was there before us, where somebody else changed the file since.
+BEFORE = ".node-devices-before"
 # In the path of every file that is ours alone.
 _OUR_NAME = "node-device"
 
@@ -41,6 +43,12 @@ class Report:
     def changed(self):
         return bool(self.written or self.removed)
 
+    def add_first(self, earlier):
+        """Take in what was done before."""
+        self.written = earlier.written + self.written
+        self.contents = earlier.contents + self.contents
+        self.diffs = earlier.diffs + self.diffs
+
     def add_diff(self, path, before, after):
         texts = [_shown(before), _shown(after)]
         if texts[0] == texts[1]:
@@ -63,13 +71,16 @@ class Managed:
     ledger: read, and where something is to be written, entered as a context manager.
     owner: a role's name.
     check: only say what would be done.
+    pending: with ``check``, path to content (bytes) of the owner's files that an earlier task of the play would have
+        written.
     """
 
-    def __init__(self, ledger, owner, check=False, after_write=lambda path: None):
+    def __init__(self, ledger, owner, check=False, after_write=lambda path: None, pending=None):
         self.ledger = ledger
         self.owner = owner
         self.check = check
         self.after_write = after_write
+        self.pending = dict(pending or {}) if check else {}
         self.report = Report()
 
     def converge(self, wanted, validate=lambda item, staged: None, keep=()):
@@ -87,9 +98,9 @@ class Managed:
 
     def _make(self, wanted, validate):
         wanted = self._directories_around(wanted) + wanted
-        states = [(item, ledgers.state_of(item["path"])) for item in wanted]
+        states = [(item, self._state_of(item["path"])) for item in wanted]
         todo = [(item, state) for item, state in states if self._differs(item, state)]
-        directories = self._missing_directories(wanted)
+        directories = self._missing_directories([item for item in wanted if item["path"] not in self.pending])
         for item, state in todo:
             self._refuse_unsafe(item, state)
             self.report.written.append(item["path"])
@@ -111,7 +122,7 @@ class Managed:
                 _set_access(directory, mode)
                 self.after_write(directory)
             for item, state in todo:
-                ledgers.remove_leftovers(item["path"])
+                ledgers.remove_leftover(item["path"])
                 if item["kind"] == "file":
                     name = ledgers.stage_file(item["path"], item["content"], item["mode"], *_OURS)
                     staged.append(name)
@@ -126,7 +137,13 @@ class Managed:
             self._give_up_directories(directories)
             raise
         self._enter(wanted, todo)
-        self.ledger.save()
+        try:
+            self.ledger.save()
+        except OSError:
+            # Of a full disk: no staged file takes its place.
+            for name in staged:
+                os.unlink(name)
+            raise
         names = iter(staged)
         for item, _state in todo:
             if item["kind"] == "file":
@@ -136,6 +153,13 @@ class Managed:
             else:
                 _set_access(item["path"], item["mode"])
             self.after_write(item["path"])
+
+    def _state_of(self, path):
+        """What is at ``path`` when this task's turn comes."""
+        if path in self.pending:
+            uid, gid = _OURS
+            return {"kind": "file", "content": self.pending[path], "mode": 0o644, "uid": uid, "gid": gid}
+        return ledgers.state_of(path)
 
     def _differs(self, item, state):
         if item["kind"] == "directory":
@@ -246,10 +270,11 @@ class Managed:
 
     def _take_away_one(self, path, entry):
         """Remove one file, link or tree that is as we wrote it, or put back what was there before."""
-        state = ledgers.state_of(path)
+        state = self._state_of(path)
         before = ledgers.stored(entry.get("before"))
-        if state is not None and not _is_ours(state, entry) and state != before:
-            self.report.kept.append({"path": path, "reason": "it was changed by someone else since"})
+        is_ours = path in self.pending or (state is not None and _is_ours(state, entry))
+        if state != before and not is_ours:
+            self._leave(path, state, before)
         elif state is not None and state != before:
             self.report.removed.append(path)
             self.report.add_diff(path, state, before)
@@ -261,8 +286,21 @@ class Managed:
                     if before is not None:
                         self.after_write(path)
         if not self.check:
-            ledgers.remove_leftovers(path)
+            ledgers.remove_leftover(path)
             del self.ledger.entries[path]
+
+    def _leave(self, path, state, before):
+        """Leave what somebody else did; what was there before us is put beside it."""
+        reason = "it was %s by someone else since" % ("changed" if state else "removed")
+        if before is not None and os.path.isdir(os.path.dirname(path)):
+            copy = path + BEFORE
+            reason += "; what was there before us is in %s" % copy
+            self.report.written.append(copy)
+            self.report.add_diff(copy, ledgers.state_of(copy), before)
+            if not self.check:
+                ledgers.put_back(copy, before)
+                self.after_write(copy)
+        self.report.kept.append({"path": path, "reason": reason})
 
     def _take_away_directory(self, directory):
         owners = [owner for owner in self.ledger.entries[directory]["owners"] if owner != self.owner]

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """One play a node: who works on it, and since when.
 
-Runs on nodes: Python 3.9, standard library only. The lock is a file in /run, so that a boot forgets it. A play that
-ends as it should removes it; one that died leaves it, and then it lapses. It is read and written under the kernel's
-lock of the same file, so that of two plays that come at once one gets it.
+Runs on nodes: Python 3.9, standard library only. The lock is a file in /run. A play that ends or fails as it should
+removes it. Each module of ours that the play runs on the node renews it, so it lapses soon after a play that died, and
+not under one that goes on. It is of one boot of the node, and its time is the kernel's since that boot, suspended or
+not: clocks that are set change nothing. It is read and written under the kernel's lock of the same file, so that of two
+plays that come at once one gets it.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ import time
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
 
 PATH = "/run/node-devices.lock"
+#: Has the lock of the play that runs a module, as ``take`` wants it, in JSON.
+VARIABLE = "NODE_DEVICES_LOCK"
+_RECORDED = ("owner", "who", "play", "controller", "pid", "host")
 
 
 def take(wanted, check=False, path=PATH):
@@ -35,13 +40,45 @@ def take(wanted, check=False, path=PATH):
         if not check:
             is_ours = holder and holder["owner"] == wanted["owner"]
             now = time.time()
-            since = holder["since"] if is_ours else now
-            record = {key: wanted[key] for key in ("owner", "who", "play", "controller", "pid", "host")}
-            record.update(since=since, until=now + wanted["seconds"])
+            record = {key: wanted[key] for key in _RECORDED}
+            record.update(
+                since=holder["since"] if is_ours else now,
+                # For people, and for the modules of an earlier release.
+                until=now + wanted["seconds"],
+                boot=_boot(),
+                lapses=_uptime() + wanted["seconds"],
+            )
             file.seek(0)
             file.truncate()
             json.dump(record, file)
         return None
+
+
+def renew(module):
+    """Renew the lock of the play that runs a module; fail the module where another play has the node by now.
+
+    Nothing is done for a play that took no lock, as in check mode.
+    """
+    text = os.environ.get(VARIABLE)
+    if not text or os.geteuid() != 0:
+        return
+    try:
+        wanted = json.loads(text)
+        holder = take(wanted)
+        same = ("controller", "pid")
+        if holder and [holder[key] for key in same] == [wanted[key] for key in same]:
+            # This very play, which was told to take the lock for another name of the node.
+            return
+    except (KeyError, TypeError, ValueError) as error:
+        module.fail_json(msg="%s is no lock of a play: %r" % (VARIABLE, error))
+    except OSError as error:
+        module.fail_json(msg="%s: %s" % (PATH, error.strerror))
+    else:
+        if holder:
+            module.fail_json(
+                msg="another play has taken this node from this one: %(play)s of %(who)s (process %(pid)s). This one "
+                "writes nothing more on it; run it again when the other one has ended" % holder
+            )
 
 
 def release(owner, path=PATH):
@@ -54,13 +91,29 @@ def release(owner, path=PATH):
 
 
 def _holder(file):
-    """Who has the lock; None where nobody does any more."""
+    """Who has the lock; None where nobody does any more. ``until`` is by the node's clock as it is now."""
     try:
         holder = json.load(file)
-        return holder if time.time() < holder["until"] and holder["owner"] else None
+        if "boot" in holder:
+            left = holder["lapses"] - _uptime() if holder["boot"] == _boot() else 0
+        else:
+            # Of an earlier release.
+            left = holder["until"] - time.time()
+        return {**holder, "until": time.time() + left} if left > 0 and holder["owner"] else None
     except (ValueError, KeyError, TypeError):
         # Of a writer that was killed, or nothing yet.
         return None
+
+
+def _boot():
+    """Tells this boot of the node from any other."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def _uptime():
+    """Seconds since the boot, suspended or not; nobody can set it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @contextlib.contextmanager

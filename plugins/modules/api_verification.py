@@ -6,13 +6,23 @@ module: api_verification
 short_description: Prove a node's devices through the Kubernetes API alone
 description:
   - Holds the node object to the declaration, then makes a pod for each resource that has something free on the node,
-    which comes by the scheduler, prints what its container has, and ends. Its log is held to the declaration.
-  - Where pods hold every device, the answer is who they are. What is discovered on the node is not proven, because the
-    API does not say which devices these are.
+    which comes by the scheduler, prints what its container has, and ends. Its log is held to the declaration. There are
+    a few pods at a time, below every other pod's priority.
+  - Where pods hold every device, the answer is who they are. What is discovered on the node is V(unproven), because the
+    API does not say which devices these are, and so is what a pod has no place for. Each of them is a warning.
   - What was proven is remembered in an annotation of the node object, C(nodedevices.kubernetes/proven).
   - The result is the report. It fails where something cannot be asked, not where something is wrong. In check mode it
     does nothing.
 options:
+  state:
+    description: With V(absent), what proofs left in the cluster is taken away, which is their priority class.
+    type: str
+    choices: [present, absent]
+    default: present
+  require_proof:
+    description: Whether a resource without a proof is a problem.
+    type: bool
+    default: false
   proofs:
     description: What is proven; with V(unproven) what was not proven yet as it is declared now, by this image and with
       this version of the container runtime.

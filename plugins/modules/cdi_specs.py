@@ -9,6 +9,8 @@ description:
     declared stay until O(prune), and then until no pod holds them and the kubelet offers them no more. Specs of others
     are never touched.
   - Fails where this node's runtime would refuse a spec, or another file has a device of the same name.
+  - Fails where a name that a container holds would become another device. The container would get that one when it
+    restarts.
 options:
   declaration:
     description: What M(nodedevices.kubernetes.declaration) returned; nothing declared if left out.

@@ -8,11 +8,12 @@ module: host_devices
 short_description: Kernel modules, udev rules and device nodes, now and after a reboot
 description:
   - Writes C(modules-load.d), C(modprobe.d), C(udev/rules.d) and C(tmpfiles.d), and does at once what they bring about
-    at the next boot. Nothing that is so already is touched.
-  - Device nodes that were asked for earlier and are no longer are removed, unless they are another device by now or the
-    kernel's own. Modules stay loaded.
-  - The action of the same name checks O(modules), O(udev_rules) and O(nodes) and writes the files; the other options
-    are what it gives the module.
+    at the next boot. Nothing that is so already is touched. What a run that died left undone, the next one does.
+  - Device nodes that were asked for earlier and are no longer are removed if we made them, unless they are another
+    device by now or the kernel's own. A node that was there before us gets its mode and owner back.
+  - Modules stay loaded.
+  - What a device needs that a container holds stays, and O(ignore:kept) says what and for whom.
+  - The action of the same name checks O(modules), O(udev_rules) and O(nodes), and asks who holds what.
 options:
   modules:
     description: Kernel modules, each with C(name) and C(options); for the module their names.
@@ -25,21 +26,42 @@ options:
     elements: str
     default: []
   nodes:
-    description: Device nodes; for the module the lines of C(tmpfiles.d).
+    description: Device nodes; read by the action.
     type: raw
   node:
     description:
       - Result of M(nodedevices.kubernetes.node_preflight). With it nothing is executed where nothing is wanted and its
         ledger has nothing of this; read by the action.
     type: dict
-  earlier_nodes:
-    description: Those lines as they were before.
-    type: str
-    default: ""
-  rules_changed:
-    description: Whether udev has to read its rules again.
+  prune:
+    description: Whether what is no longer wanted goes; else it stays for a later execution.
+    type: bool
+    default: true
+  made:
+    description: Whether an execution without O(prune) has made what is wanted, which check mode cannot see on the node.
     type: bool
     default: false
+  command:
+    description: The plugin's command on the node, which says who holds what; read by the action.
+    type: path
+  kubelet_root:
+    description: The kubelet's root directory, if it is not the default; read by the action.
+    type: path
+  device_plugin_dir:
+    description: The kubelet's device plugin directory, if it is not the default; read by the action.
+    type: path
+  cdi_dir:
+    description: Where the plugin writes its CDI specs, if it is not the default; read by the action.
+    type: path
+  files:
+    description: Path to lines of what is wanted; set by the action.
+    type: dict
+    default: {}
+  held:
+    description: Devices that containers hold, each with C(who), C(paths) and C(ours); set by the action.
+    type: list
+    elements: dict
+    default: []
 author: The node-devices authors (!UNKNOWN)
 """
 
@@ -56,48 +78,302 @@ actions:
   type: list
   elements: str
   returned: success
+kept:
+  description: What is no longer wanted and stays, with C(path) and C(reason).
+  type: list
+  elements: dict
+  returned: success
+leftovers:
+  description: Whether something is no longer wanted that stays for want of O(prune).
+  type: bool
+  returned: success
 """
 
 import os
-import stat
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, play_lock
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.udev_rules import Rule
 
-_KINDS = {"c": stat.S_IFCHR, "b": stat.S_IFBLK}
+OWNER = "host_devices"
+MODULES = "/etc/modules-load.d/node-devices.conf"
+OPTIONS = "/etc/modprobe.d/node-devices.conf"
+RULES = "/etc/udev/rules.d/70-node-devices.rules"
+NODES = "/etc/tmpfiles.d/node-devices.conf"
+HEAD = "# Written by Ansible (nodedevices.kubernetes.host_devices): changes here are overwritten.\n"
 # udevd's socket; it does not run in containers.
 _UDEV = "/run/udev/control"
+# Has the ledger's entry of rules that udev has not taken in.
+_PENDING = "/run/udev"
 
 
-def parsed(text):
-    """Lines of tmpfiles.d: path to (kind, device number)."""
-    nodes = {}
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) == 7 and words[0] in _KINDS:
-            major, minor = words[6].split(":")
-            nodes[words[1]] = (words[0], os.makedev(int(major), int(minor)))
-    return nodes
+class Refused(Exception):
+    """What is on the node stands against what was asked for; the message says what and why."""
 
 
-def is_node(path, kind, number):
-    """Whether the path is this very device node; None where there is nothing."""
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:
-        return None
-    return stat.S_IFMT(found.st_mode) == _KINDS[kind] and found.st_rdev == number
+class HostDevices:
+    """What is wanted of a node. module: with its parameters. ledger: entered where something is written."""
+
+    def __init__(self, module, ledger):
+        self._module = module
+        self._ledger = ledger
+        self._check = module.check_mode
+        self._prune = module.params["prune"]
+        self._managed = Managed(
+            ledger, OWNER, check=self._check, after_write=lambda path: module.set_default_selinux_context(path, False)
+        )
+        self._old = {path: self._lines(path) for path in (MODULES, OPTIONS, RULES, NODES)}
+        self._new = {path: list((module.params["files"] or {}).get(path, ())) for path in self._old}
+        #: Whether what is wanted counts as made although it is not there.
+        self._is_made = self._check and module.params["made"]
+        self.actions = []
+        self.kept = []
+        self.diffs = []
+        self.warnings = []
+        self.leftovers = False
+
+    def _lines(self, path):
+        """The lines of a file of ours as it is."""
+        if self._ledger.entries.get(path, {}).get("owner") != OWNER:
+            return []
+        try:
+            with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                return [line for line in file.read().splitlines() if line.strip() and not line.startswith("#")]
+        except FileNotFoundError:
+            return []
+
+    def converge(self):
+        """Make it so. Returns the report of the files."""
+        wanted, records = device_nodes.parsed(self._new[NODES]), self._records()
+        leaving = {path: self._leaving(path, wanted, records) for path in self._old}
+        as_made = {path: [*lines, *leaving[path]] for path, lines in self._new.items()}
+        gone = self._gone(wanted, records)
+        access = {node.path: node.access for node in wanted.values()}
+        replaced = self._refuse(wanted, records)
+        self._keep_lines(leaving)
+        if self._is_made:
+            # The execution before this one would have written what is wanted beside what goes only now.
+            self._old = as_made
+            self._managed.pending = {path: _content(lines) for path, lines in as_made.items() if lines}
+        files = [
+            {"path": path, "kind": "file", "content": _content(lines), "mode": 0o644}
+            for path, lines in self._new.items()
+            if lines
+        ]
+        self._claim(wanted, records, replaced)
+        report = self._managed.converge(files)
+        for path in [*gone, *replaced]:
+            self._take_away(path, records[path], stays=path in replaced)
+        if not self._is_made:
+            self._load_modules()
+            self._make(wanted, access)
+        self._apply_rules()
+        return report
+
+    def _records(self):
+        """The ledger's entries of device nodes. Before there were such, what stood in the file was taken for ours."""
+        records = {path: self._ledger.entries[path] for path in self._ledger.of(device_nodes.OWNER)}
+        for path, node in device_nodes.parsed(self._old[NODES]).items():
+            if path not in records and device_nodes.is_node(path, node.kind, node.number):
+                is_the_kernels = device_nodes.is_the_kernels(path, node.kind, node.number)
+                records[path] = node.entry(device_nodes.access_of(path) if is_the_kernels else None)
+        return records
+
+    def _gone(self, wanted, records):
+        """The device nodes that go; the lines of those that stay are added to what is wanted."""
+        old = device_nodes.parsed(self._old[NODES])
+        gone = []
+        for path in records:
+            if path in wanted:
+                continue
+            who = self._holders_of(path)
+            if self._prune and not who:
+                gone.append(path)
+                continue
+            if path in old:
+                self._new[NODES].append(old[path].line)
+            self._stays(path, who and "held by %s" % who)
+        return gone
+
+    def _stays(self, what, reason):
+        """Say that something stays, with the reason; without one it is left to a later execution."""
+        if self._prune:
+            self.kept.append({"path": what, "reason": reason})
+        else:
+            self.leftovers = True
+
+    def _holders_of(self, path):
+        real = os.path.realpath(path)
+        return ", ".join(sorted({held["who"] for held in self._module.params["held"] if real in held["paths"]}))
+
+    def _refuse(self, wanted, records):
+        """Raise Refused where a path is something else already. Returns the paths where we made another device."""
+        replaced = []
+        for path, node in wanted.items():
+            if device_nodes.is_node(path, node.kind, node.number) is not False:
+                continue
+            entry = records.get(path)
+            is_ours = entry is not None and entry["before"] is None
+            if not is_ours or not device_nodes.is_node(path, *device_nodes.of_entry(entry)):
+                raise Refused("%s is there already, and it is something else" % path)
+            who = self._holders_of(path)
+            if who:
+                raise Refused("%s cannot become another device while it is held by %s: end the pod first" % (path, who))
+            replaced.append(path)
+        return replaced
+
+    def _leaving(self, path, wanted, records):
+        """The lines of a file that are wanted no more, and stay until nobody holds what they are for."""
+        if path == NODES:
+            old = device_nodes.parsed(self._old[NODES])
+            return [old[each].line for each in records if each in old and each not in wanted]
+        gone = [line for line in self._old[path] if line not in self._new[path]]
+        if path == OPTIONS:
+            # Those of a module that is wanted are wanted as they are now.
+            names = {line.split()[1] for line in self._new[OPTIONS]} | set(self._new[MODULES])
+            gone = [line for line in gone if line.split()[1:2] and line.split()[1] not in names]
+        return gone
+
+    def _keep_lines(self, leaving):
+        """Add to the other files what goes from them and has to stay."""
+        held = [held for held in self._module.params["held"] if held["ours"]]
+        by_node = {path: each["who"] for each in held for path in each["paths"] if device_nodes.is_device(path)}
+        for path in (MODULES, OPTIONS, RULES):
+            gone = leaving[path]
+            needs = {node: who for node, who in by_node.items() if path != RULES or _are_about(gone, node)}
+            if not gone or (self._prune and not needs):
+                continue
+            self._new[path] += gone
+            who = ", ".join("%s of %s" % pair for pair in sorted(needs.items()))
+            self._stays(path, "it may be needed for %s" % who)
+
+    def _claim(self, wanted, records, replaced):
+        """Note in the ledger what is about to be made, and what udev has to take in, before any of it is done."""
+        if self._check:
+            return
+        for path, node in wanted.items():
+            if path in records and path not in replaced:
+                self._ledger.entries[path] = records[path]
+            elif path not in records:
+                there = device_nodes.is_node(path, node.kind, node.number)
+                self._ledger.entries[path] = node.entry(device_nodes.access_of(path) if there else None)
+        for path, entry in records.items():
+            self._ledger.entries.setdefault(path, entry)
+        rules = self._changed_rules()
+        if rules:
+            entry = {"kind": "udev rules", "owner": "host_devices udev", "rules": rules}
+            self._ledger.entries[_PENDING] = entry
+        self._ledger.save()
+
+    def _changed_rules(self):
+        """Rules that udev has not taken in, or that it has to forget."""
+        pending = self._ledger.entries.get(_PENDING, {}).get("rules", [])
+        if self._old[RULES] != self._new[RULES]:
+            changed = set(self._old[RULES]) ^ set(self._new[RULES]) or set(self._new[RULES])
+            pending = [*pending, *(rule for rule in [*self._old[RULES], *self._new[RULES]] if rule in changed)]
+        return list(dict.fromkeys(pending))
+
+    def _take_away(self, path, entry, stays):
+        """A device node: ours goes, another one gets its mode and owner back. stays: whether another is to be there."""
+        kind, number = device_nodes.of_entry(entry)
+        before = device_nodes.before(entry)
+        if device_nodes.is_node(path, kind, number):
+            access = device_nodes.access_of(path)
+            if before is None and not device_nodes.is_the_kernels(path, kind, number):
+                self._diff(path, device_nodes.shown(kind, number, access), "")
+                self.actions.append("removed %s" % path)
+                if not self._check:
+                    os.unlink(path)
+            elif before is not None and before != access:
+                self._diff(path, device_nodes.shown(kind, number, access), device_nodes.shown(kind, number, before))
+                self.actions.append("put back %s" % path)
+                if not self._check:
+                    device_nodes.set_access(path, before)
+        if not self._check:
+            self._ledger.entries.pop(path, None)
+            if stays:
+                node = device_nodes.parsed(self._new[NODES])[path]
+                self._ledger.entries[path] = node.entry(None)
+            self._ledger.save()
+
+    def _load_modules(self):
+        for name in self._module.params["modules"]:
+            # Those that are built in are there, too, where they have parameters; modprobe knows the others.
+            if not os.path.isdir("/sys/module/" + name.replace("-", "_")):
+                code, output, _error = self._module.run_command(["modprobe", "--show-depends", name])
+                if code == 0 and all(line.startswith("builtin ") for line in output.splitlines()):
+                    continue
+                self.actions.append("loaded %s" % name)
+                self._run("modprobe", name)
+
+    def _make(self, wanted, access):
+        todo = False
+        for path, node in wanted.items():
+            there = device_nodes.is_node(path, node.kind, node.number)
+            found = device_nodes.access_of(path) if there else None
+            if found == access[path]:
+                continue
+            todo = True
+            self.actions.append("%s %s" % ("changed" if there else "made", path))
+            self._diff(
+                path,
+                device_nodes.shown(node.kind, node.number, found) if found else "",
+                device_nodes.shown(node.kind, node.number, access[path]),
+            )
+        if todo:
+            self._run("systemd-tmpfiles", "--create", NODES)
+
+    def _apply_rules(self):
+        """Have udev take in what changed, for the devices that it is about; an entry of the ledger waits for that."""
+        rules = self._changed_rules()
+        if not rules:
+            return
+        if os.path.exists(_UDEV):
+            self.actions.append("udev rules applied")
+            self._run("udevadm", "control", "--reload")
+            triggers, unnamed = [], []
+            for line in rules:
+                rule = Rule(line)
+                if rule.trigger and rule.trigger not in triggers:
+                    triggers.append(rule.trigger)
+                elif not rule.trigger and rule.does_something:
+                    unnamed.append(line)
+            for trigger in triggers:
+                self._run("udevadm", "trigger", "--action=change", *trigger)
+            self._run("udevadm", "settle", "--timeout=30")
+            if unnamed:
+                self.warnings.append(
+                    "these udev rules name neither SUBSYSTEM== nor KERNEL==, so they count for devices that come from "
+                    "now on, and for all at the next boot: %s" % "; ".join(unnamed)
+                )
+        else:
+            self.warnings.append("udevd does not run on this node; the udev rules count once it does")
+        if not self._check:
+            self._ledger.entries.pop(_PENDING, None)
+            self._ledger.save()
+
+    def _diff(self, path, before, after):
+        self.diffs.append({"before_header": path, "after_header": path, "before": before, "after": after})
+
+    def _run(self, *command):
+        if self._check:
+            return
+        code, output, error = self._module.run_command(list(command))
+        if code:
+            said = (error.strip() or output.strip() or "exit code %d" % code).splitlines()
+            raise Refused("%s: %s" % (" ".join(command), said[-1]))
 
 
-def is_the_kernels(path, kind, number):
-    """Whether the kernel itself has a device with this number and node (DEVNAME of its uevent in sysfs)."""
-    directory = {"c": "char", "b": "block"}[kind]
-    try:
-        with open(
-            "/sys/dev/%s/%d:%d/uevent" % (directory, os.major(number), os.minor(number)), encoding="utf-8"
-        ) as file:
-            return "DEVNAME=%s" % path[len("/dev/") :] in file.read().splitlines()
-    except OSError:
-        return False
+def _content(lines):
+    return (HEAD + "\n".join(lines) + "\n").encode()
+
+
+def _are_about(rules, path):
+    """Whether one of the rules may say something of a device node; where sysfs knows no such device, it may."""
+    device = device_nodes.in_sysfs(path)
+    return device is None or any(Rule(rule).is_about(*device) for rule in rules)
 
 
 def main():
@@ -107,54 +383,48 @@ def main():
             "udev_rules": {"type": "list", "elements": "str", "default": []},
             "nodes": {"type": "raw"},
             "node": {"type": "dict"},
-            "earlier_nodes": {"type": "str", "default": ""},
-            "rules_changed": {"type": "bool", "default": False},
+            "prune": {"type": "bool", "default": True},
+            "made": {"type": "bool", "default": False},
+            "command": {"type": "path"},
+            "kubelet_root": {"type": "path"},
+            "device_plugin_dir": {"type": "path"},
+            "cdi_dir": {"type": "path"},
+            "files": {"type": "dict", "default": {}},
+            "held": {"type": "list", "elements": "dict", "default": []},
         },
         supports_check_mode=True,
     )
+    play_lock.renew(module)
     actions = []
-
-    def run(*command):
+    try:
+        ledger = Ledger()
         if module.check_mode:
-            return
-        code, output, error = module.run_command(list(command))
-        if code:
-            said = (error.strip() or output.strip() or "exit code %d" % code).splitlines()
-            module.fail_json(msg="%s: %s" % (" ".join(command), said[-1]), actions=actions)
-
-    lines = module.params["nodes"] or ""
-    nodes = parsed(lines)
-    for path, (kind, number) in parsed(module.params["earlier_nodes"]).items():
-        if path not in nodes and is_node(path, kind, number) and not is_the_kernels(path, kind, number):
-            actions.append("removed %s" % path)
-            if not module.check_mode:
-                os.unlink(path)
-    for name in module.params["modules"]:
-        # Those that are built in are there, too, where they have parameters; modprobe knows the others.
-        if not os.path.isdir("/sys/module/" + name.replace("-", "_")):
-            code, output, _error = module.run_command(["modprobe", "--show-depends", name])
-            if code == 0 and all(line.startswith("builtin ") for line in output.splitlines()):
-                continue
-            actions.append("loaded %s" % name)
-            run("modprobe", name)
-    for path, (kind, number) in nodes.items():
-        there = is_node(path, kind, number)
-        if there is False:
-            module.fail_json(msg="%s is there already, and it is something else" % path, actions=actions)
-        if there is None:
-            actions.append("made %s" % path)
-    if any(action.startswith("made") for action in actions):
-        run("systemd-tmpfiles", "--create", "/etc/tmpfiles.d/node-devices.conf")
-    warnings = []
-    if module.params["rules_changed"]:
-        if os.path.exists(_UDEV):
-            actions.append("udev rules applied")
-            run("udevadm", "control", "--reload")
-            run("udevadm", "trigger", "--action=change")
-            run("udevadm", "settle", "--timeout=30")
+            host = HostDevices(module, ledger)
+            actions = host.actions
+            report = host.converge()
         else:
-            warnings.append("udevd does not run on this node; the udev rules count once it does")
-    module.exit_json(changed=bool(actions), actions=actions, warnings=warnings)
+            with ledger:
+                host = HostDevices(module, ledger)
+                actions = host.actions
+                report = host.converge()
+    except (LedgerConflict, Refused, device_nodes.UnknownName) as error:
+        module.fail_json(msg=str(error), actions=actions)
+    except OSError as error:
+        module.fail_json(msg="%s: %s" % (error.filename or OWNER, error.strerror or error), actions=actions)
+    kept = [*report.kept, *host.kept]
+    for each in kept:
+        module.warn("kept: %(path)s, %(reason)s" % each)
+    for warning in host.warnings:
+        module.warn(warning)
+    module.exit_json(
+        changed=report.changed or bool(host.actions),
+        written=report.written,
+        removed=[*report.removed, *(action.split()[1] for action in host.actions if action.startswith("removed "))],
+        kept=kept,
+        leftovers=host.leftovers,
+        diff=[*report.diffs, *host.diffs],
+        actions=host.actions,
+    )
 
 
 if __name__ == "__main__":

@@ -52,6 +52,12 @@ options:
     type: list
     elements: path
     default: []
+  pending:
+    description:
+      - Files of the owner (path to text, mode V(0644)) that an earlier task of the play writes, for check mode, which
+        has not written them; otherwise the files themselves tell.
+    type: dict
+    default: {}
 author: The node-devices authors (!UNKNOWN)
 """
 
@@ -96,6 +102,7 @@ import os
 import shlex
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import InvalidFile, Managed
 
@@ -131,9 +138,12 @@ def main():
             "owner": {"type": "str", "required": True},
             "files": {"type": "list", "elements": "dict", "default": [], "options": file_options},
             "keep": {"type": "list", "elements": "path", "default": []},
+            "pending": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,
     )
+
+    play_lock.renew(module)
 
     def validate(item, staged):
         if not item["validate"]:
@@ -152,6 +162,7 @@ def main():
             module.params["owner"],
             check=module.check_mode,
             after_write=lambda path: module.set_default_selinux_context(path, False),
+            pending={path: text.encode() for path, text in (module.params.get("pending") or {}).items()},
         )
         if module.check_mode:
             report = managed.converge(wanted, validate, module.params["keep"])

@@ -50,7 +50,8 @@ options:
   lock:
     description:
       - Keep other plays off the node, as far as they ask for it too, until M(nodedevices.kubernetes.node_lock) lets go
-        of it. V(minutes) after which it lapses, V(break) takes it from whoever has it.
+        of it. V(minutes) after which it lapses unless it is renewed (RV(environment)), and 10 seconds more for each
+        host of the batch; V(break) takes it from whoever has it.
       - Where another play has it, the task fails and says who and since when. One that is known to be over, because it
         ran on this controller, is passed over. Check mode only looks, and warns.
     type: dict
@@ -74,6 +75,20 @@ options:
         of O(declaration) from another device plugin, or from ours in the other mode; read by the action.
     type: str
     choices: [service, daemonset]
+  kubeconfig:
+    description:
+      - A kubeconfig file on the controller that the run will need. It is read, its API server asked for the node, and,
+        where O(declaration) has fixed capacities, whether the node's status may be patched; read by the action.
+      - Without O(declaration), as in an uninstall, the cluster need not have the node.
+      - With O(mode=daemonset) the action refuses a node without a free pod slot, on which another pod would be ended
+        for the DaemonSet's.
+    type: path
+  node_name:
+    description: The node's name in the cluster, where it is not the inventory's; read by the action.
+    type: str
+  deployment:
+    description: C(device_plugin_deployment) of role device_plugin; read by the action.
+    type: dict
   takeover:
     description: Whether another plugin's resources may be taken over; read by the action.
     type: bool
@@ -97,6 +112,10 @@ read_in:
   description: Which play it was read in, so that only that one takes it as O(known).
   type: str
   returned: always
+environment:
+  description: Where O(lock) was asked for, what the tasks that follow need as C(environment) to renew the lock.
+  type: dict
+  returned: with O(lock), but in check mode
 python:
   description: Version as three numbers, and executable.
   type: dict
@@ -192,8 +211,21 @@ _LARGEST_SPEC = 1 << 20
 _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
 
 
+def in_order(cdi_dirs, its_dirs):
+    """Every CDI directory, in the order that the runtime has or will have: a later one goes before an earlier one.
+
+    cdi_dirs: ours first, spelled as we do. its_dirs: those of the runtime's configuration.
+    """
+    ours = {directory_names.normal(directory): directory for directory in cdi_dirs}
+    its = [ours.get(directory_names.normal(directory), directory) for directory in its_dirs]
+    if len(cdi_dirs) < 2:
+        return its + directory_names.lacking(cdi_dirs, its)
+    every = directory_names.with_ours(its, *cdi_dirs[:2])
+    return every + directory_names.lacking(cdi_dirs, every)
+
+
 def cdi_files(directories):
-    """Every CDI spec file, with its text."""
+    """Every CDI spec file, with its text; and what people take for one."""
     files = []
     for directory in directories:
         try:
@@ -202,7 +234,11 @@ def cdi_files(directories):
             continue
         for name in names:
             path = os.path.join(directory, name)
-            if name.endswith((".json", ".yaml")) and os.path.isfile(path) and os.path.getsize(path) <= _LARGEST_SPEC:
+            if (
+                name.endswith((".json", ".yaml", ".yml"))
+                and os.path.isfile(path)
+                and os.path.getsize(path) <= _LARGEST_SPEC
+            ):
                 files.append({"path": path, "directory": directory, "name": name, "content": text_of(path)})
     return files
 
@@ -258,16 +294,19 @@ def main():
     )
     lock = module.params["lock"]
     # Before anything is looked at, so that it is not in the midst of another play. Only root can have it.
-    locked_by = play_lock.take(lock, module.check_mode) if lock and os.geteuid() == 0 else None
+    try:
+        locked_by = play_lock.take(lock, module.check_mode) if lock and os.geteuid() == 0 else None
+    except OSError as error:
+        module.fail_json(msg="%s: %s" % (play_lock.PATH, error.strerror or error))
+    if not lock:
+        play_lock.renew(module)
     kubelet, refused = kubelet_facts()
     for each in refused:
         module.warn(each)
     runtime_socket = socket_path(module.params["cri_socket"]) or (kubelet or {}).get("cri_socket") or likely_socket()
     runtime = runtime_facts(runtime_socket)
     hidden = Hidden()
-    cdi_dirs = module.params["cdi_dirs"]
     its_dirs = texts_of_list(runtime.get("config", {}).get("effective"), "cdi_spec_dirs")
-    cdi_dirs = cdi_dirs + directory_names.lacking(its_dirs, cdi_dirs)
     module.exit_json(
         changed=False,
         python={"version": list(sys.version_info[:3]), "executable": sys.executable},
@@ -278,7 +317,7 @@ def main():
         runtime=hidden_runtime(runtime, hidden),
         kubelet=kubelet,
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
-        cdi_files=cdi_files(cdi_dirs),
+        cdi_files=cdi_files(in_order(module.params["cdi_dirs"], its_dirs)),
         device_plugins=device_plugin_facts(module.params["device_plugin_dir"]),
         transaction_left=bool(Places().left()),
         locked_by=locked_by,

@@ -65,6 +65,9 @@ options:
     description:
       - What M(nodedevices.kubernetes.cdi_specs) returned, if it ran before with nothing declared; read by the action.
     type: dict
+  host_devices:
+    description: What M(nodedevices.kubernetes.host_devices) returned, if it ran before; read by the action.
+    type: dict
   left:
     description: Roles that would still have something on the node, instead of asking the ledger; set by the action.
     type: list
@@ -125,6 +128,7 @@ kept:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import VersionError, is_complete
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
@@ -144,6 +148,7 @@ def main():
             "cache": {"type": "path"},
             "wheelhouse": {"type": "path"},
             "specs": {"type": "dict"},
+            "host_devices": {"type": "dict"},
             "left": {"type": "list", "elements": "str"},
             "name": {"type": "str"},
             "archive": {"type": "path"},
@@ -152,6 +157,7 @@ def main():
         required_if=[("state", "present", ["name"])],
         supports_check_mode=True,
     )
+    play_lock.renew(module)
     name, state = module.params["name"], module.params["state"]
     directory = os.path.join(module.params["root"], "versions", name or "")
     try:

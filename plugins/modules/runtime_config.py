@@ -145,6 +145,7 @@ import tempfile
 import uuid
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, UnknownToken, hidden_ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import (
     Ledger,
@@ -313,6 +314,7 @@ def main():
         required_if=[("state", "checked", ["path", "program"]), ("state", "applied", ["path", "unit", "question"])],
         supports_check_mode=True,
     )
+    play_lock.renew(module)
     places, hidden = Places(), Hidden()
     try:
         params = revealed(module.params, Ledger(places.directory).entries, hidden)

@@ -44,7 +44,9 @@ options:
     type: bool
     default: false
   pending_reload:
-    description: The same for O(reload_files).
+    description:
+      - Whether this play changes one of O(reload_files), or would. Then the service has another configuration, also if
+        the process has taken it in by itself.
     type: bool
     default: false
 author: The node-devices authors (!UNKNOWN)
@@ -71,6 +73,7 @@ import os
 import time
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
 
 _PROPERTIES = (
     "LoadState",
@@ -154,7 +157,10 @@ def run(service, parameters):
         service.do("started", "restart", service.name)
     elif (parameters["pending"] and check_mode) or service.newer(parameters["files"], started):
         service.do("restarted", "restart", service.name)
-    elif (parameters["pending_reload"] and check_mode) or (
+    elif parameters["pending_reload"] and (check_mode or service.holds(parameters["reload_check"])):
+        # By itself, sooner than it could be asked to.
+        service.actions.append("reloaded")
+    elif parameters["pending_reload"] or (
         service.newer(parameters["reload_files"], started) and not service.holds(parameters["reload_check"])
     ):
         service.do("reloaded", "reload", service.name)
@@ -182,6 +188,7 @@ def main():
         required_by={"reload_files": ["reload_check"]},
         supports_check_mode=True,
     )
+    play_lock.renew(module)
     service = Service(module)
     if module.params["state"] == "started":
         run(service, module.params)

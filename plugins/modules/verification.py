@@ -6,6 +6,10 @@ module: verification
 short_description: Verify a node from its declaration to a device inside a container
 description:
   - Runs the plugin's command C(verify) on the node with what is declared, and remembers what it proved.
+  - With O(kubeconfig), what no container of the node shows is proven by ordinary pods of the cluster, a few at a time
+    and below every other pod's priority. Without it the command makes static pods, where O(command) names a directory
+    for them.
+  - What has no proof is V(unproven), with the reason, and a warning.
   - The result is the report. It fails where something cannot be asked, not where something is wrong. In check mode it
     does nothing.
 options:
@@ -18,7 +22,25 @@ options:
     description: The file that what was proven is remembered in. The command's option C(--record) names the same.
     type: path
     required: true
+  mode:
+    description: What serves the devices; what was proven of another mode is proven again.
+    type: str
+    choices: [service, daemonset]
+    default: service
+  kubeconfig:
+    description: A kubeconfig file on the controller; its current context is used.
+    type: path
+  require_proof:
+    description: Whether a resource without a proof is a problem.
+    type: bool
+    default: false
+  timeout:
+    description: Seconds that a pod of a proof may take to run.
+    type: int
+    default: 60
 extends_documentation_fragment:
+  - nodedevices.kubernetes.cluster
+  - nodedevices.kubernetes.cluster.deployment
   - nodedevices.kubernetes.node.declared
 author: The node-devices authors (!UNKNOWN)
 """

@@ -71,15 +71,19 @@ def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def files(
     modules: Sequence[Mapping[str, Any]], rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]
-) -> list[dict[str, str]]:
-    """The files that make it so at every boot; none for what is not asked for."""
+) -> list[dict[str, Any]]:
+    """The files that make it so at every boot, with their content and its lines; none for what is not asked for."""
     texts = {
         MODULES: [module["name"] for module in modules],
         OPTIONS: [f"options {module['name']} {module['options']}" for module in modules if module.get("options")],
         RULES: list(rules),
         NODES: [_line(node) for node in nodes],
     }
-    return [{"path": path, "content": HEAD + "\n".join(lines) + "\n"} for path, lines in texts.items() if lines]
+    return [
+        {"path": path, "content": HEAD + "\n".join(lines) + "\n", "lines": lines}
+        for path, lines in texts.items()
+        if lines
+    ]
 
 
 def _line(node: Mapping[str, Any]) -> str:

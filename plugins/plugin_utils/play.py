@@ -3,23 +3,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import getpass
+import json
 import os
 import pathlib
 import platform
 import subprocess
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from ansible import context
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
+
+#: Seconds between two renewals while an action waits.
+_RENEWAL_PERIOD = 60.0
+#: Seconds by which each host of a batch has the lock lapse later: at the end of each task a host waits for the others.
+_OF_EACH_HOST = 10.0
 
 
-def wanted_lock(minutes: float, over: str = "", host: str = "") -> dict[str, Any]:
+def wanted_lock(minutes: float, over: str = "", host: str = "", hosts: int = 0) -> dict[str, Any]:
     """This play as module_utils.play_lock takes it.
 
     minutes: after which the lock lapses. over: owner of a lock that may be taken, ``*`` for anybody's.
     host: the node's name in the inventory; by another one the same play takes it for another node.
+    hosts: of the batch, which wait for each other.
     """
     # A task runs in a process that ansible-playbook forked.
     pid = os.getppid()
@@ -32,9 +43,41 @@ def wanted_lock(minutes: float, over: str = "", host: str = "") -> dict[str, Any
         "controller": controller,
         "pid": pid,
         "host": host,
-        "seconds": minutes * 60,
+        "seconds": minutes * 60 + hosts * _OF_EACH_HOST,
         "over": over,
     }
+
+
+def environment(lock: Mapping[str, Any]) -> dict[str, str]:
+    """What a play's tasks need as their environment, so that modules on the node renew its lock."""
+    return {play_lock.VARIABLE: json.dumps({key: value for key, value in lock.items() if key != "over"})}
+
+
+class Renewal:
+    """Keeps a play's lock of a node while an action waits for something. Call it as often as it looks.
+
+    action: the one that waits. task_vars: its own.
+    """
+
+    def __init__(self, action: Any, task_vars: Any) -> None:
+        self._action = action
+        self._task_vars = task_vars
+        self._due = time.monotonic() + _RENEWAL_PERIOD
+
+    def __call__(self) -> None:
+        """Renew it where that is due. Raises AnsibleError where another play has taken the node."""
+        if self._action._task.check_mode or time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + _RENEWAL_PERIOD
+        # A node that cannot be reached at this moment is asked again with the next one.
+        with contextlib.suppress(AnsibleConnectionFailure):
+            result = self._action._execute_module(
+                module_name="nodedevices.kubernetes.node_lock",
+                module_args={"state": "renewed"},
+                task_vars=self._task_vars,
+            )
+            if result.get("failed"):
+                raise AnsibleError(result["msg"])
 
 
 def is_over(holder: Mapping[str, Any]) -> bool:

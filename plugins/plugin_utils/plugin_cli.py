@@ -36,7 +36,7 @@ def ask(action: Any, command: str, *arguments: str) -> dict[str, Any]:
 def holders(action: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Which pod holds which device. arguments: the task's, ``command`` and where the kubelet is, if that is given."""
     question = ["holders"]
-    for option in ("kubelet_root", "device_plugin_dir"):
+    for option in ("kubelet_root", "device_plugin_dir", "cdi_dir"):
         if arguments.get(option):
             question += ["--" + option.replace("_", "-"), arguments[option]]
     return ask(action, arguments["command"], *question)

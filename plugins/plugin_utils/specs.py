@@ -9,10 +9,11 @@ longer declared, it prunes what nobody holds.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import yaml
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cdi import directories
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
     cdi,
     model,
@@ -84,6 +85,34 @@ class Specs:
                 if device["name"] not in declared:
                     yield Leftover(file, spec["kind"], device["name"])
 
+    def redefined(self) -> dict[Leftover, tuple[str, str]]:
+        """Declared devices whose spec on the node gives other device nodes: the paths there, and the declared ones."""
+        found = {}
+        for file, spec in self.present.items():
+            declared = {device["name"]: device for device in self.declared.get(file, {}).get("devices", [])}
+            for device in spec.get("devices") or []:
+                before, now = _host_paths(device), _host_paths(declared.get(device["name"], device))
+                if before != now:
+                    paths = tuple(", ".join(sorted(each)) or "no device node" for each in (before, now))
+                    found[Leftover(file, spec["kind"], device["name"])] = paths
+        return found
+
+    def refuse_redefined(self, holders: Mapping[str, Any]) -> None:
+        """Raise SpecsError where a container would come back with another device after its restart.
+
+        Nobody could tell any more which device it has until then. holders: what ``node-device-plugin holders`` answers.
+        """
+        problems = []
+        for device, (before, now) in self.redefined().items():
+            who = [holder(held) for held in holders["held"] if self._is(device, held["resource"], held["device"])]
+            if who:
+                problems.append(
+                    f"{device.name} is held by {', '.join(sorted(set(who)))} and would become another device ({now} "
+                    f"instead of {before}): declare that one by another id, or end the pod first"
+                )
+        if problems:
+            raise SpecsError(problems)
+
     def texts(self, staying: Iterable[Leftover]) -> dict[str, str]:
         """Every file that is to be there: what is declared, and what stays beside it."""
         stay: dict[str, list[str]] = {}
@@ -96,17 +125,32 @@ class Specs:
         return {file: cdi.serialise(spec) for file, spec in merged.items()}
 
     def check(self, staying: Iterable[Leftover]) -> None:
-        """Raise SpecsError where this node's runtime would refuse a spec, or another file has one of our devices."""
+        """Raise SpecsError where this node's runtime would refuse a spec, or another file takes a device's place."""
         specs = {file: json.loads(text) for file, text in self.texts(staying).items()}
-        problems = [*self._too_new([*specs.values(), *self.awaited.values()]), *self._conflicts(specs)]
+        harm = [
+            f"{file.path}: {file.harm[0]}{_and_more(file.harm)}; the file is not ours: remove it there, or declare "
+            f"another name"
+            for file in self._checked(specs)
+            if file.owner == directories.FOREIGN and file.harm
+        ]
+        problems = [*self._too_new([*specs.values(), *self.awaited.values()]), *harm]
         if problems:
             raise SpecsError(problems)
 
+    def broken(self) -> list[str]:
+        """A sentence for each file of others that runtimes do not load, or not all of, and go on without.
+
+        What ``node-device-plugin doctor`` says of it, too.
+        """
+        return [
+            f"{file.path}: {file.problems[0]}{_and_more(file.problems)}; it is not ours and hurts no device of ours: "
+            f"whoever wrote it has to fix it"
+            for file in self._checked({})
+            if file.owner == directories.FOREIGN and file.problems and not file.harm
+        ]
+
     def _too_new(self, specs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-        runtime = self.node["runtime"]
-        version = runtime.get("version")
-        # The table is of containerd's versions. Of a runtime that does not run, as in an uninstall, nothing is known.
-        accepted = cdi.accepted_version(version) if runtime.get("name") == "containerd" and version else None
+        version, accepted = self.node["runtime"].get("version"), self._accepted()
         for spec in specs:
             for feature in cdi.refused_features(spec, accepted) if accepted else []:
                 yield (
@@ -114,24 +158,32 @@ class Specs:
                     f"{version} accepts CDI up to {accepted}: leave it out, or upgrade containerd"
                 )
 
-    def _conflicts(self, specs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-        ours = {f"{spec['kind']}={device['name']}" for spec in specs.values() for device in spec["devices"]}
+    def _accepted(self) -> str | None:
+        """The highest CDI version that the node's runtime takes, where it is known."""
+        runtime = self.node["runtime"]
+        version = runtime.get("version")
+        # The table is of containerd's versions. Of a runtime that does not run, as in an uninstall, nothing is known.
+        return cdi.accepted_version(version) if runtime.get("name") == "containerd" and version else None
+
+    def _checked(self, specs: Mapping[str, Mapping[str, Any]]) -> list[directories.SpecFile]:
+        """Every spec file of the node as runtimes read it, with ours as they are to be. specs: ours, by name."""
         own_paths = self.own_paths | {f"{DIRECTORY}/{file}" for file in specs}
+        every: dict[str, list[directories.SpecFile]] = {file["directory"]: [] for file in self.node["cdi_files"]}
+        if DIRECTORY not in every:
+            # Nothing is there yet: others go before it.
+            every = {DIRECTORY: [], **every}
         for file in self.node["cdi_files"]:
             # By our name in another folder it is the running plugin's, which takes back what is not its any more.
             if file["path"] in own_paths or (
                 file["directory"] != DIRECTORY and file["name"].startswith(cdi.FILE_PREFIX)
             ):
                 continue
-            spec = _parsed(file) or {}
-            for device in spec.get("devices") or []:
-                name = f"{spec.get('kind')}={device.get('name')}" if isinstance(device, dict) else ""
-                if name in ours:
-                    yield (
-                        f"{name} is in {file['path']} too, which is not ours: a runtime takes neither of two in one "
-                        f"folder, and {file['directory']} is one that it reads; remove it there, or declare another "
-                        f"name"
-                    )
+            content = (file["content"] or "").encode("utf-8", "surrogateescape")
+            checked = directories.check_content(file["path"], content, self._accepted())
+            every[file["directory"]].append(checked._replace(owner=directories.FOREIGN))
+        for name, spec in specs.items():
+            every[DIRECTORY].append(directories.of_spec(f"{DIRECTORY}/{name}", spec, owner=directories.OURS))
+        return directories.against_each_other(list(every.values()))
 
     def split(self, holders: Mapping[str, Any] | None, advertised_counts: bool) -> tuple[list[Held], list[Leftover]]:
         """Which leftovers have to stay, with the reason, and which may go.
@@ -156,8 +208,7 @@ class Specs:
     def _reason(self, leftover: Leftover, holders: Mapping[str, Any], advertised_counts: bool) -> str | None:
         for held in holders.get("held", []):
             if self._is(leftover, held["resource"], held["device"]):
-                pod = f"{held['namespace']}/{held['pod']}" if held.get("namespace") else held["pod"]
-                return f"held by {pod}"
+                return f"held by {holder(held)}"
         # What the kubelet offers of a kind that the plugin writes has its name from /var/run/cdi, which goes before.
         if advertised_counts and leftover.kind not in self.awaited:
             for resource, devices in holders.get("allocatable", {}).items():
@@ -174,6 +225,16 @@ class Specs:
         if leftover.device not in model.devices_behind(kubelet_id):
             return False
         return self.kinds.get(resource, leftover.kind) == leftover.kind
+
+
+def _host_paths(device: Mapping[str, Any]) -> frozenset[str]:
+    nodes = (device.get("containerEdits") or {}).get("deviceNodes") or []
+    return frozenset(str(node.get("hostPath") or node.get("path")) for node in nodes)
+
+
+def holder(held: Mapping[str, Any]) -> str:
+    """Who holds a device, by ``node-device-plugin holders``. While no kubelet answers, only the pod's uid is known."""
+    return f"{held['namespace']}/{held['pod']}" if held.get("namespace") else str(held["pod"])
 
 
 class Ours:
@@ -197,6 +258,10 @@ class Ours:
             for held in holders["held"]
             if held["resource"] in self._served or self._specs.has(held["resource"], held["device"])
         ]
+
+
+def _and_more(problems: Collection[Any]) -> str:
+    return f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
 
 
 def _parsed(file: Mapping[str, Any]) -> dict[str, Any] | None:

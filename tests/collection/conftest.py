@@ -39,7 +39,7 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> Controller:
     assert installed.returncode == 0, installed.stderr
     (folder / "inventory.yml").write_text(
         yaml.safe_dump(
-            {"all": {"hosts": {"node1": {"ansible_connection": "local"}}, "vars": yaml.safe_load(RESOURCES)}}
+            {"node_devices": {"hosts": {"node1": {"ansible_connection": "local"}}, "vars": yaml.safe_load(RESOURCES)}}
         )
     )
     return made

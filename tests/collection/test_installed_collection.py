@@ -135,7 +135,7 @@ def test_a_wrong_declaration_stops_before_any_node(controller: Controller) -> No
 
 
 def test_the_report_is_written_where_ansible_was_started(controller: Controller) -> None:
-    inventory = {"all": {"hosts": {"far": {"ansible_host": "127.0.0.1", "ansible_port": 9}}}}
+    inventory = {"node_devices": {"hosts": {"far": {"ansible_host": "127.0.0.1", "ansible_port": 9}}}}
     (controller.folder / "far.yml").write_text(yaml.safe_dump(inventory))
     done = controller.run("ansible-playbook", "-i", "far.yml", "nodedevices.kubernetes.status")
     # A host that is not reached is a row, and no failure.

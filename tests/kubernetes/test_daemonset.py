@@ -20,7 +20,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
 from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import foreign, proof, proven, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import foreign, proven, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import namespace as namespaces
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.deployed import parse
@@ -53,6 +53,50 @@ def test_a_node_after_the_other(cluster, run, read):
     assert run("selected", one)["changed"] is True
     assert labels(one)[LABEL] == "node-device-plugin"
     assert LABEL not in labels(other)
+
+
+def test_pods_overlap_once_every_node_of_the_daemon_set_has_a_kubelet_that_takes_both(cluster, run, read):
+    def version(node, kubelet):
+        node.patch("kubelet", [{"op": "replace", "path": "/status/nodeInfo/kubeletVersion", "value": kubelet}])
+
+    def surge():
+        return read("/apis/apps/v1", "daemonsets")["spec"]["updateStrategy"]["rollingUpdate"]
+
+    one, other, elsewhere = cluster.node({}), cluster.node({}), cluster.node({})
+    for node, kubelet in ((one, "v1.37.2"), (other, "v1.36.3"), (elsewhere, "v1.30.0")):
+        version(node, kubelet)
+    deployed(run, one, other)
+    assert surge() == {"maxSurge": 0, "maxUnavailable": "10%"}
+    version(other, "v1.37.0")
+    deployed(run, one, other)
+    assert surge() == {"maxSurge": 1, "maxUnavailable": 0}
+    deployed(run, one, other, deployment={"overlap": "never"})
+    assert surge() == {"maxSurge": 0, "maxUnavailable": "10%"}
+
+
+def test_an_update_that_needs_a_second_slot_is_refused_where_the_node_has_none(cluster, run, read):
+    node, other, down = (cluster.node({"pods": "0"}) for _ in range(3))
+    for each in (node, other, down):
+        each.patch("kubelet", [{"op": "replace", "path": "/status/nodeInfo/kubeletVersion", "value": "v1.37.2"}])
+    ready = [{"type": "Ready", "status": "True"}]
+    for each in (node, other):
+        each.patch("kubelet", [{"op": "add", "path": "/status/conditions", "value": ready}])
+    deployed(run, node, other, down)
+    run("selected", node)
+    # It gets no pod for the time being.
+    run("selected", down)
+    before = read("/apis/apps/v1", "daemonsets")
+    _pending, unchanged = deployed(run, node, other, down)
+    assert unchanged["changed"] is False
+    _pending, refused = deployed(run, node, other, down, deployment={"resources": {"requests": {"cpu": "20m"}}})
+    said = f"the new pod of the plugin starts before the old one ends, and node {node.name} has no free pod slot:"
+    assert said in refused["msg"]
+    assert read("/apis/apps/v1", "daemonsets")["spec"] == before["spec"]
+    for way_out in ({"overlap": "never"}, {"priority_class": ""}):
+        _pending, result = deployed(
+            run, node, other, down, deployment={"resources": {"requests": {"cpu": "30m"}}, **way_out}
+        )
+        assert result["changed"] is True
 
 
 def test_check_mode_says_the_same_and_changes_nothing(cluster, run, read):
@@ -673,33 +717,6 @@ def test_a_user_who_may_only_read(cluster, run):
     )
 
 
-def test_a_proofs_pod_comes_and_goes(cluster, namespace, run, read):
-    node = cluster.node({})
-    deployed(run, node)
-    # Where controllers run, one of them makes it.
-    cluster.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
-    api = Api(kubeconfig.read(cluster.kubeconfig()))
-    given = {"image": "example.com/plugin:1", "namespace": namespace, "image_pull_secrets": ["a"]}
-    daemon_set = DaemonSet(api, parse(given))
-    wanted = [proof.Wanted(IMAGINARY["name"], 1, ("/dev/x",))]
-    seen = []
-
-    def look(place):
-        pod = Api.get(api, place)
-        seen.append(pod)
-        return pod
-
-    api.get = look
-    outcomes = proof.prove(daemon_set, node.name, read("/apis/apps/v1", "daemonsets"), wanted, 0.01)
-    assert outcomes == {
-        IMAGINARY["name"]: proof.Outcome(None, "expected a container, found none after 0.01 s: nobody says why")
-    }
-    (container,) = seen[0]["spec"]["containers"]
-    assert container["resources"]["requests"][IMAGINARY["name"]] == "1"
-    assert cluster.ask("GET", f"/api/v1/namespaces/{namespace}/pods")["items"] == []
-    assert proof.in_use(daemon_set, node.name) == {}
-
-
 def test_a_user_who_may_make_no_pod(cluster, namespace, run, read):
     node = cluster.node({})
     deployed(run, node)
@@ -794,3 +811,17 @@ def test_the_server_reads_the_commands_text_as_it_is_meant(cluster, namespace):
     affinity = after["DaemonSet"]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
     terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert sorted(term["matchFields"][0]["values"][0] for term in terms) == sorted(nodes)
+
+
+def test_a_node_that_only_the_api_reaches_without_a_slot_is_named(cluster, run, read):
+    node = cluster.node({"cpu": "2", "pods": "0"})
+    with node.kubelet():
+        node.version()
+        result = run("configured", node, IMAGINARY, api_only=True)
+        assert result["msg"].startswith(
+            f"worker1: node {node.name} has no free pod slot (its kubelet takes 0), and for"
+        )
+        assert read("/api/v1") is None
+        node.set_capacity("kubelet", "pods", "1")
+        node.version()
+        assert run("configured", node, IMAGINARY, api_only=True)["changed"] is True

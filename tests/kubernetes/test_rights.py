@@ -61,10 +61,12 @@ def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with):
     assert daemon_set.revision() == ""
     # A proof's pod.
     cluster.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
-    wanted = [proof.Wanted(IMAGINARY["name"], 1, ())]
-    outcomes = proof.prove(daemon_set, node.name, read("/apis/apps/v1", "daemonsets"), wanted, 0.01)
-    assert "found none after 0.01 s" in outcomes[IMAGINARY["name"]].reason
-    assert proof.in_use(daemon_set, node.name) == {}
+    kind = proof.Kind(namespace, "pause:1", (), owner=read("/apis/apps/v1", "daemonsets"))
+    proofs = proof.Proofs(daemon_set.api, kind, node.name, 0.01)
+    outcomes = proofs.prove([proof.Wanted(IMAGINARY["name"], 1)], lambda _pods: {})
+    assert outcomes[IMAGINARY["name"]].unproven == "its pod is Pending after 0.01 s: nobody says why"
+    assert proof.remove(daemon_set.api, [namespace], node.name).changed is True
+    assert proof.in_use(daemon_set.api, node.name) == {}
     proven.write(daemon_set.api, node.name, {IMAGINARY["name"]: "a" * 64})
     # Its log, its metrics, and the word to its kubelet; there is none of that name, which only who may ask is told.
     for part in ("log", "proxy/metrics"):

@@ -1,7 +1,7 @@
 """The stand-in's device manager: its directory, the books, the checkpoint and the node's capacity.
 
-Written after ManagerImpl of pkg/kubelet/cm/devicemanager of Kubernetes 1.36. It needs a directory and an event loop,
-nothing of a node.
+Written after ManagerImpl of pkg/kubelet/cm/devicemanager of Kubernetes 1.36 and 1.37. It needs a directory and an
+event loop, nothing of a node.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 import socket
 import stat
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional, Set
+from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from node_device_plugin.kubelet.checkpoint import FILE_NAME
 from node_device_plugin.support.channels import grpc
@@ -21,7 +21,7 @@ from node_device_plugin.wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 from . import checkpoint, klog
 from .allocator import Allocator, Endpoint
 from .device_state import DeviceState
-from .plugin_clients import DIAL_TIMEOUT, Client, PluginClients
+from .plugin_clients import DIAL_TIMEOUT, SEVERAL_SOCKETS, CallError, Client, PluginClients
 from .resource_health import ResourceHealth
 
 #: The registration socket, in the device plugin directory.
@@ -42,7 +42,8 @@ class DeviceManager:
     """One life of a kubelet's device manager.
 
     directory: the device plugin directory. active_pods: the uids of the pods that may hold devices; without it, every
-    pod that ever asked. clock, dial_timeout: seconds. is_running, chance: see Allocator.
+    pod that ever asked. clock, dial_timeout: seconds. is_running, chance: see Allocator. minor: the version of
+    Kubernetes.
     """
 
     def __init__(
@@ -53,17 +54,23 @@ class DeviceManager:
         clock: Callable[[], float] = time.monotonic,
         chance: Optional[random.Random] = None,
         dial_timeout: float = DIAL_TIMEOUT,
+        minor: Tuple[int, int] = (1, 36),
     ) -> None:
         self.directory = directory
         self.state = DeviceState()
         self.health = ResourceHealth(self.state)
+        #: Whom allocations ask, by resource.
         self.endpoints: Dict[str, Endpoint] = {}
+        #: From 1.37, everyone who is connected: resource to socket.
+        self._connections: Optional[Dict[str, Dict[str, Endpoint]]] = {} if minor >= SEVERAL_SOCKETS else None
         self._active_pods = active_pods
         self._clock = clock
         self.allocator = Allocator(
             self.state, self.endpoints, self.free_inactive, self._write, is_running, chance or random.Random()
         )
-        self.clients = PluginClients(directory, self._connected, self._received, self._disconnected, dial_timeout)
+        self.clients = PluginClients(
+            directory, self._connected, self._received, self._disconnected, dial_timeout, minor
+        )
         self._server: Optional[grpc.aio.Server] = None
 
     @property
@@ -125,7 +132,13 @@ class DeviceManager:
             self.state.keep_pods(self._active_pods())
 
     def _connected(self, client: Client, options: api.DevicePluginOptions) -> None:
-        self.endpoints[client.resource] = Endpoint(client, options)
+        endpoint = Endpoint(client, options)
+        if self._connections is not None:
+            sockets = self._connections.setdefault(client.resource, {})
+            if client.socket in sockets:
+                raise CallError("device plugin already connected: %s" % client.socket)
+            sockets[client.socket] = endpoint
+        self.endpoints[client.resource] = endpoint
 
     def _received(self, resource: str, response: api.ListAndWatchResponse) -> None:
         before = self.state.devices.get(resource, {})
@@ -141,8 +154,16 @@ class DeviceManager:
             healthyCount=len(self.state.healthy[resource]),
         )
 
-    def _disconnected(self, resource: str) -> None:
+    def _disconnected(self, resource: str, socket: str) -> None:
         endpoint = self.endpoints.get(resource)
+        if self._connections is not None:
+            sockets = self._connections.get(resource, {})
+            endpoint = sockets.pop(socket, None)
+            if endpoint is not None and sockets:
+                # The devices stay as whichever list came last says; any of the rest takes over.
+                endpoint.stopped_at = self._clock()
+                self.endpoints[resource] = next(iter(sockets.values()))
+                return
         if endpoint is not None:
             self.state.mark_unhealthy(resource)
             klog.info(2, "Endpoint became unhealthy", resourceName=resource)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 from .kubelet_under_test import Given
 from .memory_runtime import MemoryRuntime
@@ -13,13 +13,17 @@ from .stand_in import StandInKubelet
 
 
 class InProcess:
-    """The stand-in in this process, with a runtime that runs nothing. folder: an empty one."""
+    """The stand-in in this process, with a runtime that runs nothing.
+
+    folder: an empty one. minor: see StandInKubelet.
+    """
 
     quiet = 0.06
     node_name = "node"
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, minor: Tuple[int, int] = (1, 36)) -> None:
         self._folder = folder
+        self._minor = minor
         self._lives = 0
 
     async def fresh(self) -> None:
@@ -28,7 +32,12 @@ class InProcess:
         self.directory = os.path.join(root, "device-plugins")
         self._runtime = MemoryRuntime()
         self._kubelet = StandInKubelet(
-            self.directory, runtime=self._runtime, node_name=self.node_name, dial_timeout=0.3, registry_interval=0.02
+            self.directory,
+            runtime=self._runtime,
+            node_name=self.node_name,
+            dial_timeout=0.3,
+            registry_interval=0.02,
+            minor=self._minor,
         )
         self.pod_resources_socket = self._kubelet.pod_resources_socket
         await self._kubelet.start()

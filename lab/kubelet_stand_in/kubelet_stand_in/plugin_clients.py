@@ -1,7 +1,8 @@
 """The kubelet's connections to plugins: Register, the dial back, and one ListAndWatch stream a plugin.
 
-Written after server, handler and client of pkg/kubelet/cm/devicemanager/plugin/v1beta1 of Kubernetes 1.36, with what is
-wrong in them: clients are looked up by the name of their resource (kubernetes#127803).
+Written after server, handler and client of pkg/kubelet/cm/devicemanager/plugin/v1beta1 of Kubernetes 1.36 and 1.37,
+with what is wrong in them. Up to 1.36 a resource has one client, looked up by the resource's name (kubernetes#127803).
+From 1.37 it may have several, looked up by their sockets.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from typing import Awaitable, Callable, Dict, List, NoReturn, Optional, Set, TypeVar
+from typing import Awaitable, Callable, Dict, List, NoReturn, Optional, Set, Tuple, TypeVar
 
 from node_device_plugin.support.cancel_safe import done_within
 from node_device_plugin.support.channels import grpc, unix_channel
@@ -26,6 +27,9 @@ RECEIVE_LIMIT = 4 << 20
 _VERSION = "v1beta1"
 
 
+#: The first minor version in which a resource may have several sockets.
+SEVERAL_SOCKETS = (1, 37)
+
 _CLOSING = "rpc error: code = Canceled desc = grpc: the client connection is closing"
 
 _Request = TypeVar("_Request")
@@ -41,6 +45,7 @@ class Client:
 
     def __init__(self, resource: str, socket: str) -> None:
         self.resource = resource
+        self.socket = socket
         self._channel = unix_channel(socket, receive_limit=RECEIVE_LIMIT)
         self.stub: api_grpc.DevicePluginAsyncStub = api_grpc.DevicePluginStub(self._channel)
         self._stream: Optional[grpc.aio.UnaryStreamCall[api.Empty, api.ListAndWatchResponse]] = None
@@ -103,7 +108,8 @@ class Client:
 class PluginClients(api_grpc.RegistrationServicer):
     """The registration service, and the map of connected plugins.
 
-    on_connected, on_devices, on_disconnected: told what happens, by resource.
+    on_connected, on_devices, on_disconnected: told what happens, by resource; on_disconnected with the socket, too.
+    on_connected may raise CallError. minor: the version of Kubernetes.
     """
 
     def __init__(
@@ -111,15 +117,19 @@ class PluginClients(api_grpc.RegistrationServicer):
         directory: str,
         on_connected: Callable[[Client, api.DevicePluginOptions], None],
         on_devices: Callable[[str, api.ListAndWatchResponse], None],
-        on_disconnected: Callable[[str], None],
+        on_disconnected: Callable[[str, str], None],
         dial_timeout: float = DIAL_TIMEOUT,
+        minor: Tuple[int, int] = (1, 36),
     ) -> None:
+        #: Every Register that got as far as the dial: resource and socket.
+        self.asked: List[Tuple[str, str]] = []
+        self._has_several = minor >= SEVERAL_SOCKETS
         self._dial_timeout = dial_timeout
         self._directory = directory
         self._on_connected = on_connected
         self._on_devices = on_devices
         self._on_disconnected = on_disconnected
-        self._clients: Dict[str, Client] = {}
+        self._clients: Dict[str, List[Client]] = {}
         #: Every connection that was made and not closed, the orphans as well.
         self._open: Set[Client] = set()
         self._running: Set[asyncio.Task[None]] = set()
@@ -170,26 +180,26 @@ class PluginClients(api_grpc.RegistrationServicer):
         except CallError as error:
             raise CallError("plugin registration failed with err: %s" % error) from error
 
-    async def deregister(self, resource: str) -> None:
-        """The socket of a plugin has gone from plugins_registry: whoever is connected by its name goes."""
-        client = self._clients.get(resource)
+    async def deregister(self, resource: str, socket: str) -> None:
+        """The socket of a plugin has gone from plugins_registry: whoever is looked up for it goes."""
+        client = self._find(resource, socket)
         if client is not None:
             await self._close(client)
 
     async def _connect(self, resource: str, socket: str) -> None:
         client = Client(resource, socket)
+        self.asked.append((resource, socket))
         self._open.add(client)
-        # The new client takes the old one's place before it is known to work, and nobody closes the old one.
-        self._clients[resource] = client
+        # The new client takes its place before it is known to work, and nobody closes the old one.
+        self._clients[resource] = [*(self._clients.get(resource, ()) if self._has_several else ()), client]
         try:
-            options = await client.connect(self._dial_timeout)
+            self._on_connected(client, await client.connect(self._dial_timeout))
         except (CallError, asyncio.CancelledError) as error:
-            self._clients.pop(resource, None)
+            self._forget(resource, socket)
             await self._close(client)
             if not isinstance(error, asyncio.CancelledError):
                 klog.error("Error connecting to device plugin client", error)
             raise
-        self._on_connected(client, options)
         klog.info(2, "Device plugin connected", resourceName=resource)
         self._start(self._run(client))
 
@@ -201,12 +211,26 @@ class PluginClients(api_grpc.RegistrationServicer):
     async def _run(self, client: Client) -> None:
         problem = await client.watch(self._on_devices)
         klog.error("ListAndWatch ended unexpectedly for device plugin", problem, resource=client.resource)
-        # kubernetes#127803: this may be the client of the same resource's next plugin, which is then the one that goes.
-        named = self._clients.pop(client.resource, None)
+        # kubernetes#127803: up to 1.36 this may be the client of the resource's next plugin, which is then the one that
+        # goes. From 1.37 there is none where a second Register with the same socket was refused.
+        named = self._find(client.resource, client.socket)
         if named is not None:
-            self._on_disconnected(named.resource)
+            self._forget(named.resource, named.socket)
+            self._on_disconnected(named.resource, named.socket)
             await self._close(named)
             klog.info(2, "Device plugin disconnected", resource=named.resource)
+
+    def _find(self, resource: str, socket: str) -> Optional[Client]:
+        """By the resource's name; from 1.37 by the socket, too."""
+        clients = self._clients.get(resource, [])
+        return next((each for each in clients if not self._has_several or each.socket == socket), None)
+
+    def _forget(self, resource: str, socket: str) -> None:
+        """Every client that is looked up in this way, whoever failed."""
+        clients = self._clients.pop(resource, [])
+        rest = [each for each in clients if self._has_several and each.socket != socket]
+        if rest:
+            self._clients[resource] = rest
 
     async def _close(self, client: Client) -> None:
         self._open.discard(client)

@@ -36,7 +36,7 @@ class PluginWatcher:
         self.folder = os.path.join(root, DIRECTORY)
         self._clients = clients
         self._interval = interval
-        self._registered: Dict[str, Tuple[_Identity, str]] = {}
+        self._registered: Dict[str, Tuple[_Identity, str, str]] = {}
         self._task: Optional[asyncio.Task[None]] = None
 
     async def start(self) -> None:
@@ -60,16 +60,16 @@ class PluginWatcher:
 
     async def _reconcile(self) -> None:
         present = dict(self._sockets())
-        for path, (identity, resource) in list(self._registered.items()):
+        for path, (identity, resource, endpoint) in list(self._registered.items()):
             if present.get(path) != identity:
-                klog.info(0, "Deregistering plugin", plugin=resource, endpoint=path)
-                await self._clients.deregister(resource)
+                klog.info(0, "Deregistering plugin", plugin=resource, endpoint=endpoint)
+                await self._clients.deregister(resource, endpoint)
                 del self._registered[path]
         for path, identity in present.items():
             if path not in self._registered:
                 taken_in = await self._take_in(path)
                 if taken_in is not None:
-                    self._registered[path] = (identity, taken_in)
+                    self._registered[path] = (identity, *taken_in)
 
     def _sockets(self) -> Iterable[Tuple[str, _Identity]]:
         for entry in os.scandir(self.folder):
@@ -78,8 +78,8 @@ class PluginWatcher:
                 if stat.S_ISSOCK(status.st_mode) and not entry.name.startswith("."):
                     yield entry.path, (status.st_ino, status.st_ctime_ns)
 
-    async def _take_in(self, path: str) -> Optional[str]:
-        """Gives the resource, or None where it has to be tried again."""
+    async def _take_in(self, path: str) -> Optional[Tuple[str, str]]:
+        """Gives the resource and its endpoint, or None where it has to be tried again."""
         async with unix_channel(path) as channel:
             plugin = registry_grpc.RegistrationStub(channel)
             try:
@@ -98,4 +98,4 @@ class PluginWatcher:
             except grpc.aio.AioRpcError as problem:
                 klog.error("RegisterPlugin error", problem.details() or "", socket=path)
                 return None
-        return None if error else info.name
+        return None if error else (info.name, info.endpoint or path)

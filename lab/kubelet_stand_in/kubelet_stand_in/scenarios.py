@@ -102,6 +102,33 @@ async def duplicate_old_stream_ends_last(story: Story) -> None:
     await story.step("the old stream ends", old.stop(), _ended("old"))
 
 
+async def registered_again(story: Story) -> None:
+    a = await story.plugin("a", "a", healthy(["a0"]))
+    await story.step("a plugin registers", a.register(), _has("a", 1))
+    await story.step("it registers its socket again, the stream still open", a.register())
+    await story.step("its process goes", a.stop(), _ended("a"))
+    again = await story.plugin("again", "a", healthy(["a0"]))
+    await story.step("it comes back on another socket", again.register(), _has("a", 1))
+    await story.step("and goes", again.stop(), _ended("again"))
+
+
+async def handover(story: Story) -> None:
+    old = await story.plugin("old", "a", healthy(["a0"]))
+    await story.step("a plugin registers", old.register(), _has("a", 1))
+    new = await story.plugin("new", "a", healthy(["a0"]))
+    await story.step("the next one registers", new.register())
+    await story.step("a pod gets a device from the next one", story.place("pod", {"a": 1}), _pod_is("pod", "Running"))
+    await story.step("the first one goes", old.stop(), _ended("old"))
+
+
+async def handover_fails(story: Story) -> None:
+    old = await story.plugin("old", "a", healthy(["a0", "a1"]))
+    await story.step("a plugin registers", old.register(), _has("a", 2))
+    new = await story.plugin("new", "a", healthy(["a0", "a1"]))
+    await story.step("the next one registers", new.register())
+    await story.step("the next one goes", new.stop(), _ended("new"))
+
+
 async def kubelet_restart(story: Story) -> None:
     a = await story.plugin("a", "a", healthy(["a0", "a1"]))
     b = await story.plugin("b", "b", healthy(["b0"]), folder="")
@@ -302,6 +329,9 @@ SCENARIOS: Dict[str, Scenario] = {
         lost_stream,
         duplicate_old_stream_ends_first,
         duplicate_old_stream_ends_last,
+        registered_again,
+        handover,
+        handover_fails,
         kubelet_restart,
         allocation,
         more_than_there_are,

@@ -7,7 +7,7 @@ import os
 import random
 import time
 from types import TracebackType
-from typing import Callable, Dict, Mapping, NamedTuple, Optional, Type
+from typing import Callable, Dict, Mapping, NamedTuple, Optional, Tuple, Type
 
 from node_device_plugin.kubelet.checkpoint import Checkpoint, read_checkpoint
 from node_device_plugin.wire import cri_v1_pb2 as cri
@@ -50,7 +50,8 @@ class StandInKubelet:
     runtime: what runs containers; by default nothing does (MemoryRuntime). It outlives restarts, as a real one does.
     logs: folder of pods' logs. interval: seconds between looks at a pod. clock: seconds, for the grace period of
     5 minutes. chance: decides the order of ids. dial_timeout: seconds that Register waits for a plugin to be reachable.
-    registry_interval: seconds between looks at plugins_registry.
+    registry_interval: seconds between looks at plugins_registry. minor: the version of Kubernetes whose way to take in
+    plugins it has.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class StandInKubelet:
         chance: Optional[random.Random] = None,
         dial_timeout: float = DIAL_TIMEOUT,
         registry_interval: float = 1.0,
+        minor: Tuple[int, int] = (1, 36),
     ) -> None:
         self.directory = str(directory)
         self.root = root or os.path.dirname(self.directory)
@@ -78,6 +80,7 @@ class StandInKubelet:
         self._chance = chance or random.Random()
         self._dial_timeout = dial_timeout
         self._registry_interval = registry_interval
+        self._minor = minor
         self._manager: Optional[DeviceManager] = None
 
     async def __aenter__(self) -> StandInKubelet:
@@ -116,6 +119,7 @@ class StandInKubelet:
             clock=self._clock,
             chance=self._chance,
             dial_timeout=self._dial_timeout,
+            minor=self._minor,
         )
         await self._manager.start()
         self._watcher = PluginWatcher(self.root, self._manager.clients, self._registry_interval)

@@ -23,6 +23,13 @@ async def test_stand_in_does_what_the_kubelet_did(name, short_path):
     assert transcripts.difference(recorded["steps"], steps) == []
 
 
+@pytest.mark.parametrize("name", list(SCENARIOS))
+async def test_with_the_sockets_of_1_37_it_does_what_that_kubelet_did(name, short_path):
+    recorded = transcripts.read(TRANSCRIPTS, name, "Kubernetes v1.37.2")
+    steps = await transcripts.run(name, InProcess(str(short_path), minor=(1, 37)), image="none")
+    assert transcripts.difference(recorded["steps"], steps) == []
+
+
 def test_every_transcript_belongs_to_a_scenario():
     there = {os.path.relpath(path, TRANSCRIPTS) for path in glob.glob(TRANSCRIPTS + "/**/*.json", recursive=True)}
     assert {path for path in there if not os.path.dirname(path)} == {name + ".json" for name in SCENARIOS}

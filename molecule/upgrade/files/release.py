@@ -36,7 +36,7 @@ FAULTS = {
     ),
     "never_registers": (
         PACKAGE + "kubelet/device_plugin/registration.py",
-        "            if await self._register(path, kubelet):\n",
+        "            if await self._register(path, kubelet, asked):\n",
         "            if not path:\n",
     ),
     "loses_a_device": (

@@ -10,6 +10,7 @@ its checkpoint when a container restarts. It reads and writes files: not for the
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import errno
 import json
@@ -23,6 +24,7 @@ from ..declaration import Resource, cdi
 from ..declaration.model import devices_behind
 from ..declaration.names import qualified_cdi_name
 from ..telemetry.metrics import CDI_WRITES
+from .fields import SPEC, shape_problems
 from .links import with_links_followed
 
 log = logging.getLogger(__name__)
@@ -80,6 +82,11 @@ def write(
     return problems
 
 
+def missing(resources: Sequence[Resource], directory: str) -> FrozenSet[str]:
+    """The fully qualified names that our specs are to have and lack. resources: with all their devices."""
+    return frozenset(_names_of(resources) - set(devices(directory)))
+
+
 def _given(resource: Resource) -> Tuple[Resource, bool]:
     """The resource with its links followed, and whether its spec is the plugin's."""
     given = with_links_followed(resource) if resource.injection == "cdi" else resource
@@ -89,6 +96,8 @@ def _given(resource: Resource) -> Tuple[Resource, bool]:
 def _write(resource: Resource, path: str, is_ours: bool) -> None:
     wanted = cdi.render_spec(resource)
     present = _read(path)
+    if present is None and os.path.exists(path):
+        log.warning("%s is no CDI spec; the plugin writes it again", path)
     if wanted is not None and not is_ours:
         there = set(_names(present))
         wanted = {**wanted, "devices": [device for device in wanted["devices"] if device["name"] in there]}
@@ -161,13 +170,45 @@ def offered(directory: str) -> Dict[str, FrozenSet[str]]:
     }
 
 
+def host_paths(directories: Sequence[str]) -> Dict[str, FrozenSet[str]]:
+    """What each device of our specs gives of the host: fully qualified name to its nodes, links followed, and mounts.
+
+    Without what another one of its kind gives beside other things, as a node that controls all of them. Two that give
+    the very same are one device by two names. directories: a later one goes before an earlier one.
+    """
+    found: Dict[str, FrozenSet[str]] = {}
+    for directory in directories:
+        for _, spec in _own_files(directory):
+            given = {
+                device["name"]: frozenset([*map(os.path.realpath, _host_paths(device)), *_mounted(device)])
+                for device in spec.get("devices", [])
+            }
+            givers = collections.Counter(path for paths in set(given.values()) for path in paths)
+            for name, paths in given.items():
+                found[_qualified(spec, name)] = frozenset(path for path in paths if givers[path] == 1)
+    return found
+
+
 def _host_paths(device: Mapping[str, Any]) -> Iterator[str]:
-    edits = device.get("containerEdits")
-    nodes = edits.get("deviceNodes") if isinstance(edits, dict) else None
-    for node in nodes if isinstance(nodes, list) else []:
-        path = node.get("hostPath") or node.get("path") if isinstance(node, dict) else None
+    for node in _edits(device, "deviceNodes"):
+        path = node.get("hostPath") or node.get("path")
         if isinstance(path, str):
             yield path
+
+
+def _mounted(device: Mapping[str, Any]) -> Iterator[str]:
+    for mount in _edits(device, "mounts"):
+        path, options = mount.get("hostPath"), mount.get("options")
+        if isinstance(path, str) and isinstance(options, list) and ("bind" in options or "rbind" in options):
+            yield path
+
+
+def _edits(device: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
+    edits = device.get("containerEdits")
+    items = edits.get(key) if isinstance(edits, dict) else None
+    for item in items if isinstance(items, list) else []:
+        if isinstance(item, dict):
+            yield item
 
 
 def devices(directory: str) -> List[str]:
@@ -204,10 +245,7 @@ def _read(path: str) -> Optional[Dict[str, Any]]:
             spec = json.load(file)
     except (OSError, ValueError, RecursionError):
         return None
-    is_spec = isinstance(spec, dict) and isinstance(spec.get("devices"), list)
-    if not is_spec or not all(isinstance(d, dict) and isinstance(d.get("name"), str) for d in spec["devices"]):
-        return None
-    return dict(spec)
+    return None if any(shape_problems(spec, SPEC, "")) else dict(spec)
 
 
 def _replace(path: str, text: str) -> None:

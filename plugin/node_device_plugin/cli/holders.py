@@ -10,14 +10,18 @@ from .shared import KUBELET, OUTPUT, Commands, Failure, add_command, add_device_
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    add_device_plugin_dir(add_command(commands, "holders", run, "Which pod holds which device.", KUBELET, OUTPUT))
+    command = add_command(commands, "holders", run, "Which pod holds which device.", KUBELET, OUTPUT)
+    command.add_argument("--cdi-dir", metavar="DIR", help="dynamic_cdi_dir of the plugin, where it is not /var/run/cdi")
+    add_device_plugin_dir(command)
 
 
 def run(options: argparse.Namespace) -> int:
     """Ask the kubelet, or read its checkpoint."""
+    from ..cdi.directories import DEFAULT_DIRECTORIES
     from ..kubelet import queries
 
-    state = ask(queries.holders(options.kubelet_root, options.device_plugin_dir))
+    specs = [*DEFAULT_DIRECTORIES, *([options.cdi_dir] if options.cdi_dir else [])]
+    state = ask(queries.holders(options.kubelet_root, options.device_plugin_dir, specs))
     if options.output == "json":
         print_json(state)
         return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import os
 import signal
 
 from ..declaration.configuration_file import load
@@ -23,12 +24,14 @@ def run(options: argparse.Namespace) -> int:
     # Nothing that a start makes is garbage, and looking for some would take a tenth of it; see daemon.main.
     gc.disable()
     from ..daemon import main as daemon
+    from ..support.sockets import INSTANCE_SOCKET, OVERLAP
     from ..telemetry import logs
 
     loaded = load(options.config)
     logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
     try:
-        asyncio.run(daemon.run(options.config, loaded))
+        overlap = daemon.Overlap(os.environ.get(OVERLAP) == "true", os.environ.get(INSTANCE_SOCKET, ""))
+        asyncio.run(daemon.run(options.config, loaded, overlap))
     except OSError as error:
         raise Failure("cannot go on: %s" % error) from error
     return 0

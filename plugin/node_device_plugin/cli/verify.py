@@ -24,9 +24,33 @@ def add(commands: Commands) -> None:
     command.add_argument(
         "--kubelet-root", metavar="DIR", help="the kubelet's --root-dir (default: the configuration's)"
     )
-    command.add_argument("--static-pod-dir", metavar="DIR", help="where the kubelet takes static pods from")
+    command.add_argument(
+        "--static-pod-dir",
+        metavar="DIR",
+        help="where the kubelet takes static pods from: those of proofs that were killed are removed; without it no "
+        "pod is made, and only those that are there are looked into",
+    )
+    command.add_argument(
+        "--no-static-pods", action="store_true", help="make none, and only remove those of proofs that were killed"
+    )
+    command.add_argument(
+        "--kubelet-kubeconfig", metavar="FILE", help="the kubelet's own, by which it is asked how many pods fit"
+    )
+    command.add_argument(
+        "--max-pods", type=int, metavar="NUMBER", help="how many pods fit, where the cluster does not answer"
+    )
     command.add_argument("--image", help="image of the proof's containers (default: the runtime's sandbox image)")
     command.add_argument("--devices", choices=("one", "all"), default="one", help="free devices that a proof asks for")
+    command.add_argument(
+        "--proof-pod",
+        metavar="NAMESPACE/NAME",
+        action="append",
+        default=[],
+        help="a pod that was made for the proof: look into such pods alone",
+    )
+    command.add_argument(
+        "--plugin", metavar="TEXT", default="", help="what serves the devices, such as an image; a part of the record"
+    )
     command.add_argument("--record", metavar="FILE", help='what was proven before ("proven" of an earlier -o json)')
     command.add_argument("--unproven", action="store_true", help="prove only what --record does not hold")
     command.add_argument(
@@ -47,9 +71,17 @@ def run(options: argparse.Namespace) -> int:
                 kubelet_root=options.kubelet_root or configuration.kubelet_root_dir,
                 static_pod_dir=options.static_pod_dir,
                 image=options.image,
+                kubelet_kubeconfig=options.kubelet_kubeconfig,
+                max_pods=options.max_pods,
+                makes_static_pods=not options.no_static_pods,
             ),
             Scope(
-                devices=options.devices, unproven_only=options.unproven, record=options.record, timeout=options.timeout
+                devices=options.devices,
+                unproven_only=options.unproven,
+                record=options.record,
+                timeout=options.timeout,
+                plugin=options.plugin,
+                proof_pods=tuple(options.proof_pod),
             ),
         )
     )

@@ -117,7 +117,8 @@ class Place(NamedTuple):
         return f"Role of namespace {self.namespace}" if self.namespace else "ClusterRole"
 
     def __str__(self) -> str:
-        kind = self.kinds.removesuffix("s") if self.name else self.kinds
+        one = self.kinds.removesuffix("es" if self.kinds.endswith("sses") else "s")
+        kind = one if self.name else self.kinds
         return " ".join(each for each in (kind, self.name, self.namespace and f"in namespace {self.namespace}") if each)
 
 

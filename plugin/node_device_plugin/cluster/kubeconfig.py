@@ -76,6 +76,16 @@ def read(path: str) -> Access:
     return _Kubeconfig(os.path.abspath(path)).access()
 
 
+def _what_is_wrong(error: Exception) -> str:
+    """What PyYAML says, and where, without the text that it quotes: that may be a token."""
+    mark = getattr(error, "problem_mark", None)
+    where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    # Those of the others quote a tag or an alias.
+    is_harmless = isinstance(error, (yaml.scanner.ScannerError, yaml.parser.ParserError)) or not mark
+    what = str(getattr(error, "problem", None) or error) if is_harmless else "it cannot be read"
+    return ", ".join(filter(None, [" ".join(what.split()), where]))
+
+
 class _Kubeconfig:
     def __init__(self, path: str) -> None:
         self._path = path
@@ -84,7 +94,8 @@ class _Kubeconfig:
         except OSError as error:
             raise KubeconfigError(f"{path}: {error.strerror}") from error
         except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as error:
-            raise KubeconfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+            # Not chained: the error holds what the file says, secrets included.
+            raise KubeconfigError(f"{path} is not valid YAML: {_what_is_wrong(error)}") from None
 
     def access(self) -> Access:
         if not isinstance(self._data, dict) or not self._data.get("current-context"):

@@ -6,13 +6,13 @@ import asyncio
 import gc
 import logging
 import signal
-from typing import Any, Sequence, Union
+from typing import Any, List, NamedTuple, Sequence, Union
 
 from ..declaration import DeclarationError, Problem
 from ..declaration.configuration_file import LoadedConfiguration, sha256_of
 from ..devices.events.file_watch import follow
 from ..devices.events.watch import Watch
-from ..devices.reconcile import prune, reconcile
+from ..devices.reconcile import prune, reconcile, watch_holders
 from ..devices.scanner import DeviceScanner
 from ..kubelet import plugin_watcher
 from ..kubelet.device_plugin.registration import remove_stale_sockets
@@ -23,9 +23,10 @@ from ..support.sockets import status_socket
 from ..support.task_group import TaskGroup
 from ..telemetry import logs
 from . import systemd, watchdog
+from .pod_privileges import refuse_open_probes
 from .reload import Reloader
 from .resource_manager import ResourceManager
-from .single_instance import Locked, SingleInstance
+from .single_instance import AnotherServes, Locked, SingleInstance
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +36,22 @@ _STATUS_PERIOD = 1.0
 _MOST_TOLD = 10
 
 
-async def run(path: str, loaded: LoadedConfiguration) -> None:
-    """Serve until SIGTERM or SIGINT. path: the configuration file, which is read again when asked to."""
+class Overlap(NamedTuple):
+    """Whether this instance may serve beside another one on its node.
+
+    instance_socket: where it has its pages meanwhile, and after; empty for nowhere.
+    """
+
+    allowed: bool = False
+    instance_socket: str = ""
+
+
+async def run(path: str, loaded: LoadedConfiguration, overlap: Overlap = Overlap()) -> None:  # noqa: B008 (immutable)
+    """Serve until SIGTERM or SIGINT. path: the configuration file, which is read again when asked to.
+
+    Raises DeclarationError where this process cannot do what the configuration asks for.
+    """
+    refuse_open_probes(loaded.configuration)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -44,26 +59,31 @@ async def run(path: str, loaded: LoadedConfiguration) -> None:
     instance = SingleInstance()
     try:
         directory = loaded.configuration.kubelet_device_plugin_dir
-        if await instance.wait(directory, stop):
+        if await instance.wait(directory, stop, overlap.allowed):
             remove_stale_sockets(directory)
-            await _serve(path, loaded, instance, stop)
+            await _serve(path, loaded, instance, stop, overlap)
     finally:
         instance.release()
 
 
-async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstance, stop: asyncio.Event) -> None:
+async def _serve(
+    path: str, loaded: LoadedConfiguration, instance: SingleInstance, stop: asyncio.Event, overlap: Overlap
+) -> None:
     tasks = TaskGroup()
     watch = Watch()
     scanner = DeviceScanner(watch)
-    resources = ResourceManager(tasks, scanner)
+    resources = ResourceManager(tasks, scanner, overlap.allowed)
 
     async def apply(loaded: LoadedConfiguration) -> None:
+        refuse_open_probes(loaded.configuration)
         directory = loaded.configuration.kubelet_device_plugin_dir
         try:
             if instance.take(directory):
                 remove_stale_sockets(directory)
         except Locked as error:
-            raise DeclarationError([Problem("kubelet_device_plugin_dir", str(error))]) from error
+            if not (overlap.allowed and isinstance(error, AnotherServes)):
+                raise DeclarationError([Problem("kubelet_device_plugin_dir", str(error))]) from error
+        scanner.writes = instance.leads(directory)
         logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
         http.move(loaded.configuration.http_address)
         own.move(status_socket(directory))
@@ -80,6 +100,18 @@ async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstanc
     http = TcpEndpoint(public)
     private = private_pages(state, reloader, public)
     own = UnixEndpoint(status_socket(loaded.configuration.kubelet_device_plugin_dir), private)
+    endpoints: List[Union[TcpEndpoint, UnixEndpoint]] = [http]
+    if overlap.instance_socket:
+        endpoints.append(UnixEndpoint(overlap.instance_socket, private))
+
+    async def lead() -> None:
+        if not instance.leads(reloader.loaded.configuration.kubelet_device_plugin_dir):
+            await instance.lead(lambda: reloader.loaded.configuration.kubelet_device_plugin_dir)
+            log.info("the other instance has ended; writing CDI specs and serving the status socket from now on")
+            remove_stale_sockets(reloader.loaded.configuration.kubelet_device_plugin_dir)
+            await resources.take_over()
+        await own.run()
+
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.ask)
     if sha256_of(path) != loaded.sha256:
         # Changed while another instance ran.
@@ -93,14 +125,16 @@ async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstanc
         if not starting.done():
             return
         starting.result()
-        for concern in (reloader.run(), follow(path, reloader.ask), http.run(), own.run()):
+        for concern in (reloader.run(), follow(path, reloader.ask), lead(), *(each.run() for each in endpoints)):
             tasks.start(concern)
         every = watchdog.interval()
         if every is not None:
             tasks.start(watchdog.ping(every, tasks.all_run))
-        for concern in (reconcile(resources, watch), prune(resources), _report(resources)):
+        for concern in (reconcile(resources, watch), watch_holders(resources), prune(resources), _report(resources)):
             tasks.start(concern)
-        serving = asyncio.create_task(_all_serve(resources, http, own))
+        if instance.leads(loaded.configuration.kubelet_device_plugin_dir):
+            endpoints.append(own)
+        serving = asyncio.create_task(_all_serve(resources, endpoints))
         await asyncio.wait([serving, stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
         serving.cancel()
         # What is there now stays: looking through it time and again would hold up Allocate.
@@ -122,7 +156,7 @@ async def _serve(path: str, loaded: LoadedConfiguration, instance: SingleInstanc
         log.info("stopped")
 
 
-async def _all_serve(resources: ResourceManager, *endpoints: Union[TcpEndpoint, UnixEndpoint]) -> None:
+async def _all_serve(resources: ResourceManager, endpoints: Sequence[Union[TcpEndpoint, UnixEndpoint]]) -> None:
     """Return once everything that can be is served; a port that is taken holds up no device."""
     for endpoint in endpoints:
         await endpoint.tried.wait()

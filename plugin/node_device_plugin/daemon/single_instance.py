@@ -1,4 +1,8 @@
-"""One instance a node: a second one would take the kubelet's registrations from the first, and the first from it."""
+"""Who of a node's instances leads: writes CDI specs and has the status socket.
+
+Up to Kubernetes 1.36 it alone serves: a second instance would take the kubelet's registrations from the first, and the
+first from it. From 1.37 the next instance may serve beside it, and leads when it has ended.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import asyncio
 import fcntl
 import logging
 import os
-from typing import Dict
+from typing import Callable, Dict
 
 from ..support.cancel_safe import done_within
 from ..support.sockets import SOCKET_DIRECTORY
@@ -26,6 +30,10 @@ class Locked(Exception):
         self.pause = pause
 
 
+class AnotherServes(Locked):
+    """Another instance has locked the directory."""
+
+
 class SingleInstance:
     """Locks device plugin directories for this instance.
 
@@ -36,10 +44,10 @@ class SingleInstance:
     def __init__(self) -> None:
         self._locks: Dict[str, int] = {}
 
-    async def wait(self, directory: str, stop: asyncio.Event) -> bool:
+    async def wait(self, directory: str, stop: asyncio.Event, overlaps: bool = False) -> bool:
         """Return as soon as no other instance serves in a directory; False where ``stop`` comes before.
 
-        While one does, say so: an upgrade may start the new one before the old one is gone.
+        While one does, say so: an upgrade may start the new one before the old one is gone. overlaps: do not wait then.
         """
         said = ""
         while not stop.is_set():
@@ -47,12 +55,27 @@ class SingleInstance:
                 self.take(directory)
                 return True
             except Locked as error:
+                if overlaps and isinstance(error, AnotherServes):
+                    log.info("%s; serving beside it until it ends", error)
+                    return True
                 if str(error) != said:
                     said = str(error)
                     log.error("%s; waiting", said)
                     systemd.notify("STATUS=%s; waiting" % said)
                 await done_within(stop.wait(), error.pause)
         return False
+
+    def leads(self, directory: str) -> bool:
+        """Whether the directory is locked for this instance."""
+        return directory in self._locks
+
+    async def lead(self, directory: Callable[[], str]) -> None:
+        """Return once the directory is locked for this instance. directory: tells which, it may change meanwhile."""
+        while not self.leads(directory()):
+            try:
+                self.take(directory())
+            except Locked as error:
+                await asyncio.sleep(error.pause)
 
     def take(self, directory: str) -> bool:
         """Lock a directory; False where it is ours already. Raises Locked."""
@@ -68,7 +91,7 @@ class SingleInstance:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(lock)
-            raise Locked("another instance serves in %s" % folder, _ENDING) from error
+            raise AnotherServes("another instance serves in %s" % folder, _ENDING) from error
         self._locks[directory] = lock
         return True
 

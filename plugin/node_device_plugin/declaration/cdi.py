@@ -205,7 +205,11 @@ def version_tuple(version: str) -> Tuple[int, ...]:
 
 
 def _joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> Dict[str, Any]:
-    return {key: [*common.get(key, []), *own.get(key, [])] for key in {**common, **own}}
+    # Intel RDT is the one edit that is no list.
+    return {
+        key: value if isinstance(value, dict) else [*(common.get(key) or ()), *(own.get(key) or ())]
+        for key, value in {**common, **own}.items()
+    }
 
 
 def _edit_features(edits: Mapping[str, Any], where: str) -> Iterator[Feature]:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from ..support.documents import read_json, read_yaml
 from . import Configuration, DeclarationError, Problem, parse_configuration, schema
-from .pod_privileges import open_probe_problems
 
 _LEADING_COMMENTS = re.compile(rb"\A(?:[ \t]*#[^\n]*\n)*")
 # JSON takes half of such a pair for a character, which can then be written nowhere.
@@ -30,7 +29,8 @@ def load(path: str) -> LoadedConfiguration:
     """Read and check a configuration file (YAML, or JSON as a part of it).
 
     Raises DeclarationError with every problem, each with the path of its field; where the file cannot be read or is no
-    YAML, with one problem that names the file, and line and column where they are known.
+    YAML, with one problem that names the file, and line and column where they are known. The answer depends on the file
+    alone, not on who reads it.
     """
     try:
         with open(path, "rb") as file:
@@ -41,11 +41,7 @@ def load(path: str) -> LoadedConfiguration:
         data = _read(content)
     except ValueError as error:
         raise DeclarationError([Problem(path, "is not valid YAML: %s" % " ".join(str(error).split()))]) from error
-    configuration = parse_configuration(data)
-    problems = list(open_probe_problems(configuration))
-    if problems:
-        raise DeclarationError(problems)
-    return LoadedConfiguration(configuration, hashlib.sha256(content).hexdigest())
+    return LoadedConfiguration(parse_configuration(data), hashlib.sha256(content).hexdigest())
 
 
 def sha256_of(path: str) -> str:

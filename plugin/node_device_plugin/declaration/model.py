@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .names import qualified_cdi_name
 from .patterns import placeholders, wildcards
@@ -266,7 +266,7 @@ class Resource(NamedTuple):
         """Characters that the kubelet's ids have beyond a device's, at the most."""
         return 0 if self.replicas == 1 else len("%s%d" % (SHARE, self.replicas - 1))
 
-    def devices_of(self, kubelet_ids: List[str]) -> List[Device]:
+    def devices_of(self, kubelet_ids: Sequence[str]) -> List[Device]:
         """The devices behind kubelet ids (in any order), each once, in the order of the declaration.
 
         Raises KeyError with the first id that is no device of this resource.

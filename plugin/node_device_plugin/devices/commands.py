@@ -47,7 +47,13 @@ async def run_command(command: Sequence[str], variables: Dict[str, str], timeout
         return "%s: %s" % (command[0], error.strerror)
     os.set_blocking(reading, False)
     said = bytearray()
-    loop.add_reader(reading, _drain, reading, said)
+
+    def drain() -> None:
+        if not _drain(reading, said):
+            # At its end a pipe is readable for ever.
+            loop.remove_reader(reading)
+
+    loop.add_reader(reading, drain)
     try:
         try:
             process = await asyncio.create_subprocess_exec(
@@ -90,7 +96,12 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         await done_within(process.wait(), _AFTERMATH)
 
 
-def _drain(pipe: int, said: bytearray) -> None:
-    with contextlib.suppress(BlockingIOError):
-        said += os.read(pipe, 1 << 16)
-        del said[:-_KEPT]
+def _drain(pipe: int, said: bytearray) -> bool:
+    """Take what a pipe has; returns whether more can come."""
+    try:
+        more = os.read(pipe, 1 << 16)
+    except BlockingIOError:
+        return True
+    said += more
+    del said[:-_KEPT]
+    return bool(more)

@@ -14,6 +14,8 @@ _PAUSE = 0.02
 _REST = 5
 #: And at most: nobody's device is away for longer before it shows, however slow the node is.
 _LONGEST_REST = 1.0
+#: Seconds between two looks at who holds devices by other names.
+HOLDERS_PERIOD = 2.0
 #: Seconds between two looks, at most, while a device is not trusted yet because it comes and goes.
 _UNSTEADY_PERIOD = 1.0
 
@@ -30,6 +32,9 @@ class Reconciled(Protocol):
 
     async def check(self) -> None:
         """Look at every device."""
+
+    async def ask_for_holders(self) -> None:
+        """Look at who holds devices by other names, if that is due."""
 
     async def prune(self) -> None:
         """Take away CDI specs that nobody needs."""
@@ -48,6 +53,13 @@ async def reconcile(resources: Reconciled, watch: Watch) -> None:
 def rest(worked: float) -> float:
     """Seconds until the next look. worked: seconds of CPU that the last one took; what it waited for does not count."""
     return min(_LONGEST_REST, max(_PAUSE, _REST * worked))
+
+
+async def watch_holders(resources: Reconciled) -> None:
+    """Give back what is held by another name once it is free, until cancelled: no kubelet tells of that."""
+    while True:
+        await asyncio.sleep(HOLDERS_PERIOD)
+        await resources.ask_for_holders()
 
 
 async def prune(resources: Reconciled) -> None:

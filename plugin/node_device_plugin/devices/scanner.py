@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 import os
-from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cdi import writer
 from ..cdi.writer import Held
@@ -15,12 +15,14 @@ from .discovery import Discovered, Known, discover, methods_of
 from .discovery.directories import directories, nearest
 from .events.watch import Watch
 from .health import Health
+from .holdings import Holding, held_by_other_names
 from .table import DeviceTable
 
 log = logging.getLogger(__name__)
 
 #: As often as directories turn up, during one look, that nobody watched yet.
 _MOST_LOOKS = 3
+_AWAITED = "its CDI spec is written when the other instance on the node has ended"
 #: Devices of a resource that are named in the log after one look.
 _MOST_TOLD = 10
 
@@ -39,6 +41,8 @@ class DeviceScanner:
     """Scans the devices, one scan at a time. watch: gets the directories to watch, and wakes the reconcile loop."""
 
     def __init__(self, watch: Watch) -> None:
+        #: Whether this instance writes the CDI specs; while another one does, a device that they lack is not healthy.
+        self.writes = True
         self._watch = watch
         self._health = Health(on_news=watch.wake)
         self._one_at_a_time = asyncio.Lock()
@@ -52,10 +56,12 @@ class DeviceScanner:
         """End what the checks have started."""
         await self._health.close()
 
-    async def scan(self, tables: Sequence[Tuple[Resource, DeviceTable]], places: Places) -> None:
+    async def scan(
+        self, tables: Sequence[Tuple[Resource, DeviceTable]], places: Places, holdings: Sequence[Holding] = ()
+    ) -> None:
         """Look at everything and tell the tables.
 
-        tables: all of a configuration, each with its resource as declared.
+        tables: all of a configuration, each with its resource as declared. holdings: what containers hold.
         """
         async with self._one_at_a_time:
             buses = any(method.needs_uevents for resource, _ in tables for method in methods_of(resource.discover))
@@ -68,7 +74,7 @@ class DeviceScanner:
                 watched.update(nearest(directory) for directory in places.specs if directory not in specs)
                 self._watch.look_at(watched, buses, specs)
                 self._for_specs = frozenset(specs - watched)
-                await self._scan(tables, places)
+                await self._scan(tables, places, holdings)
                 found = [table.resource for _, table in tables]
                 # Devices that are the same lie where they lay, or there is news already.
                 if found == current or self._watch.covers(await asyncio.to_thread(directories, found)):
@@ -80,7 +86,21 @@ class DeviceScanner:
             return True
         return not await asyncio.to_thread(self._health.specs_are_as_read, places.specs)
 
-    async def _scan(self, tables: Sequence[Tuple[Resource, DeviceTable]], places: Places) -> None:
+    async def tell_held(
+        self,
+        tables: Sequence[DeviceTable],
+        holdings: Sequence[Holding],
+        doubtful: Optional[Mapping[str, Mapping[str, str]]] = None,
+    ) -> None:
+        """Tell the tables which devices are held by other names, and which may be (doubtful), each with the reason."""
+        held = await asyncio.to_thread(held_by_other_names, [table.resource for table in tables], holdings)
+        for table in tables:
+            name = table.resource.name
+            _log(table, table.set_held({**(doubtful or {}).get(name, {}), **held.get(name, {})}))
+
+    async def _scan(
+        self, tables: Sequence[Tuple[Resource, DeviceTable]], places: Places, holdings: Sequence[Holding]
+    ) -> None:
         declared = [resource for resource, _ in tables]
         offered = functools.partial(writer.offered, places.cdi)
         # A device stays with its resource, also while it is gone: the kubelet tells devices apart by id alone.
@@ -91,9 +111,15 @@ class DeviceScanner:
                 self._tell_left_out(resource.name, found[resource.name])
                 _log(table, table.set_devices(found[resource.name].devices))
         # A spec is there before its device is given away.
-        unwritten = await asyncio.to_thread(
-            writer.write, [table.resource for _, table in tables], places.cdi, self._written
-        )
+        current = [table.resource for _, table in tables]
+        unwritten: Dict[str, str] = {}
+        missing: FrozenSet[str] = frozenset()
+        if self.writes:
+            unwritten = await asyncio.to_thread(writer.write, current, places.cdi, self._written)
+        else:
+            missing = await asyncio.to_thread(writer.missing, current, places.cdi)
+        # Before the check, with which a device shows.
+        await self.tell_held([table for _, table in tables], holdings)
         for resource, table in tables:
             reasons = await self._health.check(table.resource, places.specs)
             why = unwritten.get(resource.name)
@@ -101,6 +127,8 @@ class DeviceScanner:
                 log.error("%s: %s", resource.name, why)
                 given = {device.id for device in table.resource.devices if table.resource.cdi_name(device)}
                 reasons = {name: reason or (why if name in given else None) for name, reason in reasons.items()}
+            awaited = {device.id for device in table.resource.devices if table.resource.cdi_name(device) in missing}
+            reasons = {name: reason or (_AWAITED if name in awaited else None) for name, reason in reasons.items()}
             _log(table, table.update(reasons))
 
     async def has_orphans(self, resources: Sequence[Resource], places: Places) -> bool:

@@ -59,6 +59,8 @@ class DeviceTable:
         self._gone: Set[str] = set()
         #: Device id to the reason why it is unhealthy (None: healthy); shown devices only.
         self._reasons: Dict[str, Optional[str]] = {}
+        #: Device id to who holds it by another name.
+        self._held: Mapping[str, str] = {}
         #: Set with the next change, and replaced by another one: take it, look, and then wait for it.
         self.change = asyncio.Event()
         if former is not None:
@@ -125,19 +127,40 @@ class DeviceTable:
             if reason is not None and not device.required and is_new:
                 continue
             if is_new or self._reasons[device.id] != reason:
-                news.append((device, reason))
                 self._reasons[device.id] = reason
+                news.append((device, self.reason(device)))
+        if news:
+            self.wake()
+        return news
+
+    @property
+    def is_any_held(self) -> bool:
+        """Whether any device is held by another name."""
+        return bool(self._held)
+
+    def set_held(self, held: Mapping[str, str]) -> List[Tuple[Device, Optional[str]]]:
+        """Take in which devices may not be given away because of who holds them: device id to the reason.
+
+        Apart from what a check finds: a device that is given back is trusted at once. Returns news as ``update`` does.
+        """
+        before, self._held = self._held, held
+        changed = {name for name in (*before, *held) if before.get(name) != held.get(name)}
+        news = [
+            (device, self.reason(device))
+            for device in self.resource.devices
+            if device.id in changed and device.id in self._reasons
+        ]
         if news:
             self.wake()
         return news
 
     def reason(self, device: Device) -> Optional[str]:
         """Why a device cannot be given away now; None where it can."""
-        return self._reasons.get(device.id, _ABSENT)
+        return self._reasons.get(device.id, _ABSENT) or self._held.get(device.id)
 
     def shown(self) -> List[Tuple[Device, Optional[str]]]:
         """Every device that a kubelet may know of, in the order of ``resource``, with the reason if it is unhealthy."""
-        return [(device, self._reasons[device.id]) for device in self.resource.devices if device.id in self._reasons]
+        return [(device, self.reason(device)) for device in self.resource.devices if device.id in self._reasons]
 
     def wake(self) -> None:
         """Let everybody look who waits for a change."""

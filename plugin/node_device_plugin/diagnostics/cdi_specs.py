@@ -23,7 +23,7 @@ class Report(NamedTuple):
     @property
     def problems(self) -> List[str]:
         """A sentence each."""
-        return [printable("%s: %s" % (file.path, problem)) for file in self.files for problem in file.problems]
+        return [printable("%s: %s" % (file.path, problem)) for file in self.files for problem in file.every_problem]
 
     def to_data(self) -> Dict[str, Any]:
         """As JSON takes it."""
@@ -33,9 +33,12 @@ class Report(NamedTuple):
             "accepted_version": self.accepted,
             "files": [
                 {
-                    **file._asdict(),
+                    "path": file.path,
+                    "owner": file.owner,
+                    "kind": file.kind,
+                    "version": file.version,
                     "devices": list(file.devices),
-                    "problems": [problem._asdict() for problem in file.problems],
+                    "problems": [problem._asdict() for problem in file.every_problem],
                 }
                 for file in self.files
             ],
@@ -48,7 +51,7 @@ class Report(NamedTuple):
         if not self.files:
             return "\n".join([*lines, "no spec in %s" % ", ".join(self.directories)])
         rows = [
-            [f.path, f.owner, f.kind, f.version, str(len(f.devices)), "wrong" if f.problems else "ok"]
+            [f.path, f.owner, f.kind, f.version, str(len(f.devices)), "wrong" if f.every_problem else "ok"]
             for f in self.files
         ]
         lines.append(table(["FILE", "OWNER", "KIND", "CDI", "DEVICES", "STATE"], rows))

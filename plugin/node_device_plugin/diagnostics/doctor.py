@@ -7,12 +7,13 @@ import os
 import stat
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from ..cdi.directories import DEFAULT_DIRECTORIES, MODE, SpecFile, check_directories
+from ..cdi.directories import DEFAULT_DIRECTORIES, FOREIGN, MODE, OURS, SpecFile, check_directories
 from ..declaration import Configuration, DeclarationError, Problem, cdi
 from ..declaration.configuration_file import DEFAULT_PATH, LoadedConfiguration, kubelet_places, load
 from ..devices import health
 from ..kubelet import queries as kubelet_queries
 from ..kubelet.checkpoint import CheckpointError
+from ..kubelet.pod_resources import PodResourcesError
 from ..runtime import queries as runtime_queries
 from ..runtime.errors import CriError
 from ..status_api import client
@@ -167,25 +168,31 @@ async def _specs(
 ) -> None:
     files = await asyncio.to_thread(check_directories, directories, accepted)
     # Foreign ones first: where two files are at odds, it is theirs that has to go.
-    bad = [
-        (file, problem) for file in sorted(files, key=lambda file: file.owner == "ours") for problem in file.problems
-    ]
-    if bad:
-        more = " (and %d more)" % (len(bad) - 1) if len(bad) > 1 else ""
-        findings.wrong("CDI specs", "%s: %s%s" % (bad[0][0].path, bad[0][1], more), _mended(*bad[0]))
-        return
+    harm = [(file, problem) for file in sorted(files, key=lambda file: file.owner == OURS) for problem in file.harm]
     missing = _unresolved(files, configuration) if configuration else []
-    if missing:
+    others = [(file, problem) for file in files for problem in file.problems if file.owner == FOREIGN]
+    if harm:
+        findings.wrong("CDI specs", _first(harm), _mended(*harm[0]))
+    elif missing:
         found = "no spec in %s has %s" % (", ".join(directories), ", ".join(missing))
         findings.wrong("CDI specs", found, "%s\n%s" % (_PROVISION, commands.restart))
+    elif others:
+        # Runtimes leave such a file out and go on: only the devices in it have no effect.
+        findings.warning("CDI specs", "of others, no device of ours: %s" % _first(others), _mended(*others[0]))
     else:
-        findings.ok("CDI specs", "%d files, %d of them ours" % (len(files), sum(f.owner == "ours" for f in files)))
+        findings.ok("CDI specs", "%d files, %d of them ours" % (len(files), sum(f.owner == OURS for f in files)))
+
+
+def _first(problems: Sequence[Tuple[SpecFile, Problem]]) -> str:
+    file, problem = problems[0]
+    more = " (and %d more)" % (len(problems) - 1) if len(problems) > 1 else ""
+    return "%s: %s%s" % (file.path, problem, more)
 
 
 def _mended(file: SpecFile, problem: Problem) -> str:
     if problem.where == MODE:
         fix = "chmod 0644 %s" % file.path
-    elif file.owner == "ours":
+    elif file.owner == OURS:
         fix = _PROVISION
     else:
         fix = "mv %s /root/    # until whoever wrote it has fixed it" % file.path
@@ -320,9 +327,12 @@ async def _registration(
     except (CheckpointError, OSError) as error:
         findings.wrong(link, str(error), "systemctl restart %s" % unit)
         return
-    if listing is None:
+    except PodResourcesError as error:
         fix = "%s    # or --kubelet-root" % (_START_KUBELET % {"kubelet": unit})
-        findings.wrong(link, "no kubelet answers below %s" % root, fix)
+        if error.is_limited:
+            findings.wrong(link, str(error), "node-device-plugin doctor    # again, when they ask less")
+        else:
+            findings.wrong(link, "no kubelet answers below %s" % root, fix)
         return
     missing = [resource.name for resource in configuration.resources if resource.name not in listing.registered]
     closed = [each["name"] for each in (state or {}).get("resources", []) if not each["registered"]]

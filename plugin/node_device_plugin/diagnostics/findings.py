@@ -9,12 +9,14 @@ from ..support.tables import printable, table
 
 OK = "ok"
 WRONG = "wrong"
+#: Somebody should fix it, and it keeps no device of ours from a container.
+WARNING = "warning"
 #: It could not be looked at, because something before it is wrong.
 UNKNOWN = "unknown"
 
 
 class Finding(NamedTuple):
-    """One link. found: what is there. fix: a command, where it is wrong."""
+    """One link. found: what is there. fix: a command, where it is wrong or warned of."""
 
     link: str
     state: str
@@ -30,6 +32,9 @@ class Findings(List[Finding]):
 
     def wrong(self, link: str, found: str, fix: str) -> None:
         self.append(Finding(link, WRONG, printable(found), fix))
+
+    def warning(self, link: str, found: str, fix: str) -> None:
+        self.append(Finding(link, WARNING, printable(found), fix))
 
     def unknown(self, link: str, found: str) -> None:
         self.append(Finding(link, UNKNOWN, printable(found)))
@@ -47,7 +52,7 @@ class Findings(List[Finding]):
         """For people: the chain, then what is to be done."""
         lines = [table(["LINK", "STATE", "FOUND"], [[each.link, each.state, _short(each.found)] for each in self])]
         for finding in self:
-            if finding.state == WRONG:
+            if finding.state in (WRONG, WARNING):
                 lines.append("\n%s: %s\n%s" % (finding.link, finding.found, textwrap.indent(finding.fix, "    ")))
         return "\n".join(lines)
 

@@ -39,5 +39,8 @@ class Frontend(Protocol):
     async def all_served(self) -> None:
         """Return once the kubelet can reach every resource that is offered now."""
 
+    def repeat(self) -> None:
+        """Tell the kubelet of all devices again: another instance, which has ended, may have told it of others."""
+
     def status(self, resource: str) -> ResourceStatus:
         """How a resource stands, by its name; one that is not offered is not registered."""

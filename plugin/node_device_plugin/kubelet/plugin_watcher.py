@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 import re
+import secrets
 from typing import Any, Sequence
 
 from ..support.channels import grpc
@@ -38,21 +39,23 @@ _BACK = 2.5
 class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationServicer):
     """Keeps one resource where the kubelet finds it.
 
-    root: the kubelet's root directory (its --root-dir). plugin_type, versions: the answer to the kubelet's watcher
-    (k8s.io/kubelet, pkg/apis/pluginregistration/v1: PluginInfo).
+    root: the kubelet's root directory (its --root-dir). overlaps: whether another instance may serve the resource
+    at the same time. plugin_type, versions: the answer to the kubelet's watcher (k8s.io/kubelet,
+    pkg/apis/pluginregistration/v1: PluginInfo).
     """
 
     def __init__(
         self,
         service: DevicePluginServer,
         root: str,
+        overlaps: bool = False,
         plugin_type: str = "DevicePlugin",
         versions: Sequence[str] = (API_VERSION,),
     ) -> None:
         super().__init__(service)
         self._type = plugin_type
         self._versions = tuple(versions)
-        self.socket = socket_path(root, self.resource)
+        self.socket = socket_path(root, self.resource, secrets.token_hex(3) if overlaps else "")
         self._told = asyncio.Event()
 
     async def GetInfo(self, request: registry.InfoRequest, context: Any) -> registry.PluginInfo:
@@ -110,10 +113,13 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
         return True
 
 
-def socket_path(root: str, resource: str) -> str:
-    """The path of a resource's socket: always the same, so that the kubelet sees the old one go before the new one."""
+def socket_path(root: str, resource: str, instance: str = "") -> str:
+    """The path of a resource's socket: always the same, so that the kubelet sees the old one go before the new one.
+
+    instance: six characters, where it is the same for one instance only. From 1.37 a kubelet tells sockets apart.
+    """
     name = re.sub(r"[^A-Za-z0-9-]", "-", resource.partition("/")[2])[:12]
-    digest = hashlib.sha256(resource.encode()).hexdigest()[:6]
+    digest = instance or hashlib.sha256(resource.encode()).hexdigest()[:6]
     return os.path.join(root, DIRECTORY, "%s%s-%s.sock" % (_PREFIX, name, digest))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Set, Tuple, Type, TypeVar
 
@@ -16,22 +18,34 @@ if TYPE_CHECKING:
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 #: Seconds that an answer may take.
 _TIMEOUT = 10.0
+#: Seconds for which a kubelet is asked again that refuses a question by its rate limit (100 a second, of all who ask);
+#: between two questions, first and at most.
+_LIMITED = 30.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+#: How the kubelet words that. gRPC says RESOURCE_EXHAUSTED of an answer that is too large, too.
+_RATE_LIMIT = "rate limit"
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
 
 
 class PodResourcesError(Exception):
-    """The kubelet did not answer. socket: its path. code, details: gRPC's own words."""
+    """The kubelet did not answer. socket: its path. code, details: gRPC's own words.
+
+    is_limited: whether it answers, and has too many questions from others.
+    """
 
     def __init__(self, socket: str, attempted: str, code: grpc.StatusCode, details: str) -> None:
         self.socket = socket
         self.code = code
         self.details = details
-        super().__init__(
-            "the kubelet at %s could not %s: %s: %s (is it running, and is this its root directory?)"
-            % (socket, attempted, code.name, details)
+        self.is_limited = code == grpc.StatusCode.RESOURCE_EXHAUSTED and _RATE_LIMIT in details
+        why = (
+            "others ask it more than 100 times a second"
+            if self.is_limited
+            else "is it running, and is this its root directory?"
         )
+        super().__init__("the kubelet at %s could not %s: %s: %s (%s)" % (socket, attempted, code.name, details, why))
 
 
 class Holder(NamedTuple):
@@ -44,11 +58,18 @@ class Holder(NamedTuple):
     device_ids: Tuple[str, ...]
 
 
+class Pods(NamedTuple):
+    """The pods that a kubelet lists, and who of them holds which devices, sorted."""
+
+    number: int
+    holders: List[Holder]
+
+
 class PodResourcesClient:
     """One connection to the kubelet: ``async with PodResourcesClient() as kubelet``. Raises PodResourcesError.
 
     socket: the path of the kubelet's socket. A client that failed to connect waits before it tries again: make a new
-    one instead. The kubelet serves at most 100 queries a second.
+    one instead. The kubelet serves at most 100 queries a second; a question that it refuses for that is asked again.
     """
 
     def __init__(self, socket: str = SOCKET) -> None:
@@ -65,7 +86,11 @@ class PodResourcesClient:
         await self._channel.close(None)
 
     async def holders(self) -> List[Holder]:
-        """Who holds which devices, sorted; containers without devices are left out.
+        """Who holds which devices, sorted; containers without devices are left out."""
+        return (await self.pods()).holders
+
+    async def pods(self) -> Pods:
+        """How many pods there are, and who holds which devices.
 
         A pod that has ended holds nothing, and is not told of by kubelets from 1.34 on.
         """
@@ -77,7 +102,8 @@ class PodResourcesClient:
                 for devices in container.devices:
                     key = (pod.namespace, pod.name, container.name, devices.resource_name)
                     held.setdefault(key, set()).update(devices.device_ids)
-        return [Holder(*key, device_ids=tuple(sorted(ids))) for key, ids in sorted(held.items())]
+        holders = [Holder(*key, device_ids=tuple(sorted(ids))) for key, ids in sorted(held.items())]
+        return Pods(len(answer.pod_resources), holders)
 
     async def allocatable(self) -> Dict[str, Tuple[str, ...]]:
         """Resource to the ids of its healthy devices, held or free, sorted.
@@ -94,7 +120,13 @@ class PodResourcesClient:
     async def _call(
         self, what: str, method: grpc.aio.UnaryUnaryMultiCallable[_Request, _Response], request: _Request
     ) -> _Response:
-        try:
-            return await method(request, timeout=_TIMEOUT)
-        except grpc.aio.AioRpcError as error:
-            raise PodResourcesError(self.socket, what, error.code(), error.details() or "") from error
+        until, pause = time.monotonic() + _LIMITED, _FIRST_PAUSE
+        while True:
+            try:
+                return await method(request, timeout=_TIMEOUT)
+            except grpc.aio.AioRpcError as error:
+                refusal = PodResourcesError(self.socket, what, error.code(), error.details() or "")
+                if not refusal.is_limited or time.monotonic() > until:
+                    raise refusal from error
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)

@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Protocol, Se
 
 from ..declaration import Device, Problem, Resource
 from ..declaration.configuration_file import LoadedConfiguration
+from ..devices.holdings import HELD
 from ..devices.table import DeviceTable
 from ..kubelet.frontend import ResourceStatus
 from ..support.version import version
@@ -17,6 +18,8 @@ from ..telemetry.exposition import gauge
 
 #: Seconds since the devices were last looked at as a whole after which the plugin is not ready any more.
 DISCOVERY_FRESH = 60.0
+#: In the metrics, the reason of devices that containers hold by other names.
+HELD_BY_ANOTHER_NAME = "held by another name"
 
 
 class Outcome(NamedTuple):
@@ -179,7 +182,8 @@ def kind_of_reason(reason: str, resource: Resource, device: Device) -> str:
     if resource.health.command and reason.startswith(resource.health.command[0] + " "):
         # What the command said may hold a temperature.
         return reason[len(resource.health.command[0]) + 1 :].partition(": ")[0]
-    return reason
+    # Which pod it is, is nothing for a series, and for whoever may read the metrics.
+    return HELD_BY_ANOTHER_NAME if reason.startswith(HELD) else reason
 
 
 def _resource(served: ServedResource) -> Dict[str, Any]:

@@ -21,13 +21,12 @@ from .looking import LOOK, Outcome, look
 class Kubelet(NamedTuple):
     """What a proof needs to know of the node.
 
-    image: what the pods run; pulled: whether the kubelet may pull it. timeout: seconds for the pod to run, and to go.
+    image: what the pods run. timeout: seconds for the pod to run, and to go.
     """
 
     root: str
     static_pod_dir: str
     image: str
-    pulled: bool
     timeout: float
 
 
@@ -37,15 +36,18 @@ async def prove(resource: Resource, shares: int, cri: CriClient, kubelet: Kubele
     Returns when the kubelet has forgotten the pod, so that its devices are free for the next one.
     """
     name = static_pod.new_name()
-    pod = static_pod.manifest(name, kubelet.image, kubelet.pulled, resource.name, shares)
+    pod = static_pod.manifest(name, kubelet.image, resource.name, shares)
     try:
         with static_pod.placed(kubelet.static_pod_dir, pod):
             outcome = await _outcome(resource, shares, name, cri, kubelet)
-        await _gone(name, cri, kubelet)
-    except (CriError, PodResourcesError) as error:
+        await gone(name, cri, kubelet.root, kubelet.timeout)
+    except PodResourcesError as error:
+        return Outcome((), (), str(error)) if error.is_limited else Outcome((), (str(error),))
+    except CriError as error:
         return Outcome((), (str(error),))
     except OSError as error:
-        return Outcome((), ("the proof's pod cannot be placed in %s: %s" % (kubelet.static_pod_dir, error.strerror),))
+        where = (kubelet.static_pod_dir, error.strerror)
+        return Outcome((), (), "the proof's pod cannot be placed in %s: %s" % where)
     return outcome
 
 
@@ -58,7 +60,7 @@ async def _outcome(resource: Resource, shares: int, name: str, cri: CriClient, k
             return Outcome((), ("expected a container, found none after %g s%s" % (kubelet.timeout, why),))
         await asyncio.sleep(LOOK)
         running = await _running(name, cri)
-    ids = await _allocated(name, kubelet)
+    ids = await _allocated(name, kubelet.root)
     if len(ids) != shares:
         return Outcome((), ("expected %d devices allocated, found %d" % (shares, len(ids)),))
     try:
@@ -87,20 +89,24 @@ async def _running(name: str, cri: CriClient) -> Optional[_Running]:
     return None
 
 
-async def _allocated(name: str, kubelet: Kubelet) -> List[str]:
+async def _allocated(name: str, kubelet_root: str) -> List[str]:
     """The ids that the kubelet gave the pod."""
-    async with PodResourcesClient(os.path.join(kubelet.root, kubelet_queries.POD_RESOURCES_SOCKET)) as client:
+    async with PodResourcesClient(os.path.join(kubelet_root, kubelet_queries.POD_RESOURCES_SOCKET)) as client:
         return [
             device for holder in await client.holders() if holder.pod.startswith(name) for device in holder.device_ids
         ]
 
 
-async def _gone(name: str, cri: CriClient, kubelet: Kubelet) -> None:
-    deadline = time.monotonic() + kubelet.timeout
+async def gone(name: str, cri: CriClient, kubelet_root: str, timeout: float) -> None:
+    """Wait until the pod of a manifest that was removed runs no more and holds nothing; ``timeout`` seconds at most.
+
+    Raises PodResourcesError, CriError.
+    """
+    deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         sandboxes = await cri.pod_sandboxes({"io.kubernetes.pod.namespace": static_pod.NAMESPACE})
         stands = any(s.metadata.name.startswith(name) and s.state == SANDBOX_READY for s in sandboxes)
-        if not stands and not await _allocated(name, kubelet):
+        if not stands and not await _allocated(name, kubelet_root):
             return
         await asyncio.sleep(LOOK)
 

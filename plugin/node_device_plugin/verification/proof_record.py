@@ -18,7 +18,7 @@ from ..declaration.serialise import resources_to_data
 class Record:
     """Resource name to the hash of all that its proof depended on.
 
-    proven: of an earlier record. plugin: which plugin serves the devices, by its version or its image.
+    proven: of an earlier record. plugin: what serves the devices: in which mode, and of which version or image.
     """
 
     def __init__(self, proven: Mapping[str, str], plugin: str) -> None:
@@ -34,10 +34,10 @@ class Record:
         others = {name: value for name, value in self.proven.items() if name != resource.name}
         self.proven = {**others, resource.name: self._hash(resource, runtime)} if proven else others
 
-    def keep_only(self, resources: Iterable[Resource]) -> None:
-        """Forget resources that are no longer declared."""
-        names = {resource.name for resource in resources}
-        self.proven = {name: value for name, value in self.proven.items() if name in names}
+    def keep_only(self, resources: Iterable[Resource], runtime: str) -> None:
+        """Forget what does not hold now: it must not hold again when a change is taken back, without another proof."""
+        held = {resource.name for resource in resources if self.holds(resource, runtime)}
+        self.proven = {name: value for name, value in self.proven.items() if name in held}
 
     def _hash(self, resource: Resource, runtime: str) -> str:
         subject = [resources_to_data([resource]), runtime, self._plugin]

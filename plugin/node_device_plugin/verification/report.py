@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 #: A container saw its devices.
 PROVEN = "proven"
 #: It was proven before, and nothing about it has changed since.
 PROVEN_BEFORE = "proven before"
-#: Nothing is free to prove it with; the detail says who holds the devices.
+#: Nothing is free to prove it with, and nobody could look into the containers that hold it; the detail names them.
 IN_USE = "in use"
+#: Neither proven nor disproven; the detail says why.
+UNPROVEN = "unproven"
 #: Registered with no device, as declared.
 EMPTY = "empty"
 #: No kubelet yet.
@@ -22,7 +24,8 @@ class Row(NamedTuple):
 
     capacity: shares of the devices that are declared and, where a device is not required, there.
     healthy: shares that the kubelet calls allocatable.
-    seen: ids of the devices that a container of ours saw.
+    seen: ids of the devices that a container saw.
+    shares: how many a pod may ask for to prove it; 0 where it needs none, or where none is free.
     """
 
     resource: str
@@ -31,6 +34,7 @@ class Row(NamedTuple):
     seen: Tuple[str, ...]
     state: str
     detail: str
+    shares: int = 0
 
 
 class Report(NamedTuple):
@@ -38,6 +42,7 @@ class Report(NamedTuple):
 
     problems: one sentence each, naming what was expected and what was found.
     proven, proven_before: the record for the next verification, and the one that this began with (see proof_record).
+    image: what a proof's container would run; None where the node has none.
     """
 
     runtime: str
@@ -46,6 +51,7 @@ class Report(NamedTuple):
     problems: Sequence[str]
     proven: Mapping[str, str]
     proven_before: Mapping[str, str]
+    image: Optional[str]
 
     def to_data(self) -> Dict[str, Any]:
         """As JSON takes it."""
@@ -56,6 +62,7 @@ class Report(NamedTuple):
             "problems": list(self.problems),
             "proven": dict(self.proven),
             "proven_before": dict(self.proven_before),
+            "image": self.image,
         }
 
     def to_text(self) -> str:

@@ -6,9 +6,9 @@ import contextlib
 import json
 import os
 import secrets
-from typing import Any, Dict, Iterator
+from typing import Any, Dict, Iterator, List
 
-#: What the names of all proofs begin with; a manifest with it is always ours.
+#: What the names of all proofs begin with, of the cluster's pods too; a manifest with it is always ours.
 PREFIX = "node-device-proof-"
 NAMESPACE = "kube-system"
 CONTAINER = "proof"
@@ -19,10 +19,10 @@ def new_name() -> str:
     return PREFIX + secrets.token_hex(4)
 
 
-def manifest(name: str, image: str, pulled: bool, resource: str, count: int) -> Dict[str, Any]:
+def manifest(name: str, image: str, resource: str, count: int) -> Dict[str, Any]:
     """A pod with one container that asks for ``count`` shares of ``resource`` and stays until it is removed.
 
-    pulled: whether the kubelet may pull the image; the runtime's own sandbox image never has to be.
+    It asks for nothing else: every static pod is critical to the kubelet, which ends other pods for what it lacks.
     The host's network spares it the pod network, which a new node may not have yet.
     """
     return {
@@ -39,7 +39,7 @@ def manifest(name: str, image: str, pulled: bool, resource: str, count: int) -> 
                 {
                     "name": CONTAINER,
                     "image": image,
-                    "imagePullPolicy": "IfNotPresent" if pulled else "Never",
+                    "imagePullPolicy": "Never",
                     "resources": {"limits": {resource: str(count)}},
                 }
             ],
@@ -66,9 +66,21 @@ def placed(directory: str, pod: Dict[str, Any]) -> Iterator[None]:
                 os.unlink(leftover)
 
 
-def remove_leftovers(directory: str) -> None:
-    """Take away the manifests of proofs that were killed."""
+def is_proof(pod: str) -> bool:
+    """Whether a pod of this name is a proof's."""
+    return pod.startswith(PREFIX)
+
+
+def remove_leftovers(directory: str) -> List[str]:
+    """Take away the manifests of proofs that were killed; the names of their pods, without the node's.
+
+    OSError where one cannot be removed.
+    """
+    names = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for entry in os.scandir(directory):
-            if entry.name.lstrip(".").startswith(PREFIX):
+        for entry in sorted(os.scandir(directory), key=lambda each: each.name.lstrip(".")):
+            name = entry.name.lstrip(".")
+            if is_proof(name) and entry.is_file(follow_symlinks=False):
                 os.unlink(entry.path)
+                names.append(os.path.splitext(name)[0])
+    return names

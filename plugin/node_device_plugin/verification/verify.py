@@ -1,43 +1,55 @@
-"""The order of a verification: runtime, kubelet, then a container for each resource that has something free."""
+"""The order of a verification: runtime, kubelet, then a container for each resource."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import time
-from typing import Any, Awaitable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from types import MappingProxyType
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from ..cdi import writer
 from ..declaration import Configuration, Resource
 from ..devices.discovery import discover, with_discovered
 from ..devices.health import unhealthy_reason
+from ..devices.holdings import held_by_other_names
 from ..kubelet import queries as kubelet_queries
+from ..kubelet.pod_resources import Holder, PodResourcesError
 from ..runtime import queries as runtime_queries
 from ..runtime.client import CriClient
 from ..runtime.errors import CriError
 from ..support.version import version
-from . import proof_by_kubelet, proof_by_runtime
+from . import containers, proof_by_kubelet, proof_by_runtime
 from . import report as states
-from .looking import Outcome
+from .looking import SETTLE, Outcome
 from .proof_record import Record, read_file
 from .report import Report, Row
-from .static_pod import remove_leftovers
+from .slots import NEEDED, SlotCounter
+from .static_pod import is_proof, remove_leftovers
 
 #: Seconds between two looks at the kubelet's lists.
 _LOOK = 0.2
+#: A runtime that does not answer.
+_UNKNOWN = "unknown"
 
 
 class Node(NamedTuple):
     """Where things are on this node.
 
     static_pod_dir: None where the kubelet takes no static pods. image: None takes the runtime's sandbox image.
+    kubelet_kubeconfig, max_pods: see SlotCounter. makes_static_pods: whether proofs may; what killed ones left goes
+    anyway.
     """
 
     runtime_socket: str
     kubelet_root: str
     static_pod_dir: Optional[str]
     image: Optional[str]
+    kubelet_kubeconfig: Optional[str] = None
+    max_pods: Optional[int] = None
+    makes_static_pods: bool = True
 
 
 class Scope(NamedTuple):
@@ -45,21 +57,29 @@ class Scope(NamedTuple):
 
     devices: ``one`` free share of each resource, or ``all`` that are free.
     unproven_only: leave out what the file ``record`` says was proven as it is now.
-    timeout: seconds for the kubelet's lists to become as declared, and again for the proofs.
+    timeout: seconds for the kubelet's lists to become as declared, and again for each proof.
+    plugin: what serves the devices, apart from this version. proof_pods: pods (namespace/name) that were made for the
+    proof: their containers alone are looked into.
     """
 
     devices: str
     unproven_only: bool
     record: Optional[str]
     timeout: float
+    plugin: str = ""
+    proof_pods: Tuple[str, ...] = ()
 
 
 class _Runtime(NamedTuple):
-    """The runtime in words, the image that proofs run, and whether it gives CDI devices."""
+    """The runtime in words, the image that proofs run, and whether it gives CDI devices.
+
+    image: None where the node has none, and ``no_image`` says why.
+    """
 
     name: str
     image: Optional[str]
     gives_cdi: bool
+    no_image: str = ""
 
 
 async def verify(configuration: Configuration, node: Node, scope: Scope) -> Report:
@@ -75,11 +95,15 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
         for resource in configuration.resources
     ]
     problems: List[str] = []
+    # Before anybody is asked who holds what: the kubelet runs the pod of a leftover, which holds a device.
+    await _without_leftovers(node, scope.timeout, problems)
     proven_before = read_file(scope.record)
-    record = Record(proven_before, version())
-    record.keep_only(resources)
+    record = Record(proven_before, " ".join(filter(None, [version(), scope.plugin])))
     runtime = await _runtime(node, resources, problems)
-    expected = {resource.name: _expected_ids(resource) for resource in resources}
+    if runtime.name != _UNKNOWN:
+        record.keep_only(resources, runtime.name)
+    held = await _held_by_other_names(configuration, resources, node)
+    expected = {resource.name: _expected_ids(resource, held.get(resource.name, {})) for resource in resources}
     listing = await _listing(configuration, node, expected, scope.timeout)
     outcomes: Dict[str, Outcome] = {}
     if isinstance(listing, str):
@@ -92,25 +116,45 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
         outcomes = await _prove_by_runtime(resources, runtime, node)
         kubelet = "none"
     else:
-        rows, shares = [], {}
+        rows, wanted = [], {}
         for resource in resources:
-            row, wanted = _judge(resource, expected[resource.name], listing, scope)
-            if wanted and scope.unproven_only and record.holds(resource, runtime.name):
-                row = row._replace(state=states.PROVEN_BEFORE)
-            elif wanted:
-                shares[resource.name] = wanted
+            row = _judge(resource, expected[resource.name], listing, scope, held.get(resource.name, {}))
             if row.state == states.FAILED:
                 problems.append("%s: %s" % (resource.name, row.detail))
+            elif row.state in (states.UNPROVEN, states.IN_USE) and not held.get(resource.name):
+                if scope.unproven_only and record.holds(resource, runtime.name):
+                    row = row._replace(state=states.PROVEN_BEFORE, detail="", shares=0)
+                else:
+                    wanted[resource.name] = row
             rows.append(row)
-        outcomes = await _prove_by_kubelet(resources, shares, runtime, node, scope)
+        of_kubelet = _OfKubelet(configuration, runtime, node, scope)
+        outcomes = await of_kubelet.prove([each for each in resources if each.name in wanted], wanted, listing)
         for resource in resources:
-            if resource.name in outcomes:
-                record.note(resource, runtime.name, proven=not outcomes[resource.name].mismatches)
+            outcome = outcomes.get(resource.name)
+            if outcome is not None and not outcome.unproven:
+                record.note(resource, runtime.name, proven=not outcome.mismatches)
         kubelet = "running"
     for name, outcome in outcomes.items():
         problems.extend("%s: in a container: %s" % (name, mismatch) for mismatch in outcome.mismatches)
     rows = [_with_outcome(row, outcomes) for row in rows]
-    return Report(runtime.name, kubelet, rows, problems, record.proven, proven_before)
+    return Report(runtime.name, kubelet, rows, problems, record.proven, proven_before, runtime.image)
+
+
+async def _without_leftovers(node: Node, timeout: float, problems: List[str]) -> None:
+    """Take away the static pods of proofs that were killed, and wait until what they held is free."""
+    if node.static_pod_dir is None:
+        return
+    try:
+        names = await asyncio.to_thread(remove_leftovers, node.static_pod_dir)
+    except OSError as error:
+        problems.append("a killed proof's static pod cannot be removed: %s: %s" % (error.filename, error.strerror))
+        return
+    # A runtime or a kubelet that does not answer is in the report anyway.
+    with contextlib.suppress(CriError, PodResourcesError):
+        if names:
+            async with CriClient(node.runtime_socket) as cri:
+                waits = [proof_by_kubelet.gone(name, cri, node.kubelet_root, timeout) for name in names]
+                await asyncio.gather(*waits)
 
 
 def _pending(resource: Resource, expected: Mapping[str, List[str]], detail: str) -> Row:
@@ -121,18 +165,35 @@ def _with_outcome(row: Row, outcomes: Mapping[str, Outcome]) -> Row:
     outcome = outcomes.get(row.resource)
     if outcome is None:
         return row
+    if outcome.unproven:
+        return row._replace(state=states.UNPROVEN, seen=outcome.seen, detail=outcome.unproven)
     if outcome.mismatches:
-        return row._replace(state=states.FAILED, detail="; ".join(outcome.mismatches))
+        return row._replace(state=states.FAILED, detail="; ".join(outcome.mismatches), shares=0)
     # Without a kubelet a container proves the runtime's part, and the rest stays pending.
-    return row._replace(seen=outcome.seen, state=row.state if row.state == states.PENDING else states.PROVEN)
+    if row.state == states.PENDING:
+        return row._replace(seen=outcome.seen)
+    return row._replace(seen=outcome.seen, state=states.PROVEN, detail="", shares=0)
 
 
-def _expected_ids(resource: Resource) -> List[str]:
-    """What the kubelet is to call allocatable: every device that is required, and every other one that is there."""
+async def _held_by_other_names(
+    configuration: Configuration, resources: Sequence[Resource], node: Node
+) -> Mapping[str, Mapping[str, str]]:
+    """Resource to the devices that the plugin gives to nobody until they are free, each with the reason."""
+    specs = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)
+    state = await kubelet_queries.holders(node.kubelet_root, configuration.kubelet_device_plugin_dir, specs)
+    holdings = kubelet_queries.holdings(state, [resource.name for resource in resources])
+    return await asyncio.to_thread(held_by_other_names, resources, holdings)
+
+
+def _expected_ids(resource: Resource, held: Mapping[str, str]) -> List[str]:
+    """What the kubelet is to call allocatable: every device that is required, and every other one that is there.
+
+    Without those that are held by other names.
+    """
     return [
         kubelet_id
         for device in resource.devices
-        if device.required or unhealthy_reason(device) is None
+        if device.id not in held and (device.required or unhealthy_reason(device) is None)
         for kubelet_id in resource.kubelet_ids(device)
     ]
 
@@ -140,15 +201,23 @@ def _expected_ids(resource: Resource) -> List[str]:
 async def _runtime(node: Node, resources: Sequence[Resource], problems: List[str]) -> _Runtime:
     try:
         state = await runtime_queries.runtime(node.runtime_socket)
+        image, no_image = (
+            state["sandbox_image"],
+            "the runtime has no sandbox image yet (verification_image names another)",
+        )
+        if node.image is not None:
+            async with CriClient(node.runtime_socket) as cri:
+                image = node.image if await cri.image(node.image) else None
+            no_image = "the node has no image %s (verification_image), and a proof pulls none" % node.image
     except CriError as error:
         problems.append(str(error))
-        return _Runtime("unknown", None, False)
+        return _Runtime(_UNKNOWN, None, False, str(error))
     name = "%(name)s %(version)s" % state
     by_cdi = [resource.name for resource in resources if resource.uses_cdi]
     gives_cdi = bool(state["cdi"]["enabled"])
     if by_cdi and not gives_cdi:
         problems.append(_without_cdi(state, by_cdi))
-    return _Runtime(name, node.image or state["sandbox_image"], gives_cdi)
+    return _Runtime(name, image, gives_cdi, "" if image else no_image)
 
 
 def _without_cdi(state: Mapping[str, Any], by_cdi: Sequence[str]) -> str:
@@ -175,82 +244,164 @@ async def _listing(
     socket = os.path.join(node.kubelet_root, kubelet_queries.POD_RESOURCES_SOCKET)
     deadline = time.monotonic() + timeout
     while True:
-        listing = await kubelet_queries.listing(node.kubelet_root, configuration.kubelet_device_plugin_dir)
-        if listing is None and not os.path.exists(socket):
-            return None
-        as_expected = listing is not None and all(
-            sorted(listing.allocatable.get(name, ())) == sorted(ids) and name in listing.registered
-            for name, ids in expected.items()
-        )
-        if as_expected:
-            return listing
+        listing: Union[kubelet_queries.Listing, str]
+        try:
+            listing = await kubelet_queries.listing(node.kubelet_root, configuration.kubelet_device_plugin_dir)
+        except PodResourcesError as error:
+            if not os.path.exists(socket):
+                return None
+            listing = (
+                str(error) if error.is_limited else "expected an answer on %s, found none in %g s" % (socket, timeout)
+            )
+        else:
+            if all(
+                sorted(listing.allocatable.get(name, ())) == sorted(ids) and name in listing.registered
+                for name, ids in expected.items()
+            ):
+                return listing
         if time.monotonic() > deadline:
-            return listing or "expected an answer on %s, found none in %g s" % (socket, timeout)
+            return listing
         await asyncio.sleep(_LOOK)
 
 
-def _judge(resource: Resource, expected: List[str], listing: kubelet_queries.Listing, scope: Scope) -> Tuple[Row, int]:
-    """The row of a resource before its proof, and how many shares the proof may ask for."""
+def _judge(
+    resource: Resource,
+    expected: List[str],
+    listing: kubelet_queries.Listing,
+    scope: Scope,
+    held_by_others: Mapping[str, str] = MappingProxyType({}),
+) -> Row:
+    """The row of a resource before its proof."""
     found = listing.allocatable.get(resource.name, ())
     row = Row(resource.name, len(expected), len(found), (), states.EMPTY, "")
     if resource.name not in listing.registered:
         detail = "expected it registered with the kubelet, found no such resource there"
-        return row._replace(state=states.FAILED, detail=detail), 0
-    missing, foreign = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
+        return row._replace(state=states.FAILED, detail=detail)
+    # A pod may have ended since it was asked who holds what.
+    freed = {share for each in resource.devices if each.id in held_by_others for share in resource.kubelet_ids(each)}
+    missing, foreign = sorted(set(expected) - set(found)), sorted(set(found) - set(expected) - freed)
     if missing or foreign:
         detail = "expected %d healthy with the kubelet, found %d" % (len(expected), len(found))
         for what, ids in (("missing", missing), ("not declared", foreign)):
             if ids:
                 detail += " (%s: %s)" % (what, " ".join(ids))
         reasons = [reason for reason in map(unhealthy_reason, resource.devices) if reason]
-        return row._replace(state=states.FAILED, detail="; ".join([detail, *reasons])), 0
+        return row._replace(state=states.FAILED, detail="; ".join([detail, *reasons]))
+    if held_by_others:
+        # A proof is of a resource as declared, and that is not how it is offered now.
+        each = ["%s: %s" % (device, why) for device, why in sorted(held_by_others.items())]
+        return row._replace(state=states.IN_USE, detail="; ".join(each))
     if not found:
-        return row, 0
+        return row
+    shares = _free_shares(resource, listing, scope)
+    if shares:
+        return row._replace(state=states.UNPROVEN, shares=shares)
+    return row._replace(state=states.IN_USE, detail=_held_by(resource, listing))
+
+
+def _free_shares(resource: Resource, listing: kubelet_queries.Listing, scope: Scope) -> int:
+    """How many shares a proof may ask for."""
     held = listing.held(resource.name)
-    free = [kubelet_id for kubelet_id in found if kubelet_id not in held]
-    if not free:
-        return row._replace(state=states.IN_USE, detail="by %s" % ", ".join(sorted(set(held.values())))), 0
-    wanted = len(free) if scope.devices == "all" else 1
-    return row, min(wanted, resource.container_limit or wanted)
+    free = sum(kubelet_id not in held for kubelet_id in listing.allocatable.get(resource.name, ()))
+    wanted = free if scope.devices == "all" else min(free, 1)
+    return min(wanted, resource.container_limit or wanted)
 
 
-async def _prove_by_kubelet(
-    resources: Sequence[Resource], shares: Mapping[str, int], runtime: _Runtime, node: Node, scope: Scope
-) -> Dict[str, Outcome]:
-    """Run all proofs at once. What stands against all of them is said of each."""
-    if not shares:
-        return {}
-    obstacle = ""
-    if node.static_pod_dir is None:
-        obstacle = "the kubelet takes no static pods (staticPodPath of its configuration)"
-    elif not os.path.isdir(node.static_pod_dir):
-        obstacle = "the kubelet's static pod directory %s is missing" % node.static_pod_dir
-    elif runtime.image is None:
-        obstacle = "the runtime has no sandbox image yet (verification_image names another)"
-    if obstacle or node.static_pod_dir is None or runtime.image is None:
-        return {name: Outcome((), ("no proof was possible: " + obstacle,)) for name in shares}
-    remove_leftovers(node.static_pod_dir)
-    kubelet = proof_by_kubelet.Kubelet(
-        node.kubelet_root, node.static_pod_dir, runtime.image, node.image is not None, scope.timeout
-    )
-    async with CriClient(node.runtime_socket) as cri:
-        return await _all_at_once(
-            {
-                resource.name: proof_by_kubelet.prove(resource, shares[resource.name], cri, kubelet)
-                for resource in resources
-                if resource.name in shares
-            }
-        )
+def _held_by(resource: Resource, listing: kubelet_queries.Listing) -> str:
+    return "by %s" % ", ".join(sorted(set(listing.held(resource.name).values())))
+
+
+class _OfKubelet:
+    """Proofs of containers that the kubelet made: those of others first, then of a static pod, one at a time."""
+
+    def __init__(self, configuration: Configuration, runtime: _Runtime, node: Node, scope: Scope) -> None:
+        self._configuration = configuration
+        self._runtime = runtime
+        self._node = node
+        self._scope = scope
+        self._slots = SlotCounter(node.kubelet_kubeconfig, node.max_pods)
+
+    async def prove(
+        self, resources: Sequence[Resource], rows: Mapping[str, Row], listing: kubelet_queries.Listing
+    ) -> Dict[str, Outcome]:
+        """Resource to its outcome; a resource that only others hold, and whose containers are unknown, has none."""
+        outcomes: Dict[str, Outcome] = {}
+        if not resources:
+            return outcomes
+        async with CriClient(self._node.runtime_socket) as cri:
+            try:
+                there = await containers.running(cri)
+                for resource in resources:
+                    holders = [holder for holder in listing.holders if holder.resource == resource.name]
+                    if self._scope.proof_pods:
+                        outcomes[resource.name] = await self._of_proof_pod(there, resource, holders)
+                        continue
+                    everyone = self._scope.devices == "all"
+                    # A proof's container, a leftover's or another play's, is gone before anybody could rely on it.
+                    others = [holder for holder in holders if not is_proof(holder.pod)]
+                    found = await there.find(resource, others, everyone)
+                    shares = rows[resource.name].shares
+                    if found.seen and not (everyone and shares):
+                        outcomes[resource.name] = Outcome(found.seen, ())
+                    elif not shares and found.looked_at:
+                        why = "no free device, and a container of %s" % "; of ".join(found.mismatches)
+                        outcomes[resource.name] = Outcome((), (), why)
+                    elif shares:
+                        proof = await self._by_static_pod(resource, cri)
+                        outcomes[resource.name] = _together(found, proof)
+            except CriError as error:
+                for resource in resources:
+                    outcomes.setdefault(resource.name, Outcome((), (), str(error)))
+        return outcomes
+
+    async def _of_proof_pod(
+        self, there: containers.Containers, resource: Resource, holders: Sequence[Holder]
+    ) -> Outcome:
+        for holder in holders:
+            if "%s/%s" % (holder.namespace, holder.pod) in self._scope.proof_pods:
+                outcome = await there.outcome(resource, holder, SETTLE)
+                return outcome or Outcome((), (), "the proof's container ended before it could be looked into")
+        return Outcome((), (), "the proof's pod holds no device of it any more")
+
+    async def _by_static_pod(self, resource: Resource, cri: CriClient) -> Outcome:
+        directory, image = self._node.static_pod_dir, self._runtime.image
+        if image is None:
+            return Outcome((), (), self._runtime.no_image)
+        if not self._node.makes_static_pods:
+            return Outcome((), (), "no static pod is to be made (--no-static-pods)")
+        if directory is None:
+            return Outcome((), (), "the kubelet takes no static pods (staticPodPath of its configuration)")
+        if not os.path.isdir(directory):
+            return Outcome((), (), "the kubelet's static pod directory %s is missing" % directory)
+        try:
+            # What is free at this moment: a static pod that asks for more ends another pod for it.
+            now = await kubelet_queries.listing(self._node.kubelet_root, self._configuration.kubelet_device_plugin_dir)
+        except PodResourcesError as error:
+            return Outcome((), (), str(error))
+        shares = _free_shares(resource, now, self._scope)
+        if not shares:
+            return Outcome((), (), "no device is free any more: in use %s" % _held_by(resource, now))
+        slots = await self._slots.count(now.pods)
+        if isinstance(slots, str):
+            return Outcome((), (), slots)
+        if slots.free < NEEDED:
+            why = "the node has %d free of %d pod slots, and a static pod, for which the kubelet ends others, needs %d"
+            return Outcome((), (), why % (slots.free, slots.total, NEEDED))
+        kubelet = proof_by_kubelet.Kubelet(self._node.kubelet_root, directory, image, self._scope.timeout)
+        return await proof_by_kubelet.prove(resource, shares, cri, kubelet)
+
+
+def _together(found: containers.Found, proof: Outcome) -> Outcome:
+    """A proof beside what containers of others showed."""
+    seen = tuple(dict.fromkeys([*found.seen, *proof.seen]))
+    if proof.unproven and found.mismatches:
+        return Outcome(seen, (), "%s; a container of %s" % (proof.unproven, "; of ".join(found.mismatches)))
+    return proof._replace(seen=seen)
 
 
 async def _prove_by_runtime(resources: Sequence[Resource], runtime: _Runtime, node: Node) -> Dict[str, Outcome]:
     if runtime.image is None or not runtime.gives_cdi:
         return {}
     async with CriClient(node.runtime_socket) as cri:
-        return await _all_at_once(
-            {r.name: proof_by_runtime.prove(r, cri, runtime.image) for r in resources if r.uses_cdi}
-        )
-
-
-async def _all_at_once(proofs: Mapping[str, Awaitable[Outcome]]) -> Dict[str, Outcome]:
-    return dict(zip(proofs, await asyncio.gather(*proofs.values())))
+        proofs = {r.name: proof_by_runtime.prove(r, cri, runtime.image) for r in resources if r.uses_cdi}
+        return dict(zip(proofs, await asyncio.gather(*proofs.values())))

@@ -298,6 +298,16 @@ def test_a_device_in_two_files_of_a_directory_is_dropped_from_both(tmp_path: Pat
     assert len(found["four.yml"]) == 1
 
 
+def test_the_command_names_what_overrides_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours = write(tmp_path / "a" / "node-device-plugin_vendor.com_class.json", SMALL)
+    stolen = {**SMALL, "devices": [{"name": "d0", "containerEdits": {"env": ["STOLEN=1"]}}]}
+    theirs = write(tmp_path / "b" / "theirs.json", stolen)
+    places = ["--dir", str(tmp_path / "a"), "--dir", str(tmp_path / "b"), "--socket", str(tmp_path / "none.sock")]
+    assert main(["cdi", "check", *places]) == 1
+    says = "device vendor.com/class=d0: overrides that of %s: containers get the device of this file" % ours
+    assert capsys.readouterr().out.splitlines()[-1] == "%s: %s" % (theirs, says)
+
+
 def test_a_file_that_is_refused_takes_no_device_from_another(tmp_path: Path) -> None:
     write(tmp_path / "bad.json", {**SMALL, "colour": "red"})
     write(tmp_path / "good.json", SMALL, 0o600)

@@ -229,7 +229,17 @@ def test_a_held_id_may_have_what_stands_before_a_share_s_number(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "text", ['{"devices": [{"name": {}}]}', '{"devices": [{"name": null}]}', "[" * 100_000, "\xff"]
+    "text",
+    [
+        '{"devices": [{"name": {}}]}',
+        '{"devices": [{"name": null}]}',
+        "[" * 100_000,
+        "\xff",
+        '{"cdiVersion": "0.3.0", "kind": "example.com/dev", "devices": [{"name": "b", "containerEdits": []}]}',
+        '{"cdiVersion": "0.3.0", "kind": "example.com/dev", "devices": [{"name": "b", "containerEdits": {"env": 1}}]}',
+        '{"cdiVersion": "0.3.0", "kind": "example.com/dev", "containerEdits": {"deviceNodes": [["x"]]},'
+        ' "devices": [{"name": "b", "containerEdits": {"env": ["A=b"]}}]}',
+    ],
 )
 def test_what_is_no_spec_under_our_name_ends_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text, encoding="latin-1")
@@ -239,6 +249,19 @@ def test_what_is_no_spec_under_our_name_ends_nothing(tmp_path: Path, text: str) 
     (tmp_path / FILE).write_text(text, encoding="latin-1")
     assert writer.prune([], [], str(tmp_path)) == []
     assert os.listdir(tmp_path) == []
+
+
+def test_edits_of_a_kept_device_that_are_no_list_or_nothing_are_kept_too(tmp_path: Path) -> None:
+    """A foreign hand may write what a runtime takes, and what we never write."""
+    kept = {"name": "b", "containerEdits": {"env": None, "intelRdt": {"closID": "x"}}}
+    common = {"env": ["A=b"], "mounts": None}
+    there = {"cdiVersion": "0.7.0", "kind": "example.com/dev", "containerEdits": common, "devices": [kept]}
+    (tmp_path / FILE).write_text(json.dumps(there))
+    assert writer.write([resource("a")], str(tmp_path)) == {}
+    assert spec(tmp_path)["devices"][1] == {
+        "name": "b",
+        "containerEdits": {"env": ["A=b"], "mounts": [], "intelRdt": {"closID": "x"}},
+    }
 
 
 def declared(target: Path, *ids: str, **more: Any) -> Resource:

@@ -187,9 +187,53 @@ def test_another_configuration_changes_no_pod():
     assert one == other
 
 
-def test_two_instances_never_overlap():
-    strategy = rendered(IMAGINARY, given={"max_unavailable": "3"})["DaemonSet"]["spec"]["updateStrategy"]
-    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 3}}
+@pytest.mark.parametrize(
+    ("overlap", "kubelets_overlap", "expected"),
+    [("auto", False, False), ("auto", True, True), ("never", True, False), ("always", False, True)],
+)
+def test_two_instances_overlap_where_every_kubelet_takes_both(overlap, kubelets_overlap, expected):
+    ground = manifests.common_ground({"worker": configuration(IMAGINARY)})
+    given = deployment(overlap=overlap, max_unavailable="3")
+    spec = manifests.daemon_set(given, ground, ["worker"], kubelets_overlap).content["spec"]
+    container = spec["template"]["spec"]["containers"][0]
+    environment = {each["name"]: each.get("value") for each in container["env"]}
+    sockets = {container[kind]["exec"]["command"][-2] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
+    volumes = {each["name"]: each for each in spec["template"]["spec"]["volumes"]}
+    assert manifests.pods_overlap(spec["template"]["spec"]) is expected
+    update = {"maxSurge": 1, "maxUnavailable": 0} if expected else {"maxSurge": 0, "maxUnavailable": 3}
+    assert spec["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": update}
+    if expected:
+        # Another instance may have the node's own socket.
+        assert sockets == {environment["NODE_DEVICE_PLUGIN_INSTANCE_SOCKET"]} == {"/node-device-plugin/status.sock"}
+        assert environment["NODE_DEVICE_PLUGIN_OVERLAP"] == "true"
+        assert "emptyDir" in volumes["instance"]
+        assert {"name": "instance", "mountPath": "/node-device-plugin"} in container["volumeMounts"]
+    else:
+        assert sockets == {"/var/lib/kubelet/device-plugins/node-device-plugin/status.sock"}
+        assert set(environment) == {"NODE_NAME"}
+        assert "instance" not in volumes
+
+
+def test_without_a_cluster_nobody_knows_the_kubelets():
+    update = rendered(IMAGINARY)["DaemonSet"]["spec"]["updateStrategy"]["rollingUpdate"]
+    assert update == {"maxSurge": 0, "maxUnavailable": "10%"}
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        ([], False),
+        (["v1.37.0"], True),
+        (["v1.37.2", "v1.38.0+k3s1", "v1.37.1-gke.100", "v1.37.0-eks-1a2b3c", "v2.0.0"], True),
+        (["v1.37.2", "v1.36.9"], False),
+        (["v1.37.2", ""], False),
+        (["v1.37.0-rc.1"], False),
+        (["v1.37.0-alpha.3"], False),
+        (["nonsense"], False),
+    ],
+)
+def test_kubelets_that_take_two_sockets_of_a_resource(versions, expected):
+    assert manifests.overlaps(versions) is expected
 
 
 def test_probes_ask_the_plugins_own_socket():

@@ -41,6 +41,22 @@ async def test_why_it_failed() -> None:
     assert await run_command(["/none"], VARIABLES, 10) == "/none: No such file or directory"
 
 
+async def test_a_command_that_closes_its_stderr_costs_the_loop_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = 0
+    read = os.read
+
+    def counted(descriptor: int, size: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        return read(descriptor, size)
+
+    monkeypatch.setattr(os, "read", counted)
+    assert await run_command(shell("echo last >&2; exec 2>&-; sleep 0.5; exit 1"), VARIABLES, 10) == (
+        "/bin/sh ended with 1: last"
+    )
+    assert reads < 10
+
+
 async def test_no_file_descriptor_left_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> NoReturn:
         raise OSError(24, "Too many open files")

@@ -10,8 +10,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 
-from node_device_plugin.declaration import DeclarationError, Device, Resource, cdi, parse_configuration, parse_resources
-from node_device_plugin.declaration.pod_privileges import open_probe_problems
+from node_device_plugin.declaration import DeclarationError, Device, Resource, cdi, parse_resources
 from node_device_plugin.devices.health import Health, unhealthy_reason, user_commands
 from node_device_plugin.devices.health.bounded import BoundedChecks
 from node_device_plugin.devices.health.cdi_names import CdiNames
@@ -73,24 +72,6 @@ def test_an_open_probe_asks_for_what_a_container_gets(monkeypatch: pytest.Monkey
     # In use by a container: healthy.
     monkeypatch.setattr(os, "open", refuse(16))
     assert open_problem(device("/dev/null")) is None
-
-
-@pytest.mark.parametrize(
-    ("capabilities", "environ", "refused"),
-    [
-        ("00000000a80425fb", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, True),
-        ("000001ffffffffff", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, False),
-        ("0000000000000000", {}, False),
-    ],
-)
-def test_an_unprivileged_pod_may_not_probe(
-    tmp_path: Path, capabilities: str, environ: Dict[str, str], refused: bool
-) -> None:
-    status = tmp_path / "status"
-    status.write_text("Name:\tpython\nCapEff:\t%s\n" % capabilities)
-    resources = [{"name": "example.com/dev", "health": {"open": True}}, {"name": "example.com/other"}]
-    problems = list(open_probe_problems(parse_configuration({"resources": resources}), environ, str(status)))
-    assert [problem.where for problem in problems] == ["resources[0] (example.com/dev).health.open"] * refused
 
 
 @pytest.mark.parametrize(
@@ -201,6 +182,46 @@ def test_two_files_of_a_directory_drop_a_device_and_a_later_directory_overrides(
     assert "another file of its directory both have it" in specs.problem()
 
 
+def test_a_spec_of_others_that_overrides_ours_names_both(tmp_path: Path) -> None:
+    specs = Specs(tmp_path)
+    ours, theirs = specs.static / FILE, specs.dynamic / "foreign.json"
+    ours.write_text(cdi.serialise(SPEC))
+    theirs.write_text(one())
+    assert specs.problem() == (
+        "%s: device example.com/dev=d0: overrides that of %s: containers get the device of this file" % (theirs, ours)
+    )
+    assert specs.problem("example.com/dev=d1") == ""
+    # The very same edits take nothing from anybody, wherever they stand in the spec.
+    common, (device, *_) = {"env": ["A=B"]}, SPEC["devices"]
+    ours.write_text(json.dumps({**SPEC, "containerEdits": common}))
+    theirs.write_text(
+        json.dumps({**SPEC, "devices": [{**device, "containerEdits": {**common, **device["containerEdits"]}}]})
+    )
+    assert specs.problem() == ""
+    # A file that is not loaded overrides nothing.
+    theirs.write_text(one(version="7.0.0"))
+    assert specs.problem() == ""
+    # Nor can ours be lost without a word, where theirs has its name.
+    theirs.write_text(one())
+    ours.write_text(cdi.serialise({**SPEC, "cdiVersion": "7.0.0"}))
+    assert "overrides that of %s" % ours in specs.problem()
+
+
+def test_the_highest_directory_decides_whose_device_it_is(tmp_path: Path) -> None:
+    places = [tmp_path / name for name in ("low", "middle", "high")]
+    for place in places:
+        place.mkdir()
+    (places[0] / FILE).write_text(cdi.serialise(SPEC))
+    (places[1] / "foreign.json").write_text(one())
+    (places[2] / FILE).write_text(cdi.serialise(SPEC))
+    names = CdiNames([str(place) for place in places])
+    names.read()
+    assert names.problem("example.com/dev=d0") is None
+    (places[2] / FILE).unlink()
+    names.read()
+    assert "overrides that of %s" % (places[0] / FILE) in (names.problem("example.com/dev=d0") or "")
+
+
 async def test_all_of_it_together(tmp_path: Path) -> None:
     health = Health(on_news=lambda: None)
     found = await health.check(RESOURCE, [str(tmp_path)])
@@ -258,6 +279,40 @@ async def test_a_command_that_is_slower_than_its_period_runs_once_at_a_time(monk
         await asyncio.sleep(0)
     await commands.close()
     assert begun == [0.0, 10.0]
+
+
+async def test_what_a_command_said_of_a_device_that_went_counts_for_nothing_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither its answer, nor that of one that began before the device went."""
+    answers: asyncio.Queue[Optional[str]] = asyncio.Queue()
+
+    async def run(*_: Any) -> Optional[str]:
+        return await answers.get()
+
+    async def state() -> Dict[str, Optional[str]]:
+        found = await health.check(asked, [])
+        await asyncio.sleep(0)
+        return found
+
+    monkeypatch.setattr(user_commands, "run_command", run)
+    node = tmp_path / "d"
+    node.symlink_to("/dev/null")
+    asked = resource({"path": "/dev/d", "host_path": str(node)}, health={"command": ["/slow"], "period": 3600})
+    health = Health(on_news=lambda: None)
+    assert await state() == {"d0": UNANSWERED}
+    answers.put_nowait(None)
+    await asyncio.sleep(0.01)
+    assert await state() == {"d0": None}
+    for _again in range(2):
+        node.unlink()
+        assert await state() != {"d0": None}
+        node.symlink_to("/dev/null")
+        assert await state() == {"d0": UNANSWERED}
+    answers.put_nowait("it is another one")
+    await asyncio.sleep(0.01)
+    assert await state() == {"d0": "it is another one"}
+    await health.close()
 
 
 async def test_a_command_that_hangs_is_unhealthy_and_holds_up_nobody() -> None:

@@ -132,11 +132,11 @@ async def test_orphans_stay_while_nobody_says_who_holds_them_and_without_orphans
         directories = {"kubelet_device_plugin_dir": str(short_path / "dp"), "dynamic_cdi_dir": str(short_path / "cdi")}
         return parse_configuration({**directories, "cdi_spec_dirs": [], "resources": list(resources)})
 
-    monkeypatch.setattr(kubelet_queries, "holders", None)
     tasks, watch = TaskGroup(), Watch()
     resources = ResourceManager(tasks, DeviceScanner(watch))
     try:
         await resources.apply(configuration({"name": "example.com/dev", "discover": {"paths": ["/dev/null"]}}))
+        monkeypatch.setattr(kubelet_queries, "holders", None)
         await resources.prune()
         monkeypatch.undo()
         (short_path / "dp" / "kubelet_internal_checkpoint").write_text("{")

@@ -110,7 +110,7 @@ class Node:
 
     async def examine(self) -> Findings:
         findings = await Doctor(str(self.config), "/run/x.sock").examine()
-        assert all(bool(each.fix) == (each.state == "wrong") for each in findings)
+        assert all(bool(each.fix) == (each.state in ("wrong", "warning")) for each in findings)
         return findings
 
 
@@ -324,10 +324,32 @@ async def test_the_specs(node: Node) -> None:
     assert wrong.fix.startswith("ansible-playbook ")
     spec.write_text(text)
     (node.specs / "foreign.json").write_text('{"cdiVersion": "0.3.0", "kind": "v/class", "devices": []}')
-    assert "(and 1 more)" in (await node.wrong())["CDI specs"]
+    # It is none of our devices' concern, and site.yml warns of it in the same words.
+    findings = await node.examine()
+    assert findings.is_healthy
+    (warned,) = [each for each in findings if each.state == "warning"]
+    assert warned.found.startswith("of others, no device of ours: %s: kind: " % (node.specs / "foreign.json"))
+    assert warned.found.endswith("(and 1 more)")
+    assert warned.fix in findings.to_text().replace("\n    ", "\n")
     (node.specs / "foreign.json").unlink()
     spec.unlink()
     assert (await node.wrong())["CDI specs"].endswith("has example.com/dev=d0, example.com/dev=d1")
+
+
+async def test_a_spec_of_others_that_overrides_ours(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    dynamic = node.folder / "dynamic"
+    dynamic.mkdir()
+    node.runtime["cdi"]["spec_dirs"].append(str(dynamic))
+    (ours,) = node.specs.iterdir()
+    foreign = json.loads(ours.read_text())
+    (dynamic / "foreign.json").write_text(json.dumps(foreign))
+    assert await node.wrong() == {}
+    foreign["devices"][0]["containerEdits"] = {"env": ["STOLEN=1"]}
+    (dynamic / "foreign.json").write_text(json.dumps(foreign))
+    (wrong,) = await node.wrongs()
+    says = "device example.com/dev=d0: overrides that of %s: containers get the device of this file" % ours
+    assert (wrong.link, wrong.found) == ("CDI specs", "%s: %s" % (dynamic / "foreign.json", says))
+    assert wrong.fix.startswith("mv %s " % (dynamic / "foreign.json"))
 
 
 async def test_the_kubelet(node: Node) -> None:

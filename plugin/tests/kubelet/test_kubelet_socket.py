@@ -2,6 +2,8 @@
 
 import asyncio
 import errno
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,32 @@ async def test_all_that_wait_hear_of_a_new_socket_and_one_that_gives_up_leaves_t
     Path(socket.path).unlink()
     Path(socket.path).touch()
     assert await asyncio.wait_for(again, 5) == socket.identity() != first[0]
+
+
+def test_a_socket_of_which_only_the_mode_changes_is_the_same_kubelets_and_one_with_its_inode_need_not_be(
+    short_path: Path,
+) -> None:
+    kubelet = KubeletSocket(str(short_path))
+    Path(kubelet.path).touch()
+    identity = kubelet.identity()
+    Path(kubelet.path).chmod(0o600)
+    os.link(kubelet.path, short_path / "link")
+    assert kubelet.identity() == identity
+    # As a file system gives the inode to the next kubelet's socket.
+    os.utime(kubelet.path)
+    assert kubelet.identity() != identity
+
+
+def test_a_socket_that_a_kubelet_left_behind_answers_nobody(short_path: Path) -> None:
+    kubelet = KubeletSocket(str(short_path))
+    assert not kubelet.answers()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(kubelet.path)
+        assert not kubelet.answers()
+        server.listen(1)
+        # One that takes in nobody at the moment is there all the same.
+        assert [kubelet.answers() for _ in range(5)] == [True] * 5
+    assert not kubelet.answers()
 
 
 async def test_the_kubelets_checkpoint_wakes_nobody_while_nobody_waits(

@@ -2,8 +2,9 @@
 
 import asyncio
 import os
+import sys
 from pathlib import Path
-from typing import AsyncContextManager, Dict, List
+from typing import AsyncContextManager, Dict, List, Tuple
 
 import pytest
 
@@ -20,13 +21,17 @@ RESOURCES = parse_resources(
         {"name": "example.com/none"},
     ]
 )
+MINOR = (1, 36)
 HEALTHY = {"d0": "Healthy", "d1": "Healthy"}
 
 
-@pytest.fixture(autouse=True)
-def _ten_times_as_fast_a_kubelet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """kubelet_at() looks every 50 ms."""
+@pytest.fixture(autouse=True, params=[(1, 36), (1, 37)], ids=["1.36", "1.37"])
+def minor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tuple[int, int]:
+    """The version of the kubelet, which looks every 50 ms: ten times as fast as a real one."""
     monkeypatch.setattr(plugin_watcher, "_BACK", 0.25)
+    monkeypatch.setattr(sys.modules[__name__], "MINOR", request.param)
+    assert request.param == MINOR
+    return MINOR
 
 
 def plugin(root: Path) -> AsyncContextManager[Dict[str, PluginWatcherRegistration]]:
@@ -34,7 +39,7 @@ def plugin(root: Path) -> AsyncContextManager[Dict[str, PluginWatcherRegistratio
 
 
 def kubelet_at(root: Path) -> StandInKubelet:
-    return StandInKubelet(str(root / "dp"), registry_interval=0.05)
+    return StandInKubelet(str(root / "dp"), registry_interval=0.05, minor=MINOR)
 
 
 def sockets(root: Path) -> List[str]:

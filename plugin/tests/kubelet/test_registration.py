@@ -6,12 +6,13 @@ import errno
 import os
 import socket
 from pathlib import Path
-from typing import Any, AsyncContextManager, Coroutine, Dict, Iterator, List
+from typing import Any, AsyncContextManager, AsyncIterator, Awaitable, Callable, Coroutine, Dict, Iterator, List, Tuple
 
 import pytest
 import yaml
 
 from kubelet_stand_in import PodRejected, StandInKubelet
+from kubelet_stand_in.plugin_clients import CallError, Client
 from node_device_plugin.declaration import names, parse_resources
 from node_device_plugin.kubelet.device_plugin import kubelet_socket, registration
 from node_device_plugin.kubelet.device_plugin.kubelet_socket import KubeletSocket
@@ -108,6 +109,7 @@ async def test_a_kubelet_that_was_away_for_a_while_is_noticed_without_a_retry(
     # Only news of the new socket leads to another registration: neither a retry nor a sweep.
     monkeypatch.setattr(registration, "_FIRST_RETRY", 3600)
     monkeypatch.setattr(registration, "_LAST_RETRY", 3600)
+    monkeypatch.setattr(registration, "_FIRST_LOOK", 3600)
     monkeypatch.setattr(kubelet_socket, "_SWEEP", 3600)
     async with StandInKubelet(directory) as kubelet, plugin(directory):
         await all_registered(kubelet)
@@ -129,10 +131,86 @@ async def test_a_lost_stream_is_made_anew_without_a_restart_of_anybody(directory
             assert await kubelet.registered("example.com/dev") == {"d0": "Healthy", "d1": "Healthy"}
 
 
-async def test_registered_twice_with_one_kubelet_a_lost_stream_is_noticed_all_the_same(directory: str) -> None:
-    """As it happens where a registration goes to the kubelet that has just come, and seems to have gone to the old one.
+KUBELETS = pytest.mark.parametrize("minor", [(1, 36), (1, 37)], ids=["1.36", "1.37"])
 
-    The kubelet then reads two streams and knows of the second one only (complaint 2).
+
+@contextlib.asynccontextmanager
+async def no_name_twice(directory: str, minor: Tuple[int, int]) -> AsyncIterator[StandInKubelet]:
+    """A kubelet that gets each socket once at most, and has no healthy device when the plugin has gone."""
+    async with StandInKubelet(directory, minor=minor) as kubelet:
+        async with plugin(directory):
+            yield kubelet
+            await all_registered(kubelet)
+            assert await kubelet.registered("example.com/dev") == {"d0": "Healthy", "d1": "Healthy"}
+            asked = kubelet.manager.clients.asked
+            assert len(asked) > len(RESOURCES)
+            assert len(asked) == len(set(asked))
+        await kubelet.disconnected("example.com/dev")
+        await kubelet.until(lambda: kubelet.devices("example.com/dev") == {"d0": "Unhealthy", "d1": "Unhealthy"})
+
+
+def first_time(before: Callable[[], Awaitable[None]], function: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
+    """The function, which waits for something the first time that it is called for the resource with devices."""
+    is_over = []
+
+    async def wrapped(client: Any, *arguments: Any) -> Any:
+        if client.resource == "example.com/dev" and not is_over:
+            is_over.append(True)
+            await before()
+        return await function(client, *arguments)
+
+    return wrapped
+
+
+@KUBELETS
+async def test_a_stream_that_ended_is_registered_by_another_name(directory: str, minor: Tuple[int, int]) -> None:
+    async with no_name_twice(directory, minor) as kubelet:
+        await all_registered(kubelet)
+        for _ in range(5):
+            client = kubelet.manager.endpoints["example.com/dev"].client
+            assert client is not None
+            await client.close()
+            await kubelet.until(lambda old=client: kubelet.manager.endpoints["example.com/dev"].client is not old)
+            await all_registered(kubelet)
+        assert len(sockets(directory)) == len(RESOURCES)
+
+
+@KUBELETS
+async def test_a_stream_that_is_slower_than_its_deadline_is_registered_by_another_name(
+    directory: str, minor: Tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From 1.37 a second Register with the same socket makes a kubelet keep its devices for ever."""
+    monkeypatch.setattr(registration, "_STREAM_DEADLINE", 0.1)
+    monkeypatch.setattr(Client, "watch", first_time(lambda: asyncio.sleep(0.5), Client.watch))
+    async with no_name_twice(directory, minor) as kubelet:
+        await kubelet.until(lambda: len(kubelet.manager.clients.asked) > len(RESOURCES))
+
+
+@KUBELETS
+async def test_after_a_register_that_nobody_answered_another_name_is_registered(
+    directory: str, minor: Tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "_REGISTER_DEADLINE", 0.2)
+    monkeypatch.setattr(Client, "connect", first_time(lambda: asyncio.sleep(0.5), Client.connect))
+    async with no_name_twice(directory, minor) as kubelet:
+        await kubelet.until(lambda: len(kubelet.manager.clients.asked) > len(RESOURCES))
+
+
+@KUBELETS
+async def test_after_a_refusal_another_name_is_registered(
+    directory: str, minor: Tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse() -> None:
+        raise CallError("no luck today")
+
+    monkeypatch.setattr(Client, "connect", first_time(refuse, Client.connect))
+    async with no_name_twice(directory, minor) as kubelet:
+        await kubelet.until(lambda: len(kubelet.manager.clients.asked) > len(RESOURCES))
+
+
+async def test_registered_twice_with_one_kubelet_a_lost_stream_is_noticed_all_the_same(directory: str) -> None:
+    """As somebody else may do it up to 1.36, where the kubelet then reads two streams and knows of the second one only
+    (complaint 2).
     """
     async with StandInKubelet(directory) as kubelet, plugin(directory):
         await all_registered(kubelet)
@@ -250,10 +328,16 @@ async def test_an_unhealthy_device_shows_at_once_and_is_given_to_nobody(director
 
 def test_sockets_of_a_killed_instance_are_removed_and_nothing_else(directory: str) -> None:
     os.makedirs(os.path.join(directory, "node-device-plugin", "folder.sock"))
-    for name in ("kubelet.sock", "other.sock", "node-device-plugin/dev-1.sock", "node-device-plugin/notes"):
+    own = "node-device-plugin/"
+    for name in ("kubelet.sock", "other.sock", own + "dev-1.sock", own + "notes", own + "x" * 120 + ".sock"):
         Path(directory, name).touch()
-    remove_stale_sockets(directory)
-    assert sockets(directory) == ["folder.sock", "notes"]
+    with socket.socket(socket.AF_UNIX) as killed, socket.socket(socket.AF_UNIX) as living:
+        killed.bind(os.path.join(directory, own, "killed.sock"))
+        living.bind(os.path.join(directory, own, "living.sock"))
+        living.listen()
+        killed.close()
+        remove_stale_sockets(directory)
+    assert sockets(directory) == ["folder.sock", "living.sock", "notes", "x" * 120 + ".sock"]
     assert Path(directory, "other.sock").exists()
 
 

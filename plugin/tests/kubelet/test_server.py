@@ -194,3 +194,13 @@ async def test_the_time_limit_of_a_reset_is_for_all_devices_together(monkeypatch
     said = r"device d0: /bin/sleep took longer than .* s; device d1: no time was left of 1 s"
     with pytest.raises(Aborted, match=said):
         await asked.PreStartContainer(both, Context())
+
+
+async def test_what_is_left_of_the_time_limit_is_all_that_a_later_device_gets() -> None:
+    """Eight run at a time; the ninth begins when they have ended."""
+    command = ["/bin/sh", "-c", "test $DEVICE_ID = d8 && exec sleep 60; sleep 0.5"]
+    devices = [{"id": "d%d" % number} for number in range(9)]
+    asked = service(devices=devices, pre_start={"command": command, "timeout": 1})
+    everything = api.PreStartContainerRequest(devices_ids=[device["id"] for device in devices])
+    with pytest.raises(Aborted, match=r"device d8: /bin/sh took longer than 0\.[0-9]+ s$"):
+        await asked.PreStartContainer(everything, Context())

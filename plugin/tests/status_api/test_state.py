@@ -342,6 +342,7 @@ def test_reasons_are_as_few_as_there_are_kinds_of_them() -> None:
         ("/bin/probe ended with 1: 71.2 °C: too hot", "ended with 1"),
         ("/bin/probe took longer than 5 s", "took longer than 5 s"),
         ("gone", "gone"),
+        ("held by default/own as example.com/old", "held by another name"),
     ):
         assert kind_of_reason(reason or "", resource, device) == kind
 

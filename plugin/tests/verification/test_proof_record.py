@@ -23,8 +23,20 @@ def test_a_proof_holds_for_the_same_declaration_and_runtime_only(tmp_path: Path)
     assert not Record(kept, "1.1").holds(A, "containerd 2.1")
     later.note(A, "containerd 2.1", proven=False)
     assert not later.holds(A, "containerd 2.1")
-    later.keep_only([A])
+    later.keep_only([A], "containerd 2.1")
     assert later.proven == {}
+
+
+def test_what_changed_and_changed_back_is_not_proven() -> None:
+    record = Record({}, "1.0 service")
+    record.note(A, "containerd 2.1", proven=True)
+    record.note(B, "containerd 2.1", proven=True)
+    switched = Record(record.proven, "1.0 daemonset image:1")
+    switched.keep_only([A, B], "containerd 2.1")
+    assert switched.proven == {}
+    edited = Record(record.proven, "1.0 service")
+    edited.keep_only([A_CHANGED, B], "containerd 2.1")
+    assert set(edited.proven) == {"a.b/d"}
 
 
 def test_a_record_that_cannot_be_read_proves_nothing(tmp_path: Path) -> None:

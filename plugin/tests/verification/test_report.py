@@ -13,6 +13,7 @@ REPORT = Report(
     ["example.com/e: expected 1 healthy with the kubelet, found 0"],
     {"example.com/a": "hash"},
     {},
+    "pause:3.10",
 )
 
 
@@ -36,5 +37,7 @@ def test_the_data() -> None:
         "seen": ("a0", "a1"),
         "state": "proven",
         "detail": "",
+        "shares": 0,
     }
+    assert data["image"] == "pause:3.10"
     assert data["proven"] == {"example.com/a": "hash"}

@@ -191,7 +191,7 @@ def _write_guard(unit, root, was):
     path, link = _paths()
     text = _TEXT.format(unit=unit, root=root, was=was, path=path, link=link)
     ledgers.write_file(path, text.encode(), 0o644)
-    os.makedirs(os.path.dirname(link), mode=0o755, exist_ok=True)
+    ledgers.make_directory(os.path.dirname(link))
     with contextlib.suppress(FileExistsError):
         os.symlink(path, link)
     ledgers.sync_directory(os.path.dirname(link))

@@ -39,6 +39,8 @@ class Environments:
         self.previous = os.path.join(self.root, "previous")
         #: What there is to tell beside the report.
         self.told = {}
+        #: Of the directories that had to be there before anything else.
+        self.laid_out = Report()
 
     def managed(self):
         return Managed(
@@ -90,7 +92,7 @@ class Environments:
             return True
         # The folders and the ledger's entry first, so that an interrupted run leaves nothing unknown.
         directories = {"kind": "directory", "path": self.directories, "mode": 0o755}
-        self.managed().converge([directories], keep=self.ledger.of(self.owner))
+        self.laid_out = self.managed().converge([directories], keep=self.ledger.of(self.owner))
         partial = self.versions.directory(".%s.partial" % name)
         for path in (directory, partial):
             self.ledger.entries[path] = {"kind": "tree", "owner": self.owner}
@@ -138,6 +140,7 @@ class Environments:
                     before, failed = None, failed_upgrade.now(name, error.why)
                 self.managed().converge(self.wanted(was, before, failed), keep=self.stay(was, before, without=name))
             raise
+        report.add_first(self.laid_out)
         if made:
             directory = self.versions.directory(name)
             report.written.append(directory)
@@ -189,6 +192,15 @@ class Environments:
                 report.add_diff(self.versions.link, _link(was), _link(name))
         return report
 
+    def _enter_link(self):
+        """Have the ledger say which version is current.
+
+        After a power cut between the ledger's entry and the guard's end, the boot went back to the version before.
+        """
+        link, current = self.ledger.entries.get(self.versions.link), self.versions.current()
+        if link and current in self.names():
+            link["target"] = "versions/%s" % current
+
     def absent(self):
         # After a first one that could not be laid out, there are folders alone.
         if not self.ledger.of(self.owner) and not self.ledger.directories_of(self.owner):
@@ -213,6 +225,7 @@ class Environments:
 
     def converge(self, state, name):
         """Make the state so; returns the report."""
+        self._enter_link()
         if state == "present":
             return self.present(name)
         return self.absent() if state == "absent" else self.rolled_back(name)

@@ -16,6 +16,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment
 
 # Seconds that an answer may take.
 _TIMEOUT = 30
+# Begins the reason of a device that is held by another name, or may be (holdings.HELD and IN_DOUBT of the plugin).
+_WAITS = ("held by ", "the kubelet has not said yet")
 
 
 class Serving(NamedTuple):
@@ -61,6 +63,11 @@ def _read(data):
     return Serving(resources, listed, tuple(plugin["not_ready"]))
 
 
+def _waiting(resource):
+    """The devices that pods hold by another name: releases that did not know that offered them all the same."""
+    return {device for device, (_state, reason) in resource["devices"].items() if (reason or "").startswith(_WAITS)}
+
+
 def lacking(before, now):
     """What is served no more, a sentence each; none where all that was there before is there.
 
@@ -81,11 +88,13 @@ def lacking(before, now):
             sentences.append("%s: the kubelet has no stream open" % name)
         elif before.listed is not None and now.listed is not None:
             gone = set(before.listed.get(name, ())) - set(now.listed.get(name, ()))
+            # The ids of shares are the device's with a number.
+            gone = {each for each in gone if each.partition("::")[0] not in _waiting(there)}
             if gone:
                 sentences.append("%s: the kubelet does not list %s" % (name, ", ".join(sorted(gone))))
         for device, (state, _reason) in sorted(resource["devices"].items()):
             state_now, reason = there["devices"].get(device, ("not there", None))
-            if state == "healthy" and state_now != "healthy":
+            if state == "healthy" and state_now != "healthy" and device not in _waiting(there):
                 sentences.append("%s: %s is %s%s" % (name, device, state_now, ", " + reason if reason else ""))
     if before.listed is not None and now.listed is None:
         sentences.append("no kubelet answers any more")

@@ -51,7 +51,7 @@ def write(places, plan):
         os.fsync(file.fileno())
     os.chmod(staged, 0o644)
     ledgers.put_in_place(staged, path)
-    os.makedirs(os.path.dirname(link), mode=0o755, exist_ok=True)
+    ledgers.make_directory(os.path.dirname(link))
     with contextlib.suppress(FileExistsError):
         os.symlink(path, link)
     ledgers.sync_directory(os.path.dirname(link))

@@ -27,12 +27,17 @@ def new(path):
     return _beside(path, "new")
 
 
-def _beside(path, which):
+def _for_people(path, which, state):
+    """Where a file is put beside its place for people to find: a name for each content, and for each kind of thing."""
+    return _beside(path, "%s-%s" % (which, text_of(state)[:8].replace(" ", "-")), hidden="")
+
+
+def _beside(path, which, hidden="."):
     directory, name = os.path.split(path)
     above, inner = os.path.split(directory)
     if directory.endswith(".d") and _one_file_system(directory, above, path):
         directory, name = above, "%s.%s" % (inner, name)
-    return os.path.join(directory, ".%s.node-devices-%s" % (name, which))
+    return os.path.join(directory, "%s%s.node-devices-%s" % (hidden, name, which))
 
 
 def _one_file_system(directory, above, path):
@@ -98,6 +103,20 @@ def put_in_place(file):
         ledgers.put_in_place(new(file.path), file.path)
 
 
+def is_theirs(file, original):
+    """Whether somebody else wrote a plan's file: it is neither what was there nor what we wrote.
+
+    original: what ``look`` said of it before we wrote.
+    """
+    ours = None if file.content is None else ledgers.sha256(file.content)
+    return text_of(look(file.path)) not in (ours, text_of(original))
+
+
+def text_of(state):
+    """What tells one text from another in what ``look`` says: a file's hash, else its kind; None for nothing."""
+    return state and state.get("sha256", state["kind"])
+
+
 def restore(path, original):
     """What was there takes its place again. Repeated, it does nothing more. Returns whether it did anything.
 
@@ -112,6 +131,33 @@ def restore(path, original):
         return False
     ledgers.put_in_place(old(path), path)
     return True
+
+
+def set_aside(path, original):
+    """Put the copy of what was there where people find it. Repeated, it does nothing more. Returns its path."""
+    former = _for_people(path, "former", original)
+    if os.path.lexists(old(path)):
+        ledgers.put_in_place(old(path), former)
+    return former
+
+
+def swap_back(path, original):
+    """Put what was there before in its place again, and what somebody else wrote meanwhile beside it.
+
+    At any moment one of both is in the place. Returns where theirs is now; None where they wrote no file.
+    """
+    state = look(path)
+    theirs = None
+    if state is not None and state["kind"] == "file":
+        theirs = _for_people(path, "theirs", state)
+        with contextlib.suppress(FileExistsError):
+            os.link(path, theirs)
+        ledgers.sync_directory(os.path.dirname(theirs))
+    if original is None:
+        ledgers.remove_file(path)
+    else:
+        ledgers.put_in_place(_for_people(path, "former", original), path)
+    return theirs
 
 
 def _all_of(path):

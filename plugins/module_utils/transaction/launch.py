@@ -93,7 +93,7 @@ def settle(places):
 
 def _prepared(places, plan):
     """All that the transaction needs, durably in a folder of its own."""
-    os.makedirs(places.directory, mode=0o755, exist_ok=True)
+    ledgers.make_directory(places.directory)
     directory, prefix = os.path.split(places.prepared)
     prepared = tempfile.mkdtemp(prefix=prefix, dir=directory)
     try:

@@ -58,19 +58,14 @@ class Transaction:
         self.runtime.ask()
         looks = {file.path: kept.look(file.path) for file in self.plan.files}
         for file in self.plan.files:
-            if (looks[file.path] or {}).get("sha256") != file.expected_sha256 or (
-                looks[file.path] is not None and looks[file.path]["kind"] != "file"
-            ):
-                raise Failed("%s was changed by someone else in the meantime; run again" % file.path)
+            _refuse_changed(file, looks[file.path])
         return {"files": looks, "start": self.runtime.state()[1]}
 
     def keep(self):
         """Copies of the old files."""
         for file in self.plan.files:
             kept.keep(file.path)
-            copied = kept.look(kept.old(file.path))
-            if (copied or {}).get("sha256") != file.expected_sha256:
-                raise Failed("%s was changed by someone else in the meantime; run again" % file.path)
+            _refuse_changed(file, kept.look(kept.old(file.path)))
 
     def stage(self):
         """Folders, and the new files beside their places."""
@@ -95,6 +90,8 @@ class Transaction:
     def write(self):
         """The new files take their places."""
         for file in self.plan.files:
+            # Whoever writes between this look and the next system call is overwritten: there is no lock to ask for.
+            _refuse_changed(file, kept.look(file.path))
             kept.put_in_place(file)
 
     def running(self):
@@ -147,7 +144,7 @@ class Transaction:
         self.close(DONE, seconds=self._seconds)
 
     def undo(self, reason, lines="", boot=False):
-        """Everything as it was, and a runtime that runs with it.
+        """Everything as it was, but for what others wrote meanwhile, and a runtime that runs with it.
 
         lines: the runtime's, as they were when it failed. boot: whether the runtime is to start after us.
         Raises OSError where a file cannot be put back; then it stays open.
@@ -155,31 +152,39 @@ class Transaction:
         repeated = self.journal.find("undo")
         self._note("undo", reason=reason, lines=lines)
         touched = self.journal.find("write")
+        before, others, theirs = {}, set(), ""
         if touched:
             before = self.journal.find("snapshot")["files"]
-            put_back = [kept.restore(file.path, before[file.path]) for file in self.plan.files]
+            others = {file.path for file in self.plan.files if kept.is_theirs(file, before[file.path])}
+            theirs = "".join(_stays(path, before[path]) for path in sorted(others))
+            mine = [file.path for file in self.plan.files if file.path not in others]
+            put_back = [kept.restore(path, before[path]) for path in mine]
             touched = any(put_back) or repeated or self.journal.find("restart")
         self._forget()
         if self.journal.find("stage"):
             for directory in reversed(self.plan.directories):
                 ledgers.remove_directory_if_empty(directory.path)
-        outcome = self._run_again(boot) if touched else "Nothing was changed."
-        self.close(UNDONE, error=_message(reason, outcome, lines), seconds=self._seconds)
+        works, outcome = self._run_again(boot) if touched else (True, "Nothing was changed.")
+        if others and not works:
+            # A node never ends worse than it began.
+            theirs = "".join(_replaced(path, before[path]) for path in sorted(others))
+            works, outcome = self._run_again(boot)
+        self.close(UNDONE, error=_message(reason, theirs + outcome, lines), seconds=self._seconds)
 
     def _run_again(self, boot):
-        """The runtime with its old files; returns what became of it."""
+        """The runtime with its old files; returns whether it works, and what became of it."""
         state, start = self.runtime.state()
         if boot and state == "inactive":
-            return "The old configuration was put back, before the runtime started."
+            return True, "The old configuration was put back, before the runtime started."
         try:
             if state != "active" or start != self.journal.find("snapshot")["start"]:
                 self.runtime.restart()
             self.runtime.wait(cdi=False)
         except Failed as failure:
-            return "The old configuration was put back, and still: %s" % failure
+            return False, "The old configuration was put back, and still: %s" % failure
         if self._away_since is not None:
             self._seconds = round(time.monotonic() - self._away_since, 2)
-        return "The old configuration was put back, and the runtime answers again."
+        return True, "The old configuration was put back, and the runtime answers again."
 
     def close(self, outcome, **fields):
         """Say how it ended, and take away what only an open one needs. Repeated, it goes on where it was."""
@@ -223,6 +228,25 @@ def sentence(error):
     if isinstance(error, (Failed, ledgers.LedgerConflict)):
         return str(error)
     return "%s: %s" % (type(error).__name__, error)
+
+
+def _refuse_changed(file, state):
+    """Raise Failed where a plan's file is not what it was when the plan was made. state: what ``kept.look`` says."""
+    if kept.text_of(state) != file.expected_sha256:
+        raise Failed("%s was changed by someone else in the meantime; run again" % file.path)
+
+
+def _stays(path, original):
+    """Leave what others wrote where it is; returns the sentence about it."""
+    beside = "" if original is None else "; what was there before is in %s" % kept.set_aside(path, original)
+    return "%s was changed by someone else in the meantime and stays as they wrote it%s.\n" % (path, beside)
+
+
+def _replaced(path, original):
+    """Take away from its place what others wrote, with which the runtime does not run; returns the sentence."""
+    theirs = kept.swap_back(path, original)
+    where = "" if theirs is None else ", which is in %s now" % theirs
+    return "%s was changed by someone else in the meantime; the runtime does not run with that%s.\n" % (path, where)
 
 
 def _message(reason, outcome, lines):

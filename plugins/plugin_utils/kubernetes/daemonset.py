@@ -12,13 +12,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, NotFound, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
+    Api,
+    LacksRights,
+    NotFound,
+    Place,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
     Configuration,
     DeclarationError,
 )
 
-from . import proven
+from . import daemonset_slot, proven
 from .namespace import Namespace
 from .objects import Change, DeploymentError, Objects, is_ours, own
 
@@ -73,9 +78,9 @@ class DaemonSet:
         changes = [change for node in set(self.texts()) - {*known, *pending} for change in self.forget(node)]
         texts = {node: text for node, text in {**self.texts(), **pending}.items() if node in {*known, *pending}}
         ground = self._ground(texts)
-        changes.append(
-            self._objects.apply(self.place, manifests.daemon_set(self.deployment, ground, sorted(texts)).content)
-        )
+        manifest = manifests.daemon_set(self.deployment, ground, sorted(texts), self._kubelets_overlap(texts))
+        self._refuse_full_nodes(manifest.content, texts)
+        changes.append(self._objects.apply(self.place, manifest.content))
         wanted = {manifest.content["kind"]: manifest.content for manifest in manifests.monitors(self.deployment)}
         for kind, place in self._monitors.items():
             if kind not in wanted:
@@ -89,6 +94,40 @@ class DaemonSet:
                     f"pod_monitor and alert_rules in device_plugin_deployment"
                 ) from error
         return changes
+
+    def _refuse_full_nodes(self, content: Mapping[str, Any], nodes: Iterable[str]) -> None:
+        """Raise DeploymentError where an update of overlapping pods would end another pod for its second one."""
+        surges = content["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 1
+        if not (surges and self.deployment.priority_class and self.api.get(self.place)):
+            return
+        planned = Objects(self.api, dry_run=True).apply(self.place, dict(content))
+        if planned.before["spec"]["template"] == planned.after["spec"]["template"]:
+            return
+        found = [self.api.get(Place("nodes", node)) for node in nodes]
+        try:
+            # A node that is not Ready gets no pod.
+            found = [node for node in found if node is not None and _is_ready(node)]
+            full = daemonset_slot.full(self.api, [node for node in found if self.is_selected(node)])
+        except LacksRights:
+            # Who may not list pods does not know, and the scheduler decides.
+            return
+        if full:
+            raise DeploymentError(
+                f"the new pod of the plugin starts before the old one ends, and node {', '.join(full)} has no free pod "
+                f"slot: for a pod of priority class {self.deployment.priority_class} another one would be ended. Free "
+                f"a slot, raise maxPods of the kubelet, or have device_plugin_deployment.overlap: never, with which "
+                f"the old pod ends first"
+            )
+
+    def _kubelets_overlap(self, nodes: Iterable[str]) -> bool:
+        """Whether the kubelet of each node takes two sockets of a resource; of one that has not joined yet nothing is
+        known, and it has no pod.
+        """
+        if self.deployment.overlap != "auto":
+            return False
+        found = [self.api.get(Place("nodes", node)) for node in nodes]
+        infos = [(each.get("status") or {}).get("nodeInfo") or {} for each in found if each is not None]
+        return manifests.overlaps(info.get("kubeletVersion") or "" for info in infos)
 
     def _ground(self, texts: Mapping[str, str]) -> manifests.CommonGround:
         configurations: dict[str, Configuration] = {}
@@ -196,6 +235,11 @@ class DaemonSet:
         status = (self.api.get(self.place) or {}).get("status") or {}
         moving = ("observedGeneration", "desiredNumberScheduled", "updatedNumberScheduled")
         return [status.get(key) for key in moving], status.get("numberReady") or 0
+
+
+def _is_ready(node: Mapping[str, Any]) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def _selected_by(node: Mapping[str, Any]) -> str | None:

@@ -111,9 +111,10 @@ class Drain:
             raise NotDrained(f"the node {self._node} cannot be drained: {'; '.join(lost)}")
         return pods
 
-    def evict(self, pods: Iterable[dict[str, Any]], rules: Rules) -> list[str]:
+    def evict(self, pods: Iterable[dict[str, Any]], rules: Rules, meanwhile: Callable[[], None]) -> list[str]:
         """Ask pods to go, and wait until they have. Raises NotDrained: which ones have not, and why; ApiError.
 
+        meanwhile: called as long as it waits.
         Returns, of a dry run, what is said of those that may not go now.
         """
         staying = {pod["metadata"]["uid"]: _Going(pod) for pod in pods}
@@ -138,6 +139,7 @@ class Drain:
                     f"(node_devices_drain_minutes)"
                 )
             if staying:
+                meanwhile()
                 time.sleep(min(_PAUSE, max(0.0, deadline - time.monotonic())))
         return []
 

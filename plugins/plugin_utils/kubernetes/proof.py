@@ -1,77 +1,134 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pod that asks for devices of one node, says what it has of them, and goes away again.
+"""Ordinary pods that ask for devices of one node, are looked into, and go away again.
 
-It comes by the scheduler, which gives it what is free, as any pod; its program ends as soon as it has looked.
+A pod comes by the scheduler, which gives it what is free, and has a priority below all others: it waits for what it
+lacks, takes nothing from anybody, and goes when somebody else needs its place. Then nothing is proven, and why is said.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, quantity
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Place, Unavailable
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import container_view
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
+    Api,
+    ApiError,
+    Place,
+    Unavailable,
+)
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import static_pod
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.container_view import View
 
-from .daemonset import DaemonSet
+from .objects import Change, DeploymentError, Objects, own
 
 _NAME = "node-device-proof"
 _CONTAINER = "proof"
 _LABELS = {"app.kubernetes.io/name": _NAME, **manifests.MANAGED_BY}
+_SELECTOR = f"app.kubernetes.io/name={_NAME}"
 #: Which node a proof is of; it stands there before any scheduler has looked.
 _NODE = "nodedevices.kubernetes/proof-of"
-# What its program needs.
-_REQUESTS = {"cpu": "10m", "memory": "32Mi"}
-_LIMITS = {"memory": "96Mi"}
-# Seconds between two looks; and that a pod of a play that died may go on.
+#: The class of all proofs of a cluster, whichever inventory made it. Without one a pod has priority 0, for which the
+#: scheduler takes away pods of a negative priority; a pod that says preemptionPolicy alone is refused.
+_CLASS = Place("priorityclasses", _NAME, group="scheduling.k8s.io/v1")
+_PRIORITY = -1_000_000
+#: Pods at a time, and seconds that the next ones get once others have waited in vain.
+_AT_ONCE = 8
+_AGAIN = 10.0
+# Seconds between two looks; that a pod may take to go; and that one may live beyond its timeout, if its play died.
 _PAUSE = 0.5
-_LIFETIME = 300
+_GOING = 30.0
+_BEYOND = 240
+# Why a kubelet that has a pod's image and devices cannot start its container.
+_NOT_STARTED = ("CreateContainerError", "CreateContainerConfigError", "RunContainerError", "CrashLoopBackOff")
 
 
 class Wanted(NamedTuple):
-    """What a proof asks for. paths: that its program looks at."""
+    """What a proof asks for. arguments: of its container's program."""
 
     resource: str
     shares: int
-    paths: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+
+
+class Kind(NamedTuple):
+    """How the pods of a node are made.
+
+    namespace: where they are. owner: the object that they go with at the latest, None for none. resources: requests and
+    limits beside the devices. ends: whether the program ends when it has looked, so that a pod is ready when it did.
+    """
+
+    namespace: str
+    image: str
+    tolerations: Sequence[Mapping[str, str]]
+    pull_secrets: Sequence[str] = ()
+    owner: Mapping[str, Any] | None = None
+    requests: Mapping[str, str] = {}
+    limits: Mapping[str, str] = {}
+    ends: bool = False
 
 
 class Outcome(NamedTuple):
-    """view: what the container had; None where it never ran, and ``reason`` says why."""
+    """What became of a proof.
 
-    view: View | None
-    reason: str
+    view: what the container had, where the controller looks. seen: device ids, where the node does. failed: what is
+    wrong; unproven: why there was no proof.
+    """
+
+    view: View | None = None
+    seen: tuple[str, ...] = ()
+    failed: str = ""
+    unproven: str = ""
 
 
-def manifest(cluster: DaemonSet, node: str, owner: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
-    """The pod. owner: the DaemonSet's object, with which it goes at the latest."""
-    deployment = cluster.deployment
+#: What looks into pods that are ready: resource to pod, to resource to outcome.
+Look = Callable[[Mapping[str, Mapping[str, Any]]], Mapping[str, Outcome]]
+
+
+def priority_class() -> dict[str, Any]:
+    """The class as it is made."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": _NAME, "labels": dict(manifests.MANAGED_BY)},
+        "value": _PRIORITY,
+        "preemptionPolicy": "Never",
+        "globalDefault": False,
+        "description": "Proofs of node-devices: below every other pod, and they take no other pod's place.",
+    }
+
+
+def manifest(kind: Kind, node: str, wanted: Wanted, timeout: float) -> dict[str, Any]:
+    """The pod."""
     only_there = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-    spec = {
+    spec: dict[str, Any] = {
+        # A pod with a node's name would not be the scheduler's, and would be put beside one that it has just placed.
         "affinity": {
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [only_there]}}
         },
-        "tolerations": [dict(each) for each in deployment.tolerations],
+        "priorityClassName": _NAME,
+        "tolerations": [dict(each) for each in kind.tolerations],
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "dnsPolicy": "Default",
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 1,
-        "activeDeadlineSeconds": _LIFETIME,
+        "activeDeadlineSeconds": _lifetime(timeout),
         "securityContext": {"runAsUser": 0, "runAsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [
             {
                 "name": _CONTAINER,
-                # Every node that runs the plugin has it.
-                "image": deployment.image,
-                "imagePullPolicy": deployment.image_pull_policy,
-                "args": ["seen", *wanted.paths],
-                "resources": {"requests": _REQUESTS, "limits": {**_LIMITS, wanted.resource: str(wanted.shares)}},
+                # Every node has it: its runtime's own, or that of the plugin which runs there.
+                "image": kind.image,
+                "imagePullPolicy": "Never",
+                **({"args": list(wanted.arguments)} if wanted.arguments else {}),
+                "resources": {
+                    **({"requests": dict(kind.requests)} if kind.requests else {}),
+                    "limits": {**kind.limits, wanted.resource: str(wanted.shares)},
+                },
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
                     "capabilities": {"drop": ["ALL"]},
@@ -80,109 +137,200 @@ def manifest(cluster: DaemonSet, node: str, owner: Mapping[str, Any], wanted: Wa
             }
         ],
     }
-    if deployment.image_pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in deployment.image_pull_secrets]
-    metadata = {
-        "generateName": f"{_NAME}-",
-        "namespace": deployment.namespace,
+    if kind.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in kind.pull_secrets]
+    metadata: dict[str, Any] = {
+        "generateName": static_pod.PREFIX,
+        "namespace": kind.namespace,
         "labels": _LABELS,
         "annotations": {_NODE: node},
-        "ownerReferences": [
+    }
+    if kind.owner:
+        metadata["ownerReferences"] = [
             {
                 "apiVersion": "apps/v1",
                 "kind": "DaemonSet",
-                "name": owner["metadata"]["name"],
-                "uid": owner["metadata"]["uid"],
+                "name": kind.owner["metadata"]["name"],
+                "uid": kind.owner["metadata"]["uid"],
             }
-        ],
-    }
+        ]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def prove(
-    cluster: DaemonSet, node: str, owner: Mapping[str, Any], wanted: Iterable[Wanted], timeout: float
-) -> dict[str, Outcome]:
-    """Resource to what a container of it had: all pods at once, each for its own resource. Raises ApiError.
+class Proofs:
+    """The proofs of one node."""
 
-    timeout: seconds for all of them. No pod is left when it returns, unless the API server goes away.
-    """
-    _remove_leftovers(cluster, node)
-    place = Place("pods", namespace=cluster.deployment.namespace)
-    pods: dict[str, dict[str, Any]] = {}
-    try:
-        for each in wanted:
-            made = cluster.api.create(place, manifest(cluster, node, owner, each))
-            pods[each.resource] = made["metadata"]
+    def __init__(self, api: Api, kind: Kind, node: str, timeout: float) -> None:
+        """timeout: seconds for pods to be ready."""
+        self._api = api
+        self._kind = kind
+        self._node = node
+        self._timeout = timeout
+        self._place = Place("pods", namespace=kind.namespace)
+
+    def prove(self, wanted: Iterable[Wanted], look: Look) -> dict[str, Outcome]:
+        """Resource to outcome; a few pods at a time, each for its own resource. Raises Unavailable.
+
+        No pod is left when it returns, unless the API server goes away.
+        """
         outcomes: dict[str, Outcome] = {}
+        timeout, left = self._timeout, list(wanted)
+        try:
+            own(_CLASS, self._api.get(_CLASS))
+            Objects(self._api).apply(_CLASS, priority_class())
+            self._remove_leftovers()
+            while left:
+                found, is_late = self._prove_some(left[:_AT_ONCE], look, timeout)
+                outcomes.update(found)
+                # What one waited for in vain, the next ones mostly would, too.
+                timeout = min(self._timeout, _AGAIN) if is_late else self._timeout
+                left = left[_AT_ONCE:]
+        except Unavailable:
+            raise
+        except (ApiError, DeploymentError) as error:
+            # A right that is missing, a quota, a webhook: nothing is wrong with the devices.
+            outcomes.update((each.resource, Outcome(unproven=str(error))) for each in left)
+        return outcomes
+
+    def _prove_some(self, wanted: Iterable[Wanted], look: Look, timeout: float) -> tuple[dict[str, Outcome], bool]:
+        """The outcomes of pods that are there at the same time, and whether one of them never became ready."""
+        pods: dict[str, dict[str, Any]] = {}
+        try:
+            for each in wanted:
+                made = self._api.create(self._place, manifest(self._kind, self._node, each, self._timeout))
+                pods[each.resource] = made
+            outcomes, is_late = self._await(pods, timeout)
+            ready = {resource: pod for resource, pod in pods.items() if resource not in outcomes}
+            until = time.monotonic() + timeout
+            while True:
+                try:
+                    return {**outcomes, **(look(ready) if ready else {})}, is_late
+                except Unavailable:
+                    if time.monotonic() >= until:
+                        raise
+                    time.sleep(_PAUSE)
+        finally:
+            for pod in pods.values():
+                self._delete(pod["metadata"])
+            self._await_end(pods.values())
+
+    def _await(self, pods: Mapping[str, Mapping[str, Any]], timeout: float) -> tuple[dict[str, Outcome], bool]:
+        """Wait until each pod is ready, or has an outcome; these outcomes, and whether one took too long."""
+        outcomes: dict[str, Outcome] = {}
+        ready: set[str] = set()
+        words = dict.fromkeys(pods, "")
         deadline = time.monotonic() + timeout
         while True:
             is_late = time.monotonic() >= deadline
             try:
-                for resource in pods.keys() - outcomes.keys():
-                    pod = cluster.api.get(place._replace(name=pods[resource]["name"])) or {}
-                    outcome = _outcome(cluster, pod, is_late, timeout)
+                for resource in pods.keys() - outcomes.keys() - ready:
+                    pod = self._api.get(self._place._replace(name=pods[resource]["metadata"]["name"]))
+                    if pod is not None and self._is_ready(pod):
+                        ready.add(resource)
+                        continue
+                    words[resource] = " ".join(_words(pod or {})) or words[resource]
+                    outcome = _outcome(pod, words[resource], timeout if is_late else None)
                     if outcome is not None:
                         outcomes[resource] = outcome
             except Unavailable:
                 # A control plane that is restarted, or fails over, comes back; the pods go on meanwhile.
                 if is_late:
                     raise
-            if not pods.keys() - outcomes.keys():
-                return outcomes
+            if not pods.keys() - outcomes.keys() - ready:
+                return outcomes, is_late
             time.sleep(_PAUSE)
-    finally:
-        for pod in pods.values():
-            # What was found counts all the same. It ends by itself, and the next proof takes away what is left of it.
-            with contextlib.suppress(Unavailable):
-                cluster.api.delete(place._replace(name=pod["name"]), pod["uid"])
+
+    def _is_ready(self, pod: Mapping[str, Any]) -> bool:
+        """Whether it can be looked into."""
+        if pod["metadata"].get("deletionTimestamp"):
+            return False
+        return (pod.get("status") or {}).get("phase") == ("Succeeded" if self._kind.ends else "Running")
+
+    def _delete(self, metadata: Mapping[str, Any]) -> None:
+        # What was found counts all the same. It ends by itself, and the next proof takes away what is left of it.
+        with contextlib.suppress(Unavailable):
+            self._api.delete(self._place._replace(name=metadata["name"]), metadata["uid"])
+
+    def _await_end(self, pods: Iterable[Mapping[str, Any]]) -> None:
+        """Until the pods are gone, and with them what they held."""
+        deadline = time.monotonic() + _GOING
+        with contextlib.suppress(Unavailable):
+            for pod in pods:
+                place = self._place._replace(name=pod["metadata"]["name"])
+                while self._api.get(place) is not None and time.monotonic() < deadline:
+                    time.sleep(_PAUSE)
+
+    def _remove_leftovers(self) -> None:
+        """Proofs of plays that died: older than any can be that still waits for its pod."""
+        now = datetime.datetime.now(datetime.UTC)
+        for pod in self._api.list(self._place, labelSelector=_SELECTOR):
+            made = datetime.datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
+            is_of_node = (pod["metadata"].get("annotations") or {}).get(_NODE) == self._node
+            lifetime = (pod.get("spec") or {}).get("activeDeadlineSeconds", _lifetime(self._timeout))
+            if is_of_node and (now - made).total_seconds() > lifetime:
+                self._delete(pod["metadata"])
 
 
-def _outcome(cluster: DaemonSet, pod: Mapping[str, Any], is_late: bool, timeout: float) -> Outcome | None:
-    """None while it is not known."""
-    if not pod:
-        return Outcome(None, "the proof's pod was deleted by somebody else")
-    status = pod.get("status") or {}
-    name = pod["metadata"]["name"]
-    if status.get("phase") == "Succeeded":
-        place = Place("pods", name, cluster.deployment.namespace, part="log")
-        return _read(cluster.api.text(place))
-    words = " ".join(_words(status)) or "nobody says why"
+def remove(api: Api, namespaces: Iterable[str], node: str, dry_run: bool = False) -> Change:
+    """Take away the class, and what plays that died left of a node. Raises ApiError.
+
+    Whoever proves something next in the cluster makes the class again; a pod keeps the priority that it has.
+    """
+    for namespace in namespaces:
+        place = Place("pods", namespace=namespace)
+        for pod in api.list(place, labelSelector=_SELECTOR):
+            if (pod["metadata"].get("annotations") or {}).get(_NODE) == node:
+                api.delete(place._replace(name=pod["metadata"]["name"]), pod["metadata"]["uid"], dry_run)
+    return Objects(api, dry_run).delete(_CLASS)
+
+
+def _lifetime(timeout: float) -> int:
+    return int(timeout) + _BEYOND
+
+
+def _outcome(pod: Mapping[str, Any] | None, words: str, waited: float | None) -> Outcome | None:
+    """What is known of a pod that is not ready; None while it may become so.
+
+    words: what was said of it. waited: for how many seconds, where that was long enough.
+    """
+    words = words or "nobody says why"
+    if pod is None:
+        return Outcome(unproven=f"somebody else deleted the proof's pod: {words}")
+    status, name = pod.get("status") or {}, pod["metadata"]["name"]
+    if pod["metadata"].get("deletionTimestamp"):
+        return Outcome(unproven=f"pod {name} was taken away for another one: {words}")
     if status.get("phase") == "Failed":
-        return Outcome(None, f"pod {name} failed: {words}")
-    return Outcome(None, f"expected a container, found none after {timeout:g} s: {words}") if is_late else None
+        # A pod of which the kubelet did not admit the devices, or whose program failed. For all else (Preempting,
+        # Evicted, OutOfpods, a node that shuts down) its devices are not the reason.
+        is_wrong = status.get("reason", "UnexpectedAdmissionError") == "UnexpectedAdmissionError"
+        said = f"pod {name} failed: {words}"
+        return Outcome(failed=said) if is_wrong else Outcome(unproven=said)
+    if status.get("phase") == "Succeeded":
+        return Outcome(unproven=f"pod {name} ended before it could be looked into: {words}")
+    if waited is None:
+        return None
+    waiting = [((each.get("state") or {}).get("waiting") or {}) for each in status.get("containerStatuses") or ()]
+    if any(each.get("reason") in _NOT_STARTED for each in waiting):
+        return Outcome(failed=f"expected a container, found none after {waited:g} s: {words}")
+    return Outcome(unproven=f"its pod is {status.get('phase', 'Pending')} after {waited:g} s: {words}")
 
 
-def _read(log: str) -> Outcome:
-    # An older plugin's usage, or a runtime's warning, may stand there too.
-    lines = [line for line in log.splitlines() if line.startswith("{")]
-    try:
-        return Outcome(container_view.read_own(json.loads(lines[-1])), "")
-    except (IndexError, RecursionError, ValueError, KeyError, TypeError):
-        return Outcome(None, f"the proof's pod did not say what it has: {' '.join(log.split())[:200] or 'nothing'}")
-
-
-def _words(status: Mapping[str, Any]) -> Iterator[str]:
+def _words(pod: Mapping[str, Any]) -> Iterator[str]:
     """What scheduler, kubelet and runtime say of a pod that does not run."""
+    status = pod.get("status") or {}
     if status.get("message"):
         yield str(status["message"])
     for condition in status.get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            yield str(condition.get("message", ""))
+        is_said = (condition.get("type"), condition.get("status")) in (
+            ("PodScheduled", "False"),
+            ("DisruptionTarget", "True"),
+        )
+        if is_said and condition.get("message") and condition["message"] != status.get("message"):
+            yield str(condition["message"])
     for container in status.get("containerStatuses") or ():
         for state in ("waiting", "terminated"):
             said = (container.get("state") or {}).get(state) or {}
             yield from filter(None, (said.get("reason"), said.get("message")))
-
-
-def _remove_leftovers(cluster: DaemonSet, node: str) -> None:
-    """Proofs of plays that died: older than any can be that still waits for its pod."""
-    place = Place("pods", namespace=cluster.deployment.namespace)
-    now = datetime.datetime.now(datetime.UTC)
-    for pod in cluster.api.list(place, labelSelector=f"app.kubernetes.io/name={_NAME}"):
-        made = datetime.datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
-        is_of_node = (pod["metadata"].get("annotations") or {}).get(_NODE) == node
-        if is_of_node and (now - made).total_seconds() > _LIFETIME:
-            cluster.api.delete(place._replace(name=pod["metadata"]["name"]), pod["metadata"]["uid"])
 
 
 class Use(NamedTuple):
@@ -192,10 +340,10 @@ class Use(NamedTuple):
     pods: tuple[str, ...]
 
 
-def in_use(cluster: DaemonSet, node: str) -> dict[str, Use]:
+def in_use(api: Api, node: str) -> dict[str, Use]:
     """Resource to its use on the node, as the scheduler counts it. Raises ApiError."""
     uses: dict[str, Use] = {}
-    for pod in cluster.api.list(Place("pods"), fieldSelector=f"spec.nodeName={node}"):
+    for pod in api.list(Place("pods"), fieldSelector=f"spec.nodeName={node}"):
         if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             continue
         name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"

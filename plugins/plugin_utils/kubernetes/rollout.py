@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
@@ -29,6 +29,10 @@ _PAUSE = 0.5
 _LOOK_AGAIN = 4.0
 _SHA256 = re.compile(r'^node_device_plugin_configuration_info\{sha256="([0-9a-f]{64})"\} 1$', re.MULTILINE)
 _VERSION = re.compile(r'^node_device_plugin_build_info\{(?:[^}]*,)?version="([^"]*)"', re.MULTILINE)
+_HELD = re.compile(
+    r'^node_device_plugin_devices\{resource="([^"]*)",state="unhealthy",reason="held by another name"\} (\S+)$',
+    re.MULTILINE,
+)
 # As a line: the metric's help has the same words.
 _REFUSED = re.compile(r"^node_device_plugin_configuration_refused 1$", re.MULTILINE)
 
@@ -65,6 +69,23 @@ def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:
     )
 
 
+def held_by_other_names(cluster: DaemonSet, node: str) -> dict[str, int]:
+    """Resource to how many devices of it the plugin offers to nobody, because containers hold them by other names."""
+    pod = newest(cluster, node)
+    if pod is None or not is_started(pod):
+        return {}
+    ours = next(each for each in pod["spec"]["containers"] if each["name"] == manifests.CONTAINER)
+    name = f"{pod['metadata']['name']}:{ours['ports'][0]['containerPort']}"
+    try:
+        text = cluster.api.text(Place("pods", name, pod["metadata"]["namespace"], part="proxy/metrics"))
+    except Unavailable:
+        raise
+    except ApiError:
+        # Nobody says that any is.
+        return {}
+    return {resource: int(float(count)) for resource, count in _HELD.findall(text)}
+
+
 def await_node(
     cluster: DaemonSet, node: str, sha256: str, ask: Callable[[Mapping[str, Any]], Running], timeout: float
 ) -> dict[str, Any]:
@@ -77,9 +98,14 @@ def await_node(
     look_again, looks, most_ready = time.monotonic(), 0, 0
     while True:
         try:
-            pod, said = newest(cluster, node), Running("", ("it does not run",))
+            pods = cluster.pods(node)
+            pod, said = _newest(cluster, pods), Running("", ("it does not run",))
             if pod is not None and is_started(pod):
                 said = ask(pod)
+                others = [each["metadata"]["name"] for each in pods if each is not pod]
+                if others and not said.not_ready:
+                    # One that ends may be who answers on the node, and who writes the CDI specs.
+                    said = said._replace(not_ready=(f"pod {others[0]}, whose place it takes, has not ended",))
                 if said.sha256 == sha256 and not said.not_ready and is_ready(pod):
                     return pod
                 if said.sha256 != sha256 and time.monotonic() >= look_again:
@@ -105,12 +131,14 @@ def await_node(
 
 
 def await_start(cluster: DaemonSet, node: str, timeout: float) -> None:
-    """Until the process of a node's pod runs, be it to wait for another instance. Raises DeploymentError."""
+    """Until the process of a node's pod runs, be it to wait for another instance; one that serves beside that, until it
+    is ready. Raises DeploymentError.
+    """
     deadline = time.monotonic() + timeout
     while True:
         try:
             pod = newest(cluster, node)
-            if pod is not None and is_running(pod):
+            if pod is not None and (is_ready if manifests.pods_overlap(pod["spec"]) else is_running)(pod):
                 return
             if time.monotonic() >= deadline:
                 raise DeploymentError(_why(cluster, node, pod, Running(""), "", timeout))
@@ -159,8 +187,12 @@ def _containers(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def newest(cluster: DaemonSet, node: str) -> dict[str, Any] | None:
     """The node's pod as the DaemonSet says now, that does not end."""
+    return _newest(cluster, cluster.pods(node))
+
+
+def _newest(cluster: DaemonSet, pods: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
     revision = cluster.revision()
-    for pod in cluster.pods(node):
+    for pod in pods:
         is_new = pod["metadata"]["labels"].get("controller-revision-hash") == revision
         if revision and is_new and not pod["metadata"].get("deletionTimestamp"):
             return pod

@@ -31,17 +31,8 @@ class Cdi(NamedTuple):
 
     @property
     def wanted_dirs(self) -> list[str]:
-        """Its folders with ours: what lies in a later one overrides an earlier one's, and running beats static."""
-        wanted = list(self.spec_dirs)
-        static, running = SPEC_DIRS
-        missing = self.missing_dirs
-        if static in missing:
-            names = [directory_names.normal(directory) for directory in wanted]
-            at = len(wanted) if running in missing else names.index(directory_names.normal(running))
-            wanted.insert(at, static)
-        if running in missing:
-            wanted.append(running)
-        return wanted
+        """Its folders with ours."""
+        return directory_names.with_ours(self.spec_dirs, *SPEC_DIRS)
 
 
 class Change(NamedTuple):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
@@ -11,7 +11,19 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from . import containerd_imports
 from .cdi import Cdi, Change, Check, Checked, UnsupportedConfig
 from .comparison import unexpected_changes
-from .containerd_config import DIRS, ENABLE, KEYS, TABLES, effective, last_version, misspelt, table_of, wanted_keys
+from .containerd_config import (
+    DIRS,
+    ENABLE,
+    KEYS,
+    TABLES,
+    always_on,
+    cri_table,
+    effective,
+    last_version,
+    misspelt,
+    table_of,
+    wanted_keys,
+)
 from .containerd_imports import BOM, lenient
 from .containerd_obstacles import obstacles
 from .toml_edit import UnixLines, edited, parsed, with_version
@@ -124,6 +136,29 @@ class Containerd:
         if after is not None and after != now:
             self._checked(after, check)
         return Change(path, now, after)
+
+    def left_on(self, changes: Iterable[Change]) -> str | None:
+        """The file of others that keeps CDI on where our changes are taken back; None where none does.
+
+        changes: that take them back. nvidia-ctk copies all of CRI's settings, ours too, into a drop-in of its own.
+        """
+        changes = list(changes)
+        if always_on(self.version) or not any(map(_turns_off, changes)):
+            return None
+        undone = {change.path: change.after for change in changes}
+        root = undone.get(self.config["real_path"], self.config["content"]) or ""
+        texts = {path: undone.get(path, text) or "" for path, text in self._imported.items()}
+        read = [(self.config["real_path"], root)]
+        read += [(path, texts[path]) for path in containerd_imports.taken_in(lenient(root), self.config["path"], texts)]
+        tables = {path: cri_table(lenient(text)) for path, text in read}
+        if self._merges and not any(table.get(ENABLE) is False for table in tables.values()):
+            # It is on by default.
+            return None
+        for path, table in reversed(tables.items()):
+            # Before 2.0 the last table replaces the others whole.
+            if ENABLE in table or (table and not self._merges):
+                return path if table.get(ENABLE) is True else None
+        return None
 
     def question(self, command: str) -> list[str]:
         """What asks the running daemon. command: the plugin's."""
@@ -257,3 +292,9 @@ class Containerd:
                 f"of it; nothing was written"
             )
         return checked
+
+
+def _turns_off(change: Change) -> bool:
+    """Whether a change takes ``enable_cdi = true`` out of a file."""
+    before, after = (cri_table(lenient(text or "")).get(ENABLE) is True for text in (change.before, change.after))
+    return before and not after

@@ -58,14 +58,48 @@ def test_drained_nodes_come_one_after_the_other(name):
 @pytest.mark.parametrize("name", ["site.yml", "rollback.yml", "uninstall.yml"])
 def test_a_play_that_changes_nodes_takes_their_lock_first_and_lets_go_of_it_last(name):
     play = next(each for each in plays(name) if "nodedevices.kubernetes.node_lock" in str(each))
-    before = [*play.get("pre_tasks", []), *play["tasks"][0].get("block", [])] if "tasks" in play else play["pre_tasks"]
+    before = play.get("pre_tasks", play["tasks"][0]["block"])
     first = next(task for task in before if "nodedevices.kubernetes.node_preflight" in task)
+    if "pre_tasks" in play:
+        # Nothing that can fail stands between it and the block that lets go of the node, however it ends; and a host
+        # that fails there does not end the play of the others.
+        assert first is before[-1]
+        assert "max_fail_percentage" not in play
+    else:
+        asked = [task["nodedevices.kubernetes.node_drain"]["state"] for task in before[: before.index(first)]]
+        assert asked in ([], ["possible"])
+    assert len(play["tasks"]) == 1
     lock = first["nodedevices.kubernetes.node_preflight"]["lock"]
-    assert (value(lock["minutes"], {}), value(lock["break"], {})) == (60, False)
+    assert (value(lock["minutes"], {}), value(lock["break"], {})) == (15, False)
     said = {"node_devices_lock_minutes": 5, "node_devices_lock_break": True}
     assert (value(lock["minutes"], said), value(lock["break"], said)) == (5, True)
-    after = play["post_tasks"] if "post_tasks" in play else play["tasks"][0]["always"]
-    assert "nodedevices.kubernetes.node_lock" in after[-1]
+    # What it gives its modules, so that each renews the lock.
+    known = {first["register"]: {"environment": {"NODE_DEVICES_LOCK": "{}"}}}
+    assert value(play["environment"], known) == known[first["register"]]["environment"]
+    assert value(play["environment"], {}) == value(play["environment"], {first["register"]: {"skipped": True}}) == {}
+
+
+def lets_go(tasks):
+    return "nodedevices.kubernetes.node_lock" in tasks[-1]
+
+
+@pytest.mark.parametrize("name", ["site.yml", "rollback.yml", "uninstall.yml"])
+def test_a_play_lets_go_of_its_node_once_however_it_ends(name):
+    play = next(each for each in plays(name) if "nodedevices.kubernetes.node_lock" in str(each))
+    (whole,) = play["tasks"]
+    if "always" in whole:
+        (last,) = whole["always"]
+        # Also where the node cannot be uncordoned.
+        assert lets_go(last["always"])
+    else:
+        release, fail = whole["rescue"]
+        assert lets_go([release])
+        # The failure has to be the last task of its host: Ansible counts it for max_fail_percentage only then.
+        assert list(fail)[1] == "ansible.builtin.fail"
+        # A task after the block would not run where another host of the batch fails.
+        assert lets_go(whole["block"])
+    assert "post_tasks" not in play
+    assert str(play).count("'nodedevices.kubernetes.node_lock'") == (1 if "always" in whole else 2)
 
 
 @pytest.mark.parametrize("name", ["site.yml", "rollback.yml", "uninstall.yml"])
@@ -121,7 +155,8 @@ def leaves(tasks, conditions=()):
 @pytest.mark.parametrize("name", ["site.yml", "uninstall.yml"])
 def test_a_node_is_drained_before_its_runtime_changes_and_let_go_however_that_ends(name):
     play = next(each for each in plays(name) if "serial" in each)
-    (block,) = [task for task in play["tasks"] if "always" in task]
+    (whole,) = play["tasks"]
+    (block,) = [task for task in (whole, *whole["block"]) if "always" in task]
     steps = [str(task) for task in block["block"]]
     drained, changed = (
         next(number for number, step in enumerate(steps) if words in step)
@@ -130,11 +165,13 @@ def test_a_node_is_drained_before_its_runtime_changes_and_let_go_however_that_en
     # An uninstall asks who holds devices once the pods have gone.
     others = [number for number, step in enumerate(steps) if "device_holders" in step]
     assert drained < min([changed, *others])
-    assert [("tasks/uncordon.yml" in str(task), "drain" in str(task["when"])) for task in block["always"]] == [
-        (True, True)
-    ]
-    before = [task["nodedevices.kubernetes.node_drain"] for task in play["pre_tasks"] if "node_drain" in str(task)]
-    assert [task["state"] for task in before] == ["possible"]
+    (always,) = block["always"]
+    (uncordon,) = always.get("block", [always])
+    assert "tasks/uncordon.yml" in str(uncordon)
+    assert "drain" in str(uncordon["when"])
+    before = [*play.get("pre_tasks", ()), *whole["block"]]
+    asked = [task.get("nodedevices.kubernetes.node_drain", {}).get("state") for task in before]
+    assert [state for state in asked if state] == ["possible"]
 
 
 @pytest.mark.parametrize(

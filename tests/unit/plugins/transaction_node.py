@@ -116,7 +116,7 @@ class Node:
 
     def carry_out(self, plan: Plan | None = None, *, hook: Any = None) -> launch.Outcome | None:
         """As the module does it; None where its process was killed. hook: see ``in_child``."""
-        with self._commands():
+        with self.commands():
             prepared = launch._prepared(self.places, plan or self.plan())
         self.in_child(lambda: recovery.run(self.places, prepared), hook)
         return launch._outcome(self.places)
@@ -126,7 +126,7 @@ class Node:
 
     def settle(self) -> launch.Outcome | None:
         """As the next run does it."""
-        with self._commands():
+        with self.commands():
             return launch.settle(self.places)
 
     def in_child(self, do: Any, hook: Any = None) -> int:
@@ -139,7 +139,7 @@ class Node:
         if child == 0:
             code = 1
             try:
-                with self._commands():
+                with self.commands():
                     if hook:
                         self._watch(hook)
                     do()
@@ -164,11 +164,13 @@ class Node:
         sys.addaudithook(audit)
 
     @contextlib.contextmanager
-    def _commands(self):
-        """systemd's commands and the runtime's, as this node has them."""
+    def commands(self, really_synced: bool = False):
+        """systemd's commands and the runtime's, as this node has them. really_synced: leave fsync alone."""
         really = subprocess.run, os.fsync
-        # A killed process loses nothing that it wrote; waiting for a disk would only take time.
-        subprocess.run, os.fsync = self._run, lambda descriptor: None
+        subprocess.run = self._run
+        if not really_synced:
+            # A killed process loses nothing that it wrote; waiting for a disk would only take time.
+            os.fsync = lambda descriptor: None
         try:
             yield
         finally:

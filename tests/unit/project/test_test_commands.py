@@ -26,9 +26,10 @@ def run(tmp_path):
     make.write_text(MAKE)
     make.chmod(0o755)
 
-    def run_steps(*steps, needs=(), **environment):
+    def run_steps(*steps, beside=(), needs=(), **environment):
         given = {"KUBELET": "kubelet v1.37.2", **environment}
-        command = [ROOT / "tests" / "run", "make it", make, *steps, "--needs-programs", *needs]
+        command = [ROOT / "tests" / "run", "make it", make, *steps, "--two-at-a-time", *beside]
+        command += ["--needs-programs", *needs]
         done = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True)
         return done.returncode, done.stdout.splitlines()
 
@@ -51,6 +52,28 @@ def test_a_step_that_fails_ends_the_run(run):
     code, lines = run("check", "broken", "scenario-default")
     assert code == 1
     assert lines[-1].startswith("failed: broken; not run: scenario-default;")
+
+
+def test_two_steps_run_at_a_time_and_each_is_shown_whole(run, tmp_path):
+    """Each waits for the other, and says so in the end."""
+    words = [f"touch {tmp_path}/{me}; until [ -e {tmp_path}/{you} ]; do sleep 0.01; done" for me, you in ("ab", "ba")]
+    (tmp_path / "make").write_text(
+        f"#!/bin/sh\necho $2 begins\ncase $2 in a) {words[0]} ;; b) {words[1]} ;; esac\necho $2 ends\n"
+    )
+    code, lines = run("check", beside=["a", "b"])
+    assert code == 0
+    for step in ("a", "b"):
+        at = lines.index(f"=== make it: {step}")
+        assert lines[at + 1 : at + 3] == [f"{step} begins", f"{step} ends"]
+
+
+def test_what_judged_and_what_failed_is_read_of_steps_at_a_time_too(run):
+    code, lines = run("check", beside=["scenario-default"])
+    assert (code, lines[-1][:24]) == (0, "judged by: containerd 2.")
+    code, lines = run("check", beside=["broken", "broken", "scenario-default"])
+    assert code == 1
+    assert "failed: broken" in lines[-1]
+    assert "not run: scenario-default;" in lines[-1]
 
 
 def test_programs_that_cannot_be_built_fail_the_run(run):

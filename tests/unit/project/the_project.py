@@ -34,7 +34,7 @@ def targets_of(makefile: str) -> dict[str, Target]:
                 found.setdefault(name, set()).update(match.group(2).split("#")[0].split())
         elif line.startswith("\t") and "$(MAKE)" in line:
             for name in current:
-                found[name].update(re.findall(r"(?<=\s)[a-z][a-z-]*", line.partition("$(MAKE)")[2]))
+                found[name].update(re.findall(r"(?<=\s)[a-z][a-z_-]*", line.partition("$(MAKE)")[2]))
         elif not line.startswith("\t"):
             current = []
     return {name: Target(frozenset(leads_to)) for name, leads_to in found.items()}

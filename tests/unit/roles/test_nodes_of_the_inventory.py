@@ -12,7 +12,9 @@ from ansible.template import Templar, trust_as_template
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 
-VARIABLES = pathlib.Path(__file__).resolve().parents[3] / "roles" / "device_plugin" / "vars" / "main.yml"
+ROLE = pathlib.Path(__file__).resolve().parents[3] / "roles" / "device_plugin"
+VARIABLES = ROLE / "vars" / "main.yml"
+PRUNE = {"device_plugin_prune_nodes": True}
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ HOSTS = {
 
 def test_the_inventory_s_name_unless_another_is_said(found):
     named = {name: given for name, given in HOSTS.items() if name != "by-a-fact"}
-    assert found(named, "device_plugin_nodes") == ["worker-1.example.com", "worker-2", "worker-3", "worker-4"]
+    assert found(named, "device_plugin_nodes", **PRUNE) == ["worker-1.example.com", "worker-2", "worker-3", "worker-4"]
     assert found(named, "device_plugin_nameless") == []
 
 
@@ -56,5 +58,25 @@ def test_a_host_whose_name_hangs_on_facts_is_not_taken_for_another(found):
 
 
 def test_a_limited_play_does_not_say_who_has_left(found):
-    nodes = found(HOSTS, "device_plugin_nodes", ansible_limit="worker-2", omit="(omitted)")
+    nodes = found(HOSTS, "device_plugin_nodes", ansible_limit="worker-2", omit="(omitted)", **PRUNE)
     assert nodes == "(omitted)"
+
+
+def test_another_inventory_may_have_nodes_too_unless_it_is_said_that_none_does(found):
+    by_default = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text())["device_plugin_prune_nodes"]
+    assert found(HOSTS, "device_plugin_nodes", omit="(omitted)", device_plugin_prune_nodes=by_default) == "(omitted)"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "state", "option"), [("daemonset", "deployed", "nodes"), ("absent", "absent", "known")]
+)
+def test_the_steps_that_take_nodes_out_are_told_which_there_are(tasks, state, option):
+    modules = [task.get("nodedevices.kubernetes.daemonset", {}) for task in _tasks(tasks)]
+    (step,) = [module for module in modules if module.get("state") == state]
+    assert step[option] == "{{ device_plugin_nodes }}"
+
+
+def _tasks(name):
+    for task in yaml.safe_load((ROLE / "tasks" / f"{name}.yml").read_text()):
+        yield task
+        yield from task.get("block", ())

@@ -11,30 +11,18 @@ import yaml
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
 ROLES = {path.name: path for roles in ("roles", "lab/roles") for path in (CHECKOUT / roles).iterdir() if path.is_dir()}
-NAMES = [
-    "cdi_runtime",
-    "cdi_specs",
-    "device_plugin",
-    "extended_resources",
-    "host_devices",
-    "lab_cluster",
-    "lab_node",
-    "node_tools",
-    "verification",
-]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(ROLES))
 def test_options_and_defaults_agree(name):
     defaults = yaml.safe_load((ROLES[name] / "defaults" / "main.yml").read_text())
-    options = yaml.safe_load((ROLES[name] / "meta" / "argument_specs.yml").read_text())["argument_specs"]["main"][
-        "options"
-    ]
+    specs = yaml.safe_load((ROLES[name] / "meta" / "argument_specs.yml").read_text())["argument_specs"]
+    options = {option: spec for entry in specs.values() for option, spec in entry["options"].items()}
     own = {option: spec.get("default") for option, spec in options.items() if option.startswith(name + "_")}
     assert own == defaults
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(ROLES))
 def test_described(name):
     assert (ROLES[name] / "README.md").read_text().startswith(f"# {name}\n")
 

@@ -147,11 +147,15 @@ def test_the_plugin_cli_goes_when_nobody_else_is_left(environments, others, left
     assert not root.exists()
 
 
-@pytest.mark.parametrize(("stays", "left"), [([], []), ([SPEC], ["cdi_specs"])])
-def test_check_mode_tells_the_plugin_cli_who_would_be_left(run, stays, left):
+@pytest.mark.parametrize(
+    ("stays", "kept", "left"),
+    [([], [], []), ([SPEC], [], ["cdi_specs"]), ([SPEC], [{"path": "/dev/a"}], ["cdi_specs", "host_devices"])],
+)
+def test_check_mode_tells_the_plugin_cli_who_would_be_left(run, stays, kept, left):
     given = {}
     answers = {"node_tools": {"changed": False, "kept": [{"path": "/opt/x", "reason": "because"}]}}
-    result, _executed = run(node_tools, {"state": "absent", "specs": {"stays": stays}}, answers, True, {}, given)
+    arguments = {"state": "absent", "specs": {"stays": stays}, "host_devices": {"kept": kept}}
+    result, _executed = run(node_tools, arguments, answers, True, {}, given)
     assert given["left"] == left
     assert result["warnings"] == ["kept: /opt/x, because"]
 

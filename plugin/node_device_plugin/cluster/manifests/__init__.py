@@ -6,7 +6,7 @@ the controller.
 """
 
 from .deployment import DEPLOYMENT, MANAGED_BY, Deployment, parse_deployment
-from .nodes import CommonGround, common_ground, configuration_text, for_pod, read_configuration_text
+from .nodes import CommonGround, common_ground, configuration_text, for_pod, overlaps, read_configuration_text
 from .objects import (
     LABELS,
     NODE_LABEL,
@@ -19,7 +19,7 @@ from .objects import (
     render,
     require_room,
 )
-from .pod import CONTAINER
+from .pod import CONTAINER, pods_overlap
 from .rollout import sha256_of
 
 __all__ = [
@@ -39,7 +39,9 @@ __all__ = [
     "monitors",
     "namespace",
     "node_label",
+    "overlaps",
     "parse_deployment",
+    "pods_overlap",
     "read_configuration_text",
     "render",
     "require_room",

@@ -63,7 +63,10 @@ DEPLOYMENT: Dict[str, Field] = {
         choices=("by_name", "by_label"),
     ),
     "priority_class": Field(
-        "str", "The pods' priority class; the cluster's default if empty.", default="system-node-critical"
+        "str",
+        "The pods' priority class; the cluster's default if empty. On a node without room the scheduler ends pods of a "
+        "lower priority for the plugin's.",
+        default="system-node-critical",
     ),
     "selinux_type": Field(
         "str",
@@ -79,7 +82,18 @@ DEPLOYMENT: Dict[str, Field] = {
     ),
     "resources": Field("dict", "CPU and memory of a pod.", default={}, fields=RESOURCES),
     "max_unavailable": Field(
-        "str", "How many pods an update may replace at a time: a number, or a percentage of the nodes.", default="10%"
+        "str",
+        "How many pods an update may replace at a time: a number, or a percentage of the nodes. Where pods overlap, "
+        "one node after the other is updated.",
+        default="10%",
+    ),
+    "overlap": Field(
+        "str",
+        "Whether a node's next pod serves before the last one ends, so that the kubelet always has the devices. It "
+        "takes kubelets of 1.37 or later: by auto, a play looks at those of all nodes of the DaemonSet, and the "
+        "command manifests, which knows none, renders pods that do not overlap. Set never for an older image.",
+        default="auto",
+        choices=("auto", "always", "never"),
     ),
     "pod_monitor": Field(
         "bool", "Whether a PodMonitor tells the Prometheus operator to scrape the pods.", default=False
@@ -115,6 +129,7 @@ class Deployment(NamedTuple):
     tolerations: Tuple[Mapping[str, str], ...]
     resources: Mapping[str, Mapping[str, str]]
     max_unavailable: Union[int, str]
+    overlap: str
     pod_monitor: bool
     alert_rules: bool
     monitoring_labels: Mapping[str, str]

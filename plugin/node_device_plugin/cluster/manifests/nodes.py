@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Iterator, List, Mapping, NamedTuple, Tuple
+import re
+from typing import Iterable, Iterator, List, Mapping, NamedTuple, Tuple
 
 from ...declaration import Configuration, DeclarationError, Problem, parse_configuration, serialise
 from ...declaration.addresses import parse_http_address
@@ -98,6 +99,15 @@ def common_ground(configurations: Mapping[str, Configuration]) -> CommonGround:
             path for node in nodes for resource in configurations[node].resources for path in directories(resource)
         ),
     )
+
+
+def overlaps(kubelets: Iterable[str]) -> bool:
+    """Whether each kubelet takes two sockets of a resource at the same time: 1.37 and later, no pre-release.
+
+    kubelets: their versions, as node objects have them (v1.37.2, v1.37.0+k3s1, v1.37.1-gke.100).
+    """
+    found = [re.match(r"v(\d+)\.(\d+)\.\d+(?!-(?:alpha|beta|rc)\.)", version) for version in kubelets]
+    return bool(found) and all(each is not None and (int(each[1]), int(each[2])) >= (1, 37) for each in found)
 
 
 def _pod_problems(node: str, configuration: Configuration) -> Iterator[Problem]:

@@ -80,23 +80,38 @@ def config_map(deployment: Deployment, texts: Mapping[str, str]) -> Manifest:
     )
 
 
-def daemon_set(deployment: Deployment, ground: CommonGround, nodes: Sequence[str]) -> Manifest:
-    """The pods. nodes: where they run, for a deployment that selects by name."""
+def daemon_set(
+    deployment: Deployment, ground: CommonGround, nodes: Sequence[str], kubelets_overlap: bool = False
+) -> Manifest:
+    """The pods. nodes: where they run, for a deployment that selects by name.
+
+    kubelets_overlap: whether each kubelet takes two sockets of a resource, for a deployment that goes by that.
+    """
     labels = _labels(deployment)
-    pod = pod_spec(deployment, ground, _affinity(deployment, nodes))
+    overlaps = deployment.overlap == "always" or (deployment.overlap == "auto" and kubelets_overlap)
+    pod = pod_spec(deployment, ground, _affinity(deployment, nodes), overlaps)
+    if overlaps:
+        why = (
+            "A pod on each node of the declaration. An update starts the new one before the old one ends: a kubelet\n"
+            "from 1.37 takes both, so that the node is never without the devices."
+        )
+        update: Dict[str, Any] = {"maxSurge": 1, "maxUnavailable": 0}
+    else:
+        why = (
+            "A pod on each node of the declaration. An update ends the old one before the new one starts: when the\n"
+            "stream of an old instance ends, a kubelet up to 1.36 drops whoever is registered by that name\n"
+            "(kubernetes#127803)."
+        )
+        update = {"maxSurge": 0, "maxUnavailable": deployment.max_unavailable}
     return Manifest(
-        "A pod on each node of the declaration. An update ends the old one before the new one starts: when the stream\n"
-        "of an old instance ends, a kubelet drops whoever is registered by that name (kubernetes#127803).",
+        why,
         {
             "apiVersion": "apps/v1",
             "kind": "DaemonSet",
             "metadata": metadata(deployment),
             "spec": {
                 "selector": {"matchLabels": labels},
-                "updateStrategy": {
-                    "type": "RollingUpdate",
-                    "rollingUpdate": {"maxSurge": 0, "maxUnavailable": deployment.max_unavailable},
-                },
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": update},
                 "template": {"metadata": {"labels": labels}, "spec": pod},
             },
         },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple
 
-from ...support.sockets import SOCKET_DIRECTORY, status_socket
+from ...support.sockets import INSTANCE_SOCKET, OVERLAP, SOCKET_DIRECTORY, status_socket
 from .deployment import Deployment
 from .nodes import CONFIGURATIONS, CommonGround
 
@@ -18,6 +18,10 @@ _READ_ONLY = {"readOnly": True, "recursiveReadOnly": "IfPossible"}
 CONTAINER = "plugin"
 
 
+#: Of the pod alone, where another instance may have the node's status socket. No directory of the host is mounted here.
+_INSTANCE = "/node-device-plugin"
+
+
 class _Volume(NamedTuple):
     """A directory of the host. kind: what Kubernetes does where it is missing."""
 
@@ -27,8 +31,18 @@ class _Volume(NamedTuple):
     writable: bool = False
 
 
-def pod_spec(deployment: Deployment, ground: CommonGround, affinity: Mapping[str, Any]) -> Dict[str, Any]:
-    """The spec of a pod. affinity: which nodes it may run on, in the keys of a pod spec."""
+def pods_overlap(spec: Mapping[str, Any]) -> bool:
+    """Whether a pod of this spec serves while another instance does."""
+    return any(env.get("name") == OVERLAP for each in spec["containers"] for env in each.get("env") or ())
+
+
+def pod_spec(
+    deployment: Deployment, ground: CommonGround, affinity: Mapping[str, Any], overlaps: bool = False
+) -> Dict[str, Any]:
+    """The spec of a pod. affinity: which nodes it may run on, in the keys of a pod spec.
+
+    overlaps: whether it may serve while another instance does.
+    """
     # A path can be mounted once only; what is looked at as well, such as devices beside CDI specs, comes last.
     volumes: List[_Volume] = []
     for volume in _volumes(ground):
@@ -49,11 +63,12 @@ def pod_spec(deployment: Deployment, ground: CommonGround, affinity: Mapping[str
             "runAsGroup": 0,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(deployment, ground, volumes)],
+        "containers": [_container(deployment, ground, volumes, overlaps)],
         "volumes": [
             # Whole, and never by subPath: a file that is mounted so never changes while the pod runs.
             {"name": "configurations", "configMap": {"name": deployment.name}},
             *({"name": each.name, "hostPath": {"path": each.path, "type": each.kind}} for each in volumes),
+            *([{"name": "instance", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}] if overlaps else []),
         ],
     }
     if deployment.priority_class:
@@ -63,7 +78,13 @@ def pod_spec(deployment: Deployment, ground: CommonGround, affinity: Mapping[str
     return spec
 
 
-def _container(deployment: Deployment, ground: CommonGround, volumes: List[_Volume]) -> Dict[str, Any]:
+def _container(deployment: Deployment, ground: CommonGround, volumes: List[_Volume], overlaps: bool) -> Dict[str, Any]:
+    socket = _INSTANCE + "/status.sock" if overlaps else status_socket(ground.kubelet_device_plugin_dir)
+    environment: List[Dict[str, Any]] = [
+        {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+    ]
+    if overlaps:
+        environment += [{"name": OVERLAP, "value": "true"}, {"name": INSTANCE_SOCKET, "value": socket}]
     security: Dict[str, Any] = {
         "privileged": False,
         "allowPrivilegeEscalation": False,
@@ -78,12 +99,12 @@ def _container(deployment: Deployment, ground: CommonGround, volumes: List[_Volu
         "image": deployment.image,
         "imagePullPolicy": deployment.image_pull_policy,
         "args": ["run", "--config", CONFIGURATIONS + "/$(NODE_NAME)"],
-        "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+        "env": environment,
         "ports": [{"name": _PORT, "containerPort": ground.port}],
         # Another instance may still have to end, which it waits for: what comes after a start is not held against it.
-        "startupProbe": _probe(ground, "/healthz", period=1, failures=600),
-        "livenessProbe": _probe(ground, "/healthz", period=10, failures=3),
-        "readinessProbe": _probe(ground, "/readyz", period=5, failures=1),
+        "startupProbe": _probe(socket, "/healthz", period=1, failures=600),
+        "livenessProbe": _probe(socket, "/healthz", period=10, failures=3),
+        "readinessProbe": _probe(socket, "/readyz", period=5, failures=1),
         "resources": {key: dict(value) for key, value in deployment.resources.items() if value},
         "securityContext": security,
         # The usual place is in /dev, which may be the host's.
@@ -92,14 +113,15 @@ def _container(deployment: Deployment, ground: CommonGround, volumes: List[_Volu
         "volumeMounts": [
             {"name": "configurations", "mountPath": CONFIGURATIONS, "readOnly": True},
             *({"name": each.name, "mountPath": each.path, **({} if each.writable else _READ_ONLY)} for each in volumes),
+            *([{"name": "instance", "mountPath": _INSTANCE}] if overlaps else []),
         ],
     }
 
 
-def _probe(ground: CommonGround, page: str, period: int, failures: int) -> Dict[str, Any]:
+def _probe(socket: str, page: str, period: int, failures: int) -> Dict[str, Any]:
     """Over the plugin's own socket: whoever floods the HTTP port does not keep out the kubelet."""
     return {
-        "exec": {"command": [*_PROBE, status_socket(ground.kubelet_device_plugin_dir), page]},
+        "exec": {"command": [*_PROBE, socket, page]},
         "periodSeconds": period,
         "failureThreshold": failures,
         "timeoutSeconds": 10,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, Optional, Sequence, Tuple
 
-from ...cdi.directories import MODE, SpecFile, check_directories
+from ...cdi.directories import SpecFile, check_directories, dropped, fatal
 from ...declaration.names import qualified_cdi_name
-
-_CONFLICT = "device "
 
 _Signature = Tuple[Tuple[str, int, int, int], ...]
 
@@ -24,6 +22,8 @@ class CdiNames:
         self._signature: Optional[_Signature] = None
         self._resolved: Dict[str, str] = {}
         self._broken: Dict[str, str] = {}
+        #: Where a problem is, to the problem: containers would get another device.
+        self._overridden: Dict[str, str] = {}
 
     def read(self) -> None:
         """Take in what is there now."""
@@ -37,9 +37,9 @@ class CdiNames:
         return self._look() == self._signature
 
     def problem(self, name: str) -> Optional[str]:
-        """Why a fully qualified name does not resolve, or None."""
+        """Why a fully qualified name does not resolve, or resolves to what is not ours; or None."""
         if name in self._resolved:
-            return None
+            return self._overridden.get("device " + name)
         why = self._broken.get(name)
         return "the CDI name %s is in no valid spec of %s%s" % (
             name,
@@ -48,24 +48,22 @@ class CdiNames:
         )
 
     def _take_in(self, files: Sequence[SpecFile]) -> None:
-        self._resolved, self._broken = {}, {}
-        dropped: List[str] = []
+        self._resolved, self._broken, self._overridden = {}, {}, {}
+        conflicts = {name: file.path for file in files for name in dropped(file)}
         for file in files:
-            problems = [problem for problem in file.problems if problem.where != MODE]
-            names = [qualified_cdi_name(file.kind, device) for device in file.devices]
-            conflicts = {problem.where[len(_CONFLICT) :] for problem in problems if _is_conflict(problem.where)}
-            fatal = [problem for problem in problems if not _is_conflict(problem.where)]
-            for name in names:
-                if fatal:
-                    self._broken[name] = "%s: %s" % (file.path, fatal[0])
-                elif name in conflicts:
-                    # Dropped even where a directory that goes before has it, too.
-                    dropped.append(name)
-                    self._broken[name] = "%s and another file of its directory both have it" % file.path
-                else:
+            wrong = fatal(file)
+            for device in file.devices:
+                name = qualified_cdi_name(file.kind, device)
+                if wrong:
+                    self._broken[name] = "%s: %s" % (file.path, wrong[0])
+                elif name not in conflicts:
                     self._resolved[name] = file.path
-        for name in dropped:
-            self._resolved.pop(name, None)
+            for problem in file.harm:
+                if problem not in file.problems:
+                    self._overridden[problem.where] = "%s: %s" % (file.path, problem)
+        for name, path in conflicts.items():
+            # Dropped even where a directory that goes before has it, too.
+            self._broken[name] = "%s and another file of its directory both have it" % path
 
     def _look(self) -> _Signature:
         found = []
@@ -81,7 +79,3 @@ class CdiNames:
                     continue
                 found.append((entry.path, status.st_ino, status.st_mtime_ns, status.st_size))
         return tuple(found)
-
-
-def _is_conflict(where: str) -> bool:
-    return where.startswith(_CONFLICT) and "=" in where

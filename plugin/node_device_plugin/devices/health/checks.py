@@ -43,9 +43,11 @@ class Health:
             reason = reasons[resource.name + "/" + device.id]
             if reason is None and unread is not None and resource.cdi_name(device) is not None:
                 reason = "%s: %s" % (_SPECS, unread)
-            if reason is None and resource.health.command:
-                reason = self._commands.reason(resource, device)
             result[device.id] = reason
+        there = [device for device in resource.devices if result[device.id] is None]
+        self._commands.keep_only(resource, {device.id for device in there})
+        if resource.health.command:
+            result.update((device.id, self._commands.reason(resource, device)) for device in there)
         return result
 
     def specs_are_as_read(self, spec_dirs: Sequence[str]) -> bool:

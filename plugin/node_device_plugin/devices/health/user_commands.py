@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Callable, Dict, Optional, Set, Tuple
+from typing import Callable, Collection, Dict, Optional, Set, Tuple
 
 from ...declaration import Device, Resource
 from ..commands import environment, run_command
@@ -46,6 +46,13 @@ class UserCommands:
             self._running.add(task)
             task.add_done_callback(self._running.discard)
         return self._answers.get(key, UNANSWERED)
+
+    def keep_only(self, resource: Resource, devices: Collection[str]) -> None:
+        """Forget what was said of the resource's other devices: one that comes back may be another one."""
+        for key in [key for key in self._begun if key[0] == resource.name and key[1] not in devices]:
+            del self._begun[key]
+            self._newest.pop(key).cancel()
+            self._answers.pop(key, None)
 
     async def close(self) -> None:
         """End what runs."""

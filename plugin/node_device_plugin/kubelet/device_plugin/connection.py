@@ -9,7 +9,7 @@ import logging
 import os
 
 from ...support.channels import grpc, unix_server
-from ...support.sockets import directory_is_lost
+from ...support.sockets import answers, directory_is_lost
 from ...telemetry.logs import Tries
 from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 from .server import DevicePluginServer
@@ -49,6 +49,7 @@ class KubeletConnection(abc.ABC):
                     try:
                         await self._stay_registered(path)
                     finally:
+                        # Before the server stops, which would wait for it, and before the next one serves.
                         self.service.stream.end()
             except OSError as error:
                 folder = os.path.dirname(path)
@@ -79,10 +80,11 @@ class KubeletConnection(abc.ABC):
 
 
 def remove_sockets(folder: str, prefix: str = "") -> None:
-    """Take away the sockets that a killed instance left in ``folder``. Only one instance runs on a node."""
+    """Take away the sockets that a killed instance left in ``folder``; those of an instance that runs answer."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for entry in os.scandir(folder):
             if entry.name.startswith(prefix) and entry.name.endswith(".sock"):
                 # What is no socket stays, and is said where one is to be made in its place.
                 with contextlib.suppress(OSError):
-                    os.unlink(entry.path)
+                    if not answers(entry.path):
+                        os.unlink(entry.path)

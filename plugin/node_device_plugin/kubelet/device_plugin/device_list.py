@@ -22,6 +22,8 @@ class DeviceList:
 
     def __init__(self, table: DeviceTable) -> None:
         self.table = table
+        #: How many times the list was to be sent again.
+        self.repeats = 0
         self._resource: Optional[Resource] = None
         #: Kubelet id to the place of its device: made once for each list, because Allocate has no time for it.
         self._places: Dict[str, int] = {}
@@ -30,6 +32,11 @@ class DeviceList:
         """List another table from now on."""
         former, self.table = self.table, table
         former.wake()
+
+    def repeat(self) -> None:
+        """Give the list again to whoever waits for another one."""
+        self.repeats += 1
+        self.table.wake()
 
     def listed(self) -> Tuple[Listed, ...]:
         """Every share of every device that is shown, in the order of the resource."""
@@ -41,12 +48,12 @@ class DeviceList:
             for kubelet_id in resource.kubelet_ids(device)
         )
 
-    async def changed(self, last: Optional[Tuple[Listed, ...]]) -> Tuple[Listed, ...]:
-        """The list, as soon as it is another one than ``last``."""
+    async def changed(self, last: Optional[Tuple[Listed, ...]], repeats: int = 0) -> Tuple[Listed, ...]:
+        """The list, as soon as it is another one than ``last``, or was to be sent again more than ``repeats`` times."""
         while True:
             change = self.table.change
             listed = self.listed()
-            if listed != last:
+            if listed != last or repeats != self.repeats:
                 return listed
             await change.wait()
 

@@ -22,12 +22,13 @@ class Place(NamedTuple):
     """Where the kubelet is met.
 
     registration: ``device_plugins`` (its registration socket) or ``plugins_registry`` (it finds sockets by itself).
-    device_plugin_dir, kubelet_root: its directories.
+    device_plugin_dir, kubelet_root: its directories. overlaps: whether another instance may serve there, too.
     """
 
     registration: str
     device_plugin_dir: str
     kubelet_root: str
+    overlaps: bool = False
 
 
 class _Offer(NamedTuple):
@@ -79,6 +80,11 @@ class DevicePluginFrontend:
         for offer in list(self._offers.values()):
             await offer.connection.serving()
 
+    def repeat(self) -> None:
+        """Send each list again on the stream that is open."""
+        for offer in self._offers.values():
+            offer.connection.service.offered.repeat()
+
     def status(self, resource: str) -> ResourceStatus:
         """Registered means that the kubelet has the ListAndWatch stream open."""
         offer = self._offers.get(resource)
@@ -91,4 +97,4 @@ class DevicePluginFrontend:
         service = MeasuredDevicePluginServer(table)
         if self._place.registration == "device_plugins":
             return Registration(service, self._kubelet)
-        return PluginWatcherRegistration(service, self._place.kubelet_root)
+        return PluginWatcherRegistration(service, self._place.kubelet_root, self._place.overlaps)

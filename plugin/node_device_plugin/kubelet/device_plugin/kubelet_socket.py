@@ -8,6 +8,7 @@ from typing import AsyncIterator, Optional, Tuple
 
 from ...devices.events.watch import Watch
 from ...support.channels import grpc, unix_channel
+from ...support.sockets import answers
 from ...wire import device_plugin_v1beta1_pb2 as api
 from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 
@@ -16,7 +17,8 @@ NAME = "kubelet.sock"
 #: Seconds between two looks while somebody waits for a kubelet: where the directory can be watched, and where not.
 _SWEEP, _LOOK = 2.0, 0.05
 
-#: Tells one kubelet's socket from the next one's; an inode alone may be used again.
+#: Tells one kubelet's socket from the next one's: device, inode and modification time. An inode alone may be used
+#: again; the time of the last status change would be another one after a chmod, too.
 Identity = Tuple[int, int, int]
 
 
@@ -36,7 +38,11 @@ class KubeletSocket:
             found = os.stat(self.path)
         except OSError:
             return None
-        return found.st_dev, found.st_ino, found.st_ctime_ns
+        return found.st_dev, found.st_ino, found.st_mtime_ns
+
+    def answers(self) -> bool:
+        """Whether a process listens on the socket: a kubelet that ends leaves its socket behind."""
+        return answers(self.path)
 
     async def other_than(self, known: Optional[Identity]) -> Identity:
         """Return as soon as there is a socket, and not the one that is known."""

@@ -3,8 +3,11 @@
 What the kubelet asks for (k8s.io/kubernetes, pkg/kubelet/cm/devicemanager):
 - it calls back inside Register, so serving comes first;
 - it never opens a lost ListAndWatch stream again, so a lost stream means to register anew;
-- when an old stream ends it drops whoever is registered under that name, so a new registration is made only while no
-  stream is open;
+- up to 1.36, when an old stream ends it drops whoever is registered under that name (kubernetes#127803), so a new
+  registration is made only while no stream is open;
+- from 1.37 it refuses a socket that it has already, and then never notices that this socket's stream ends: the node
+  offers devices that nobody serves. So a kubelet process that may have had a socket never gets it again: a new server
+  on a new path takes the old one's place. A kubelet that has restarted knows no socket, and gets the one that is there;
 - two servers on one socket path steal it from each other, so each server has a path of its own.
 """
 
@@ -16,7 +19,7 @@ import os
 import re
 import secrets
 import time
-from typing import Optional
+from typing import Optional, Set
 
 from ...support.cancel_safe import done_within
 from ...support.channels import grpc
@@ -33,8 +36,11 @@ log = logging.getLogger(__name__)
 _REGISTER_DEADLINE = 15.0
 #: Seconds from a registration that went well to its stream; it takes milliseconds.
 _STREAM_DEADLINE = 5.0
+#: Where the kubelet has restarted meanwhile: nobody knows which of both took the registration.
 _STREAM_DEADLINE_IN_DOUBT = 0.5
 _FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
+#: Seconds until a socket is tried again on which nobody listens: that of a kubelet that begins is bound first.
+_FIRST_LOOK = 0.01
 #: Seconds after which a stream counts as one that went well.
 _STEADY = 5.0
 
@@ -49,17 +55,28 @@ class Registration(KubeletConnection):
         super().__init__(service)
         self._directory = kubelet.directory
         self._kubelet = kubelet
+        self._retry = _FIRST_RETRY
 
     def _socket_path(self) -> str:
         return socket_path(self._directory, self.resource)
 
     async def _stay_registered(self, path: str) -> None:
-        retry = _FIRST_RETRY
+        asked: Set[Identity] = set()
+        look = _FIRST_LOOK
         while True:
             kubelet = await self._kubelet_there()
             if self._socket_has_gone(path):
                 return
-            if await self._register(path, kubelet):
+            if not self._kubelet.answers():
+                metrics.REGISTRATIONS.increment(self.resource, "no_kubelet")
+                self._tries.failed(logging.INFO, "%s: no kubelet answers on %s", self.resource, self._kubelet.path)
+                is_other = await done_within(self._kubelet.other_than(kubelet), look)
+                look = _FIRST_LOOK if is_other else min(2 * look, _LAST_RETRY)
+                continue
+            if kubelet in asked:
+                log.debug("%s: registering a new socket", self.resource)
+                return
+            if await self._register(path, kubelet, asked):
                 self._tries.went_well()
                 log.info("%s: registered with the kubelet", self.resource)
                 registered = time.monotonic()
@@ -67,18 +84,20 @@ class Registration(KubeletConnection):
                 log.warning("%s: the kubelet's stream has ended; registering again", self.resource)
                 # A kubelet that ends each stream at once is asked ever more rarely; a new one is asked at once.
                 if time.monotonic() - registered > _STEADY:
-                    retry = _FIRST_RETRY
+                    self._retry = _FIRST_RETRY
                     continue
-            await done_within(self._kubelet.other_than(kubelet), retry)
-            retry = min(2 * retry, _LAST_RETRY)
+            await done_within(self._kubelet.other_than(kubelet), self._retry)
+            self._retry = min(2 * self._retry, _LAST_RETRY)
 
-    async def _register(self, socket: str, kubelet: Identity) -> bool:
+    async def _register(self, socket: str, kubelet: Identity, asked: Set[Identity]) -> bool:
+        """Whether the kubelet has opened its stream. asked: gets every kubelet that may know the socket from now on."""
         request = api.RegisterRequest(
             version=API_VERSION,
             endpoint=os.path.relpath(socket, self._directory),
             resource_name=self.resource,
             options=await self.service.GetDevicePluginOptions(api.Empty(), None),
         )
+        asked.add(kubelet)
         try:
             await self._kubelet.register(request, _REGISTER_DEADLINE)
         except grpc.aio.AioRpcError as error:
@@ -90,8 +109,10 @@ class Registration(KubeletConnection):
                 said = (self.resource, error.code().name, error.details())
                 self._tries.failed(logging.WARNING, "%s: the kubelet refused: %s: %s", *said)
             return False
-        now = self._kubelet.identity()
-        # Where it has restarted meanwhile, nobody knows which of both took the registration.
+        finally:
+            now = self._kubelet.identity()
+            if now is not None:
+                asked.add(now)
         deadline = _STREAM_DEADLINE if now == kubelet else _STREAM_DEADLINE_IN_DOUBT
         if not await self._stream_opened(now, deadline):
             metrics.REGISTRATIONS.increment(self.resource, "no_stream")

@@ -122,10 +122,12 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         # Cancelled at once when the kubelet goes.
         with self.stream.opened() as end:
             last: Optional[Tuple[Listed, ...]] = None
+            repeats = self.offered.repeats
             while True:
-                change = asyncio.ensure_future(self.offered.changed(last))
+                change = asyncio.ensure_future(self.offered.changed(last, repeats))
                 if not await _first(change, end):
                     return
+                repeats = self.offered.repeats
                 is_change, last = last is not None, change.result()
                 yield api.ListAndWatchResponse(devices=map(_device, last))
                 if is_change and not await _first(asyncio.ensure_future(asyncio.sleep(self._coalesce)), end):

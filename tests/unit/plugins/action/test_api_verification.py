@@ -10,9 +10,15 @@ import types
 import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, Unavailable
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
+    ApiError,
+    LacksRights,
+    Unavailable,
+)
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.status_api.state import HELD_BY_ANOTHER_NAME
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.telemetry.exposition import gauge
 from ansible_collections.nodedevices.kubernetes.plugins.action import api_verification
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, rollout
 
 IMAGINARY = {
     "name": "a.example/imaginary",
@@ -35,6 +41,9 @@ class FakeCluster:
     def __init__(self):
         self.allocatable, self.others, self.prints, self.made, self.pods = {}, [], {}, [], {}
         self.end = "Succeeded"
+        self.classes, self.most_at_once = {}, 0
+        #: What the metrics of the plugin's pod say.
+        self.metrics = ""
         self.runtime, self.annotations = "containerd://2.1.9", {"of": "others"}
 
     def node(self, _name):
@@ -47,6 +56,11 @@ class FakeCluster:
         changed = {**self.annotations, **content["metadata"]["annotations"]}
         self.annotations = {name: value for name, value in changed.items() if value is not None}
 
+    def apply(self, place, content, _manager, dry_run):
+        assert (place.path, dry_run) == (f"/apis/scheduling.k8s.io/v1/priorityclasses/{place.name}", False)
+        self.classes[place.name] = copy.deepcopy(content)
+        return copy.deepcopy(content)
+
     def list(self, _place, **selectors):
         if "fieldSelector" in selectors:
             assert selectors == {"fieldSelector": "spec.nodeName=worker1"}
@@ -57,6 +71,8 @@ class FakeCluster:
     def get(self, place):
         if place.kinds == "daemonsets":
             return {"metadata": {"name": place.name, "uid": "u-1"}}
+        if place.kinds == "priorityclasses":
+            return copy.deepcopy(self.classes.get(place.name))
         return self.pods.get(place.name)
 
     def create(self, place, content):
@@ -65,16 +81,24 @@ class FakeCluster:
         made["metadata"]["name"] = f"{content['metadata']['generateName']}{len(self.made)}"
         made["metadata"]["uid"] = f"uid-{len(self.made)}"
         made["status"] = self.end if isinstance(self.end, dict) else {"phase": self.end}
+        # How the admission of priorities does it: a pod that names no class has priority 0 and preempts.
+        assert made["spec"]["priorityClassName"] in self.classes
         self.made.append(made)
         self.pods[made["metadata"]["name"]] = made
+        self.most_at_once = max(self.most_at_once, len(self.pods))
         return made
 
-    def delete(self, place, uid):
+    def delete(self, place, uid, _dry_run=False):
+        if place.kinds == "priorityclasses":
+            return self.classes.pop(place.name, None) is not None
         pod = self.pods.pop(place.name, None)
         assert pod is None or pod["metadata"]["uid"] == uid
         return pod is not None
 
     def text(self, place):
+        if place.part == "proxy/metrics":
+            assert (place.name, place.namespace) == ("plugin-0:9819", "node-devices")
+            return self.metrics
         assert place.part == "log"
         (resource,) = [name for name in _asked(self.pods[place.name]) if "/" in name]
         printed = self.prints[resource]
@@ -95,6 +119,12 @@ def cluster(monkeypatch):
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
     monkeypatch.setattr(kubeconfig, "read", lambda _path: None)
     monkeypatch.setattr(api_verification, "Api", lambda _access: fake)
+    plugin = {
+        "metadata": {"name": "plugin-0", "namespace": "node-devices"},
+        "spec": {"containers": [{"name": "plugin", "ports": [{"containerPort": 9819}]}]},
+    }
+    monkeypatch.setattr(rollout, "newest", lambda _cluster, _node: plugin)
+    monkeypatch.setattr(rollout, "is_started", lambda _pod: True)
     for module in (api_verification, proof):
         monkeypatch.setattr(module, "_PAUSE", 0.001)
     return fake
@@ -157,7 +187,12 @@ def test_the_pod_is_the_nodes_and_has_no_power(cluster):
     }
     # The scheduler gives it what is free: a pod with a node's name would be put beside one that it has just placed.
     assert "nodeName" not in spec
-    assert "priorityClassName" not in spec, "it would preempt"
+    # Without a class it would have priority 0, and take the place of pods of a negative one.
+    made = cluster.classes[spec["priorityClassName"]]
+    assert (made["value"], made["preemptionPolicy"], made["globalDefault"]) == (-1_000_000, "Never", False)
+    assert made["metadata"] == {"name": "node-device-proof", "labels": {"app.kubernetes.io/managed-by": "nodedevices"}}
+    # The API server refuses a policy that is not its class's.
+    assert not {"priority", "preemptionPolicy"} & set(spec)
     (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term == {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["worker1"]}]}
     assert spec["restartPolicy"] == "Never"
@@ -172,7 +207,7 @@ def test_the_pod_is_the_nodes_and_has_no_power(cluster):
         (IMAGINARY, "1", "failed", "expected 2 healthy devices in the node object's allocatable, found 1"),
         (NONE, "0", "empty", ""),
         (NONE, None, "failed", "the node object does not show it: the kubelet has no registration of it"),
-        (FOUND, "3", "not proven", "its devices are discovered on the node, and the API does not say which they are"),
+        (FOUND, "3", "unproven", "its devices are discovered on the node, and the API does not say which they are"),
         (FOUND, "0", "empty", ""),
     ],
 )
@@ -302,36 +337,150 @@ def test_what_a_container_lacks(cluster, says, detail):
     assert cluster.pods == {}
 
 
+WAITING = "its pod is Pending after 0.01 s"
+KEPT_OUT = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available: 1 Too many pods"}
+PREEMPTED = {"type": "DisruptionTarget", "status": "True", "message": "preempting to accommodate a higher priority pod"}
+
+
+def _waits(reason, message=""):
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {"phase": "Pending", "containerStatuses": [{"state": state}]}
+
+
 @pytest.mark.parametrize(
-    ("status", "detail"),
+    ("status", "state", "detail"),
     [
+        # What is wrong with a device, or with what gives it.
         (
             {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Allocate failed due to x"},
+            "failed",
             "pod node-device-proof-0 failed: Allocate failed due to x",
         ),
         (
-            {
-                "phase": "Pending",
-                "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}],
-            },
-            "expected a container, found none after 0.01 s: 0/3 nodes are available",
-        ),
-        (
-            {"phase": "Pending", "containerStatuses": [{"state": {"waiting": {"reason": "ErrImageNeverPull"}}}]},
-            "expected a container, found none after 0.01 s: ErrImageNeverPull",
-        ),
-        (
             {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"reason": "Error"}}}]},
+            "failed",
             "pod node-device-proof-0 failed: Error",
         ),
-        ({"phase": "Pending"}, "expected a container, found none after 0.01 s: nobody says why"),
+        (
+            _waits("CreateContainerError", "unresolvable CDI devices"),
+            "failed",
+            "expected a container, found none after 0.01 s: CreateContainerError unresolvable CDI devices",
+        ),
+        # What says nothing of it.
+        (
+            {"phase": "Pending", "conditions": [KEPT_OUT]},
+            "unproven",
+            f"{WAITING}: 0/3 nodes are available: 1 Too many pods",
+        ),
+        (_waits("ErrImageNeverPull"), "unproven", f"{WAITING}: ErrImageNeverPull"),
+        ({"phase": "Pending"}, "unproven", f"{WAITING}: nobody says why"),
+        (
+            {"phase": "Failed", "reason": "Preempting", "message": "Preempted in order to admit critical pod"},
+            "unproven",
+            "pod node-device-proof-0 failed: Preempted in order to admit critical pod",
+        ),
+        (
+            {"phase": "Failed", "reason": "OutOfpods", "message": "Node didn't have enough resource: pods"},
+            "unproven",
+            "pod node-device-proof-0 failed: Node didn't have enough resource: pods",
+        ),
     ],
 )
-def test_pods_that_do_not_run(cluster, status, detail):
+def test_pods_that_do_not_run(cluster, status, state, detail):
     cluster.allocatable = {"a.example/imaginary": "2"}
     cluster.end = status
-    assert row(IMAGINARY)["detail"] == detail
+    report = verify(IMAGINARY)
+    (found,) = report["resources"]
+    assert (found["state"], found["detail"]) == (state, detail)
+    says = f"a.example/imaginary: {detail}"
+    assert report["problems"] == ([says] if state == "failed" else [])
+    warning = f"worker1: a.example/imaginary is unproven: {detail}"
+    assert report.get("warnings", []) == ([warning] if state == "unproven" else [])
     assert cluster.pods == {}
+
+
+def test_a_pod_whose_place_somebody_else_needs(cluster, monkeypatch):
+    cluster.allocatable = {"a.example/imaginary": "2"}
+    cluster.end = {"phase": "Running"}
+    does, looks = cluster.get, iter(range(9))
+
+    def preempt(place):
+        pod = does(place)
+        if place.kinds == "pods" and pod:
+            look = next(looks)
+            if look == 1:
+                pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+                pod["status"]["conditions"] = [PREEMPTED]
+        return pod
+
+    monkeypatch.setattr(cluster, "get", preempt)
+    found = row(IMAGINARY, timeout=30)
+    name = "pod node-device-proof-0 was taken away for another one"
+    assert (found["state"], found["detail"]) == ("unproven", f"{name}: {PREEMPTED['message']}")
+
+
+def test_what_needs_a_proof_is_a_problem_without_one_where_that_is_asked_for(cluster):
+    cluster.allocatable = {"a.example/imaginary": "2"}
+    cluster.end = {"phase": "Pending", "conditions": [KEPT_OUT]}
+    report = verify(IMAGINARY, require_proof=True)
+    says = f"a.example/imaginary: unproven: {WAITING}: {KEPT_OUT['message']}"
+    assert (report["problems"], "warnings" in report) == ([says], False)
+    cluster.others = [_pod("a", 2)]
+    assert verify(IMAGINARY, require_proof=True)["problems"] == ["a.example/imaginary: in use: by default/a"]
+    assert verify(IMAGINARY)["problems"] == []
+
+
+def test_a_few_pods_at_a_time_and_little_patience_once_some_waited_in_vain(cluster, monkeypatch):
+    names = [f"a.example/r{number}" for number in range(20)]
+    resources = [{"name": name, "devices": [{"id": f"d{name[11:]}"}]} for name in names]
+    cluster.allocatable = dict.fromkeys(names, "1")
+    cluster.prints = dict.fromkeys(names, printed())
+    assert {each["state"] for each in verify(*resources)["resources"]} == {"proven"}
+    assert (len(cluster.made), cluster.most_at_once) == (20, 8)
+    cluster.end = {"phase": "Pending", "conditions": [KEPT_OUT]}
+    monkeypatch.setattr(proof, "_AGAIN", 0.0)
+    details = [each["detail"] for each in verify(*resources)["resources"]]
+    assert [detail.split(" after ")[1].split(" s")[0] for detail in details] == ["0.01"] * 8 + ["0"] * 12
+
+
+def test_a_class_of_somebody_else_and_a_missing_right_are_reasons(cluster, monkeypatch):
+    cluster.allocatable = {"a.example/imaginary": "2"}
+    cluster.classes = {"node-device-proof": {"metadata": {"name": "node-device-proof"}, "value": 5}}
+    found = row(IMAGINARY)
+    assert (found["state"], "priorityclass node-device-proof was there before us" in found["detail"]) == (
+        "unproven",
+        True,
+    )
+    cluster.classes = {}
+
+    def refuse(*_arguments):
+        raise LacksRights("give this user patch on priorityclasses.scheduling.k8s.io in a ClusterRole")
+
+    monkeypatch.setattr(cluster, "apply", refuse)
+    found = row(IMAGINARY)
+    assert (found["state"], found["detail"].split(" in ")[0]) == (
+        "unproven",
+        "give this user patch on priorityclasses.scheduling.k8s.io",
+    )
+    assert cluster.made == []
+
+
+def test_an_uninstall_takes_the_class_and_what_is_left_of_the_node(cluster):
+    for name, node in (("one", "worker1"), ("two", "worker2")):
+        annotations = {"nodedevices.kubernetes/proof-of": node}
+        cluster.pods[name] = {"metadata": {"name": name, "uid": f"uid-{name}", "annotations": annotations}}
+    cluster.pods["one"]["metadata"]["uid"] = "uid-one"
+    cluster.classes = {"node-device-proof": proof.priority_class()}
+    cluster.classes["node-device-proof"]["metadata"]["uid"] = "u-2"
+    result = verify(state="absent")
+    assert (result["changed"], result["what"]) == (True, ["priorityclass node-device-proof"])
+    assert (cluster.classes, list(cluster.pods)) == ({}, ["two"])
+    assert verify(state="absent")["changed"] is False
+    # Of others, and of a cluster that is not there, it says so and goes on.
+    cluster.classes = {"node-device-proof": {"metadata": {"name": "node-device-proof", "uid": "x"}}}
+    assert verify(state="absent")["changed"] is False
+    assert list(cluster.classes) == ["node-device-proof"]
+    assert verify(state="absent", kubeconfig="")["changed"] is False
 
 
 def test_the_pod_goes_where_the_api_server_refuses_to_show_it(cluster, monkeypatch):
@@ -341,8 +490,8 @@ def test_the_pod_goes_where_the_api_server_refuses_to_show_it(cluster, monkeypat
         raise ApiError("give this user get on pods/log in a Role")
 
     monkeypatch.setattr(cluster, "text", refuse)
-    result = verify(IMAGINARY)
-    assert (result["failed"], result["msg"]) == (True, "worker1: give this user get on pods/log in a Role")
+    found = row(IMAGINARY)
+    assert (found["state"], found["detail"]) == ("unproven", "give this user get on pods/log in a Role")
     assert cluster.pods == {}
 
 
@@ -353,7 +502,8 @@ def test_an_api_server_that_is_away_for_a_moment(cluster, monkeypatch, call):
     does, times = getattr(cluster, call), iter(range(3))
 
     def be_away(place):
-        if (getattr(place, "kinds", "") != "daemonsets") and next(times, None) is not None:
+        is_waited_for = getattr(place, "kinds", "") not in ("daemonsets", "priorityclasses")
+        if is_waited_for and next(times, None) is not None:
             raise Unavailable("it does not answer")
         return does(place)
 
@@ -370,7 +520,7 @@ def test_an_api_server_that_stays_away(cluster, monkeypatch, call):
     does = getattr(cluster, call)
 
     def be_away(place):
-        if getattr(place, "kinds", "") == "daemonsets":
+        if getattr(place, "kinds", "") in ("daemonsets", "priorityclasses"):
             return does(place)
         raise Unavailable("it does not answer")
 
@@ -398,7 +548,8 @@ def test_what_plays_left_that_died_is_taken_away(cluster):
         metadata = {"name": name, "uid": f"uid-{name}", "annotations": annotations}
         cluster.pods[name] = {"metadata": {**metadata, "creationTimestamp": f"{made:%Y-%m-%dT%H:%M:%SZ}"}}
 
-    for seconds, node in ((301, "worker1"), (10, "worker1"), (301, "worker2")):
+    # A proof of this timeout lives for 240 s more.
+    for seconds, node in ((241, "worker1"), (10, "worker1"), (301, "worker2")):
         left(seconds, node)
     cluster.allocatable = {"a.example/imaginary": "2"}
     cluster.prints = {"a.example/imaginary": printed({"DEV_0": "/one"})}
@@ -412,3 +563,19 @@ def test_without_a_kubeconfig_and_in_check_mode(cluster):
         "worker1: what only the Kubernetes API reaches is proven through it: set node_devices_kubeconfig"
     )
     assert cluster.made == []
+
+
+def test_what_is_held_by_another_name_is_in_use_and_not_missed(cluster):
+    """The plugin says so in its metrics; which pod it is, these do not say."""
+    cluster.allocatable = {"a.example/imaginary": "1"}
+    labels = ("resource", "state", "reason")
+    held = ("a.example/imaginary", "unhealthy", HELD_BY_ANOTHER_NAME)
+    cluster.metrics = "\n".join(gauge("node_device_plugin_devices", "Devices", labels, [(held, 1.0)])) + "\n"
+    result = verify(IMAGINARY)
+    (row,) = result["resources"]
+    assert (row["state"], row["healthy"], result["problems"]) == ("in use", 1, [])
+    assert row["detail"] == "1 held by another name; the log of the plugin's pod says by whom"
+    assert cluster.made == []
+    # Another one is missing for another reason.
+    cluster.allocatable = {"a.example/imaginary": "0"}
+    assert verify(IMAGINARY)["resources"][0]["state"] == "failed"

@@ -12,6 +12,7 @@ from ansible import constants
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import containerd
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import (
     SPEC_DIRS,
     Cdi,
@@ -297,3 +298,21 @@ def test_what_somebody_wrote_since_the_runtime_started_is_named(action, check_mo
     action._on_node = lambda **arguments: {"failed": True, "msg": "CRI did not come up"}
     with pytest.raises(UnsupportedConfig, match=f"^CRI did not come up\n{words}$"):
         action._apply([Change(ROOT, "x", "y")], "CDI is off")
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_file_of_others_that_keeps_cdi_on_is_named(action, monkeypatch, check):
+    class ContainerdAdapter(Adapter, containerd.Containerd):
+        """As nvidia-ctk leaves a node."""
+
+        def left_on(self, changes):
+            assert [change.path for change in changes] == [ROOT, DROP_IN]
+            return "/etc/containerd/conf.d/99-nvidia.toml"
+
+    action._task.check_mode = check
+    action._adapter = ContainerdAdapter.__new__(ContainerdAdapter)
+    (warning,) = action._take_back()["warnings"]
+    assert warning == (
+        "kept: CDI stays on, because /etc/containerd/conf.d/99-nvidia.toml has enable_cdi = true, and that file is not "
+        "ours; if the line was copied from ours, as nvidia-ctk does, remove it there and restart containerd.service"
+    )

@@ -8,8 +8,8 @@ import types
 import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import host_devices as action
-from ansible_collections.nodedevices.kubernetes.plugins.modules import host_devices as module
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices, plugin_cli
 
 RULE = 'SUBSYSTEM=="tty", ATTRS{idVendor}=="0403", GROUP="dialout", MODE="0660"'
 NODE = {"path": "/dev/crand0", "type": "c", "major": 1, "minor": 8, "mode": "0666", "group": "44"}
@@ -56,23 +56,24 @@ def test_each_mistake_is_named(modules, rules, nodes, says):
     assert any(line.startswith(says) for line in found), found
 
 
-def test_the_module_reads_back_what_was_written():
-    (file,) = host_devices.files([], [], [NODE])
-    assert module.parsed(file["content"]) == {"/dev/crand0": ("c", os.makedev(1, 8))}
-
-
 def test_which_node_is_there(tmp_path):
     null = os.makedev(1, 3)
-    assert module.is_node("/dev/null", "c", null) is True
-    assert module.is_node("/dev/null", "b", null) is False
-    assert module.is_node("/dev/null", "c", os.makedev(1, 5)) is False
-    assert module.is_node(str(tmp_path / "none"), "c", null) is None
-    assert module.is_the_kernels("/dev/null", "c", null)
-    assert not module.is_the_kernels("/dev/other", "c", null)
-    assert not module.is_the_kernels("/dev/other", "c", os.makedev(4095, 77))
+    assert device_nodes.is_node("/dev/null", "c", null) is True
+    assert device_nodes.is_node("/dev/null", "b", null) is False
+    assert device_nodes.is_node("/dev/null", "c", os.makedev(1, 5)) is False
+    assert device_nodes.is_node(str(tmp_path / "none"), "c", null) is None
+    assert device_nodes.is_the_kernels("/dev/null", "c", null)
+    assert not device_nodes.is_the_kernels("/dev/other", "c", null)
+    assert not device_nodes.is_the_kernels("/dev/other", "c", os.makedev(4095, 77))
+    assert device_nodes.in_sysfs("/dev/null") == ("mem", "null")
+    assert device_nodes.in_sysfs(str(tmp_path)) is None
 
 
-OURS = {"/etc/modules-load.d/node-devices.conf": {"kind": "file", "owner": "host_devices", "before": None}}
+MODULES_FILE = "/etc/modules-load.d/node-devices.conf"
+OURS = {MODULES_FILE: {"kind": "file", "owner": "host_devices", "before": None, "sha256": "0"}}
+RECORDED = {
+    "/dev/lamp0": {"kind": "node", "owner": "host_devices nodes", "type": "c", "major": 1, "minor": 8, "before": None}
+}
 DIRECTORY = {"/etc/modules-load.d": {"kind": "directory", "owners": ["host_devices"]}}
 OTHERS = {"/etc/cdi/a.json": {"kind": "file", "owner": "cdi_specs"}, "/etc/cdi": {"kind": "directory", "owners": ["b"]}}
 
@@ -82,12 +83,13 @@ OTHERS = {"/etc/cdi/a.json": {"kind": "file", "owner": "cdi_specs"}, "/etc/cdi":
     [
         ({"node": {"ledger": {}}}, 0),
         ({"node": {"ledger": OTHERS}}, 0),
-        ({"node": {"ledger": {**OTHERS, **OURS}}}, 2),
-        ({"node": {"ledger": DIRECTORY}}, 2),
-        ({"node": {"ledger": {}}, "nodes": [NODE]}, 2),
-        ({"node": {"ledger": {}, "ledger_problem": "it is damaged"}}, 2),
-        ({"node": {}}, 2),
-        ({}, 2),
+        ({"node": {"ledger": {**OTHERS, **OURS}}}, 1),
+        ({"node": {"ledger": RECORDED}}, 1),
+        ({"node": {"ledger": DIRECTORY}}, 1),
+        ({"node": {"ledger": {}}, "nodes": [NODE]}, 1),
+        ({"node": {"ledger": {}, "ledger_problem": "it is damaged"}}, 1),
+        ({"node": {}}, 1),
+        ({}, 1),
     ],
 )
 def test_nothing_is_executed_where_nothing_is_wanted_and_nothing_is_there(monkeypatch, arguments, executed):
@@ -103,3 +105,44 @@ def test_nothing_is_executed_where_nothing_is_wanted_and_nothing_is_there(monkey
     run._execute_module = execute
     answer = run.run()
     assert (len(done), answer["changed"], answer["actions"], answer["diff"]) == (executed, False, [], [])
+
+
+HELD = {"resource": "example.com/lamp", "device": "l0", "namespace": "default", "pod": "c1", "container": "main"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asks"),
+    [
+        ({"node": {"ledger": RECORDED}}, True),
+        ({"node": {"ledger": OURS}}, True),
+        # Before a node becomes another device.
+        ({"node": {"ledger": OURS}, "prune": False}, True),
+        ({"node": {"ledger": RECORDED}, "nodes": [{**NODE, "path": "/dev/lamp0"}]}, False),
+        ({"node": {"ledger": RECORDED}, "nodes": [{**NODE, "path": "/dev/lamp0", "minor": 9}]}, True),
+        ({"node": {"ledger": {}}, "nodes": [NODE]}, False),
+    ],
+)
+def test_who_holds_what_is_asked_where_something_may_go(monkeypatch, arguments, asks):
+    executed, asked = {}, []
+
+    def holders(_action, given):
+        asked.append(given["command"])
+        shared = {**HELD, "resource": "example.com/others", "host_paths": ["/dev/other0"], "by_our_cdi": False}
+        held = [{**HELD, "host_paths": ["/dev/lamp0"], "by_our_cdi": True}, shared, {**shared, "host_paths": []}]
+        return {"held": held, "allocatable": {"example.com/others": ["l0"]}}
+
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    monkeypatch.setattr(plugin_cli, "holders", holders)
+    run = object.__new__(action.ActionModule)
+    run._task = types.SimpleNamespace(args={**arguments, "command": "/bin/plugin"})
+    run._execute_module = lambda module_name, module_args, task_vars: executed.update(module_args) or {"changed": False}
+    run.run()
+    assert asked == (["/bin/plugin"] if asks else [])
+    assert executed["held"] == (
+        [
+            {"who": "default/c1 as example.com/lamp", "paths": ["/dev/lamp0"], "ours": True},
+            {"who": "default/c1 as example.com/others", "paths": ["/dev/other0"], "ours": False},
+        ]
+        if asks
+        else []
+    )

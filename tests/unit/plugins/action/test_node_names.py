@@ -98,7 +98,7 @@ def test_kubeconfigs_of_one_cluster_or_of_two(run, monkeypatch, of_b, found):
 )
 def test_it_is_refused_before_anything_is_written(tmp_path, playbook, next_task):
     hosts = {host: {"ansible_connection": "local", **named(B)} for host in ("a", "b")}
-    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"node_devices": {"hosts": hosts}}))
     if not playbook.endswith(".yml"):
         role = {"name": f"nodedevices.kubernetes.{playbook}"}
         play = {"hosts": "all", "gather_facts": False, "tasks": [{"ansible.builtin.import_role": role}]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import socket
@@ -10,14 +11,23 @@ import types
 
 import pytest
 from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError
 from ansible_collections.nodedevices.kubernetes.plugins.action import declaration, verification
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof
 
 CONFIGURATION = {"resources": [{"name": "a.example/crand"}]}
 ROW = {"resource": "a.example/crand", "state": "proven"}
 
 
 def report(**changes):
-    found = {"runtime": "containerd 2.1.9", "kubelet": "v1.36.2", "resources": [ROW], "problems": []}
+    found = {
+        "runtime": "containerd 2.1.9",
+        "kubelet": "v1.36.2",
+        "resources": [ROW],
+        "problems": [],
+        "image": "pause:1",
+    }
     return {**found, "proven": {"a.example/crand": "1"}, "proven_before": {"a.example/crand": "1"}, **changes}
 
 
@@ -28,12 +38,28 @@ class Node:
         self.pipelining, self.modules, self.program = True, [], directory / "node device plugin"
         self.says(report())
 
-    def says(self, answer, code=0):
-        text = answer if isinstance(answer, str) else json.dumps(answer)
+    def says(self, answer, code=0, of_proofs=None):
+        """of_proofs: what it says where it is to look into pods."""
+        text, other = (each if isinstance(each, str) else json.dumps(each) for each in (answer, of_proofs or answer))
         self.program.write_text(
-            f"#!/bin/sh\ncat /dev/stdin >'{self.program}.given'\ncat <<'END'\n{text}\nEND\nexit {code}\n"
+            f"""#!/bin/sh
+cat /dev/stdin >'{self.program}.given'
+echo "$*" >>'{self.program}.called'
+case $* in *--proof-pod*) cat <<'END'
+{other}
+END
+;; *) cat <<'END'
+{text}
+END
+esac
+exit {code}
+"""
         )
         self.program.chmod(0o755)
+
+    @property
+    def calls(self):
+        return self.program.with_name(self.program.name + ".called").read_text().splitlines()
 
     @property
     def given(self):
@@ -67,10 +93,11 @@ def node(tmp_path, monkeypatch):
     return Node(tmp_path)
 
 
-def verify(node, check=False):
+def verify(node, check=False, configuration=CONFIGURATION, **more):
     action = object.__new__(verification.ActionModule)
     command = [str(node.program), "verify"]
-    arguments = {"declaration": {"configuration": CONFIGURATION}, "command": command, "record": "/var/lib/x.json"}
+    arguments = {"declaration": {"configuration": configuration}, "command": command, "record": "/var/lib/x.json"}
+    arguments.update(more)
     action._task = types.SimpleNamespace(args=arguments, check_mode=check)
     action._connection = types.SimpleNamespace(is_pipelining_enabled=lambda _wrap: node.pipelining)
     action._low_level_execute_command = node.command
@@ -103,6 +130,136 @@ def test_what_was_proven_is_remembered(node):
     (file,) = arguments["files"]
     assert file["path"] == "/var/lib/x.json"
     assert file["content"] == '{\n    "a": "1",\n    "a.example/crand": "2"\n}\n'
+
+
+TO_PROVE = {"resource": "a.example/crand", "state": "unproven", "seen": [], "detail": "no static pods", "shares": 2}
+
+
+class FakeCluster:
+    """Pods that are as ``status`` says, the class of proofs, a DaemonSet, and node1."""
+
+    def __init__(self):
+        self.status, self.made, self.pods, self.classes, self.daemon_set = {"phase": "Running"}, [], {}, {}, None
+
+    def node(self, name):
+        if name != "node1":
+            raise ApiError(f"the cluster has no node {name}: set node_devices_node_name")
+        return {}
+
+    def get(self, place):
+        if place.kinds == "daemonsets":
+            return self.daemon_set
+        return self.classes.get(place.name) if place.kinds == "priorityclasses" else self.pods.get(place.name)
+
+    def apply(self, place, content, _manager, _dry_run):
+        self.classes[place.name] = content
+        return copy.deepcopy(content)
+
+    def list(self, _place, **_selectors):
+        return []
+
+    def create(self, place, content):
+        metadata = {**content["metadata"], "name": f"proof-{len(self.made)}", "uid": "u"}
+        made = {**content, "metadata": metadata, "status": self.status}
+        assert metadata["namespace"] == place.namespace
+        self.made.append(made)
+        self.pods[metadata["name"]] = made
+        return made
+
+    def delete(self, place, _uid):
+        return self.pods.pop(place.name, None) is not None
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    fake = FakeCluster()
+    monkeypatch.setattr(kubeconfig, "read", lambda _path: None)
+    monkeypatch.setattr(verification, "Api", lambda _access: fake)
+    monkeypatch.setattr(proof, "_PAUSE", 0.001)
+    return fake
+
+
+def proven(**changes):
+    row = {**TO_PROVE, "state": "proven", "seen": ["crand0", "crand1"], "detail": "", "shares": 0, **changes}
+    return report(resources=[row], proven={"a.example/crand": "9"})
+
+
+def test_with_a_kubeconfig_a_pod_of_the_scheduler_proves_what_the_node_then_sees(node, cluster):
+    node.says(report(resources=[TO_PROVE], proven={}), of_proofs=proven())
+    configuration = {"resources": [*CONFIGURATION["resources"], {"name": "a.example/other"}]}
+    result = verify(node, configuration=configuration, kubeconfig="x", timeout=1)
+    (row,) = result["resources"]
+    assert (row["state"], row["seen"], row["detail"]) == ("proven", ["crand0", "crand1"], "")
+    assert (result["problems"], "warnings" in result) == ([], False)
+    (pod,) = cluster.made
+    assert (pod["metadata"]["namespace"], "ownerReferences" in pod["metadata"]) == ("kube-system", False)
+    spec, (container,) = pod["spec"], pod["spec"]["containers"]
+    assert (container["image"], container["imagePullPolicy"], "args" in container) == ("pause:1", "Never", False)
+    assert container["resources"] == {"limits": {"a.example/crand": "2"}}
+    assert (spec["priorityClassName"], "nodeName" in spec) == ("node-device-proof", False)
+    assert cluster.pods == {}
+    # The node looks into that pod, for that resource alone.
+    assert [call.split(" --plugin ")[1] for call in node.calls] == [
+        "service",
+        "service --proof-pod kube-system/proof-0",
+    ]
+    assert node.given == {"resources": [{"name": "a.example/crand"}]}
+    (name, arguments) = node.modules[0]
+    assert (name, json.loads(arguments["files"][0]["content"])) == (
+        "nodedevices.kubernetes.managed_files",
+        {"a.example/crand": "9"},
+    )
+
+
+def test_beside_a_daemonset_it_is_in_its_namespace_and_goes_with_it(node, cluster):
+    cluster.daemon_set = {"metadata": {"name": "node-device-plugin", "uid": "u-7"}}
+    node.says(report(resources=[TO_PROVE], proven={}), of_proofs=proven())
+    deployment = {"image": "example.com/plugin:1", "namespace": "devices"}
+    verify(node, kubeconfig="x", timeout=1, mode="daemonset", deployment=deployment)
+    metadata = cluster.made[0]["metadata"]
+    assert (metadata["namespace"], metadata["ownerReferences"][0]["uid"]) == ("devices", "u-7")
+    # Another image is another plugin, and so is the service.
+    assert node.calls[0].endswith("--plugin daemonset example.com/plugin:1")
+
+
+def test_what_a_proofs_container_lacks_is_wrong(node, cluster):
+    row = {**TO_PROVE, "state": "failed", "detail": "no device node"}
+    problems = ["a.example/crand: in a container: no device node", "of nobody: else"]
+    node.says(report(resources=[TO_PROVE]), of_proofs=report(resources=[row], problems=problems), code=0)
+    result = verify(node, kubeconfig="x", timeout=1)
+    assert (result["resources"][0]["state"], result["problems"]) == ("failed", problems[:1])
+    assert result["proven"] == {}
+    assert cluster.pods == {}
+
+
+def test_a_pod_without_a_place_is_a_warning_or_a_problem_if_asked_for(node, cluster):
+    condition = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available: 1 Too many pods"}
+    cluster.status = {"phase": "Pending", "conditions": [condition]}
+    node.says(report(resources=[TO_PROVE]))
+    result = verify(node, kubeconfig="x", timeout=0.01)
+    detail = f"its pod is Pending after 0.01 s: {condition['message']}"
+    assert (result["resources"][0]["state"], result["resources"][0]["detail"]) == ("unproven", detail)
+    assert (result["problems"], result["warnings"]) == ([], [f"node1: a.example/crand is unproven: {detail}"])
+    assert result["changed"] is False
+    result = verify(node, kubeconfig="x", timeout=0.01, require_proof=True)
+    assert (result["problems"], "warnings" in result) == ([f"a.example/crand: unproven: {detail}"], False)
+    assert len(node.calls) == 2
+
+
+def test_a_cluster_that_does_not_know_the_node_is_a_reason(node, cluster):
+    node.says(report(resources=[TO_PROVE]))
+    result = verify(node, kubeconfig="x", node_name="worker9")
+    assert result["resources"][0]["detail"] == "the cluster has no node worker9: set node_devices_node_name"
+    assert (result["problems"], cluster.made) == ([], [])
+
+
+def test_nothing_is_made_where_nothing_is_to_prove(node, cluster):
+    held = {**TO_PROVE, "shares": 0, "detail": "no free device, and a container of default/a: nothing"}
+    node.says(report(resources=[ROW, held]))
+    assert verify(node, kubeconfig="x")["resources"][1] == held
+    node.says(report(resources=[TO_PROVE], image=None))
+    assert verify(node, kubeconfig="x")["resources"] == [TO_PROVE]
+    assert (cluster.made, cluster.classes) == ([], {})
 
 
 @pytest.mark.parametrize("pipelining", [True, False])

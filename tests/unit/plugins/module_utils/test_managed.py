@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import pathlib
+import threading
+import time
 import types
 
+import crash_states
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
@@ -40,9 +44,9 @@ class Node:
     def directory(self, name, mode=0o755):
         return {"path": self.path(name), "kind": "directory", "mode": mode}
 
-    def converge(self, *wanted, owner="role", check=False, **rest):
+    def converge(self, *wanted, owner="role", check=False, pending=None, **rest):
         book = Ledger(self.ledger)
-        managed = Managed(book, owner, check=check)
+        managed = Managed(book, owner, check=check, pending=pending)
         if check:
             return managed.converge(list(wanted), **rest)
         with book:
@@ -339,16 +343,113 @@ def test_a_power_cut_after_the_ledger_is_harmless(node, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             node.converge(node.file("a", "ours"))
     assert node.path("a") in node.entries()
-    assert len(list(node.root.glob(".a.*.tmp"))) == 1
+    assert [path.name for path in node.root.glob(".*")] == [".a.node-devices-new"]
     assert not node.converge().changed
     assert node.snapshot() == before
 
 
+@pytest.mark.parametrize("removal", [False, True])
+def test_after_a_power_cut_at_any_time_a_run_completes_and_a_removal_restores(node, tmp_path, removal):
+    (node.root / "etc").mkdir()
+    for name in ("a", "etc/b"):
+        (node.root / name).write_text("theirs")
+    os.symlink("elsewhere", node.path("l"))
+    before = node.snapshot()
+    wanted = [node.file("a", "ours"), node.file("etc/b", "ours"), node.link("l", "a"), node.file("new/c/d", "ours")]
+    if removal:
+        node.converge(*wanted)
+    states = crash_states.recorded(tmp_path, lambda: node.converge(*([] if removal else wanted)))
+    for state in states:
+        crash_states.put(state, tmp_path)
+        node.converge(*wanted)
+        assert not node.converge(*wanted).changed
+        node.converge()
+        assert node.snapshot() == before
+        assert node.entries() == {}
+        assert not os.path.exists(node.ledger)
+
+
 def test_what_a_power_cut_left_beside_a_file_goes_when_that_is_written(node):
-    (node.root / ".a.k2x9.tmp").write_text("half")
-    (node.root / ".b.k2x9.tmp").write_text("of somebody")
+    (node.root / ".a.node-devices-new").write_text("half")
     node.converge(node.file("a", "ours"))
-    assert set(node.snapshot()) == {"a", ".b.k2x9.tmp"}
+    assert set(node.snapshot()) == {"a"}
+
+
+def test_what_others_stage_beside_a_file_is_theirs(node):
+    (node.root / ".a.k2x9.tmp").write_text("of somebody")
+    node.converge(node.file("a", "ours"), node.link("b", "a"))
+    node.converge()
+    assert set(node.snapshot()) == {".a.k2x9.tmp"}
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_what_was_there_before_is_not_lost_where_somebody_changed_the_file_since(node, check):
+    for name in ("a", "b", "c"):
+        (node.root / name).write_text("before us")
+    os.symlink("elsewhere", node.path("d"))
+    (node.root / "a").chmod(0o640)
+    node.converge(*(node.file(name, "ours") for name in ("a", "b", "c")), node.link("d", "ours"))
+    (node.root / "a").write_text("changed")
+    (node.root / "b").unlink()
+    (node.root / "d").unlink()
+    os.symlink("changed", node.path("d"))
+    report = node.converge(check=check)
+    copies = [node.path(name) + ".node-devices-before" for name in ("a", "b", "d")]
+    assert report.written == copies
+    assert [kept["reason"] for kept in report.kept] == [
+        f"it was {what} by someone else since; what was there before us is in {copy}"
+        for what, copy in zip(("changed", "removed", "changed"), copies, strict=True)
+    ]
+    if not check:
+        file = ("0o100640", b"before us")
+        assert node.snapshot() == {
+            "a": ("0o100644", b"changed"),
+            "a.node-devices-before": file,
+            "b.node-devices-before": ("0o100644", b"before us"),
+            "c": ("0o100644", b"before us"),
+            "d": ("0o120777", "changed"),
+            "d.node-devices-before": ("0o120777", "elsewhere"),
+        }
+        assert not node.converge().changed
+
+
+def test_of_three_that_want_the_ledger_at_once_none_loses_its_entry(node):
+    """The first removes the directory as it leaves, while the second waits for it."""
+    third_is_in = threading.Event()
+
+    def enter(name, wait):
+        with Ledger(node.ledger) as book:
+            if name == "third":
+                third_is_in.set()
+            elif wait:
+                third = threading.Thread(target=enter, args=("third", False))
+                others.append(third)
+                third.start()
+                # Long enough for it to come in, if it can.
+                third_is_in.wait(0.5)
+            book.entries["/" + name] = {"kind": "file", "owner": name}
+            book.save()
+
+    others = []
+    first = Ledger(node.ledger)
+    with first:
+        second = threading.Thread(target=enter, args=("second", True))
+        second.start()
+        # It is in the directory once it waits for its lock.
+        while not any(link == node.ledger for link in _open_files(but=first._lock)):
+            time.sleep(0.01)
+    second.join()
+    for thread in others:
+        thread.join()
+    assert set(node.entries()) == {"/second", "/third"}
+
+
+def _open_files(but):
+    """What this process has open, apart from one descriptor."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if int(name) != but:
+                yield os.readlink("/proc/self/fd/" + name)
 
 
 def test_the_ledger_is_private_and_says_who_and_what(node):
@@ -390,3 +491,44 @@ def test_a_full_disk_names_the_file(node, monkeypatch):
         ledger.write_file(node.path("a"), b"x", 0o644)
     assert caught.value.filename == node.path("a")
     assert node.snapshot() == {}
+
+
+def test_a_check_of_two_tasks_says_what_each_of_them_does(node):
+    """What the first one would have written is there for the second one: neither says the other's."""
+    node.converge(node.file("cdi/a.json", "a, held"), node.file("cdi/b.json", "b"))
+    adding = [node.file("cdi/a.json", "a2, held"), node.file("cdi/b.json", "b"), node.file("cdi/c.json", "c")]
+    removing = [node.file("cdi/a.json", "a2"), node.file("cdi/c.json", "c")]
+    written = {item["path"]: item["content"] for item in adding}
+    foretold = [node.converge(*adding, check=True), node.converge(*removing, check=True, pending=written)]
+    done = [node.converge(*adding), node.converge(*removing, pending={"/none": b""})]
+    assert [report.diffs for report in foretold] == [report.diffs for report in done]
+    assert [(report.written, report.removed) for report in foretold] == [
+        (report.written, report.removed) for report in done
+    ]
+    assert [len(report.diffs) for report in done] == [2, 2]
+
+
+def test_a_check_knows_of_the_directory_that_an_earlier_task_makes(node):
+    adding = [node.file("cdi/a.json", "a, held")]
+    foretold = node.converge(
+        node.file("cdi/a.json", "a"), check=True, pending={item["path"]: item["content"] for item in adding}
+    )
+    assert foretold.written == [node.path("cdi/a.json")]
+
+
+def test_a_ledger_without_room_leaves_no_file_beside_those_that_were_to_be_written(node, monkeypatch):
+    node.converge(node.file("a", "1"))
+    before = node.snapshot()
+    fsync = os.fsync
+
+    def full(descriptor):
+        if os.readlink("/proc/self/fd/%d" % descriptor).startswith(node.ledger):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match=r"No space left on device: '.*/ledger.json'"):
+            node.converge(node.file("a", "2"))
+    assert node.snapshot() == before
+    assert node.converge(node.file("a", "2")).changed

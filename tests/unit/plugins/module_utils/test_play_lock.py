@@ -55,6 +55,130 @@ def test_the_same_play_renews_it_and_has_it_since_it_took_it(path):
     assert second["until"] > first["until"] + 25
 
 
+def test_a_clock_that_is_set_neither_ends_nor_prolongs_it(path, monkeypatch):
+    play_lock.take(wanted("one", seconds=60), path=path)
+    now, uptime = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
+    for years in (-20, 20):
+        monkeypatch.setattr(time, "time", lambda years=years: now + years * 365 * 86400)
+        holder = play_lock.take(wanted("two"), path=path)
+        assert holder["owner"] == "one"
+        # For people, by the clock as it is now.
+        assert holder["until"] == pytest.approx(time.time() + 60, abs=5)
+    # Nobody can set the kernel's, which goes on while the node is suspended.
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: uptime + 61 if clock == time.CLOCK_BOOTTIME else 0)
+    assert play_lock.take(wanted("two"), path=path) is None
+
+
+def test_a_lock_of_another_boot_is_nobodys(path, monkeypatch):
+    play_lock.take(wanted("one", seconds=3600), path=path)
+    monkeypatch.setattr(play_lock, "_boot", lambda: "another")
+    assert play_lock.take(wanted("two"), path=path) is None
+
+
+def test_a_lock_of_an_earlier_release_counts_by_the_clock(path):
+    record = {**wanted("one"), "since": 0.0}
+    for until, is_free in ((time.time() + 60, False), (time.time() - 1, True)):
+        Path(path).write_text(json.dumps({**record, "until": until}))
+        assert (play_lock.take(wanted("two"), path=path) is None) is is_free
+
+
+class Failed(Exception):
+    """What a module said as it failed."""
+
+
+@pytest.fixture
+def renew(monkeypatch, path):
+    """Renews as a module does that a play with this owner runs; gives what it fails with."""
+    monkeypatch.setattr(play_lock, "PATH", path)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(play_lock.take, "__defaults__", (False, path))
+
+    def fail_json(msg):
+        raise Failed(msg)
+
+    def as_module(owner):
+        lock = {**wanted(owner), "over": "*"}
+        for name, text in play.environment(lock).items() if owner else ():
+            monkeypatch.setenv(name, text)
+        try:
+            play_lock.renew(types.SimpleNamespace(fail_json=fail_json))
+        except Failed as failed:
+            return str(failed)
+        finally:
+            monkeypatch.delenv(play_lock.VARIABLE, raising=False)
+        return ""
+
+    return as_module
+
+
+def test_each_module_of_a_play_renews_its_lock(renew, path):
+    play_lock.take(wanted("one", seconds=5), path=path)
+    assert renew("one") == ""
+    assert json.loads(Path(path).read_text())["lapses"] > time.clock_gettime(time.CLOCK_BOOTTIME) + 50
+    # One that has lapsed, too, and one that a reboot has taken away.
+    play_lock.take(wanted("one", seconds=-1), path=path)
+    assert renew("one") == ""
+    assert play_lock.take(wanted("two"), path=path)["owner"] == "one"
+    os.unlink(path)
+    assert renew("one") == ""
+    assert play_lock.take(wanted("two"), path=path)["owner"] == "one"
+
+
+def test_a_module_of_a_play_that_lost_its_lock_writes_nothing(renew, path):
+    play_lock.take(wanted("two", pid=8), path=path)
+    assert renew("one") == (
+        "another play has taken this node from this one: site.yml of root@bastion (process 8). This one writes nothing "
+        "more on it; run it again when the other one has ended"
+    )
+    assert json.loads(Path(path).read_text())["owner"] == "two"
+
+
+def test_a_play_that_took_its_lock_by_another_name_of_the_node_goes_on(renew, path):
+    """With node_devices_lock_break, as `make bench` does it for a fleet on few nodes."""
+    play_lock.take(wanted("two"), path=path)
+    assert renew("one") == ""
+    assert json.loads(Path(path).read_text())["owner"] == "two"
+
+
+def test_a_play_without_a_lock_neither_takes_nor_renews_one(renew, path):
+    assert renew("") == ""
+    assert not os.path.exists(path)
+
+
+MODULES = Path(__file__).parents[4] / "plugins" / "modules"
+
+
+def test_every_module_that_writes_on_a_node_renews_it():
+    # The others have an action that does their work on the controller.
+    on_nodes = {path.name for path in MODULES.glob("*.py") if "AnsibleModule(" in path.read_text()}
+    renewing = {path.name for path in MODULES.glob("*.py") if "play_lock.renew(module)" in path.read_text()}
+    assert on_nodes - renewing == set()
+    assert len(on_nodes) >= 7
+
+
+def test_an_action_that_waits_renews_it_now_and_then(monkeypatch):
+    executed, now = [], [100.0]
+    action = types.SimpleNamespace(
+        _task=types.SimpleNamespace(check_mode=False),
+        _execute_module=lambda **given: executed.append(given) or {"changed": False},
+    )
+    monkeypatch.setattr(play.time, "monotonic", lambda: now[0])
+    renewal = play.Renewal(action, {"a": 1})
+    for _second in range(200):
+        renewal()
+        now[0] += 1
+    assert [(each["module_name"], each["module_args"]) for each in executed] == [
+        ("nodedevices.kubernetes.node_lock", {"state": "renewed"})
+    ] * 3
+    action._execute_module = lambda **given: {"failed": True, "msg": "another play has taken this node"}
+    now[0] += 100
+    with pytest.raises(AnsibleError, match="another play has taken"):
+        renewal()
+    action._task.check_mode = True
+    now[0] += 100
+    renewal()
+
+
 def test_it_lapses(path):
     play_lock.take(wanted("one", seconds=-1), path=path)
     assert play_lock.take(wanted("two"), path=path) is None
@@ -122,6 +246,10 @@ def here(monkeypatch):
     monkeypatch.setattr(os, "getppid", os.getpid)
     monkeypatch.setattr(play.context, "CLIARGS", {"args": ("playbooks/site.yml",)})
     return play.wanted_lock(30)
+
+
+def test_it_lapses_later_where_hosts_wait_for_each_other(here):
+    assert play.wanted_lock(15, hosts=300)["seconds"] == 15 * 60 + 3000
 
 
 def test_a_play_is_over_when_its_process_is_or_another_one_has_its_id(here):
@@ -194,6 +322,8 @@ def test_a_lock_of_a_play_that_is_over_is_taken(look, here):
     result, executed = look([holder, None])
     assert [arguments["lock"]["over"] for _name, arguments in executed] == ["", holder["owner"]]
     assert "failed" not in result
+    given = json.loads(result["environment"]["NODE_DEVICES_LOCK"])
+    assert given == {key: value for key, value in executed[0][1]["lock"].items() if key != "over"}
 
 
 def test_two_hosts_of_a_play_that_are_one_node(look, here, path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import pathlib
 import platform
@@ -14,8 +15,10 @@ import pytest
 import yaml
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_preflight
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
-from ansible_collections.nodedevices.kubernetes.plugins.modules.node_preflight import looked_for
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock, runtime_facts
+from ansible_collections.nodedevices.kubernetes.plugins.modules import node_preflight as module
+from ansible_collections.nodedevices.kubernetes.plugins.modules.node_preflight import in_order, looked_for
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
 FACTS = {
@@ -173,17 +176,35 @@ def test_check_mode_does_without_the_command(look):
     assert "failed" not in result
 
 
-SPEC = {"cdiVersion": "0.7.0", "kind": "example.com/camera", "devices": [{"name": "a", "containerEdits": {}}]}
+EDITS = {"env": ["A=B"]}
+SPEC = {"cdiVersion": "0.7.0", "kind": "example.com/camera", "devices": [{"name": "a", "containerEdits": EDITS}]}
 DECLARED = {"cdi_specs": {"node-device-plugin_example.com_camera.json": json.dumps(SPEC)}, "cdi_kinds": {}}
-FOREIGN = {"path": "/opt/cdi/x.json", "directory": "/opt/cdi", "name": "x.json", "content": json.dumps(SPEC)}
+STOLEN = {**SPEC, "devices": [{"name": "a", "containerEdits": {"env": ["A=C"]}}]}
+FOREIGN = {"path": "/opt/cdi/x.json", "directory": "/opt/cdi", "name": "x.json", "content": json.dumps(STOLEN)}
 
 
 def test_a_foreign_spec_of_the_same_name_stands_in_the_way(look):
     result, _given = look({**FACTS, "cdi_files": [FOREIGN]}, declaration=DECLARED)
-    assert result["msg"].splitlines()[1].startswith("node1: example.com/camera=a is in /opt/cdi/x.json too")
+    assert result["msg"].splitlines()[1].startswith("node1: /opt/cdi/x.json: device example.com/camera=a: overrides")
     assert "failed" not in look(declaration=DECLARED)[0]
     nonsense = {**FOREIGN, "content": '{"devices": ["a", 1]}'}
-    assert "failed" not in look({**FACTS, "cdi_files": [nonsense]}, declaration=DECLARED)[0]
+    result, _given = look({**FACTS, "cdi_files": [nonsense]}, declaration=DECLARED)
+    assert "failed" not in result
+    assert result["warnings"][0].startswith("node1: /opt/cdi/x.json: cdiVersion: is missing")
+    assert result["warnings"][0].endswith("hurts no device of ours: whoever wrote it has to fix it")
+
+
+@pytest.mark.parametrize(
+    ("its", "order"),
+    [
+        ([], ["/etc/cdi", "/var/run/cdi"]),
+        (["/opt/cdi"], ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]),
+        (["/run/cdi/", "/opt/cdi"], ["/etc/cdi", "/var/run/cdi", "/opt/cdi"]),
+        (["/var/run/cdi", "/etc/cdi/"], ["/var/run/cdi", "/etc/cdi"]),
+    ],
+)
+def test_the_cdi_directories_have_the_runtimes_order(its, order):
+    assert in_order(["/etc/cdi", "/var/run/cdi"], its) == order
 
 
 def test_what_the_runtime_refuses_in_a_spec_stands_in_the_way(look):
@@ -216,3 +237,76 @@ def test_a_directory_is_no_device_and_a_link_is_what_it_leads_to(tmp_path):
         "missing_devices": paths[3:],
         "other_than_devices": {paths[0]: "a directory", paths[1]: "a file"},
     }
+
+
+class Cluster:
+    """A node that takes two pods."""
+
+    def __init__(self, running, labels=()):
+        self.pods = [{"status": {"phase": phase}} for phase in ("Running",) * running + ("Succeeded", "Failed")]
+        self.labels = dict(labels)
+
+    def get(self, place):
+        metadata = {"name": place.name, "labels": self.labels}
+        return {"metadata": metadata, "status": {"allocatable": {"pods": "2"}}} if place.name == "worker1" else None
+
+    def list(self, place, **selectors):
+        assert (place.kinds, selectors) == ("pods", {"fieldSelector": "spec.nodeName=worker1"})
+        return self.pods
+
+
+OURS = {"nodedevices.kubernetes/device-plugin": "node-device-plugin"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "given", "is_refused"),
+    [
+        (Cluster(2), {}, True),
+        (Cluster(3), {}, True),
+        (Cluster(1), {}, False),
+        # Its pod is there, or replaces one of ours.
+        (Cluster(2, OURS), {}, False),
+        (Cluster(2), {"deployment": {"image": "a", "priority_class": ""}}, False),
+        (Cluster(2), {"deployment": {"image": "a", "priority_class": "mine"}}, True),
+        (Cluster(2), {"mode": "service"}, False),
+        (Cluster(2), {"kubeconfig": None}, False),
+        (Cluster(2), {"node_name": "gone"}, False),
+    ],
+)
+def test_a_node_without_a_slot_for_the_daemonsets_pod_is_named(look, monkeypatch, cluster, given, is_refused):
+    monkeypatch.setattr(cluster_access.kubeconfig, "read", lambda path: path)
+    monkeypatch.setattr(cluster_access, "Api", lambda path: cluster)
+    arguments = {"mode": "daemonset", "kubeconfig": "x", "node_name": "worker1", **given}
+    result, asked = look(**arguments)
+    assert asked == [{}], "the module takes none of it"
+    assert result.get("failed", False) is is_refused
+    if is_refused:
+        name = given.get("deployment", {}).get("priority_class", "system-node-critical")
+        assert result["msg"].splitlines()[1:] == [
+            "node1: node worker1 has no free pod slot (its kubelet takes 2), and for the DaemonSet's pod, of priority "
+            f"class {name}, another pod would be ended: free a slot, raise maxPods of the kubelet, or set "
+            "device_plugin_deployment.priority_class to '', and the pod waits"
+        ]
+
+
+def test_a_lock_without_room_is_said_with_its_file(monkeypatch):
+    class Failed(Exception):
+        pass
+
+    class Module:
+        check_mode = False
+
+        def __init__(self, **_):
+            self.params = {"lock": {"owner": "play-1"}}
+
+        def fail_json(self, msg):
+            raise Failed(msg)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module, "AnsibleModule", Module)
+    monkeypatch.setattr(module.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(play_lock, "take", full)
+    with pytest.raises(Failed, match=r"^/run/node-devices\.lock: No space left on device$"):
+        module.main()

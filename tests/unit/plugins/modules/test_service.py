@@ -95,3 +95,11 @@ def test_check_mode_says_what_would_be_done(node, pending, pending_reload, actio
     node.check_mode = True
     assert node.run(files=[], reload_files=[], pending=pending, pending_reload=pending_reload) == actions
     assert node.said == []
+
+
+@pytest.mark.parametrize("current", [True, False])
+def test_a_configuration_that_the_play_changed_is_a_change_however_it_is_taken_in(node, current) -> None:
+    """Or a run would say something else than its check, as fast as the process is."""
+    node.current = current
+    assert node.run(reload_files=[node.file("config", 5)], pending_reload=True) == ["reloaded"]
+    assert node.said == (["check"] if current else ["check", "systemctl reload x.service"])

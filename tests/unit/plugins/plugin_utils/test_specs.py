@@ -115,21 +115,52 @@ def test_specs_of_others_are_no_leftovers():
     assert made(node(foreign)).leftovers == []
 
 
-@pytest.mark.parametrize("directory", ["/etc/cdi", "/var/run/cdi"])
+def foreign(path, edits, **rest):
+    spec = {"cdiVersion": "0.5.0", "kind": "example.com/camera", "devices": [{"name": "a", "containerEdits": edits}]}
+    # JSON is YAML, too.
+    return file(path, json.dumps({**spec, **rest}))
+
+
+@pytest.mark.parametrize(
+    ("directory", "says"),
+    [
+        ("/etc/cdi", f"device example.com/camera=a: is in {PATH}, too: runtimes drop both"),
+        ("/var/run/cdi", f"device example.com/camera=a: overrides that of {PATH}: containers get the device of this"),
+    ],
+)
 @pytest.mark.parametrize("form", ["json", "yaml"])
-def test_a_device_that_another_file_has_is_refused(directory, form):
-    content = (
-        "kind: example.com/camera\ndevices: [{name: a}]\n"
-        if form == "yaml"
-        else ('{"kind": "example.com/camera", "devices": [{"name": "a"}]}')
-    )
-    wanted = made(node(file(f"{directory}/other.{form}", content)), resource("a"))
-    with pytest.raises(specs.SpecsError, match=rf"example.com/camera=a is in {directory}/other.{form} too"):
+def test_a_device_that_another_file_has_is_refused(directory, says, form):
+    wanted = made(node(foreign(f"{directory}/other.{form}", {"env": ["A=B"]})), resource("a"))
+    with pytest.raises(specs.SpecsError) as refused:
         wanted.check([])
+    (line,) = refused.value.lines
+    assert line.startswith(f"{directory}/other.{form}: {says}")
+    assert line.endswith("; the file is not ours: remove it there, or declare another name")
 
 
-def test_a_foreign_file_that_is_no_spec_is_no_conflict():
-    made(node(file("/etc/cdi/x.yaml", "{"), file("/etc/cdi/y.json", None)), resource("a")).check([])
+def test_a_device_that_another_file_gives_just_so_is_not():
+    same = {"deviceNodes": [{"path": "/dev/a", "permissions": "rw"}]}
+    made(node(foreign("/var/run/cdi/other.json", same)), resource("a")).check([])
+    # Runtimes drop both, of two in one directory.
+    with pytest.raises(specs.SpecsError):
+        made(node(foreign("/etc/cdi/other.json", same)), resource("a")).check([])
+    # Nor does one that ours goes before.
+    low = foreign("/opt/cdi/other.json", {"env": ["A=B"]})
+    made(node(low, file("/etc/cdi/x.json", "{}")), resource("a")).check([])
+
+
+def test_a_broken_file_of_others_is_no_conflict_and_named():
+    """What doctor says of it: a runtime leaves it out and goes on."""
+    broken = foreign("/var/run/cdi/other.json", {"env": ["A=B"]}, colour="red")
+    wanted = made(node(broken, file("/etc/cdi/x.yaml", "{"), file("/etc/cdi/y.json", None)), resource("a"))
+    wanted.check([])
+    assert [line.partition(": ")[0] for line in wanted.broken()] == [
+        "/var/run/cdi/other.json",
+        "/etc/cdi/x.yaml",
+        "/etc/cdi/y.json",
+    ]
+    assert wanted.broken()[0].startswith("/var/run/cdi/other.json: colour: is not a field of CDI; known are ")
+    assert wanted.broken()[0].endswith("; it is not ours and hurts no device of ours: whoever wrote it has to fix it")
 
 
 def test_what_the_runtime_would_refuse_is_refused():
@@ -181,3 +212,22 @@ def test_what_the_runtime_would_refuse_of_what_the_plugin_will_write_is_refused(
         made(node(version="1.7.2"), declared).check([])
     assert [line.partition(" CDI ")[0] for line in refused.value.lines] == [says]
     made(node(version="2.1.9"), declared).check([])
+
+
+def test_a_held_name_does_not_become_another_device():
+    """Two devices that change places, while a pod has one of them."""
+    changed = resource("a", "b", "c")
+    (a, b, _c) = changed["devices"]
+    a["nodes"], b["nodes"] = b["nodes"], a["nodes"]
+    wanted = made(node_with(resource("a", "b", "c")), changed)
+    assert sorted(device.device for device in wanted.redefined()) == ["a", "b"]
+    held = {"resource": "example.com/camera", "namespace": "default", "pod": "viewer"}
+    with pytest.raises(specs.SpecsError) as refused:
+        wanted.refuse_redefined({"held": [{**held, "device": "a"}, {**held, "device": "c"}]})
+    assert refused.value.lines == [
+        "example.com/camera=a is held by default/viewer and would become another device (/dev/b instead of /dev/a): "
+        "declare that one by another id, or end the pod first"
+    ]
+    wanted.refuse_redefined({"held": [{**held, "device": "c"}]})
+    # Another variable is no other device.
+    assert made(node_with(resource("a")), resource("a", edits={"env": ["X=1"]})).redefined() == {}

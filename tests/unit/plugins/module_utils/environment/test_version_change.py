@@ -6,10 +6,12 @@ import errno
 import json
 import os
 import re
+import subprocess
 import sys
 import types
 from pathlib import Path
 
+import crash_states
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import (
     change,
@@ -88,6 +90,12 @@ BOTH = {"x/r": ["a", "b"]}
         (seen(GOOD, listed=BOTH), seen(GOOD, listed={"x/r": ["b"]}), ["x/r: the kubelet does not list a"]),
         (seen(GOOD, listed=BOTH), seen(GOOD, listed={}), ["x/r: the kubelet does not list a, b"]),
         (seen(GOOD, listed=BOTH), seen(GOOD, listed=None), ["no kubelet answers any more"]),
+        # What a pod holds by another name was offered by releases that did not know of it.
+        (
+            seen(resource(a="healthy", b="healthy"), listed={"x/r": ["a::0", "a::1", "b"]}),
+            seen(resource(a=("unhealthy", "held by default/own as x/old"), b="healthy"), listed={"x/r": ["b"]}),
+            [],
+        ),
         # Another plugin's resource is none of ours.
         (seen(GOOD, listed={**BOTH, "y/s": ["1"]}), seen(GOOD, listed=BOTH), []),
         # Where nobody answered before, being ready counts, if there is a kubelet to be ready for.
@@ -155,7 +163,14 @@ class Node:
         self.versions = change.Versions(str(self.root), self.unit, 0)
 
     def add(self, name, status=None, age=0, python=None):
-        """An environment whose command answers."""
+        """An environment whose command answers, and the ledger knows."""
+        directory = self.lay_out(name, status, age, python)
+        with Ledger(self.ledger_directory) as ledger:
+            ledger.entries[str(directory)] = {"kind": "tree", "owner": f"node_tools {self.root}"}
+            ledger.save()
+        return directory
+
+    def lay_out(self, name, status=None, age=0, python=None):
         directory = self.root / "versions" / name
         (directory / "bin").mkdir(parents=True)
         command = directory / "bin" / "node-device-plugin"
@@ -166,9 +181,6 @@ class Node:
         marker = {"name": name, "python": list(sys.version_info[:2])}
         (directory / "complete.json").write_text(json.dumps(marker))
         os.utime(directory, (1e9 - age,) * 2)
-        with Ledger(self.ledger_directory) as ledger:
-            ledger.entries[str(directory)] = {"kind": "tree", "owner": f"node_tools {self.root}"}
-            ledger.save()
         return directory
 
     def run(self, state, name=None):
@@ -233,6 +245,24 @@ def test_check_mode_says_so_and_does_nothing(node):
     assert told["restarted"] is True
     assert node.links == [A, None]
     assert node.unit.started == []
+
+
+def test_a_check_of_a_bare_node_shows_what_the_run_makes(tmp_path, monkeypatch):
+    """The directories are made before anything else, and told all the same."""
+    node = Node(tmp_path)
+    (node.root / "versions").rmdir()
+    node.root.rmdir()
+    node.params.update(archive="archive", wheels={})
+    monkeypatch.setattr(environments, "build", lambda directory, name, _archive, _wheels: node.lay_out(name))
+    node.check_mode = True
+    foretold, _told = node.run("present", A)
+    assert not node.root.exists()
+    node.check_mode = False
+    done, _told = node.run("present", A)
+    by_path = [sorted(each.diffs, key=lambda diff: diff["before_header"]) for each in (foretold, done)]
+    assert by_path[0] == by_path[1]
+    assert sorted(done.written) == sorted(foretold.written)
+    assert str(node.root / "versions") in done.written
 
 
 def test_a_ledger_that_was_lost_is_said_and_made_again(node):
@@ -498,6 +528,58 @@ def test_a_run_that_was_killed_after_its_trial_has_nothing_to_undo(node):
     assert node.warnings == []
     assert node.unit.started == []
     assert not os.path.lexists(change._paths()[0])
+
+
+@pytest.mark.parametrize("state", ["absent", "present", "rolled_back"])
+def test_a_power_cut_between_the_ledgers_entry_and_the_guards_end_leaves_nothing_unknown(node, monkeypatch, state):
+    """The boot's unit puts the link back to a version of which the ledger says that it is not current."""
+    node.add(B)
+
+    def cut():
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(change, "close", cut)
+        with pytest.raises(KeyboardInterrupt):
+            node.run("present", B)
+    text = Path(change._paths()[0]).read_text()
+    for command in re.findall("^ExecStart=(.*)$", text, re.MULTILINE):
+        subprocess.run(command.split(), check=True)
+    assert node.links == [A, A]
+    node.run(state, B if state == "present" else None)
+    if state != "absent":
+        assert node.links[0] == (B if state == "present" else A)
+        node.run("absent")
+    assert (node.links, node.names) == ([None, None], [])
+    assert not os.path.exists(node.ledger_directory)
+
+
+def boot(node):
+    """What systemd does: the guard's commands, if it is there whole."""
+    path, link = change._paths()
+    if os.path.exists(link):
+        for command in re.findall("^ExecStart=(.*)$", Path(path).read_text(), re.MULTILINE):
+            subprocess.run(command.split(), check=True)
+
+
+@pytest.mark.parametrize("state", ["absent", "present"])
+def test_after_a_power_cut_at_any_time_of_an_upgrade_nothing_is_unknown(node, tmp_path, state):
+    node.add(B)
+    for left in crash_states.recorded(tmp_path, lambda: node.run("present", B)):
+        crash_states.put(left, tmp_path)
+        boot(node)
+        current = node.links[0]
+        assert current in (A, B)
+        # What is current after a boot has stood its trial, of which the ledger learned.
+        assert current == A or Ledger(node.ledger_directory).entries[str(node.root / "current")]["target"].endswith(B)
+        if state == "present":
+            node.run("present", B)
+            assert node.links == [B, A]
+            assert not node.run("present", B)[0].changed
+        node.run("absent")
+        assert (node.links, node.names) == ([None, None], [])
+        assert sorted(os.listdir(node.root)) == ["versions"]
+        assert not os.path.exists(node.ledger_directory)
 
 
 def test_another_roots_change_is_its_own(node, tmp_path):

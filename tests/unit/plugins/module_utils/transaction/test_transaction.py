@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import itertools
 import json
 import os
 import pathlib
@@ -12,10 +13,19 @@ import signal
 import subprocess
 import sys
 
+import crash_states
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import kept, launch, program, runtime
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import (
+    guard,
+    kept,
+    launch,
+    program,
+    recovery,
+    runtime,
+)
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import steps as transaction_steps
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Plan
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
@@ -23,6 +33,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import run
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.steps import STEPS
 from transaction_node import DROP_IN, NEW, OLD, Node, full_from, killed_at, read_only_from
+
+#: The runtime's memory, and what is in /run.
+VOLATILE = ("daemon.json", "lock", "counted", "interfered")
 
 
 @pytest.fixture
@@ -183,6 +196,53 @@ def test_a_file_of_another_hand_with_the_old_text_is_not_taken_for_the_old_one(n
     assert node.tree() == before
 
 
+@pytest.mark.parametrize("renamed", [False, True])
+@pytest.mark.parametrize("text", [NEW, "broken", "no-cri"])
+def test_what_another_hand_writes_in_any_gap_stays_and_nothing_is_lost(fresh, monkeypatch, text, renamed):
+    """An administrator or nvidia-ctk, who edit in place or by a rename, between any two steps."""
+    theirs = "# hers\ncdi\n"
+    steps = transaction_steps.STEPS
+
+    def written_before(number, node):
+        def interfering(index, which, do):
+            def step(*arguments):
+                if (index, which) == number:
+                    place = node.config.with_name("theirs") if renamed else node.config
+                    place.write_text(theirs)
+                    place.rename(node.config)
+                    (node.root / "interfered").touch()
+                return do(*arguments)
+
+            return step
+
+        return tuple(
+            step._replace(look=interfering(index, "look", step.look), do=interfering(index, "do", step.do))
+            for index, step in enumerate(steps)
+        )
+
+    for number in ((index, which) for index in range(len(steps)) for which in ("look", "do")):
+        node = fresh()
+        plan = node.plan(text)
+        monkeypatch.setattr(transaction_steps, "STEPS", written_before(number, node))
+        outcome = node.carry_out(plan)
+        node.settle()
+        if not (node.root / "interfered").exists():
+            assert text != NEW, "what fails never comes to its later steps"
+            continue
+        assert node.config.read_text() == theirs
+        if outcome.error is None:
+            assert number > ([step.name for step in steps].index("write"), "do")
+            continue
+        assert node.daemon["text"] in (OLD, theirs)
+        assert not node.drop_in.exists()
+        aside = [path for path in node.config.parent.iterdir() if "former" in path.name]
+        assert [path.read_text() for path in aside] == [OLD] * len(aside)
+        was_written = "stays as they wrote it" in outcome.error
+        assert was_written == bool(aside)
+        assert all(str(path) in outcome.error for path in aside)
+        assert {path.name for path in node.config.parent.iterdir()} == {"config.toml", *(path.name for path in aside)}
+
+
 @pytest.mark.parametrize(
     ("number", "words"),
     [(errno.EBUSY, "it is a mount point: change it where it is mounted from"), (errno.EPERM, "it may be immutable")],
@@ -274,6 +334,36 @@ def trees(fresh):
     node.carry_out()
     node.settle()
     return before, node.tree()
+
+
+def power_cuts(node, do):
+    """The states of a node's disk that a power cut may leave while it works."""
+
+    def recording():
+        with node.commands(really_synced=True):
+            do()
+
+    return crash_states.recorded(node.root, recording, VOLATILE)
+
+
+def boot(node, state):
+    """Power up with a state: systemd runs the guard if it is there whole, and then the runtime."""
+    crash_states.put(state, node.root, VOLATILE)
+    node.power_off()
+    wanted = pathlib.Path(node.places.units, "multi-user.target.wants", guard.NAME)
+    if wanted.exists() and "ExecStart=" in wanted.read_text() and pathlib.Path(node.places.open, program.NAME).exists():
+        assert node.recover(boot=True) == 0
+    assert node.start(), "the runtime starts"
+
+
+@pytest.mark.parametrize("text", [NEW, "broken"])
+def test_after_a_power_cut_at_any_time_it_is_old_or_new(node, trees, text):
+    plan = node.plan(text)
+    ends = set()
+    for state in power_cuts(node, lambda: recovery.run(node.places, launch._prepared(node.places, plan))):
+        boot(node, state)
+        ends.add(hold(node, *trees))
+    assert ends == ({True, False} if text == NEW else {False})
 
 
 @pytest.mark.parametrize("boots", [False, True])
@@ -479,18 +569,62 @@ def killed_in(node, step):
     return hook
 
 
-def test_what_cannot_be_undone_is_said_and_stays_open(node):
+def test_what_cannot_be_undone_is_said_and_stays_open(node, monkeypatch):
+    node.carry_out(hook=killed_in(node, "restart"))
+
+    def refuse(_staged, path):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "put_in_place", refuse)
+        with pytest.raises(launch.Failed, match="cut off and cannot be undone: the runtime's last words"):
+            node.settle()
+    assert node.places.left() == [node.places.open]
+    assert node.settle().error.startswith("it was cut off in step restart")
+    assert node.config.read_text() == OLD
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_what_another_hand_wrote_goes_beside_where_the_runtime_does_not_start_with_it(node, renamed):
+    """A node never ends worse than it began."""
+    once = iter([True])
+
+    def by_another_hand(_count, _takes_space):
+        if os.path.isdir(node.places.open) and Journal(node.places.open).find("restart") and next(once, False):
+            theirs = node.config.with_suffix(".theirs") if renamed else node.config
+            theirs.write_text("broken, hers")
+            theirs.rename(node.config)
+
+    outcome = node.carry_out(hook=by_another_hand)
+    node.settle()
+    assert (node.config.read_text(), node.daemon["text"], node.daemon["active"]) == (OLD, OLD, True)
+    (aside,) = (path for path in node.config.parent.iterdir() if path != node.config)
+    assert aside.read_text() == "broken, hers"
+    assert f"the runtime does not run with that, which is in {aside} now.\nThe old configuration" in outcome.error
+    assert "put back, and the runtime answers again." in outcome.error
+
+
+def test_killed_while_another_hands_file_goes_beside_one_of_both_is_in_the_place(fresh):
+    for number in itertools.count():
+        node = fresh()
+        node.carry_out(hook=killed_in(node, "restart"))
+        node.config.write_text("broken, hers")
+        node.start()
+        over = node.recover(hook=killed_at(number)) != -signal.SIGKILL
+        assert node.config.read_text() in (OLD, "broken, hers")
+        node.settle()
+        assert (node.config.read_text(), node.daemon["active"]) == (OLD, True)
+        if over:
+            break
+
+
+def test_what_stands_in_the_place_of_the_file_stays(node):
     node.carry_out(hook=killed_in(node, "restart"))
     node.config.unlink()
     node.config.mkdir()
-    (node.config / "in the way").touch()
-    with pytest.raises(launch.Failed, match="cut off and cannot be undone: the runtime's last words"):
-        node.settle()
-    assert node.places.left() == [node.places.open]
-    (node.config / "in the way").unlink()
-    node.config.rmdir()
-    assert node.settle().error.startswith("it was cut off in step restart")
-    assert node.config.read_text() == OLD
+    assert "stays as they wrote it; what was there before is in " in node.settle().error
+    assert node.config.is_dir()
+    assert node.places.left() == []
 
 
 def test_the_program_is_an_archive_that_python_runs(tmp_path):

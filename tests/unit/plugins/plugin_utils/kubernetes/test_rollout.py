@@ -255,6 +255,24 @@ def test_a_control_plane_that_is_away_for_a_moment():
         wait(Cluster([], gone), Running(WANTED), timeout=0.05)
 
 
+def test_until_its_predecessor_has_ended():
+    old, new = pod(revision="0", ends=True, **RUNS), pod(**RUNS)
+    assert wait(Cluster([old, new], [old, new], [new]), Running(WANTED)) == new
+    expected = "within 0.05 s pod node-devices/plugin-x is not ready: pod plugin-x, whose place it takes, has not ended"
+    assert why(Cluster([old, new]), Running(WANTED)) == expected
+
+
+def test_a_pod_that_overlaps_has_started_when_it_is_ready():
+    waiting, runs = pod(**{**RUNS, "ready": False}), pod(**RUNS)
+    cluster = Cluster([waiting])
+    rollout.await_start(cluster, "worker", timeout=60)
+    for each in (waiting, runs):
+        each["spec"]["containers"][1]["env"] = [{"name": "NODE_DEVICE_PLUGIN_OVERLAP", "value": "true"}]
+    with pytest.raises(DeploymentError, match="is not ready"):
+        rollout.await_start(Cluster([waiting]), "worker", timeout=0.05)
+    rollout.await_start(Cluster([waiting], [waiting], [runs]), "worker", timeout=60)
+
+
 def test_neither_does_the_wait_for_a_start_or_an_end_give_up_then():
     gone = Unavailable("the API server x does not answer: Connection refused: run again when it does")
     rollout.await_start(Cluster(gone, [], gone, [pod(**RUNS)]), "worker", timeout=60)

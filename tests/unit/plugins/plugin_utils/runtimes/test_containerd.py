@@ -584,3 +584,32 @@ def test_a_key_in_capitals_is_named_in_an_import_too():
         UnsupportedConfig, match=r"^/conf\.d/a\.toml, which it imports, has Version, which containerd 2 takes for"
     ):
         adapter.plan(check)
+
+
+NVIDIA = "/etc/containerd/conf.d/99-nvidia.toml"
+
+
+@pytest.mark.parametrize(
+    ("version", "root_after", "drop_in", "named"),
+    [
+        # The last CRI table counts whole: nvidia-ctk's, with our line in it, or without.
+        ("1.7.24", "", ON, NVIDIA),
+        ("1.7.24", "", OFF, None),
+        ("1.7.24", "", "[debug]\nlevel = 'info'\n", None),
+        # Our change was of the directories alone.
+        ("1.7.24", ON, ON, None),
+        # Where it is on by default, nobody is named who says so, too.
+        ("2.1.9", "", ON, None),
+        ("2.1.9", OFF, ON, NVIDIA),
+        ("2.1.9", OFF, "[debug]\nlevel = 'info'\n", None),
+        ("2.4.2", OFF, ON, None),
+    ],
+)
+def test_what_keeps_cdi_on_after_our_change_is_taken_back_is_named(version, root_after, drop_in, named):
+    root, head = "/etc/containerd/config.toml", 'imports = ["/etc/containerd/conf.d/*.toml"]\n'
+    config = {"path": root, "real_path": root, "content": head + ON, "imported": {NVIDIA: drop_in}}
+    adapter = runtimes.Containerd({"name": "containerd", "version": version, "config": config})
+    assert adapter.left_on([Change(root, head + ON, head + root_after)]) == named
+    # A drop-in that is itself taken back keeps nothing on.
+    both = [Change(root, head + ON, head + root_after), Change(NVIDIA, drop_in, None)]
+    assert adapter.left_on(both) == (root if root_after == ON and drop_in == ON else None)

@@ -1,15 +1,25 @@
-"""Whether this process may open the host's devices at all."""
+"""Whether this process may open the host's devices at all.
+
+Only the process that serves can say so: ``validate`` gives the same answer to everybody.
+"""
 
 from __future__ import annotations
 
 import os
 from typing import Iterator, Mapping
 
-from . import Configuration, Problem
+from ..declaration import Configuration, DeclarationError, Problem
 
 _CAP_SYS_ADMIN = 21
 #: Kubernetes sets it in every container of a pod.
 _POD_VARIABLE = "KUBERNETES_SERVICE_HOST"
+
+
+def refuse_open_probes(configuration: Configuration) -> None:
+    """Raise DeclarationError where this process could open no device that the configuration wants opened."""
+    problems = list(open_probe_problems(configuration))
+    if problems:
+        raise DeclarationError(problems)
 
 
 def open_probe_problems(

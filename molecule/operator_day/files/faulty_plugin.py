@@ -1,0 +1,82 @@
+"""A device plugin that fails as it is told, and the calls of a kubelet to it as JSON.
+
+faulty_plugin.py options RESOURCE: GetDevicePluginOptions fails. Prints what Register said, and the calls.
+faulty_plugin.py streams AT_ONCE LATER: of two resources with two devices each, the first one's ListAndWatch fails
+before it lists anything, and the second one's once the file /run/faulty_plugin.fail is there. Writes
+/run/faulty_plugin.begun when both are registered. Prints the calls of each once /run/faulty_plugin.end is there.
+
+Runs on a node with the environment of role node_tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pathlib
+import sys
+from typing import Any, AsyncIterator, List
+
+from kubelet_stand_in.recorder import RecordingPlugin, healthy
+from node_device_plugin.support.channels import grpc
+from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
+
+_DIRECTORY = "/var/lib/kubelet/device-plugins"
+_FILES = "/run/faulty_plugin."
+_WORDS = "as it was told"
+
+
+class FaultyPlugin(RecordingPlugin):
+    """fails: the call that does. later: not before the file is there."""
+
+    def __init__(self, resource: str, fails: str, later: bool = False) -> None:
+        endpoint = "faulty-%s.sock" % resource.replace("/", "-")
+        super().__init__(_DIRECTORY, resource, endpoint, healthy(["0", "1"]))
+        self._fails = fails
+        self._later = later
+
+    @property
+    def names(self) -> List[str]:
+        return [each["call"] for each in self.calls if "ended_by" not in each]
+
+    async def GetDevicePluginOptions(self, request: api.Empty, context: Any) -> api.DevicePluginOptions:
+        if self._fails == "GetDevicePluginOptions":
+            self.calls.append({"call": "GetDevicePluginOptions"})
+            await context.abort(grpc.StatusCode.INTERNAL, _WORDS)
+        return await super().GetDevicePluginOptions(request, context)
+
+    async def ListAndWatch(self, request: api.Empty, context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
+        self.calls.append({"call": "ListAndWatch"})
+        if self._later:
+            yield api.ListAndWatchResponse(devices=[api.Device(ID=i, health=h) for i, h in self.devices.items()])
+            await _file("fail")
+        await context.abort(grpc.StatusCode.INTERNAL, _WORDS)
+
+
+async def _file(name: str) -> None:
+    while not os.path.exists(_FILES + name):
+        await asyncio.sleep(0.1)
+
+
+async def options(resource: str) -> None:
+    plugin = FaultyPlugin(resource, "GetDevicePluginOptions")
+    await plugin.start()
+    said = await plugin.register()
+    await plugin.stop()
+    print(json.dumps({"said": said, "calls": plugin.names}))
+
+
+async def streams(at_once: str, later: str) -> None:
+    plugins = [FaultyPlugin(at_once, "ListAndWatch"), FaultyPlugin(later, "ListAndWatch", later=True)]
+    for plugin in plugins:
+        await plugin.start()
+        said = await plugin.register()
+        assert said == "ok", said
+    pathlib.Path(_FILES + "begun").touch()
+    await _file("end")
+    print(json.dumps({plugin.resource: plugin.names for plugin in plugins}))
+    for plugin in plugins:
+        await plugin.stop()
+
+
+asyncio.run({"options": options, "streams": streams}[sys.argv[1]](*sys.argv[2:]))

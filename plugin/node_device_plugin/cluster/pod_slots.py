@@ -1,0 +1,30 @@
+"""How many pods a node takes, as the scheduler counts."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, NamedTuple, Optional
+
+from . import quantity
+from .api import Api, Place
+from .extended_resources import capacities_of
+
+
+class Slots(NamedTuple):
+    """How many pods may run on a node, and how many more may come."""
+
+    total: int
+    free: int
+
+
+def of_node(api: Api, node: Mapping[str, Any]) -> Optional[Slots]:
+    """Of a node object, by the unfinished pods that are bound there; None while its kubelet has not reported.
+
+    Raises ApiError.
+    """
+    name = str(node["metadata"]["name"])
+    total = quantity.number(capacities_of(node, "allocatable").get("pods"))
+    if total is None:
+        return None
+    bound = api.list(Place("pods"), fieldSelector="spec.nodeName=" + name)
+    unfinished = [pod for pod in bound if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
+    return Slots(int(total), max(0, int(total) - len(unfinished)))

@@ -1,0 +1,56 @@
+"""How many pods the node still takes.
+
+A static pod is critical to the kubelet: where the node has no slot for it, the kubelet ends another pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Optional, Union
+
+from ..cluster import kubeconfig
+from ..cluster.api import Api, ApiError, Place
+from ..cluster.pod_slots import Slots, of_node
+
+#: Free slots that a static pod needs: its own, and two for pods that come in at the same time.
+NEEDED = 3
+#: How a kubelet is called as a user of its cluster.
+_NODE_USER = "system:node:"
+
+
+class SlotCounter:
+    """Asks the cluster as the node's kubelet, or else goes by what the kubelet lists.
+
+    kubeconfig: the kubelet's own; None where it has none. max_pods: what its configuration says, None where that is not
+    known.
+    """
+
+    def __init__(self, kubeconfig: Optional[str], max_pods: Optional[int]) -> None:
+        self._kubeconfig = kubeconfig
+        self._max_pods = max_pods
+
+    async def count(self, pods: int) -> Union[Slots, str]:
+        """What is free now, or why nobody knows. pods: how many the kubelet lists."""
+        if self._kubeconfig is not None:
+            try:
+                slots = await asyncio.to_thread(_by_cluster, self._kubeconfig)
+                if slots is not None:
+                    return slots
+            except (ApiError, kubeconfig.KubeconfigError):
+                # A cluster that does not answer is not asked again: each time may take a quarter of a minute.
+                self._kubeconfig = None
+        if self._max_pods is None:
+            return "it is not known how many pods the node may have (maxPods of the kubelet's configuration)"
+        return Slots(self._max_pods, max(0, self._max_pods - pods))
+
+
+def _by_cluster(path: str) -> Optional[Slots]:
+    """As the scheduler counts. Raises ApiError, KubeconfigError."""
+    # It is read anew each time: a kubelet's certificate does not last.
+    api = Api(kubeconfig.read(path))
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    answer = api.create(Place("selfsubjectreviews", group="authentication.k8s.io/v1"), review)
+    user = str(((answer.get("status") or {}).get("userInfo") or {}).get("username", ""))
+    if not user.startswith(_NODE_USER):
+        raise ApiError("%s is for %s, which is no node" % (path, user))
+    return of_node(api, api.node(user[len(_NODE_USER) :]))

@@ -1,0 +1,126 @@
+"""What a run finds out about its kubeconfig before it writes anything: one sentence, with the variable and the file."""
+
+from __future__ import annotations
+
+import types
+
+import certificates
+import pytest
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugins.action import node_preflight
+
+FACTS = {
+    "python": {"version": [3, 11, 2], "executable": "/usr/bin/python3"},
+    "uid": 0,
+    "runtime": {"name": "containerd"},
+    "device_plugins": {"instance": None, "registered": [], "others": []},
+    "cdi_files": [],
+    "ledger": {},
+}
+WORD = "c2VjcmV0LXRva2Vu"
+DECLARED = {"capacities": {}, "resources": [], "configuration": {"resources": []}}
+PATCHING = {**DECLARED, "capacities": {"example.com/licence": 3}}
+
+
+@pytest.fixture
+def node(cluster):
+    return cluster.node({"cpu": "2"})
+
+
+@pytest.fixture
+def look(monkeypatch):
+    """What the preflight says for a kubeconfig, and what ran on the node."""
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+
+    def run_action(kubeconfig, declaration=DECLARED, node_name="worker1"):
+        action = object.__new__(node_preflight.ActionModule)
+        arguments = {"kubeconfig": kubeconfig, "node_name": node_name, "requires": ["python"], "lock": {}}
+        if declaration is not None:
+            arguments["declaration"] = declaration
+        play = types.SimpleNamespace(_uuid="play")
+        action._task = types.SimpleNamespace(args=arguments, check_mode=False, get_play=lambda: play)
+        executed = []
+
+        def execute(module_name, module_args, task_vars):
+            executed.append(module_name.rpartition(".")[2])
+            return dict(FACTS) if executed[-1] == "node_preflight" else {}
+
+        action._execute_module = execute
+        result = action.run(None, {"inventory_hostname": "worker1"})
+        assert WORD not in str(result)
+        if not result.get("failed"):
+            return "", executed
+        head, *lines = result["msg"].splitlines()
+        assert head == "The node is not ready; nothing was written on it."
+        (line,) = lines
+        assert line.startswith("worker1: node_devices_kubeconfig")
+        assert kubeconfig in line
+        return line, executed
+
+    return look_and_let_go(run_action)
+
+
+def look_and_let_go(run_action):
+    """Where it refuses, it lets go of the node, on which it has written nothing."""
+
+    def run(*arguments, **named):
+        said, executed = run_action(*arguments, **named)
+        assert executed == (["node_preflight", "node_lock"] if said else ["node_preflight"])
+        return said
+
+    return run
+
+
+def test_one_that_leads_to_the_node(cluster, node, look):
+    assert look(cluster.kubeconfig(), node_name=node.name) == ""
+    assert look(cluster.kubeconfig(), PATCHING, node_name=node.name) == ""
+    # Nothing of it is changed.
+    version = node.read()["metadata"]["resourceVersion"]
+    look(cluster.kubeconfig(), PATCHING, node_name=node.name)
+    assert node.read()["metadata"]["resourceVersion"] == version
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "No such file or directory"),
+        ('users: [{user: {token: "' + WORD + "}]\nclusters: [", "is not valid YAML: "),
+        (f"token: *{WORD}\n", "is not valid YAML: it cannot be read, line 1, column 8"),
+        (f"token: !{WORD} 1\n", "is not valid YAML: it cannot be read, line 1, column 8"),
+        (f"- {WORD}\n", "current-context is not set"),
+        ("current-context: a\ncontexts: []\n", "there is no context 'a' in contexts"),
+    ],
+)
+def test_a_file_that_is_none(tmp_path, look, content, says):
+    path = tmp_path / "kubeconfig"
+    if content is not None:
+        path.write_text(content)
+    assert says in look(str(path))
+
+
+def test_a_server_that_is_not_there(cluster, look, unused_server):
+    said = look(cluster.kubeconfig(server=unused_server))
+    assert f"the API server {unused_server} does not answer: Connection refused: run again when it does" in said
+
+
+def test_a_server_of_another_authority(cluster, tmp_path, look):
+    other = certificates.Authority(tmp_path)
+    said = look(cluster.kubeconfig(**{"certificate-authority": str(other.path)}))
+    assert "does not answer: its certificate is not trusted: " in said
+
+
+def test_a_user_without_rights(cluster, node, look):
+    nobody = cluster.authority.sign("carl")
+    said = look(cluster.kubeconfig({"client-certificate": str(nobody), "client-key": str(nobody)}), node_name=node.name)
+    assert 'User "carl" cannot get' in said
+    assert "does not accept the token of the user test: Unauthorized" in look(
+        cluster.kubeconfig({"token": WORD}), node_name=node.name
+    )
+
+
+def test_a_cluster_without_the_node(cluster, look):
+    assert "the cluster has no node none-such: set node_devices_node_name" in look(
+        cluster.kubeconfig(), node_name="none-such"
+    )
+    # An uninstall goes on for a machine whose node object is gone.
+    assert look(cluster.kubeconfig(), None, node_name="none-such") == ""

@@ -1,0 +1,153 @@
+"""What becomes of the other hosts of a batch when one fails: the playbooks as they are, by Ansible, with no node.
+
+The collection's actions and roles are stand-ins that write down what they are asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
+ACTION = """
+from ansible.plugins.action import ActionBase
+
+class ActionModule(ActionBase):
+    _requires_connection = False
+
+    def run(self, tmp=None, task_vars=None):
+        super().run(tmp, task_vars)
+        step = " ".join([self._task.action.rpartition(".")[2], str(self._task.args.get("state", ""))]).strip()
+        host = task_vars["inventory_hostname"]
+        with open(task_vars["steps_file"], "a") as file:
+            file.write(f"{host}: {step}\\n")
+        if step in task_vars.get("failing", ()):
+            # As what an action did not foresee: `failed_when` has no say in it.
+            raise RuntimeError(f"{host} cannot {step}")
+        known = {"environment": {}, "ledger": {}, "host": host, "node": host, "needs_cdi": True, "device_paths": {}}
+        return {"changed": False, "what": [], "other_daemonsets": {}, **known}
+"""
+
+
+class Run:
+    """How a run ended, in what order which host did what, and what it said."""
+
+    def __init__(self, done, steps):
+        self.code = done.returncode
+        self.said = done.stdout + done.stderr
+        self.steps = steps
+
+    def hosts_of(self, step):
+        return sorted(line.partition(": ")[0] for line in self.steps if line.endswith(": " + step))
+
+    def failed(self):
+        return sorted(re.findall(r"^(\w+) +: ok=.* failed=1 ", self.said, re.MULTILINE))
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a playbook for the hosts a and b: run(path, what fails by host, "-e", ...)."""
+    collection = tmp_path / "collections" / "ansible_collections" / "nodedevices" / "kubernetes"
+    actions = collection / "plugins" / "action"
+    actions.mkdir(parents=True)
+    for name in ("plugin", "plugins/filter"):
+        (collection / name).symlink_to(CHECKOUT / name)
+    for path in (CHECKOUT / "plugins" / "modules").glob("*.py"):
+        (actions / path.name).write_text(ACTION)
+    for path in (CHECKOUT / "roles").glob("*/tasks/*.yml"):
+        task = {"name": f"{path.parts[-3]} {path.name}", "ansible.builtin.debug": {"msg": ""}}
+        copy = collection / path.relative_to(CHECKOUT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(yaml.safe_dump([task]))
+    # The role's own tasks where it deploys once for all hosts.
+    role = CHECKOUT / "roles" / "device_plugin"
+    for name in ("daemonset.yml", "absent.yml"):
+        shutil.copy(role / "tasks" / name, collection / "roles" / "device_plugin" / "tasks")
+    for part in ("defaults", "vars"):
+        shutil.copytree(role / part, collection / "roles" / "device_plugin" / part)
+    converge = [{"ansible.builtin.include_tasks": {"file": "{{ device_plugin_part }}.yml"}}]
+    for name in ("converge.yml", "main.yml"):
+        (collection / "roles" / "device_plugin" / "tasks" / name).write_text(yaml.safe_dump(converge))
+    steps = tmp_path / "steps"
+    variables = {
+        "ansible_connection": "local",
+        "steps_file": str(steps),
+        "device_plugin_mode": "daemonset",
+        "node_tools_environment": {"environment": "1.0.0", "changed": False},
+    }
+
+    def run_playbook(name, failing, *arguments):
+        hosts = {host: {"failing": failing.get(host, [])} for host in ("a", "b")}
+        inventory = {"node_devices": {"hosts": hosts, "vars": variables}}
+        (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
+        program = pathlib.Path(sys.executable).parent / "ansible-playbook"
+        command = [program, "--inventory", tmp_path / "hosts.yml", CHECKOUT / "playbooks" / name, *arguments]
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "collections"),
+        }
+        steps.write_text("")
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+        return Run(done, steps.read_text().splitlines())
+
+    return run_playbook
+
+
+ONE_BATCH = ("-e", '{"node_devices_serial": ["100%"]}')
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("upgrade.yml", "node_preflight"),
+        ("upgrade.yml", "node_drain possible"),
+        ("rollback.yml", "node_preflight"),
+        ("uninstall.yml", "node_preflight"),
+    ],
+)
+def test_a_host_lets_go_of_its_node_where_another_cannot_begin(run, name, step):
+    drain = ("-e", "node_devices_drain=true") if "drain" in step else ()
+    done = run(name, {"b": [step]}, *ONE_BATCH, *drain)
+    assert done.code == 2, done.said
+    assert done.failed() == ["b"], done.said
+    assert f"b cannot {step}" in done.said
+    assert "a" in done.hosts_of("node_preflight")
+    assert done.steps.index("a: node_lock") > done.steps.index("a: node_preflight")
+    # Nothing is written on the other one.
+    assert [each for each in done.steps if each.startswith("b: daemonset")] == []
+
+
+@pytest.mark.parametrize("name", ["site.yml", "rollback.yml"])
+def test_the_reason_is_said_where_the_lock_cannot_be_removed_either(run, name):
+    """A node without a Python that is new enough runs no module at all."""
+    done = run(name, {"b": ["node_preflight", "node_lock"]}, *ONE_BATCH)
+    assert done.failed() == ["b"], done.said
+    assert "b cannot node_lock" in done.said
+    assert done.said.index("'Look at the node' failed") > done.said.index("b cannot node_lock")
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("upgrade.yml", "daemonset deployed"),
+        ("site.yml", "daemonset left"),
+        ("uninstall.yml", "daemonset absent"),
+    ],
+)
+def test_what_is_done_once_for_all_hosts_fails_each_of_them(run, name, step):
+    done = run(name, {"a": [step]}, *ONE_BATCH, "-e", '{"device_plugin_moved": [{}]}')
+    assert done.code == 2, done.said
+    assert done.hosts_of(step) == ["a"], done.said
+    assert done.failed() == ["a", "b"], done.said
+    assert done.hosts_of("node_lock") == ["a", "b"]
+    for host in "ab":
+        assert re.search(rf"^fatal: \[{host}\]: FAILED!.*a cannot {step}", done.said, re.MULTILINE), done.said

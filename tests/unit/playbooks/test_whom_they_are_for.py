@@ -1,0 +1,57 @@
+"""Which hosts the playbooks are for: those that are named, and never silently all of an inventory."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+PLAYBOOKS = pathlib.Path(__file__).resolve().parents[3] / "playbooks"
+NAMES = ["rollback", "site", "status", "uninstall", "upgrade", "verify"]
+DATABASE = {"database": {"hosts": {"database1": {}}}}
+WORKERS = {"workers": {"hosts": {"worker1": {}, "worker2": {}}}}
+GROUP = {"node_devices": {"children": {"workers": {}}}}
+
+
+def listed(tmp_path, name, groups, *arguments):
+    """What ``ansible-playbook --list-hosts`` ends with and says, and the hosts of each play."""
+    inventory = tmp_path / "hosts.yml"
+    inventory.write_text(yaml.safe_dump({**DATABASE, **groups}))
+    program = pathlib.Path(sys.executable).parent / "ansible-playbook"
+    command = [program, "--inventory", inventory, PLAYBOOKS / f"{name}.yml", "--list-hosts", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={"ANSIBLE_NOCOLOR": "1"})
+    plays = re.findall(r"hosts \(\d+\):((?:\n +\S+)*)", done.stdout)
+    return done.returncode, re.sub(r"\s+", " ", done.stderr), [sorted(hosts.split()) for hosts in plays]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_a_word_of_the_nodes_nothing_begins(tmp_path, name):
+    code, said, plays = listed(tmp_path, name, WORKERS)
+    assert code != 0
+    assert plays == []
+    # Both ways to say it.
+    assert "into a group node_devices, or name them with -e node_devices_hosts=PATTERN" in said
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_group_of_the_nodes_alone(tmp_path, name):
+    code, said, plays = listed(tmp_path, name, {**WORKERS, **GROUP})
+    assert (code, set(map(tuple, plays))) == (0, {("worker1", "worker2")}), said
+
+
+def test_a_pattern_goes_before_the_group(tmp_path):
+    for groups in (WORKERS, {**WORKERS, **GROUP}):
+        code, said, plays = listed(tmp_path, "site", groups, "-e", "node_devices_hosts=worker1:&workers")
+        assert (code, set(map(tuple, plays))) == (0, {("worker1",)}), said
+
+
+def test_every_play_is_for_them():
+    for path in PLAYBOOKS.glob("*.yml"):
+        for play in yaml.safe_load(path.read_text()):
+            if "ansible.builtin.import_playbook" not in play:
+                found = (play["hosts"], play["vars_files"])
+                assert found == ("{{ node_devices_pattern }}", ["vars/node_devices_hosts.yml"]), path

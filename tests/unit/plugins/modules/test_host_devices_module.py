@@ -1,0 +1,312 @@
+"""The module host_devices, with stand-ins for /dev, udev and systemd-tmpfiles; files and ledger are real."""
+
+from __future__ import annotations
+
+import json
+import os
+import types
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, udev_rules
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
+from ansible_collections.nodedevices.kubernetes.plugins.modules import host_devices as module
+
+TTY = 'SUBSYSTEM=="tty|usb", ATTRS{idVendor}=="0403", MODE="0660"'
+FULL = 'SUBSYSTEM=="mem", KERNEL=="full", MODE="0640"'
+OPEN = {"mode": 0o666, "uid": 0, "gid": 0}
+SHUT = {"mode": 0o600, "uid": 0, "gid": 0}
+
+
+def line(path, minor=8, mode="0666", owner="0"):
+    return f"c {path} {mode} {owner} 0 - 1:{minor}"
+
+
+_UNLINK = os.unlink
+
+
+class Killed(BaseException):
+    """The play died here."""
+
+
+class Node:
+    """devices: path to number and access. commands: those that were run. fails: which one fails."""
+
+    def __init__(self, tmp_path, monkeypatch):
+        self.root = tmp_path
+        self.devices = {}
+        self.kernels = set()
+        self.commands = []
+        self.fails = None
+        self.dies_at = None
+        for name in ("MODULES", "OPTIONS", "RULES", "NODES"):
+            monkeypatch.setattr(module, name, str(tmp_path / name.lower()))
+        monkeypatch.setattr(module, "_UDEV", str(tmp_path))
+        for name in ("is_node", "access_of", "set_access", "is_the_kernels", "is_device", "in_sysfs"):
+            monkeypatch.setattr(device_nodes, name, getattr(self, name))
+        monkeypatch.setattr(module.os, "unlink", self.unlink)
+        monkeypatch.setattr(module.os.path, "realpath", lambda path: path)
+
+    def is_node(self, path, kind, number):
+        assert kind == "c"
+        return self.devices[path][0] == number if path in self.devices else None
+
+    def access_of(self, path):
+        return self.devices[path][1]
+
+    def set_access(self, path, access):
+        self.devices[path] = (self.devices[path][0], access)
+
+    def is_the_kernels(self, path, _kind, _number):
+        return path in self.kernels
+
+    def is_device(self, path):
+        return path in self.devices
+
+    def in_sysfs(self, path):
+        return ("mem", path.rpartition("/")[2])
+
+    def unlink(self, path):
+        if path in self.devices:
+            del self.devices[path]
+        else:
+            _UNLINK(path)
+
+    def run_command(self, command):
+        self.commands.append(" ".join(command))
+        if self.dies_at and self.dies_at in command:
+            raise Killed
+        if self.fails and self.fails in command:
+            return 1, "", "no"
+        if command[0] == "systemd-tmpfiles":
+            with open(module.NODES) as file:
+                for node in device_nodes.parsed(file.read().splitlines()).values():
+                    self.devices[node.path] = (node.number, node.access)
+        return 0, "", ""
+
+    def run(self, nodes=(), rules=(), modules=(), options=(), held=(), prune=True, check=False, made=False):
+        """An execution; returns what there was to do and what was kept."""
+        files = {module.NODES: nodes, module.RULES: rules, module.MODULES: modules, module.OPTIONS: options}
+        parameters = {
+            "files": {path: list(lines) for path, lines in files.items() if lines},
+            "modules": list(modules),
+            "held": [{"who": who, "paths": [path], "ours": True} for path, who in dict(held).items()],
+            "prune": prune,
+            "made": made,
+        }
+        stand_in = types.SimpleNamespace(
+            params=parameters,
+            check_mode=check,
+            run_command=self.run_command,
+            set_default_selinux_context=lambda path, changed: changed,
+        )
+        self.commands.clear()
+        ledger = Ledger(str(self.root / "ledger"))
+        if check:
+            host = module.HostDevices(stand_in, ledger)
+            report = host.converge()
+        else:
+            with ledger:
+                host = module.HostDevices(stand_in, ledger)
+                report = host.converge()
+        return types.SimpleNamespace(
+            actions=host.actions,
+            kept={each["path"]: each["reason"] for each in [*report.kept, *host.kept]},
+            diff={
+                each["before_header"].partition(" (mode")[0]: (each["before"], each["after"])
+                for each in [*report.diffs, *host.diffs]
+            },
+            changed=report.changed or bool(host.actions),
+            leftovers=host.leftovers,
+            warnings=host.warnings,
+        )
+
+    def entries(self):
+        path = self.root / "ledger" / "ledger.json"
+        return json.loads(path.read_text())["entries"] if path.exists() else {}
+
+    def lines(self, name):
+        path = self.root / name
+        return path.read_text().splitlines()[1:] if path.exists() else []
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    return Node(tmp_path, monkeypatch)
+
+
+def test_a_node_is_made_once_and_gets_another_mode_when_it_is_declared(node):
+    assert node.run([line("/dev/lamp0")]).actions == ["made /dev/lamp0"]
+    assert not node.run([line("/dev/lamp0")]).changed
+    said = node.run([line("/dev/lamp0", mode="0600")], check=True)
+    assert node.devices["/dev/lamp0"][1] == OPEN
+    done = node.run([line("/dev/lamp0", mode="0600")])
+    assert said.actions == done.actions == ["changed /dev/lamp0"]
+    shown = ("c 1:8, mode 0666, owner 0:0\n", "c 1:8, mode 0600, owner 0:0\n")
+    assert said.diff["/dev/lamp0"] == done.diff["/dev/lamp0"] == shown
+    assert node.devices["/dev/lamp0"][1] == SHUT
+    # Somebody changed it.
+    node.set_access("/dev/lamp0", {**SHUT, "uid": 7})
+    assert node.run([line("/dev/lamp0", mode="0600")]).actions == ["changed /dev/lamp0"]
+
+
+def test_what_was_there_before_us_gets_its_mode_back_and_is_never_deleted(node):
+    node.devices["/dev/lamp0"] = (device_nodes.DeviceNode(line("/dev/lamp0")).number, SHUT)
+    node.run([line("/dev/lamp0"), line("/dev/lamp1")])
+    assert node.devices["/dev/lamp0"][1] == OPEN
+    done = node.run()
+    assert done.actions == ["put back /dev/lamp0", "removed /dev/lamp1"]
+    assert done.diff["/dev/lamp1"] == ("c 1:8, mode 0666, owner 0:0\n", "")
+    assert {path: access for path, (_, access) in node.devices.items()} == {"/dev/lamp0": SHUT}
+    assert node.entries() == {}
+
+
+def test_a_node_of_a_release_without_records_is_ours_unless_it_is_the_kernels(node):
+    node.kernels.add("/dev/kernels")
+    node.run([line("/dev/lamp0"), line("/dev/kernels")])
+    ledger = node.root / "ledger" / "ledger.json"
+    data = json.loads(ledger.read_text())
+    data["entries"] = {path: entry for path, entry in data["entries"].items() if entry["kind"] != "node"}
+    ledger.write_text(json.dumps(data))
+    assert node.run().actions == ["removed /dev/lamp0"]
+    assert list(node.devices) == ["/dev/kernels"]
+
+
+@pytest.mark.parametrize("dies_at", ["systemd-tmpfiles", "udevadm", "trigger", "settle"])
+def test_what_a_run_that_died_left_undone_the_next_one_does(node, dies_at):
+    node.run([line("/dev/lamp0")], [TTY])
+    node.dies_at = dies_at
+    with pytest.raises(Killed):
+        node.run([line("/dev/lamp1")], [FULL])
+    node.dies_at = None
+    node.run([line("/dev/lamp1")], [FULL])
+    assert list(node.devices) == ["/dev/lamp1"]
+    assert "udevadm control --reload" in node.commands
+    assert "udevadm trigger --action=change --subsystem-match=mem --sysname-match=full" in node.commands
+    # And what the old rule was about, which udev has to forget.
+    assert "udevadm trigger --action=change --subsystem-match=tty --subsystem-match=usb" in node.commands
+    assert not node.run([line("/dev/lamp1")], [FULL]).changed
+    assert node.commands == []
+
+
+def test_rules_that_udev_could_not_take_in_are_tried_again(node):
+    node.fails = "trigger"
+    with pytest.raises(module.Refused, match=r"udevadm trigger .*: no"):
+        node.run(rules=[FULL])
+    assert node.run(rules=[FULL], check=True).actions == ["udev rules applied"]
+    node.fails = None
+    assert node.run(rules=[FULL]).actions == ["udev rules applied"]
+    assert node.run(rules=[FULL]).actions == []
+    node.fails = "settle"
+    with pytest.raises(module.Refused):
+        node.run()
+    node.fails = None
+    assert node.run().actions == ["udev rules applied"]
+    assert node.entries() == {}
+
+
+def test_a_rule_without_a_subsystem_triggers_nothing_and_says_so(node):
+    rule = 'ATTRS{idVendor}=="0403", MODE="0660"'
+    done = node.run(rules=[rule, 'LABEL="end"'])
+    assert [command for command in node.commands if "trigger" in command] == []
+    (warning,) = done.warnings
+    assert warning.endswith(": " + rule)
+
+
+def test_what_a_held_device_needs_stays_and_goes_after_its_pod(node):
+    node.devices["/dev/random"] = (device_nodes.DeviceNode(line("/dev/random")).number, OPEN)
+    everything = {"nodes": [line("/dev/lamp0"), line("/dev/lamp1")], "rules": [TTY], "modules": ["lamp"]}
+    everything["options"] = ["options lamp a=1"]
+    node.run(**everything)
+    held = {"/dev/lamp0": "default/c1 as example.com/lamp"}
+    said, done = node.run(held=held, check=True), node.run(held=held)
+    why = "it may be needed for /dev/lamp0 of default/c1 as example.com/lamp"
+    kept = {"/dev/lamp0": "held by default/c1 as example.com/lamp", module.MODULES: why, module.OPTIONS: why}
+    assert said.kept == done.kept == kept
+    assert set(said.diff) == set(done.diff) == {"/dev/lamp1", module.NODES, module.RULES}
+    assert "/dev/lamp0" in node.devices
+    assert node.lines("nodes") == [line("/dev/lamp0")]
+    assert (node.lines("modules"), node.lines("options")) == (["lamp"], ["options lamp a=1"])
+    # No rule for a tty says anything of it; one for all of its subsystem may.
+    assert node.lines("rules") == []
+    again = node.run(held=held)
+    assert (again.changed, again.kept) == (False, kept)
+    assert node.run().actions == ["removed /dev/lamp0"]
+    assert node.entries() == {}
+
+
+def test_rules_that_may_be_about_a_held_device_stay(node):
+    node.devices["/dev/full"] = (device_nodes.DeviceNode(line("/dev/full")).number, OPEN)
+    node.run(rules=[TTY, FULL])
+    assert node.run(held={"/dev/full": "default/c1"}).kept == {
+        module.RULES: "it may be needed for /dev/full of default/c1"
+    }
+    assert node.lines("rules") == [TTY, FULL]
+    assert node.commands == []
+
+
+def test_what_is_not_wanted_any_more_stays_until_it_may_go(node):
+    """In site.yml: the plugin stops to offer a device before its node goes."""
+    node.run([line("/dev/lamp0")], modules=["lamp"])
+    done = node.run([line("/dev/lamp1")], prune=False)
+    assert (done.actions, done.leftovers, done.kept) == (["made /dev/lamp1"], True, {})
+    assert node.lines("nodes") == [line("/dev/lamp1"), line("/dev/lamp0")]
+    done = node.run([line("/dev/lamp1")])
+    assert (done.actions, done.leftovers) == (["removed /dev/lamp0"], False)
+    assert (node.lines("nodes"), node.lines("modules")) == ([line("/dev/lamp1")], [])
+
+
+def test_check_mode_says_of_both_steps_what_they_do(node):
+    """Although the first one has made nothing for the second one to find."""
+    edited = {
+        "nodes": [line("/dev/lamp0", mode="0600"), line("/dev/lamp2")],
+        "rules": [FULL],
+        "modules": ["lamp"],
+        "options": ["options lamp bright=1"],
+    }
+    for held in ({}, {"/dev/lamp1": "default/c1"}):
+        node.run([line("/dev/lamp0"), line("/dev/lamp1")], [TTY], ["lamp", "fan"], ["options lamp bright=0"])
+        said = [node.run(**edited, prune=False, check=True), node.run(**edited, held=held, check=True, made=True)]
+        done = [node.run(**edited, prune=False), node.run(**edited, held=held, made=True)]
+        for one, other in zip(said, done, strict=True):
+            assert (one.changed, one.kept, one.diff) == (other.changed, other.kept, other.diff)
+            assert one.actions == other.actions
+        assert done[1].changed
+        node.run()
+
+
+def test_our_node_becomes_another_device_but_not_while_it_is_held_and_a_foreign_one_never(node):
+    node.run([line("/dev/lamp0")])
+    with pytest.raises(module.Refused, match="held by default/c1"):
+        node.run([line("/dev/lamp0", minor=9)], held={"/dev/lamp0": "default/c1"})
+    assert node.run([line("/dev/lamp0", minor=9)]).actions == ["removed /dev/lamp0", "made /dev/lamp0"]
+    assert node.run().actions == ["removed /dev/lamp0"]
+    node.devices["/dev/theirs"] = (device_nodes.DeviceNode(line("/dev/theirs")).number, OPEN)
+    with pytest.raises(module.Refused, match="/dev/theirs is there already, and it is something else"):
+        node.run([line("/dev/theirs", minor=9)])
+
+
+def test_a_user_that_the_node_lacks_is_named_before_anything_is_written(node):
+    with pytest.raises(device_nodes.UnknownName, match="the node has no user no-such-user"):
+        node.run([line("/dev/lamp0", owner="no-such-user")])
+    assert node.entries() == {}
+
+
+@pytest.mark.parametrize(
+    ("rule", "trigger"),
+    [
+        (FULL, ["--subsystem-match=mem", "--sysname-match=full"]),
+        ('KERNEL=="sd*|nvme*", MODE="0660"', ["--sysname-match=sd*", "--sysname-match=nvme*"]),
+        ('SUBSYSTEM!="tty", SUBSYSTEMS=="usb", MODE="0660"', []),
+        ('SUBSYSTEM==i"TTY", MODE="0660"', []),
+    ],
+)
+def test_what_a_rule_is_applied_to(rule, trigger):
+    assert udev_rules.Rule(rule).trigger == trigger
+
+
+def test_which_devices_a_rule_may_be_about():
+    assert udev_rules.Rule(FULL).is_about("mem", "full")
+    assert not udev_rules.Rule(FULL).is_about("mem", "null")
+    assert not udev_rules.Rule(FULL).is_about("tty", "full")
+    assert udev_rules.Rule('ATTRS{a}=="b", MODE="0660"').is_about("tty", "ttyS0")
+    assert not udev_rules.Rule('ACTION=="remove", GOTO="end"').is_about("tty", "ttyS0")

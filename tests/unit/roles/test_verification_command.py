@@ -1,0 +1,97 @@
+"""What role verification lets the plugin's command do: a static pod only where the play has no kubeconfig."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import static_pod
+
+ROLE = pathlib.Path(__file__).resolve().parents[3] / "roles/verification"
+KUBELET = {
+    "root_dir": "/var/lib/kubelet",
+    "static_pod_path": "/etc/kubernetes/manifests",
+    "kubeconfig": "/etc/kubernetes/kubelet.conf",
+    "max_pods": 23,
+}
+STATIC_PODS = ["--static-pod-dir", "/etc/kubernetes/manifests"]
+SLOTS = ["--kubelet-kubeconfig", "/etc/kubernetes/kubelet.conf", "--max-pods", "23"]
+
+
+def command(kubelet, **variables):
+    texts = yaml.safe_load((ROLE / "vars/main.yml").read_text())
+    given = {
+        **yaml.safe_load((ROLE / "defaults/main.yml").read_text()),
+        **{name: trust_as_template(text) for name, text in texts.items()},
+        "verification_given_node": {"runtime": {"socket": "/run/x.sock"}, "kubelet": kubelet},
+        **variables,
+    }
+    return Templar(DataLoader(), variables=given).template(trust_as_template("{{ verification_command }}"))
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "variables", "options"),
+    [
+        (KUBELET, {}, [*STATIC_PODS, *SLOTS]),
+        (KUBELET, {"node_devices_kubeconfig": ""}, [*STATIC_PODS, *SLOTS]),
+        (KUBELET, {"node_devices_kubeconfig": "~/.kube/config"}, [*STATIC_PODS, "--no-static-pods"]),
+        ({**KUBELET, "kubeconfig": None}, {}, [*STATIC_PODS, *SLOTS[2:]]),
+        ({**KUBELET, "max_pods": None}, {}, [*STATIC_PODS, *SLOTS[:2]]),
+        ({**KUBELET, "static_pod_path": None}, {}, SLOTS),
+    ],
+)
+def test_a_static_pod_is_for_plays_without_a_kubeconfig(kubelet, variables, options):
+    found = command(kubelet, **variables)
+    assert found[found.index("--kubelet-root") :] == ["--kubelet-root", "/var/lib/kubelet", *options]
+
+
+LEFTOVERS = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_role: {name: nodedevices.kubernetes.verification, tasks_from: leftovers}
+      vars: {verification_given_node: {kubelet: {static_pod_path: %s, root_dir: /kubelet}}}
+"""
+# What the plugin's command says of who holds what, until it was asked so often.
+HOLDERS = """#!/bin/sh
+echo "$*" >>"$0.called"
+test "$(wc -l <"$0.called")" -ge %d || echo '{"held": [{"pod": "node-device-proof-0badcafe-node1"}]}'
+"""
+
+
+@pytest.mark.parametrize(("check", "held", "asked"), [(True, 1, 0), (False, 2, 2), (False, 9, 3)])
+def test_an_uninstall_removes_what_killed_proofs_left(tmp_path, check, held, asked):
+    """It waits until they hold nothing, and not for ever."""
+    tool = tmp_path / "tool"
+    tool.write_text(HOLDERS % held)
+    tool.chmod(0o755)
+    pods = tmp_path / "manifests"
+    (pods / "node-device-proof-directory").mkdir(parents=True)
+    ours, others = ["node-device-proof-1.json", ".node-device-proof-2.json"], ["etcd.yaml", "my-node-device-proof-3"]
+    for name in ours + others:
+        (pods / name).touch()
+    (tmp_path / "play.yml").write_text(LEFTOVERS % pods)
+    program = pathlib.Path(sys.executable).with_name("ansible-playbook")
+    variables = f"ansible_python_interpreter={sys.executable} node_tools_command={tool} verification_timeout=3"
+    command = [program, "-i", "localhost,", "-c", "local", "-e", variables, *(["--check"] * check)]
+    command.append(tmp_path / "play.yml")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROLE.parents[1])
+    assert done.returncode == 0, done.stdout + done.stderr
+    names = sorted(path.name for path in pods.iterdir() if path.is_file())
+    assert names == sorted(others + ours * check)
+    assert "changed=1 " in done.stdout
+    calls = tmp_path / "tool.called"
+    says = "holders --kubelet-root /kubelet --output json"
+    assert (calls.read_text().splitlines() if calls.exists() else []) == [says] * asked
+    if not check:
+        # By the name that the plugin's command goes by, too.
+        assert static_pod.remove_leftovers(str(pods)) == []
+
+
+def test_a_node_without_a_kubelet_gets_none():
+    assert not {"--kubelet-root", "--static-pod-dir", "--max-pods"} & set(command(None))
