@@ -236,10 +236,14 @@ async def test_a_configuration_that_changes_is_read_again_and_a_bad_one_refused(
         await kubelet.registered("example.com/dev")
         await journal.until("READY=1")
         connection = kubelet.manager.endpoints["example.com/dev"]
-        config, new = short_path / "config.yaml", short_path / "new"
+        config, new, directory = short_path / "config.yaml", short_path / "new", str(short_path / "dp")
         new.write_text(config.read_text() + "  - {name: x}\n")
+        loaded = (await client.ask(directory, "GET", "/status"))["configuration"]["sha256"]
         os.replace(new, config)
-        await asyncio.sleep(0.3)
+        said = {"last_reload": ""}
+        while said["last_reload"] != "refused":
+            said = (await client.ask(directory, "GET", "/status"))["configuration"]
+        assert said["sha256"] == loaded
         config.write_text(config.read_text().replace("name: x", "name: example.com/more, devices: [{id: m0}]"))
         assert await kubelet.registered("example.com/more") == {"m0": "Healthy"}
         assert kubelet.manager.endpoints["example.com/dev"] is connection
@@ -279,7 +283,8 @@ async def test_another_directory_is_served_where_nobody_else_does(short_path: Pa
         assert problems == [problem]
         assert old.devices("example.com/dev") == {"d0": "Healthy"}
         lock.release()
-        config.write_text(config.read_text() + "# again\n")
+        # The bytes that were refused: nothing runs with them, so they are no old news.
+        config.write_text(config.read_text())
         assert await new.registered("example.com/dev") == {"d0": "Healthy"}
         await old.disconnected("example.com/dev")
         # Both go with it: the socket for its own commands, and the lock.

@@ -17,13 +17,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from kubelet_stand_in import PodRejected, StandInKubelet
 from node_device_plugin.daemon import systemd, watchdog
 from node_device_plugin.declaration import parse_resources
+from node_device_plugin.declaration.configuration_file import load
 from node_device_plugin.devices.health.cdi_names import CdiNames
 from node_device_plugin.status_api import client
 from node_device_plugin.status_api.state import kind_of_reason
 from node_device_plugin.support.sockets import status_socket
 from node_device_plugin.telemetry.exposition import Counter, Histogram, gauge
 
-from ..daemon.test_main import PATH, Journal
+from ..daemon.test_main import PATH, Journal, running
 from .test_http import free_port, say
 
 CONFIG = """
@@ -304,20 +305,49 @@ async def command(plugin: Plugin, *arguments: str) -> Tuple[int, str]:
 async def test_the_command_reload_waits_for_its_end_and_fails_where_the_file_is_refused(plugin: Plugin) -> None:
     assert await command(plugin, "reload", "--check") == (0, "")
     plugin.config.write_text(plugin.config.read_text() + "  - {name: example.com/more}\n")
-    while (await command(plugin, "reload"))[0] != 0:
-        pass
+    assert (await command(plugin, "reload"))[0] == 0
     assert (await plugin.own("GET /status"))["resources"][2]["name"] == "example.com/more"
     assert await command(plugin, "reload", "--check") == (0, "")
     plugin.config.write_text("resources: [{name: x}]")
     code, output = await command(plugin, "reload")
     assert code == 1
     assert "resources[0] (x).name" in output
-    # The plugin cannot follow there.
+    # The plugin does not serve there.
     plugin.config.write_text("kubelet_device_plugin_dir: /dev/null/nowhere\nresources: []")
     for arguments in (["reload"], ["reload", "--check"]):
         code, output = await command(plugin, *arguments)
         assert (code, len(output.splitlines())) == (1, 1)
         assert "no plugin answers at /dev/null/nowhere/node-device-plugin/status.sock: Not a directory" in output
+
+
+#: The plugin as in a pod without capabilities, which no command beside it knows of.
+_POWERLESS = """
+import sys
+from node_device_plugin.cli.main import main
+from node_device_plugin.daemon import pod_privileges
+
+pod_privileges._is_privileged = lambda status: False
+main(["run", "--config", sys.argv[1]])
+"""
+
+
+async def test_what_the_running_plugin_alone_refuses_the_command_says_and_does_not_call_running(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    async with running(short_path, command=("-c", _POWERLESS)) as (process, journal):
+        await journal.until("READY=1")
+        plugin = Plugin(short_path, process, journal, 0)
+        plugin.config.write_text(plugin.config.read_text() + "  - {name: example.com/probed, health: {open: true}}\n")
+        sha256 = load(str(plugin.config)).sha256[:12]
+        code, output = await command(plugin, "reload")
+        assert code == 1
+        assert "resources[1] (example.com/probed).health.open: an unprivileged pod may open no device" in output
+        assert "configuration %s: refused" % sha256 in output
+        code, output = await command(plugin, "reload", "--check")
+        assert code == 1
+        assert output.startswith("node-device-plugin: the plugin runs with configuration ")
+        assert output.endswith(", not %s\n" % sha256)
 
 
 def test_reasons_are_as_few_as_there_are_kinds_of_them() -> None:
