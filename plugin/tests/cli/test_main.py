@@ -10,6 +10,7 @@ from typing import IO, Any
 import pytest
 
 from node_device_plugin.cli.main import main
+from node_device_plugin.verification.report import Report
 
 PLUGIN = Path(__file__).parents[2]
 
@@ -69,6 +70,18 @@ def test_a_time_that_is_none(seconds: str, capsys: pytest.CaptureFixture[str]) -
         main(["verify", "--timeout=%s" % seconds])
     assert caught.value.code == 2
     assert "--timeout: must be a number of seconds from 0 on, not %r" % seconds in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("problems", [[], ["the kubelet has no such resource"]])
+def test_verify_fails_where_it_found_a_problem(
+    config: str, problems: "list[str]", monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def verified(*_: object) -> Report:
+        return Report("containerd 2.3.1", "running", [], problems, {}, {}, None)
+
+    monkeypatch.setattr("node_device_plugin.verification.verify.verify", verified)
+    assert main(["verify", "--config", config]) == len(problems)
+    assert capsys.readouterr().out.splitlines()[2:] == ["problem: %s" % problem for problem in problems]
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ def test_what_only_cdi_can_do_is_refused_without_it() -> None:
         ("container_limit: 0", "resources[0].container_limit: must be at least 1"),
         ("preference: best", "resources[0].preference: must be one of packed, distributed, numa"),
         ("annotations: {cdi.k8s.io/x: y}", "resources[0].annotations.cdi.k8s.io/x: must not begin with 'cdi.k8s.io/'"),
+        ("annotations: {io.kubernetes.x: y}", "resources[0].annotations.io.kubernetes.x: must not begin with 'io.kube"),
         ("annotations: {'': y}", "resources[0].annotations.: is empty"),
         ("annotations: {x: '{port}'}, devices: [{id: d}]", "resources[0].annotations.x: {port} is no property of"),
         ("devices: [{id: d, numa_node: -1}]", "resources[0].devices[0] (d).numa_node: must be at least 0"),

@@ -257,6 +257,33 @@ async def test_a_command_of_the_user(tmp_path: Path) -> None:
     await health.close()
 
 
+async def test_a_command_runs_once_a_period_whoever_asks_and_calls_for_its_next_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    period = 0.05
+    begun: List[float] = []
+
+    async def run(*_: Any) -> Optional[str]:
+        begun.append(commands._begun["example.com/dev", "d0"][0])
+        return None
+
+    async def until(runs: int, ask: Callable[[], object]) -> None:
+        while len(begun) < runs:
+            ask()
+            await asyncio.sleep(period / 20)
+
+    monkeypatch.setattr(user_commands, "run_command", run)
+    asked = resource({"path": "/dev/d"}, health={"command": ["/same"]})
+    asked = asked._replace(health=asked.health._replace(period=period))
+    commands = user_commands.UserCommands(on_news=lambda: commands.reason(asked, asked.devices[0]))
+    commands.reason(asked, asked.devices[0])
+    # The answer is the same each time, and is no news.
+    await asyncio.wait_for(until(4, lambda: None), 10)
+    await asyncio.wait_for(until(6, lambda: commands.reason(asked, asked.devices[0])), 10)
+    await commands.close()
+    assert all(later - earlier >= period for earlier, later in zip(begun, begun[1:]))
+
+
 async def test_a_command_that_is_slower_than_its_period_runs_once_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: List[float] = []
     end = asyncio.Event()

@@ -1,5 +1,6 @@
 """Looking at a process from outside, on a real one."""
 
+import asyncio
 import subprocess
 import sys
 from typing import Any, Dict, Iterator, List
@@ -9,6 +10,7 @@ import pytest
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.declaration.expectations import Expectation, expected_in_container
 from node_device_plugin.verification.container_view import mount_points
+from node_device_plugin.verification.looking import look
 from node_device_plugin.verification.observation import annotation_mismatches, mismatches
 
 
@@ -122,3 +124,6 @@ def test_a_process_that_ended_is_no_mismatch() -> None:
         process.wait()
     with pytest.raises(ProcessLookupError):
         mismatches(process.pid, expectation())
+    (resource,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "d0"}]}])
+    with pytest.raises(ProcessLookupError, match="the container's process %d has ended" % process.pid):
+        asyncio.run(look(process.pid, {}, resource, resource.devices))

@@ -1,6 +1,7 @@
 """Whom a proof asks first: containers that are there, then one static pod at a time where there is room."""
 
 import errno
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from node_device_plugin.kubelet.pod_resources import Holder, PodResourcesError
 from node_device_plugin.kubelet.queries import Listing
 from node_device_plugin.runtime.errors import CriError
 from node_device_plugin.support.channels import grpc
+from node_device_plugin.verification import containers
+from node_device_plugin.verification.looking import Outcome
 from node_device_plugin.verification.report import Report, Row
+from node_device_plugin.wire import cri_v1_pb2 as cri
 
 from .fake_node import FakeNode
 
@@ -217,6 +221,41 @@ async def test_what_is_unproven_is_not_remembered_and_keeps_what_was(node: FakeN
     assert (report.rows[0].state, report.proven) == ("unproven", proven)
     report = await verify(node, record=str(record), unproven_only=True)
     assert (report.rows[0].state, report.rows[0].shares) == ("proven before", 0)
+
+
+async def test_what_a_proof_disproved_is_remembered_no_more(node: FakeNode, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    record.write_text(json.dumps((await verify(node)).proven))
+    node.outcome = Outcome((), ("device node /dev/lamp: no such file or directory",))
+    report = await verify(node, record=str(record))
+    assert (report.rows[0].state, report.proven) == ("failed", {})
+
+
+@pytest.mark.parametrize("how", ["exited", "without a process", "ends meanwhile"])
+async def test_a_container_that_has_ended_proves_nothing(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    async def no_process(_container: str) -> None:
+        return None
+
+    async def ends(*_: object) -> Outcome:
+        raise ProcessLookupError("the container's process has ended")
+
+    node.holds("node-device-proof-x", [], "l0", "l1")
+    if how == "exited":
+        node.running[0].state = cri.CONTAINER_EXITED
+    elif how == "without a process":
+        monkeypatch.setattr(node, "container_pid", no_process)
+    else:
+        monkeypatch.setattr(containers, "look", ends)
+    row = await row_of(node, proof_pods=("default/node-device-proof-x",))
+    says = "the proof's container ended before it could be looked into"
+    assert (row.state, row.seen, row.detail) == ("unproven", (), says)
+    # Nor does one that holds all devices for somebody else.
+    node.holders[0] = node.holders[0]._replace(pod="job")
+    node.running[0].labels["io.kubernetes.pod.name"] = "job"
+    row = await row_of(node)
+    assert (row.state, row.seen, row.detail) == ("in use", (), "by default/job")
 
 
 async def test_after_a_switch_of_the_mode_nothing_is_proven(node: FakeNode, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import socket
 from pathlib import Path
-from typing import Any, Dict, List, Optional, cast
+from typing import Any, Dict, List, Optional, Tuple, cast
 
 import pytest
 
@@ -29,6 +29,20 @@ def test_a_proof_asks_for_no_more_than_a_container_may_have(limit: Optional[int]
     listing = Listing(frozenset({"example.com/dev"}), {"example.com/dev": IDS}, [], 0)
     row = _judge(resource, list(IDS), listing, Scope(devices, False, None, 1.0))
     assert (row.state, row.shares, row.capacity) == ("unproven", shares, 4)
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ({"example.com/dev": IDS[1:]}, "expected 4 healthy with the kubelet, found 3 (missing: d0::0)"),
+        ({"example.com/dev": (*IDS, "x")}, "expected 4 healthy with the kubelet, found 5 (not declared: x)"),
+        ({}, "expected it registered with the kubelet, found no such resource there"),
+    ],
+)
+def test_other_devices_than_are_declared_are_a_failure(found: Dict[str, Tuple[str, ...]], says: str) -> None:
+    (resource,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "d0"}], "replicas": 4}])
+    row = _judge(resource, list(IDS), Listing(frozenset(found), found, [], 0), Scope("all", False, None, 1.0))
+    assert (row.state, row.shares, row.detail) == ("failed", 0, says)
 
 
 @pytest.mark.parametrize(("limit", "given"), [(None, ["a", "b"]), (1, ["a"]), (3, ["a", "b"])])

@@ -265,9 +265,14 @@ def test_a_file_that_cannot_be_replaced_stays_and_nothing_stays_open(node, monke
     assert node.daemon["start"] == 1
 
 
-def test_a_file_that_changed_since_it_was_planned_stays(node):
+@pytest.mark.parametrize("how", ["written", "removed", "a directory"])
+def test_a_file_that_changed_since_it_was_planned_stays(node, how):
     plan = node.plan()
-    node.config.write_text("hers\n")
+    node.config.unlink()
+    if how == "written":
+        node.config.write_text("hers\n")
+    elif how == "a directory":
+        node.config.mkdir()
     before = node.tree()
     outcome = node.carry_out(plan)
     assert outcome.error.startswith("%s was changed by someone else in the meantime; run again" % node.config)
@@ -460,14 +465,15 @@ def test_a_disk_that_becomes_read_only_is_undone_once_it_is_not(fresh, trees):
         hold(node, *trees)
 
 
-def test_a_record_that_was_cut_off_was_not_begun(tmp_path):
+@pytest.mark.parametrize("lost", [1, 20])
+def test_a_record_that_was_cut_off_was_not_begun(tmp_path, lost):
     Journal.create(str(tmp_path))
     journal = Journal(str(tmp_path))
     journal.append("snapshot", files={})
     journal.append("a longer one", text="x" * 100)
     with open(journal.path, "r+b") as file:
-        file.seek(journal._end - 20)
-        file.write(b"\0" * 20)
+        file.seek(journal._end - lost)
+        file.write(b"\0" * lost)
     journal = Journal(str(tmp_path))
     assert [record["step"] for record in journal.records] == ["snapshot"]
     journal.append("undo")
