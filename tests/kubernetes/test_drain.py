@@ -26,10 +26,12 @@ class Pods:
     def __init__(self, cluster, node):
         self._cluster, self._node, self.ends = cluster, node, True
 
-    def make(self, owner="ReplicaSet", phase="Running", labels=None, annotations=None, volumes=(), name=""):
+    def make(
+        self, owner="ReplicaSet", phase="Running", labels=None, annotations=None, volumes=(), name="", controls=True
+    ):
         """Gives namespace and name."""
         name = name or f"pod-{next(_numbers)}"
-        owners = [{"apiVersion": "apps/v1", "kind": owner, "name": "of-a-test", "uid": name, "controller": True}]
+        owners = [{"apiVersion": "apps/v1", "kind": owner, "name": "of-a-test", "uid": name, "controller": controls}]
         container = {"name": "main", "image": "example.com/image:1"}
         metadata = {
             "name": name,
@@ -198,6 +200,8 @@ def test_a_play_that_was_killed_left_a_cordon_which_the_next_one_lifts(run, node
     ("given", "variable", "says"),
     [
         ({"owner": None}, "force", "nobody makes {} again"),
+        # An owner that makes nothing again, such as one that it goes with.
+        ({"owner": "ConfigMap", "controls": False}, "force", "nobody makes {} again"),
         (
             {"volumes": [{"name": "data", "emptyDir": {}}]},
             "delete_emptydir_data",

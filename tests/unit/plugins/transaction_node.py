@@ -30,8 +30,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places, Plan
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
 
-OLD = "# theirs\nno-cdi\n"
-NEW = "# theirs\ncdi\n"
+# The words are of the runtime that is played, the form is for programs that read a containerd's configuration.
+OLD = '# theirs\nversion = 2\nnote = "no-cdi"\n'
+NEW = OLD.replace("no-cdi", "cdi")
 DROP_IN = "drop-in\n"
 
 _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink", "os.chmod", "os.chown", "os.setxattr"}

@@ -17,6 +17,7 @@ import crash_states
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import (
     guard,
     kept,
@@ -36,6 +37,9 @@ from transaction_node import DROP_IN, NEW, OLD, Node, full_from, killed_at, read
 
 #: The runtime's memory, and what is in /run.
 VOLATILE = ("daemon.json", "lock", "counted", "interfered")
+_BUILT = ["lab/programs/build", "--where", "nvidia-container-toolkit"]
+_FOUND = subprocess.run(_BUILT, cwd=pathlib.Path(__file__).parents[5], capture_output=True, text=True, check=False)
+NVIDIA_CTK = os.path.join(_FOUND.stdout.strip(), "nvidia-ctk")
 
 
 @pytest.fixture
@@ -196,21 +200,53 @@ def test_a_file_of_another_hand_with_the_old_text_is_not_taken_for_the_old_one(n
     assert node.tree() == before
 
 
-@pytest.mark.parametrize("renamed", [False, True])
-@pytest.mark.parametrize("text", [NEW, "broken", "no-cri"])
-def test_what_another_hand_writes_in_any_gap_stays_and_nothing_is_lost(fresh, monkeypatch, text, renamed):
-    """An administrator or nvidia-ctk, who edit in place or by a rename, between any two steps."""
-    theirs = "# hers\ncdi\n"
-    steps = transaction_steps.STEPS
+def an_administrator(node):
+    """Writes in place. Gives what it left, as all of these do: path to text."""
+    node.config.write_text("# hers\ncdi\n")
+    return {str(node.config): "# hers\ncdi\n"}
+
+
+def an_administrator_by_a_rename(node):
+    place = node.config.with_name("theirs")
+    place.write_text("# hers\ncdi\n")
+    place.rename(node.config)
+    return {str(node.config): "# hers\ncdi\n"}
+
+
+def nvidia_ctk(node):
+    """The program itself: it rewrites the file, and has it import one of its own from the drop-ins."""
+    drop_in = node.drop_in.with_name("99-nvidia.toml")
+    options = [f"--config={node.config}", f"--drop-in-config={drop_in}", "--cdi.enabled"]
+    subprocess.check_call([NVIDIA_CTK, "--quiet", "runtime", "configure", "--runtime=containerd", *options])
+    written = {str(path): path.read_text() for path in (node.config, drop_in)}
+    assert f'imports = ["{drop_in.parent}/*.toml"]' in written[str(node.config)]
+    assert "enable_cdi = true" in written[str(drop_in)]
+    return written
+
+
+def another_play(node):
+    """Cannot begin a change of the runtime, and writes a file of another role."""
+    with pytest.raises(launch.Failed, match="the change could not be started, nothing was changed"):
+        launch.carry_out(node.places, node.plan("# of another play\ncdi\n"))
+    path = node.root / "etc" / "cdi" / "spec.json"
+    with Ledger(node.places.directory) as book:
+        Managed(book, "cdi_specs").converge([{"path": str(path), "kind": "file", "content": b"{}", "mode": 0o644}])
+    return {str(path): "{}"}
+
+
+@pytest.mark.parametrize("other", [an_administrator, an_administrator_by_a_rename, nvidia_ctk, another_play])
+@pytest.mark.parametrize("word", ["cdi", "broken", "no-cri"])
+def test_what_others_write_in_any_gap_stays_and_nothing_is_lost(fresh, monkeypatch, word, other):
+    """Between any two steps."""
+    if other is nvidia_ctk and not os.path.exists(NVIDIA_CTK):
+        pytest.skip("nvidia-ctk is not built")
+    text, steps = OLD.replace("no-cdi", word), transaction_steps.STEPS
 
     def written_before(number, node):
         def interfering(index, which, do):
             def step(*arguments):
                 if (index, which) == number:
-                    place = node.config.with_name("theirs") if renamed else node.config
-                    place.write_text(theirs)
-                    place.rename(node.config)
-                    (node.root / "interfered").touch()
+                    (node.root / "interfered").write_text(json.dumps(other(node)))
                 return do(*arguments)
 
             return step
@@ -226,21 +262,31 @@ def test_what_another_hand_writes_in_any_gap_stays_and_nothing_is_lost(fresh, mo
         monkeypatch.setattr(transaction_steps, "STEPS", written_before(number, node))
         outcome = node.carry_out(plan)
         node.settle()
-        if not (node.root / "interfered").exists():
-            assert text != NEW, "what fails never comes to its later steps"
+        interfered = node.root / "interfered"
+        if not interfered.exists():
+            assert word != "cdi", "what fails never comes to its later steps"
             continue
-        assert node.config.read_text() == theirs
-        if outcome.error is None:
+        left = json.loads(interfered.read_text())
+        there = {str(path): path.read_text() for path in node.root.glob("etc/c*/**/*") if path.is_file()}
+        if other is another_play:
+            assert Ledger(node.places.directory).entries[next(iter(left))]["owner"] == "cdi_specs"
+            assert (outcome.error is None) == (word == "cdi")
+        elif outcome.error is None:
             assert number > ([step.name for step in steps].index("write"), "do")
+        # What is not in its place is where the outcome says.
+        lost = {path for path, written in left.items() if there[path] != written}
+        assert all(any(there[path] == left[each] and path in outcome.error for path in there) for each in lost)
+        if outcome.error is None:
+            assert not lost
             continue
-        assert node.daemon["text"] in (OLD, theirs)
-        assert not node.drop_in.exists()
-        aside = [path for path in node.config.parent.iterdir() if "former" in path.name]
-        assert [path.read_text() for path in aside] == [OLD] * len(aside)
-        was_written = "stays as they wrote it" in outcome.error
-        assert was_written == bool(aside)
-        assert all(str(path) in outcome.error for path in aside)
-        assert {path.name for path in node.config.parent.iterdir()} == {"config.toml", *(path.name for path in aside)}
+        in_place = there[str(node.config)]
+        assert node.daemon["active"]
+        assert node.daemon["text"] in (OLD, in_place)
+        assert in_place in (OLD, left.get(str(node.config)))
+        aside = {path: written for path, written in there.items() if path not in (str(node.config), *left)}
+        assert set(aside.values()) <= {OLD, *left.values()}
+        assert all(path in outcome.error for path in aside)
+        assert ("stays as they wrote it" in outcome.error) == (OLD in aside.values())
 
 
 @pytest.mark.parametrize(
