@@ -251,6 +251,14 @@ fuzz: dev
 	@tools/setup venv fuzz
 	@tests/fuzz/run $(FUZZ_MINUTES)
 
+## mutants: change the product by chance in MUTANTS (default 200) places, drawn by SEED, and see whether a test fails; resumes
+.PHONY: mutants
+MUTANTS ?= 200
+SEED ?= 1
+mutants: dev
+	@tools/setup venv mutants
+	@tests/mutants/run $(MUTANTS) $(SEED)
+
 ## lock: renew the locked requirements
 .PHONY: lock
 lock:
