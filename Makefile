@@ -122,13 +122,15 @@ lint-ansible: dev
 test: system dev
 	@tests/run 'make test' $(MAKE) check docs-and-images collection scenario-default
 
-## test-all: build the real programs, then everything on them (ALLOW_STAND_IN=1: without them where they cannot be built)
+## test-all: build the real programs, then everything on them (ALLOW_STAND_IN=1: without them where they cannot be built; ONLY=STEP)
 .PHONY: test-all
 test-all: system dev
-	@tests/run 'make test-all' $(MAKE) programs test lint-slowly faults \
-	  --needs-programs scenario-cluster scenario-operator_day scenario-contract scenario-kind cdi-judge api-server \
+	@tests/run 'make test-all' $(MAKE) $(if $(ONLY),--only $(ONLY)) programs test lint-slowly faults \
+	  --needs-programs scenario-operator_day scenario-daemonset scenario-api_faults scenario-extended_resources \
+	  scenario-kind cdi-judge api-server \
 	  --two-at-a-time scenario-upgrade scenario-runtimes scenario-uninstall scenario-rollback scenario-devices \
-	  runtimes scenario-preflight scenario-airgap scenario-adversary oldest-python image-test molecule-example
+	  scenario-resilience scenario-drift runtimes scenario-preflight scenario-airgap scenario-adversary oldest-python \
+	  image-test molecule-example
 
 # Every real program that `make test-all` needs.
 .PHONY: programs

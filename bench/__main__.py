@@ -8,12 +8,12 @@ import os
 import platform
 import sys
 import time
-from typing import Callable, Dict, List
+from typing import Callable
 
 from . import allocate, fleet, hotplug, kubelet_restart, lab_kubelet, many_devices, needs, start
 from .figures import Figure, table
 
-MEASUREMENTS: Dict[str, Callable[[], List[Figure]]] = {
+MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "kubelet_restart": kubelet_restart.measure,
     "lab_kubelet": lab_kubelet.measure,
     "hotplug": hotplug.measure,
@@ -25,14 +25,14 @@ MEASUREMENTS: Dict[str, Callable[[], List[Figure]]] = {
 }
 
 
-def main(names: List[str]) -> int:
+def main(names: list[str]) -> int:
     unknown = [name for name in names if name not in MEASUREMENTS]
     if unknown:
         print("bench: no %s; there are %s" % (", ".join(unknown), ", ".join(MEASUREMENTS)), file=sys.stderr)
         return 2
     # The stand-in kubelet would tell of every restart.
     logging.getLogger("kubelet").setLevel(logging.CRITICAL)
-    figures: List[Figure] = []
+    figures: list[Figure] = []
     failed = False
     for name in names or MEASUREMENTS:
         print("bench: %s ..." % name, file=sys.stderr, flush=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 import time
-from typing import List, Tuple
 
 from node_device_plugin.support.channels import grpc
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
@@ -20,9 +19,9 @@ ROUNDS, CALLS = 5, 500
 MEDIAN_OVER_FLOOR, MOST_P99 = 0.3, 5.0
 
 
-def measure() -> List[Figure]:
-    ours: List[Tuple[float, float]] = []
-    floor: List[Tuple[float, float]] = []
+def measure() -> list[Figure]:
+    ours: list[tuple[float, float]] = []
+    floor: list[tuple[float, float]] = []
     with settings(resources=1, devices=100) as given:
         request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=[given.id(0, 0)])])
         with (
@@ -49,7 +48,7 @@ def _channel(socket: str) -> grpc.Channel:
     return grpc.insecure_channel("unix:" + socket, options=[("grpc.default_authority", "localhost")])
 
 
-def _calls(channel: grpc.Channel, request: api.AllocateRequest) -> Tuple[float, float]:
+def _calls(channel: grpc.Channel, request: api.AllocateRequest) -> tuple[float, float]:
     stub, taken = api_grpc.DevicePluginStub(channel), []
     for _ in range(CALLS):
         started = time.perf_counter()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 
 class Figure(NamedTuple):
@@ -12,15 +13,15 @@ class Figure(NamedTuple):
     name: str
     unit: str
     ours: float
-    floor: Optional[float] = None
-    most: Optional[float] = None
+    floor: float | None = None
+    most: float | None = None
 
     @property
-    def reached(self) -> Optional[bool]:
+    def reached(self) -> bool | None:
         """Whether it is what is asked for; None where nothing is."""
         return None if self.most is None else self.ours <= self.most
 
-    def to_data(self) -> Dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """For the JSON file."""
         return {**self._asdict(), "reached": self.reached}
 
@@ -50,12 +51,12 @@ def table(figures: Sequence[Figure]) -> str:
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines: List[str] = []
+    lines: list[str] = []
     for row in rows:
         cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:4], widths[1:4])), row[4]]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
 
 
-def _number(value: Optional[float], unit: str) -> str:
+def _number(value: float | None, unit: str) -> str:
     return "" if value is None else ("%.3g %s" % (value, unit) if value < 1000 else "%.0f %s" % (value, unit))

@@ -15,7 +15,8 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from typing import Any, Dict, List, NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -40,7 +41,7 @@ class Nodes(NamedTuple):
     names: Sequence[str]
 
 
-def measure() -> List[Figure]:
+def measure() -> list[Figure]:
     """The lab's nodes. Raises RuntimeError where a host failed or changed."""
     nodes = nodes_of(CHECKOUT / "inventories" / "lab")
     try:
@@ -59,13 +60,13 @@ def nodes_of(inventory: pathlib.Path) -> Nodes:
     return Nodes(inventory, list(hosts["lab_nodes"]["hosts"]))
 
 
-def measured(nodes: Nodes, counts: Sequence[int], pings: int = 5) -> List[Figure]:
+def measured(nodes: Nodes, counts: Sequence[int], pings: int = 5) -> list[Figure]:
     """Raises RuntimeError where a host failed or changed, Unreachable where none answers.
 
     pings: how many a ping's time is the median of.
     """
-    figures: List[Figure] = []
-    a_host: List[float] = []
+    figures: list[Figure] = []
+    a_host: list[float] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         try:
             for count in counts:
@@ -84,7 +85,7 @@ def measured(nodes: Nodes, counts: Sequence[int], pings: int = 5) -> List[Figure
     return figures
 
 
-def figures_of(run: Run, count: int, ping: float) -> List[Figure]:
+def figures_of(run: Run, count: int, ping: float) -> list[Figure]:
     """ping: how long one of all hosts takes, in seconds."""
     verification = sum(_VERIFICATION in line for line in run.executions) / count
     rest = len(run.executions) / count - verification
@@ -98,7 +99,7 @@ def figures_of(run: Run, count: int, ping: float) -> List[Figure]:
     ]
 
 
-def missed(figures: Sequence[Figure]) -> List[str]:
+def missed(figures: Sequence[Figure]) -> list[str]:
     """The figures that are not as asked for, without those that a busy machine misses: no test asserts a speed."""
     return [
         "%s: %.3g%s, at most %.3g is asked for"
@@ -115,7 +116,7 @@ def inventory_of(nodes: Nodes, scratch: pathlib.Path, count: int) -> pathlib.Pat
     variables.mkdir(parents=True)
     for path in (nodes.inventory / "group_vars").iterdir():
         (variables / path.name).symlink_to(path)
-    groups: Dict[str, Any] = {}
+    groups: dict[str, Any] = {}
     for number, node in enumerate(nodes.names):
         group = node.replace("-", "_")
         of_node = nodes.inventory / "host_vars" / node
@@ -172,7 +173,7 @@ def main(arguments: Sequence[str]) -> int:
     except (IndexError, ValueError, OSError, KeyError):
         print("Usage: python -m bench.fleet INVENTORY HOSTS ... (INVENTORY: a folder with hosts.yml)", file=sys.stderr)
         return 2
-    problems: List[str]
+    problems: list[str]
     try:
         figures = measured(nodes, counts, pings=1)
         print(table(figures))

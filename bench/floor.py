@@ -10,7 +10,8 @@ import json
 import os
 import signal
 import sys
-from typing import Any, AsyncIterator, Dict
+from collections.abc import AsyncIterator
+from typing import Any
 
 from node_device_plugin.support.channels import grpc, unix_channel
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
@@ -33,7 +34,7 @@ class _Bare(api_grpc.DevicePluginServicer):
         return self._allocate
 
 
-async def _run(directory: str, prepared: Dict[str, Any]) -> None:
+async def _run(directory: str, prepared: dict[str, Any]) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     os.makedirs(os.path.join(directory, "floor"), exist_ok=True)

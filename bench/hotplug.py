@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import List, Tuple
 
 from . import processes
 from .figures import Figure, median, percentile
@@ -16,7 +15,7 @@ CHANGES = 10
 MOST = 100.0
 
 
-def measure() -> List[Figure]:
+def measure() -> list[Figure]:
     with settings(resources=10, devices=10) as given, processes.plugin(given.config, given.log):
         gone, appeared = asyncio.run(_changes(given))
     return [
@@ -27,7 +26,7 @@ def measure() -> List[Figure]:
     ]
 
 
-async def _changes(given: Settings) -> Tuple[List[float], List[float]]:
+async def _changes(given: Settings) -> tuple[list[float], list[float]]:
     gone, appeared = [], []
     async with given.kubelet() as kubelet:
         await until(lambda: given.all_connected(kubelet))

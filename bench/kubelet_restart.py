@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import List
 
 from . import processes
 from .figures import Figure, median, percentile
@@ -17,7 +16,7 @@ from .settings import Settings, settings, until
 RESTARTS = 100
 
 
-def measure() -> List[Figure]:
+def measure() -> list[Figure]:
     with settings(resources=10, devices=10) as given, processes.plugin(given.config, given.log):
         back = asyncio.run(_restarts(given))
     return [
@@ -26,7 +25,7 @@ def measure() -> List[Figure]:
     ]
 
 
-async def _restarts(given: Settings) -> List[float]:
+async def _restarts(given: Settings) -> list[float]:
     back = []
     async with given.kubelet() as kubelet:
         await until(lambda: given.all_connected(kubelet))

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 from .figures import Figure, median
 
@@ -20,7 +20,7 @@ _FILES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 _ENGINE = os.path.join(_FILES, "engine")
 
 
-def measure() -> List[Figure]:
+def measure() -> list[Figure]:
     """Raises RuntimeError where a resource did not come back."""
     figures = []
     for node in NODES:
@@ -34,7 +34,7 @@ def measure() -> List[Figure]:
     return figures
 
 
-def _ask(node: str) -> Optional[Dict[str, Any]]:
+def _ask(node: str) -> dict[str, Any] | None:
     command = [_ENGINE, "exec", "--interactive", node, "/usr/bin/python3", "-", str(RESTARTS)]
     with open(os.path.join(_FILES, "restart_kubelet.py")) as script:
         done = subprocess.run(command, stdin=script, capture_output=True, text=True)
@@ -42,5 +42,5 @@ def _ask(node: str) -> Optional[Dict[str, Any]]:
         if "no such container" in done.stderr.lower() or "no container with name" in done.stderr.lower():
             return None
         raise RuntimeError("%s: %s" % (node, (done.stderr.strip().splitlines() or ["?"])[-1]))
-    answer: Dict[str, Any] = json.loads(done.stdout)
+    answer: dict[str, Any] = json.loads(done.stdout)
     return answer

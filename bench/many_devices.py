@@ -8,7 +8,6 @@ import os
 import stat
 import sys
 from functools import partial
-from typing import List, Tuple
 
 from kubelet_stand_in import StandInKubelet
 
@@ -22,7 +21,7 @@ ROUNDS = 5
 MOST = 0.5
 
 
-def measure() -> List[Figure]:
+def measure() -> list[Figure]:
     with settings(resources=1, devices=DEVICES) as given, processes.plugin(given.config, given.log) as process:
         update, resident, start = asyncio.run(_updates(given, process))
     figures = [
@@ -44,7 +43,7 @@ def measure() -> List[Figure]:
     ]
 
 
-async def _updates(given: Settings, process: processes.Measured) -> Tuple[float, float, float]:
+async def _updates(given: Settings, process: processes.Measured) -> tuple[float, float, float]:
     async with given.kubelet() as kubelet:
         start = (await until(lambda: given.all_connected(kubelet)) - process.started) * 1e3
         used = []
@@ -80,7 +79,7 @@ def _plug_in(given: Settings, device: int) -> None:
     os.mknod(given.node(0, device), stat.S_IFCHR | 0o600, os.makedev(1, 3))
 
 
-async def _plugged(given: Settings, process: processes.Measured) -> Tuple[float, float]:
+async def _plugged(given: Settings, process: processes.Measured) -> tuple[float, float]:
     plugged, unplugged = [], []
     async with given.kubelet() as kubelet:
         await until(lambda: given.all_connected(kubelet))

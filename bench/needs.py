@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import List, Tuple
 
 from . import processes
 from .figures import Figure, median
@@ -17,10 +16,10 @@ IDLE = 10.0
 MOST_RESIDENT, MOST_CPU = 1.3, 0.2
 
 
-def measure() -> List[Figure]:
-    ours: List[Tuple[float, float]] = []
-    floor: List[Tuple[float, float]] = []
-    one: List[Tuple[float, float]] = []
+def measure() -> list[Figure]:
+    ours: list[tuple[float, float]] = []
+    floor: list[tuple[float, float]] = []
+    one: list[tuple[float, float]] = []
     with settings(RESOURCES, DEVICES) as given:
         for _ in range(ROUNDS):
             floor.append(asyncio.run(_once(given, _floor(given), 0.5)))
@@ -41,7 +40,7 @@ def _floor(given: Settings) -> processes.Measured:
     return processes.floor(given.device_plugin_dir, given.answers, given.log)
 
 
-async def _once(given: Settings, process: processes.Measured, seconds: float) -> Tuple[float, float]:
+async def _once(given: Settings, process: processes.Measured, seconds: float) -> tuple[float, float]:
     """MiB resident, and percent of a CPU."""
     async with given.kubelet() as kubelet:
         with process:

@@ -9,7 +9,8 @@ import pathlib
 import subprocess
 import sys
 import threading
-from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
 FORKS = 20
@@ -25,8 +26,8 @@ class Run(NamedTuple):
     """
 
     seconds: float
-    tasks: List[Dict[str, Any]]
-    executions: List[str]
+    tasks: list[dict[str, Any]]
+    executions: list[str]
     pss: int
 
 
@@ -76,7 +77,7 @@ def play(playbook: pathlib.Path, inventory: pathlib.Path) -> Run:
 
 
 @contextlib.contextmanager
-def watched(root: int) -> Iterator[List[int]]:
+def watched(root: int) -> Iterator[list[int]]:
     """The most that a process and its descendants have in memory (PSS, bytes), looked at twice a second."""
     most, ended = [0], threading.Event()
 
@@ -93,9 +94,9 @@ def watched(root: int) -> Iterator[List[int]]:
         thread.join()
 
 
-def _descendants(root: int) -> List[int]:
+def _descendants(root: int) -> list[int]:
     """A process and all below it, but for what ssh started: the lab's ProxyCommand, an engine of 20 MB a connection."""
-    parents: List[Tuple[int, int]] = []
+    parents: list[tuple[int, int]] = []
     clients = set()
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -9,7 +9,8 @@ import os
 import shutil
 import tempfile
 import time
-from typing import Any, Callable, Dict, Iterator, List
+from collections.abc import Iterator
+from typing import Any, Callable
 
 from kubelet_stand_in import StandInKubelet
 from node_device_plugin.declaration.configuration_file import load
@@ -45,7 +46,7 @@ class Settings:
         """The id of a device."""
         return "device-%d-%d" % (resource, device)
 
-    def _configuration(self) -> Dict[str, Any]:
+    def _configuration(self) -> dict[str, Any]:
         return {
             "kubelet_device_plugin_dir": self.device_plugin_dir,
             "cdi_spec_dirs": [],
@@ -76,7 +77,7 @@ class Settings:
         table = DeviceTable(resource)
         table.update({device.id: None for device in resource.devices})
         answer = api.AllocateResponse(container_responses=[allocate(DeviceList(table), [self.id(0, 0)])])
-        listed: List[str] = []
+        listed: list[str] = []
         for number in range(len(self.resources)):
             devices = [api.Device(ID=self.id(number, device), health="Healthy") for device in range(self.devices)]
             listed.append(api.ListAndWatchResponse(devices=devices).SerializeToString().hex())

@@ -13,7 +13,8 @@ import random
 import signal
 import sys
 import time
-from typing import Awaitable, Callable, Dict, List
+from collections.abc import Awaitable
+from typing import Callable
 
 from kubelet_stand_in import StandInKubelet
 
@@ -35,7 +36,7 @@ class Soak:
         self._kubelet = kubelet
         self._chance = chance
         self.plugin = processes.plugin(given.config, given.log)
-        self.faults: Dict[str, Callable[[], Awaitable[None]]] = {
+        self.faults: dict[str, Callable[[], Awaitable[None]]] = {
             "kubelet restart": kubelet.restart,
             "kubelet away": self._away,
             "stream lost": self._stream,
@@ -56,7 +57,7 @@ class Soak:
             raise RuntimeError("after '%s' (%s so far) not every resource is back" % (name, self.seen)) from None
         self.seen[name] += 1
 
-    async def held(self) -> Dict[str, float]:
+    async def held(self) -> dict[str, float]:
         """What the plugin's process holds, once our kubelet has let go of its old connections."""
         gc.collect()
         await asyncio.sleep(1)
@@ -133,7 +134,7 @@ async def _run(minutes: float) -> int:
     return 0
 
 
-def main(arguments: List[str]) -> int:
+def main(arguments: list[str]) -> int:
     """MINUTES: how long, by default an hour."""
     # The stand-in kubelet would tell of every restart.
     logging.getLogger("kubelet").setLevel(logging.CRITICAL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import List
 
 from . import processes
 from .figures import Figure, median
@@ -14,7 +13,7 @@ ROUNDS = 5
 MOST = 2.5
 
 
-def measure() -> List[Figure]:
+def measure() -> list[Figure]:
     figures = []
     for resources, devices in ((2, 3), (10, 100)):
         with settings(resources, devices) as given:

@@ -16,7 +16,7 @@ import threading
 import time
 from typing import Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "shared"))
 
 from cluster_api import PODS, Cluster, until
 from workloads import ENDS, LABEL, RESTARTS, devices_of

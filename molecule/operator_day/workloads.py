@@ -11,7 +11,7 @@ import pathlib
 import sys
 from typing import Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "shared"))
 
 from cluster_api import PODS, Cluster, until
 

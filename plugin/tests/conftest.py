@@ -1,6 +1,6 @@
 """What tests of sockets need."""
 
-from typing import Any, List
+from typing import Any
 
 import pytest
 
@@ -13,9 +13,9 @@ grpc.aio.init_grpc_aio()
 
 
 @pytest.fixture(autouse=True)
-def inotify_refusals(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> List[str]:
+def inotify_refusals(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the kernel said each time that it had no inotify instance left for a test; named if that test fails."""
-    refusals: List[str] = []
+    refusals: list[str] = []
     make = Inotify.__init__
 
     def noted(inotify: Inotify) -> None:

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from typing import AsyncIterator, Callable, Dict, Sequence, TypeVar, Union
+from collections.abc import AsyncIterator, Sequence
+from typing import Callable, TypeVar, Union
 
 from node_device_plugin.declaration import Resource
 from node_device_plugin.devices.table import DeviceTable
@@ -16,7 +17,7 @@ Either = TypeVar("Either", bound=Union[Registration, PluginWatcherRegistration])
 @contextlib.asynccontextmanager
 async def kept_registered(
     resources: Sequence[Resource], register: Callable[[DevicePluginServer], Either]
-) -> AsyncIterator[Dict[str, Either]]:
+) -> AsyncIterator[dict[str, Either]]:
     """Inside this block, every device healthy; gives the registrations by resource."""
     registrations = {}
     for resource in resources:

@@ -1,8 +1,9 @@
 """The rooms of the package and their layers: imports go down only (docs/architecture.md)."""
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Set
+from typing import NamedTuple
 
 import node_device_plugin
 
@@ -54,7 +55,7 @@ def layer_of(room: str) -> int:
     return next(number for number, rooms in enumerate(LAYERS) if room in rooms)
 
 
-def problems(root: Path) -> List[str]:
+def problems(root: Path) -> list[str]:
     """Imports that go up, or beside without being allowed to."""
     found = []
     for importer, imported in imports(root):
@@ -79,7 +80,7 @@ def test_every_module_is_in_a_room() -> None:
 
 def test_the_declaration_needs_the_standard_library_alone() -> None:
     """Ansible imports it on the controller, where grpc is missing."""
-    outside: Set[str] = set()
+    outside: set[str] = set()
     for path in (ROOT / "declaration").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and not node.level:
@@ -90,7 +91,7 @@ def test_the_declaration_needs_the_standard_library_alone() -> None:
 
 
 def test_an_import_that_goes_up_is_found(tmp_path: Path) -> None:
-    files: Dict[str, str] = {
+    files: dict[str, str] = {
         "devices/table.py": "def f():\n    from ..daemon import main\n",
         "devices/scanner.py": "from ..cdi.writer import write\nfrom ..runtime import client\n",
         "cli/run.py": "from ..daemon.main import run\n",

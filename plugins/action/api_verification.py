@@ -27,7 +27,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import container_view
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.proof_record import Record
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import verification as reports
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof, proven, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
@@ -54,6 +54,11 @@ class ActionModule(ActionBase):
             return {**result, **self._remove(arguments, host)}
         if self._task.check_mode:
             return {**result, "skipped": True, "msg": "a proof needs a pod, which check mode does not make"}
+        look = preflight.Preflight(self, task_vars)
+        try:
+            arguments["declaration"] = look.declaration(arguments.get("declaration"))
+        except preflight.ERRORS as error:
+            return {**result, **look.failed(error)}
         try:
             if not arguments.get("kubeconfig"):
                 raise DeploymentError(

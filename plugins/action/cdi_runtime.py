@@ -12,8 +12,11 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     parallel_restarts,
+    play,
     plugin_cli,
+    preflight,
     runtimes,
+    specs,
     task_arguments,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import running
@@ -23,7 +26,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cd
     Checked,
     UnsupportedConfig,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.containerd import Containerd
 
 _OWNER = "cdi_runtime"
 _SPECS_OWNER = "cdi_specs"
@@ -39,21 +41,33 @@ class NotApplied(UnsupportedConfig):
 
 
 class ActionModule(ActionBase):
-    """One question to the node where CDI is effective; where it is not, a check and a transaction."""
+    """Nothing but the look at the node where CDI is effective; where it is not, a check and a transaction."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         self._vars = task_vars or {}
-        arguments = task_arguments.of(self)
+        look, arguments = preflight.Preflight(self, task_vars), task_arguments.of(self)
+        is_wanted = arguments.get("state", "present") == "present"
+        try:
+            cdi = look.declaration(arguments.get("declaration"))["needs_cdi"] if is_wanted else True
+            requires = ["python", "systemd", "runtime"] if is_wanted else ["python"]
+            ask = arguments["command"] if is_wanted else None
+            seen = look.node(arguments.get("node"), requires, cdi=cdi, ask=ask)
+        except preflight.ERRORS as error:
+            return {**result, **look.failed(error)}
+        if not cdi:
+            return seen.told({**result, "changed": False, "skipped": True, "msg": "no device is given by CDI"})
         self._command = arguments["command"]
         self._specs = arguments.get("specs")
         self._max_parallel_restarts = int(arguments.get("max_parallel_restarts", 1))
-        self._node = arguments["node"]
+        self._node = seen.node
         self._runtime = self._node["runtime"]
+        return seen.told({**result, **self._converged(is_wanted)})
+
+    def _converged(self, is_wanted):
+        result = {}
         try:
-            if arguments.get("state", "present") == "absent":
-                return {**result, **self._take_back()}
-            return {**result, **self._make_effective()}
+            return self._make_effective() if is_wanted else self._take_back()
         except plugin_cli.PluginCliError as error:
             return {**result, "failed": True, "msg": f"{self._vars.get('inventory_hostname', '')}: {error}"}
         except UnsupportedConfig as error:
@@ -114,6 +128,9 @@ class ActionModule(ActionBase):
     @functools.cached_property
     def _running(self):
         """What the running daemon says of CDI; None where nobody can ask yet."""
+        said = self._node.get("running") or {}
+        if said.get("command") == self._command:
+            return said["cdi"]
         try:
             return plugin_cli.answer(self, self._adapter.question(self._command))["cdi"]
         except plugin_cli.PluginCliError:
@@ -150,7 +167,7 @@ class ActionModule(ActionBase):
         # The root file first: it is what the runtime can check.
         changes.sort(key=lambda change: change.path != self._runtime["config"]["real_path"])
         result = self._apply(changes, "our change is taken back", undo=True)
-        left_on = self._adapter.left_on(changes) if isinstance(self._adapter, Containerd) else None
+        left_on = self._adapter.left_on(changes)
         if left_on:
             result["warnings"] = [
                 *result["warnings"],
@@ -176,7 +193,7 @@ class ActionModule(ActionBase):
         """What is said of each spec of ours that is still there, or in check mode would be."""
         told = self._specs or {}
         if self._task.check_mode and "stays" in told:
-            paths = told["stays"]
+            paths = [*told["stays"], *told.get("dynamic", ())]
         else:
             # Afresh: since the node was looked at, role cdi_specs has taken away what nobody holds.
             facts = self._execute_module(
@@ -186,6 +203,7 @@ class ActionModule(ActionBase):
             if problem:
                 raise UnsupportedConfig(f"it is not known whether a pod needs CDI: {problem}")
             paths = [path for path, entry in facts["ledger"].items() if entry.get("owner") == _SPECS_OWNER]
+            paths += [file["path"] for file in facts["cdi_files"] if specs.is_dynamic(file)]
         if not paths:
             return []
         reasons = [f"{kept['device']} is {kept['reason']}" for kept in told.get("kept") or [] if "device" in kept]
@@ -206,7 +224,7 @@ class ActionModule(ActionBase):
             }
         path = as_drop_in or self._runtime["config"]["path"]
         given.update(program=self._adapter.program, sources=self._files())
-        answer = self._on_node(state="checked", path=path, content=text, **given)
+        answer = self._on_node(state="checked", files=[{"path": path, "content": text}], **given)
         if answer.get("failed"):
             raise UnsupportedConfig(answer["msg"])
         return Checked(answer["effective"], answer["staged"])
@@ -229,21 +247,18 @@ class ActionModule(ActionBase):
         self._require_harmless()
         message = f"{reason}: {unit} is restarted"
         told = {"restarted": True, "diff": diff, "warnings": self._warnings(changes)}
-        first, *others = [_file(change) for change in changes]
         # In check mode the module says what stands in the way, and does no more.
-        turn = parallel_restarts.at_most(self._max_parallel_restarts)
+        turn = parallel_restarts.at_most(self._max_parallel_restarts, play.Renewal(self, self._vars))
         with contextlib.nullcontext() if self._task.check_mode else turn:
             answer = self._on_node(
                 state="applied",
-                **first,
-                others=others,
+                files=[_file(change, original) for change in changes],
                 sources=self._files(),
-                check_command=self._adapter.check_command(first["path"]),
+                check_command=self._adapter.check_command(changes[0].path),
                 unit=unit,
                 question=self._adapter.question(self._command),
                 spec_dirs=None if undo or not self._adapter.tells_cdi else list(SPEC_DIRS),
                 undo=undo,
-                original=original,
             )
         if answer.get("failed"):
             raise NotApplied("\n".join([answer["msg"], *self._pending()]), self._answers())
@@ -306,13 +321,14 @@ class ActionModule(ActionBase):
         return self._execute_module(module_name=_MODULE, module_args=arguments, task_vars=self._vars)
 
 
-def _file(change):
-    """A change as the node's side takes it."""
+def _file(change, original):
+    """A change as the node's side takes it. original: see ``_original``."""
     before = change.before
     return {
         "path": change.path,
         "content": change.after,
         "expected_sha256": None if before is None else ledgers.sha256(before.encode()),
+        "original": original,
     }
 
 

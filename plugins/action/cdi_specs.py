@@ -4,17 +4,22 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
+import json
 import time
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, specs, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+    planned_files,
+    plugin_cli,
+    preflight,
+    specs,
+    task_arguments,
+)
 
 # How long the kubelet may take to notice that the plugin offers a device no more, in seconds.
 _TIMEOUT = 5.0
 _PAUSE = 0.5
-_DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
-_CHECKPOINT = "kubelet_internal_checkpoint"
+_REQUIRES = {"present": ["python", "runtime", "devices"], "pruned": ["python", "runtime"], "absent": ["python"]}
 
 
 class ActionModule(ActionBase):
@@ -22,13 +27,25 @@ class ActionModule(ActionBase):
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
-        arguments = task_arguments.of(self)
-        node_specs = specs.Specs(arguments.get("declaration") or {}, arguments["node"])
+        look, arguments = preflight.Preflight(self, task_vars), task_arguments.of(self)
+        state = arguments.get("state", "present")
         try:
-            if arguments.get("prune"):
+            read = look.declaration(arguments.get("declaration"))
+            seen = look.node(arguments.get("node"), _REQUIRES[state], declaration=read)
+        except preflight.ERRORS as error:
+            return {**result, **look.failed(error)}
+        places = {"device_plugin_dir": read.get("kubelet_device_plugin_dir")}
+        arguments = look.kubelet(seen.node, {**places, **arguments})
+        declared = read if state != "absent" else {}
+        return seen.told({**result, **self._converged(look, declared, seen.node, state != "present", arguments)})
+
+    def _converged(self, look, declared, node, prune, arguments):
+        node_specs, dynamic = specs.Specs(declared, node), _dynamic(arguments)
+        try:
+            if prune:
                 if not node_specs.leftovers:
                     stays = [f"{specs.DIRECTORY}/{name}" for name in node_specs.declared]
-                    return {**result, "changed": False, "kept": [], "stays": stays}
+                    return _with_kept({"changed": False, "kept": [], "stays": stays}, dynamic, [])
                 staying = self._staying(node_specs, arguments)
             else:
                 if node_specs.redefined() and arguments.get("command"):
@@ -38,31 +55,21 @@ class ActionModule(ActionBase):
             devices = [held.leftover for held in staying]
             node_specs.check(devices)
         except (specs.SpecsError, plugin_cli.PluginCliError) as error:
-            host = (task_vars or {}).get("inventory_hostname", "")
             lines = str(error).splitlines()
-            result.update(failed=True, msg="\n".join(f"{host}: {line}" for line in lines))
-            return result
+            return {"failed": True, "msg": "\n".join(f"{look.host}: {line}" for line in lines)}
         files = [
-            {"path": f"{specs.DIRECTORY}/{name}", "content": text, "mode": "0644"}
-            for name, text in node_specs.texts(devices).items()
+            {"path": f"{specs.DIRECTORY}/{name}", "content": text} for name, text in node_specs.texts(devices).items()
         ]
         module_args = {"owner": "cdi_specs", "files": files}
-        if arguments.get("prune") and arguments.get("declaration") and self._task.check_mode:
+        if prune and declared and self._task.check_mode:
             # What was to be added has not been.
             module_args["pending"] = {
                 f"{specs.DIRECTORY}/{name}": text for name, text in node_specs.texts(node_specs.leftovers).items()
             }
-        answer = self._execute_module(
-            module_name="nodedevices.kubernetes.managed_files", module_args=module_args, task_vars=task_vars
-        )
+        answer = planned_files.converge(look, node, module_args)
         answer["stays"] = [file["path"] for file in files]
         devices_kept = [{"device": held.leftover.name, "reason": held.reason} for held in staying if held.reason]
-        if devices_kept:
-            answer["kept"] = answer.get("kept", []) + devices_kept
-            answer["warnings"] = answer.get("warnings", []) + [
-                f"kept: {kept['device']}, {kept['reason']}" for kept in devices_kept
-            ]
-        return answer
+        return _with_kept(answer, dynamic, devices_kept)
 
     def _staying(self, node_specs, arguments):
         """Ask who holds what; wait a little for devices that the kubelet lists only because it was not told yet."""
@@ -73,18 +80,32 @@ class ActionModule(ActionBase):
             try:
                 holders = plugin_cli.holders(self, arguments)
             except plugin_cli.PluginCliMissing as error:
-                self._refuse_if_a_kubelet_gave_devices(arguments, error)
+                plugin_cli.refuse_if_a_kubelet_gave_devices(self, arguments, error)
                 return []
             staying, _going = node_specs.split(holders, advertised_counts)
             if all(held.reason.startswith("held") for held in staying) or time.monotonic() > deadline:
                 return staying
             time.sleep(_PAUSE)
 
-    def _refuse_if_a_kubelet_gave_devices(self, arguments, missing):
-        """Without the command only this can be told: a kubelet that ever gave a device to a pod has a checkpoint."""
-        checkpoint = f"{arguments.get('device_plugin_dir') or _DEVICE_PLUGIN_DIR}/{_CHECKPOINT}"
-        if self._low_level_execute_command(f"test -e {shlex.quote(checkpoint)}")["rc"] == 0:
-            raise plugin_cli.PluginCliError(
-                f"{missing}; without it nobody can say whether a pod holds a device of the specs that are to go, and "
-                f"{checkpoint} is there, so the kubelet may have given one"
-            )
+
+def _dynamic(arguments):
+    """What the plugin's own specs still have for pods, each with the reason. Nothing is known without an answer."""
+    try:
+        answer = json.loads((arguments.get("pruned") or {}).get("stdout") or "{}")
+    except ValueError:
+        return []
+    # The command of an earlier release does not say who holds them.
+    who = answer.get("holders") or dict.fromkeys(answer.get("kept", ()), "a pod")
+    return [{"device": name, "reason": f"held by {pod}"} for name, pod in who.items()]
+
+
+def _with_kept(answer, dynamic, devices_kept):
+    """The result, with what stays of the plugin's own specs and of the role's."""
+    answer["dynamic"] = [kept["device"] for kept in dynamic]
+    devices_kept = [*dynamic, *devices_kept]
+    if devices_kept:
+        answer["kept"] = answer.get("kept", []) + devices_kept
+        answer["warnings"] = answer.get("warnings", []) + [
+            f"kept: {kept['device']}, {kept['reason']}" for kept in devices_kept
+        ]
+    return answer

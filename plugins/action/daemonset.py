@@ -10,7 +10,8 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     clusters,
     daemonset_slot,
@@ -55,8 +56,11 @@ class ActionModule(ActionBase):
             self._text = deployed.configuration_text(arguments["declaration"]) if "declaration" in arguments else ""
             self._timeout = float(arguments.get("timeout", 120))
             self._warnings = []
+            self._renew = play.Renewal(self, task_vars)
             step = getattr(self, _STEPS[arguments["state"]])
             if arguments["state"] in _SHARED:
+                to_come = _to_come(arguments.get("to_come", ()), (task_vars or {}).get("hostvars", {}))
+                arguments["pending"] = [*arguments.get("pending", ()), *to_come]
                 everybody = (task_vars or {}).get("ansible_play_hosts", [host])
                 result.update(self._for_each_daemon_set(step, arguments, everybody))
             else:
@@ -78,7 +82,7 @@ class ActionModule(ActionBase):
         Where one of them fails all hosts go without, after the others are done.
         """
         changes, lines = [], []
-        pending = list(arguments.get("pending", ()))
+        pending = arguments["pending"]
         if arguments["state"] != "deployed":
             pending = other_daemonsets.expanded(pending, own=arguments["state"] == "absent")
         if arguments["state"] == "left" and not pending:
@@ -137,7 +141,7 @@ class ActionModule(ActionBase):
         """Let the pod run on the node; wait until its process runs where that is asked for."""
         change = self._cluster.select(self._node)
         if arguments.get("started") and not self._task.check_mode:
-            rollout.await_start(self._cluster, self._node, self._timeout)
+            rollout.await_start(self._cluster, self._node, self._timeout, self._renew)
         return _outcome([change])
 
     def _wait(self, arguments):
@@ -150,7 +154,7 @@ class ActionModule(ActionBase):
         def ask(pod):
             return deployed.ask_on_node(self, command) if command else rollout.ask_through_api(self._cluster.api, pod)
 
-        pod = rollout.await_node(self._cluster, self._node, sha256, ask, self._timeout)
+        pod = rollout.await_node(self._cluster, self._node, sha256, ask, self._timeout, self._renew)
         return {"changed": False, "sha256": sha256, "pod": pod["metadata"]["name"]}
 
     def _remove(self, arguments):
@@ -167,7 +171,7 @@ class ActionModule(ActionBase):
         changes = {change.what: change for cluster in clusters for change in cluster.forget(self._node)}
         changes.update({what: tidied[what]._replace(after=None) for what in changes.keys() & tidied.keys()})
         for cluster in clusters if not self._task.check_mode else ():
-            rollout.await_end(cluster, self._node, self._timeout)
+            rollout.await_end(cluster, self._node, self._timeout, self._renew)
         return {**_outcome(changes.values()), **self._whose(arguments, places)}
 
     def _tidy(self, cluster):
@@ -222,6 +226,24 @@ class ActionModule(ActionBase):
                 f"{self._cluster.deployment.name} until a run in which it can"
             )
         return [] if nameless else found
+
+
+def _to_come(hosts, hostvars):
+    """The same of hosts that have a later play, by the declaration that this run has read of them.
+
+    What their pods need is in the DaemonSet from the beginning, so that no pod starts twice.
+    """
+    for host in hosts:
+        of_host = hostvars[host]
+        declared = of_host.get("node_devices_declaration")
+        if declared and of_host.get("device_plugin_mode") == "daemonset":
+            yield {
+                "host": host,
+                "node": str(of_host.get("node_devices_node_name") or host),
+                "kubeconfig": str(of_host.get("node_devices_kubeconfig")),
+                "deployment": plain(of_host.get("device_plugin_deployment") or {}),
+                "text": deployed.configuration_text(plain(declared)),
+            }
 
 
 def _lines(hosts, error):

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.errors import AnsibleUndefinedVariable
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, role_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, preflight, role_arguments
 
 
 class ActionModule(ActionBase):
@@ -15,36 +13,32 @@ class ActionModule(ActionBase):
 
     TRANSFERS_FILES = False
     _requires_connection = False
-    _VALID_ARGS = frozenset(("settings", "roles"))
+    _VALID_ARGS = frozenset(("roles",))
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         task_vars = task_vars or {}
         template = self._templar.template
-        roles = self._task.args.get("roles") or ()
-        problems = role_arguments.problems(roles, task_vars, template)
-        settings = self._task.args.get("settings")
-        api_only = boolean(template(task_vars.get("node_devices_api_only", False)), strict=False)
-        if api_only and (settings is None or isinstance(settings, Mapping)):
-            # Where only the API reaches, nobody but the plugin can write CDI specs.
-            settings = {**(settings or {}), "cdi_owner": "plugin"}
+        roles, look = self._task.args.get("roles") or (), preflight.Preflight(self, task_vars)
+        known = None if roles else (look.known or {}).get("declaration")
+        if known is not None:
+            return {**result, "changed": False, **known}
+        problems, read = role_arguments.problems(roles, task_vars, template), None
         try:
-            read = declaration.read(task_vars, template, settings)
+            read = look.read_declaration()
         except declaration.DeclarationProblems as error:
             problems += error.lines
         # What deploys it says the same, long after the first roles have written to the nodes.
         if not problems and "device_plugin" in roles:
             problems += _of_a_daemonset(task_vars, template, read.configuration)
+        what = "declaration" if problems else "cluster"
+        # No preflight looks at such a node, and the nodes of other hosts are written before its turn comes.
+        if look.api_only and roles:
+            problems += _of_the_cluster(task_vars, template, None if problems else read)
         if problems:
-            host = task_vars.get("inventory_hostname", "")
-            lines = [f"{host}: {line}" for line in problems]
-            result.update(
-                failed=True,
-                msg="The declaration cannot be used; no node was touched.\n" + "\n".join(lines),
-            )
-            return result
-        result.update(changed=False, **read.as_data())
-        return result
+            unusable = declaration.unusable(task_vars.get("inventory_hostname", ""), problems, what)
+            return {**result, "failed": True, "msg": unusable}
+        return {**result, "changed": False, **read.as_data()}
 
 
 def _of_a_daemonset(task_vars, template, configuration):
@@ -55,3 +49,21 @@ def _of_a_daemonset(task_vars, template, configuration):
 
     deployment = declaration.plain(template(task_vars.get("device_plugin_deployment"))) or {}
     return deployed.problems(deployment, template(task_vars.get("node_devices_kubeconfig")), configuration)
+
+
+def _of_the_cluster(task_vars, template, read):
+    """Why the API cannot do what is wanted of the node. read: the declaration, None if it cannot be used."""
+    from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
+
+    path = template(task_vars.get("node_devices_kubeconfig"))
+    if not path:
+        return []
+    try:
+        node = template(task_vars.get("node_devices_node_name"))
+    except AnsibleUndefinedVariable:
+        node = None
+    deployment = None
+    if read is not None and template(task_vars.get("device_plugin_mode")) == "daemonset":
+        deployment = declaration.plain(template(task_vars.get("device_plugin_deployment"))) or {}
+    name = str(node or task_vars.get("inventory_hostname", ""))
+    return list(cluster_access.problems(str(path), name, True, bool(read and read.capacities), deployment))

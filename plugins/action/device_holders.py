@@ -8,7 +8,13 @@ import time
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli, specs, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+    play,
+    plugin_cli,
+    preflight,
+    specs,
+    task_arguments,
+)
 
 _POLICIES = ("refuse", "wait")
 _PAUSE = 2.0
@@ -22,7 +28,12 @@ class ActionModule(ActionBase):
         arguments = task_arguments.of(self)
         host = (task_vars or {}).get("inventory_hostname", "")
         policy, minutes = arguments["policy"], task_arguments.minutes(arguments, "node_devices_in_use_minutes")
-        ours = specs.Ours(arguments["node"])
+        look = preflight.Preflight(self, task_vars)
+        try:
+            seen = look.node(arguments.get("node"), ["python"])
+        except preflight.ERRORS as error:
+            return {**result, **look.failed(error)}
+        ours, arguments = specs.Ours(seen.node), look.kubelet(seen.node, arguments)
         if policy not in _POLICIES:
             raise AnsibleError(f"node_devices_in_use: {policy} is none of keep, {', '.join(_POLICIES)}")
         result.update(changed=False, held=[])

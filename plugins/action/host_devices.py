@@ -10,6 +10,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     host_devices,
     plugin_cli,
+    preflight,
     specs,
     task_arguments,
 )
@@ -22,28 +23,37 @@ class ActionModule(ActionBase):
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
+        look, arguments = preflight.Preflight(self, task_vars), task_arguments.of(self)
+        state = arguments.get("state", "present")
+        is_wanted = state != "absent"
+        wanted = {name: (arguments.get(name) or []) if is_wanted else [] for name in ("modules", "udev_rules", "nodes")}
         host = (task_vars or {}).get("inventory_hostname", "")
-        arguments = task_arguments.of(self)
-        wanted = {name: arguments.get(name) or [] for name in ("modules", "udev_rules", "nodes")}
         lines = host_devices.problems(wanted["modules"], wanted["udev_rules"], wanted["nodes"])
         if lines:
-            result.update(failed=True, msg="\n".join(f"{host}: {line}" for line in lines))
-            return result
-        node = arguments.get("node") or {}
-        ours = _ours(node)
-        if not any(wanted.values()) and ours == {}:
-            return {**result, "changed": False, "written": [], "removed": [], "kept": [], "diff": [], "actions": []}
-        files = host_devices.files(wanted["modules"], wanted["udev_rules"], wanted["nodes"])
+            return {**result, "failed": True, "msg": "\n".join(f"{host}: {line}" for line in lines)}
+        try:
+            seen = look.node(arguments.get("node"), ["python", *(["systemd"] if is_wanted else [])])
+        except preflight.ERRORS as error:
+            return {**result, **look.failed(error)}
+        arguments = look.kubelet(seen.node, arguments)
+        return seen.told({**result, **self._converged(seen.node, state, wanted, arguments, host, task_vars)})
+
+    def _converged(self, node, state, wanted, arguments, host, task_vars):
+        ours, files = _ours(node), host_devices.files(wanted["modules"], wanted["udev_rules"], wanted["nodes"])
+        may_go = _may_go(ours, files, wanted["nodes"])
+        if (not any(wanted.values()) and ours == {}) or (state == "pruned" and not may_go):
+            return {"changed": False, "written": [], "removed": [], "kept": [], "diff": [], "actions": []}
         held = []
-        if _may_go(ours, files, wanted["nodes"]) and arguments.get("command"):
+        # What was looked at is from before what is wanted was made.
+        if (may_go or state == "pruned") and arguments.get("command"):
             try:
-                held = _held(plugin_cli.holders(self, arguments), node)
-            except plugin_cli.PluginCliMissing:
-                # A node without the plugin has given nothing of ours to anybody.
-                held = []
+                try:
+                    held = _held(plugin_cli.holders(self, arguments), node)
+                except plugin_cli.PluginCliMissing as error:
+                    # A node without the plugin has given nothing of ours to anybody, unless somebody deleted it.
+                    plugin_cli.refuse_if_a_kubelet_gave_devices(self, arguments, error)
             except plugin_cli.PluginCliError as error:
-                result.update(failed=True, msg=f"{host}: {error}")
-                return result
+                return {"failed": True, "msg": f"{host}: {error}"}
         return self._execute_module(
             module_name="nodedevices.kubernetes.host_devices",
             module_args={
@@ -51,7 +61,7 @@ class ActionModule(ActionBase):
                 "files": {file["path"]: file["lines"] for file in files},
                 "held": held,
                 "prune": boolean(arguments.get("prune", True)),
-                "made": boolean(arguments.get("made", False)),
+                "made": state == "pruned",
             },
             task_vars=task_vars,
         )
@@ -72,7 +82,7 @@ def _may_go(ours, files, nodes):
     """Whether something of ours may be on the node that is no longer wanted."""
     if ours is None:
         return True
-    wanted = {file["path"]: hashlib.sha256(file["content"].encode()).hexdigest() for file in files}
+    wanted = {file["path"]: hashlib.sha256(file["content"]).hexdigest() for file in files}
     numbers = {node["path"]: (node["major"], node["minor"]) for node in nodes}
     return any(
         (entry["kind"] == "file" and wanted.get(path) != entry["sha256"])
@@ -82,16 +92,20 @@ def _may_go(ours, files, nodes):
 
 
 def _held(holders, node):
-    """What containers hold. A device counts as ours that nobody else offers, because our plugin may have gone."""
+    """What containers hold. A device counts as ours that nobody else offers, because our plugin may have gone.
+
+    The command of an earlier release does not know what several devices give.
+    """
     instance = (node.get("device_plugins") or {}).get("instance") or {"resources": []}
+    paths = [held.get("all_host_paths", held["host_paths"]) for held in holders["held"]]
     return [
         {
             "who": f"{specs.holder(held)} as {held['resource']}",
-            "paths": held["host_paths"],
+            "paths": given,
             "ours": held["by_our_cdi"]
             or held["resource"] in instance["resources"]
             or held["resource"] not in holders["allocatable"],
         }
-        for held in holders["held"]
-        if held["host_paths"]
+        for held, given in zip(holders["held"], paths, strict=True)
+        if given
     ]

@@ -7,7 +7,7 @@ import os
 import pathlib
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight, wheels
 
 _MODULE = "nodedevices.kubernetes.node_tools"
 
@@ -35,13 +35,21 @@ class ActionModule(ActionBase):
             return self._remove(arguments, specs, host_devices, task_vars)
         if arguments["state"] == "rolled_back":
             return self._on_node(arguments, task_vars)
-        if not node:
-            result.update(failed=True, msg="node is missing: the result of nodedevices.kubernetes.node_preflight")
-            return result
+        look = preflight.Preflight(self, task_vars)
+        try:
+            seen = look.node(node, ["python"])
+        except preflight.ERRORS as error:
+            return {**result, **look.failed(error)}
+        return seen.told({**result, **self._installed(look, seen.node, arguments, cache, wheelhouse, task_vars)})
+
+    def _installed(self, look, node, arguments, cache, wheelhouse, task_vars):
+        foreseen = look.foreseen("node_tools", {name: arguments.get(name) for name in ("root", "command", "keep")})
         try:
             target = target_of(node)
             arguments["name"] = wheels.environment_name(target)
-            answer = self._on_node(arguments, task_vars)
+            if foreseen and os.path.basename(foreseen["environment"]) != arguments["name"]:
+                foreseen = None
+            answer = look.execute("node_tools", arguments, foreseen)
             if answer.get("failed") or not answer.get("incomplete"):
                 return answer
             gathered = wheels.gather(target, cache, wheelhouse)
@@ -49,8 +57,7 @@ class ActionModule(ActionBase):
                 raise wheels.WheelsError("the plugin's source changed while its wheel was built: run again")
             archive = wheels.pack(arguments["name"], gathered, cache)
         except (wheels.WheelsError, OSError) as error:
-            result.update(failed=True, msg=str(error))
-            return result
+            return {"failed": True, "msg": str(error)}
         self._make_tmp_path()
         on_node = self._connection._shell.join_path(self._connection._shell.tmpdir, "wheels.tar")
         self._transfer_file(os.fspath(archive), on_node)
@@ -59,16 +66,15 @@ class ActionModule(ActionBase):
         return self._on_node(arguments, task_vars)
 
     def _remove(self, arguments, specs, host_devices, task_vars):
-        if self._task.check_mode and "stays" in (specs or {}):
-            # The ledger still has what the roles before this one would have taken away.
-            left = {"cdi_specs": specs["stays"], "host_devices": (host_devices or {}).get("kept")}
+        specs = specs or {}
+        dynamic = specs.get("dynamic")
+        if dynamic or (self._task.check_mode and "stays" in specs):
+            # In check mode the ledger still has what the roles before this one would have taken away. It never has what
+            # the plugin wrote while it ran.
+            kept = (host_devices or {}).get("kept")
+            left = {"cdi_specs": specs["stays"], "device_plugin": dynamic, "host_devices": kept}
             arguments["left"] = [role for role, stays in left.items() if stays]
-        answer = self._on_node(arguments, task_vars)
-        if answer.get("kept"):
-            answer["warnings"] = answer.get("warnings", []) + [
-                f"kept: {kept['path']}, {kept['reason']}" for kept in answer["kept"]
-            ]
-        return answer
+        return self._on_node(arguments, task_vars)
 
     def _on_node(self, arguments, task_vars):
         return self._execute_module(module_name=_MODULE, module_args=arguments, task_vars=task_vars)

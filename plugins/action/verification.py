@@ -10,13 +10,14 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli, preflight, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import verification as reports
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 
 _OWNER = "verification"
+_REQUIRES = ["python", "systemd", "runtime", "kubelet", "devices", "command"]
 _ERRORS = (ApiError, DeclarationError, DeploymentError, kubeconfig.KubeconfigError)
 # Where pods are made that no DaemonSet of ours is beside: every cluster has it.
 _NAMESPACE = "kube-system"
@@ -31,10 +32,24 @@ class ActionModule(ActionBase):
         if self._task.check_mode:
             return {**result, "skipped": True, "msg": "a proof needs a pod, which check mode does not make"}
         arguments = task_arguments.of(self)
-        configuration = arguments["declaration"]["configuration"]
+        look = preflight.Preflight(self, task_vars)
         try:
-            self._command = [*map(str, arguments["command"]), "--plugin", _plugin(arguments)]
+            declared = look.declaration(arguments.get("declaration"))
+            seen = look.node(arguments.get("node"), _REQUIRES, command=arguments["tool"], declaration=declared)
+        except preflight.ERRORS as error:
+            return {**result, **look.failed(error)}
+        return seen.told({**result, **self._verified(declared["configuration"], seen.node, arguments, host, task_vars)})
+
+    def _verified(self, configuration, node, arguments, host, task_vars):
+        result = {}
+        try:
+            self._command = [*_command(arguments, node), "--plugin", _plugin(arguments)]
             self._task_vars = task_vars
+            self._renew = play.Renewal(self, task_vars)
+            if not arguments.get("kubeconfig"):
+                # The node proves it in one command: each static pod may take the timeout to run, and again to go.
+                number = 2 * len(configuration["resources"]) + 1
+                self._renew.ahead(number * float(arguments.get("timeout", 60)))
             report = plugin_cli.answer(self, self._command, json.dumps(configuration), task_vars)
             if arguments.get("kubeconfig"):
                 self._prove_by_pods(report, configuration, host, arguments)
@@ -69,7 +84,8 @@ class ActionModule(ActionBase):
             # Said before a pod waits for a node that is not there.
             api.node(node)
             kind = _kind(api, report["image"], arguments)
-            outcomes = proof.Proofs(api, kind, node, float(arguments.get("timeout", 60))).prove(wanted, look)
+            proofs = proof.Proofs(api, kind, node, float(arguments.get("timeout", 60)), self._renew)
+            outcomes = proofs.prove(wanted, look)
         except _ERRORS as error:
             outcomes = {name: proof.Outcome(unproven=str(error)) for name in rows}
         for name, row in rows.items():
@@ -104,6 +120,26 @@ class ActionModule(ActionBase):
             else:
                 outcomes[name] = proof.Outcome(unproven=row["detail"] or row["state"])
         return outcomes
+
+
+def _command(arguments, node):
+    """The plugin's command that verifies a node."""
+    kubelet = node["kubelet"] or {}
+    command = [arguments["tool"], "verify", "--config", "/dev/stdin", "--output", "json"]
+    command += ["--socket", node["runtime"]["socket"], "--record", arguments["record"]]
+    command += ["--devices", arguments.get("devices", "one"), "--timeout", str(arguments.get("timeout", 60))]
+    options = {
+        "--image": arguments.get("image"),
+        "--kubelet-root": kubelet.get("root_dir"),
+        "--static-pod-dir": kubelet.get("static_pod_path"),
+    }
+    if not arguments.get("kubeconfig"):
+        # Without a kubeconfig a proof is a static pod, for which the kubelet must have room. With one, what static pods
+        # were left by proofs of before is removed all the same.
+        options.update({"--kubelet-kubeconfig": kubelet.get("kubeconfig"), "--max-pods": kubelet.get("max_pods")})
+    command += ["--unproven"] * (arguments.get("proofs") == "unproven")
+    command += ["--no-static-pods"] * bool(arguments.get("kubeconfig"))
+    return command + [word for option, given in options.items() if given for word in (option, str(given))]
 
 
 def _plugin(arguments):

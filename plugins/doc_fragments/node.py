@@ -10,17 +10,17 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   node:
-    description: What M(nodedevices.kubernetes.node_preflight) returned.
+    description:
+      - What M(nodedevices.kubernetes.node_preflight) returned. If left out, what the play has registered of it as
+        C(node_devices_node), and where the play has not looked, the action looks.
     type: dict
-    required: true
 """
 
     DECLARED = r"""
 options:
   declaration:
-    description: The result of M(nodedevices.kubernetes.declaration).
+    description: What M(nodedevices.kubernetes.declaration) returned; the host's own if left out.
     type: dict
-    required: true
 """
 
     KUBELET = r"""

@@ -14,28 +14,43 @@ import grp
 import os
 import pwd
 import stat
+from typing import NamedTuple
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
 
 OWNER = "host_devices nodes"
 _KINDS = {"c": stat.S_IFCHR, "b": stat.S_IFBLK}
 
 
-class UnknownName(Exception):
-    """The node has no user or group of this name; the message says which."""
+class Device(NamedTuple):
+    """A device as the kernel knows it. kind: c or b."""
+
+    kind: str
+    number: int
+
+    def __str__(self):
+        return "%s %d:%d" % (self.kind, os.major(self.number), os.minor(self.number))
+
+    @property
+    def in_sysfs(self):
+        """Where sysfs has it, if the kernel has it."""
+        kind = {"c": "char", "b": "block"}[self.kind]
+        return "/sys/dev/%s/%d:%d" % (kind, os.major(self.number), os.minor(self.number))
 
 
 class DeviceNode:
-    """A device node. line: of tmpfiles.d. kind: c or b."""
+    """A device node. line: of tmpfiles.d."""
 
     def __init__(self, line):
         self.line = line
-        self.kind, self.path, mode, owner, group, _age, numbers = line.split()
+        kind, self.path, mode, owner, group, _age, numbers = line.split()
         major, minor = numbers.split(":")
-        self.number = os.makedev(int(major), int(minor))
+        self.device = Device(kind, os.makedev(int(major), int(minor)))
         self._mode, self._owner, self._group = int(mode, 8), owner, group
 
     @property
     def access(self):
-        """Mode, uid and gid that it is to have. Raises UnknownName."""
+        """Mode, uid and gid that it is to have. Raises LedgerConflict where the node has no such user or group."""
         return {
             "mode": self._mode,
             "uid": _id(self._owner, lambda name: pwd.getpwnam(name).pw_uid, "user"),
@@ -44,7 +59,8 @@ class DeviceNode:
 
     def entry(self, before):
         """Its entry in the ledger."""
-        device = {"type": self.kind, "major": os.major(self.number), "minor": os.minor(self.number)}
+        number = self.device.number
+        device = {"type": self.device.kind, "major": os.major(number), "minor": os.minor(number)}
         return {"kind": "node", "owner": OWNER, **device, "before": before and {"kind": "node", **before}}
 
 
@@ -60,17 +76,17 @@ def before(entry):
 
 
 def of_entry(entry):
-    """Kind and number of an entry of the ledger."""
-    return entry["type"], os.makedev(entry["major"], entry["minor"])
+    """The device of an entry of the ledger."""
+    return Device(entry["type"], os.makedev(entry["major"], entry["minor"]))
 
 
-def is_node(path, kind, number):
-    """Whether the path is this very device node; None where there is nothing."""
+def is_node(path, device):
+    """Whether the path is a node of this very device; None where there is nothing."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
         return None
-    return stat.S_IFMT(found.st_mode) == _KINDS[kind] and found.st_rdev == number
+    return stat.S_IFMT(found.st_mode) == _KINDS[device.kind] and found.st_rdev == device.number
 
 
 def access_of(path):
@@ -85,11 +101,11 @@ def set_access(path, access):
     os.chmod(path, access["mode"])
 
 
-def is_the_kernels(path, kind, number):
-    """Whether the kernel itself has a device with this number and node (DEVNAME of its uevent in sysfs)."""
+def is_the_kernels(path, device):
+    """Whether the kernel itself has this device with this node (DEVNAME of its uevent in sysfs)."""
     try:
-        with open(os.path.join(_in_sysfs(kind, number), "uevent"), encoding="utf-8") as file:
-            return "DEVNAME=%s" % path[len("/dev/") :] in file.read().splitlines()
+        with open(os.path.join(device.in_sysfs, "uevent"), encoding="utf-8") as file:
+            return "DEVNAME={}".format(path[len("/dev/") :]) in file.read().splitlines()
     except OSError:
         return False
 
@@ -101,7 +117,7 @@ def in_sysfs(path):
         kind = "c" if stat.S_ISCHR(found.st_mode) else "b" if stat.S_ISBLK(found.st_mode) else None
         if kind is None:
             return None
-        directory = os.path.realpath(_in_sysfs(kind, found.st_rdev))
+        directory = os.path.realpath(Device(kind, found.st_rdev).in_sysfs)
         return os.path.basename(os.path.realpath(os.path.join(directory, "subsystem"))), os.path.basename(directory)
     except OSError:
         return None
@@ -115,20 +131,9 @@ def is_device(path):
         return False
 
 
-def shown(kind, number, access):
+def shown(device, access):
     """As a diff shows it."""
-    return "%s %d:%d, mode %04o, owner %d:%d\n" % (
-        kind,
-        os.major(number),
-        os.minor(number),
-        access["mode"],
-        access["uid"],
-        access["gid"],
-    )
-
-
-def _in_sysfs(kind, number):
-    return "/sys/dev/%s/%d:%d" % ({"c": "char", "b": "block"}[kind], os.major(number), os.minor(number))
+    return "%s, mode %04o, owner %d:%d\n" % (device, access["mode"], access["uid"], access["gid"])
 
 
 def _id(name, look_up, what):
@@ -137,4 +142,4 @@ def _id(name, look_up, what):
     try:
         return look_up(name)
     except KeyError:
-        raise UnknownName("the node has no %s %s" % (what, name)) from None
+        raise LedgerConflict(f"the node has no {what} {name}") from None

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
-import stat
 import struct
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import peer
 
 # Seconds that a plugin may take to answer.
 _TIMEOUT = 5
@@ -45,7 +47,7 @@ def _mode(pid, proc):
         with open("%s/%d/cgroup" % (proc, pid)) as file:
             if _UNIT in file.read():
                 return "service"
-        own = os.readlink("%s/%d/ns/pid" % (proc, pid)) != os.readlink("%s/1/ns/pid" % proc)
+        own = os.readlink("%s/%d/ns/pid" % (proc, pid)) != os.readlink(f"{proc}/1/ns/pid")
     except OSError:
         return "process"
     return "pod" if own else "process"
@@ -67,18 +69,9 @@ def _others(directory):
             directories.remove(_OWN_DIRECTORY)
         for name in files:
             path = os.path.join(parent, name)
-            if path != os.path.join(directory, "kubelet.sock") and _listens(path):
-                found.append(path)
+            if path != os.path.join(directory, "kubelet.sock"):
+                with contextlib.suppress(OSError):
+                    # Somebody listens.
+                    peer(path)
+                    found.append(path)
     return sorted(found)
-
-
-def _listens(path):
-    try:
-        if not stat.S_ISSOCK(os.stat(path).st_mode):
-            return False
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(_TIMEOUT)
-            connection.connect(path)
-    except OSError:
-        return False
-    return True

@@ -20,17 +20,9 @@ import re
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
 
-#: Keys of containerd (TOML), CRI-O (TOML) and Docker (JSON) whose texts the controller reads.
+#: Keys of containerd and CRI-O whose texts the controller reads.
 SHOWN = frozenset(
-    (
-        "imports",
-        "disabled_plugins",
-        "required_plugins",
-        "cdi_spec_dirs",
-        "cdi-spec-dirs",
-        "default_runtime_name",
-        "runtime_type",
-    )
+    ("imports", "disabled_plugins", "required_plugins", "cdi_spec_dirs", "default_runtime_name", "runtime_type")
 )
 #: What only root can read on a node, and what differs between nodes; either may be missing.
 _SEEDS = ("/var/lib/systemd/random-seed", "/etc/machine-id")
@@ -58,7 +50,7 @@ _SECRET_VALUES = re.compile("://[^/]*@")
 _SHORTEST = 4
 
 
-class UnknownToken(Exception):
+class UnknownToken(ledgers.LedgerConflict):
     """A text has a token whose hidden text is in none of the sources: they changed after they were read."""
 
 
@@ -77,7 +69,7 @@ class Hidden:
         """A configuration's text with tokens; None stays None."""
         if text is None:
             return None
-        place = _Place(is_json=text.lstrip().startswith("{") and not text.lstrip().startswith("{{"))
+        place = _Place()
         shown, end = [], 0
         for part in _PARTS.finditer(text):
             kind, found = part.lastgroup, part.group()
@@ -196,8 +188,7 @@ def _hidden_content(content, hidden):
 class _Place:
     """Where a scan is: below which key, and whether a text there is a value."""
 
-    def __init__(self, is_json):
-        self._is_json = is_json
+    def __init__(self):
         self._open = []
         self.key = ""
         self._in_value = False
@@ -215,7 +206,8 @@ class _Place:
             self._pass(found)
 
     def _pass(self, mark):
-        if mark == (":" if self._is_json else "="):
+        # In TOML a colon stands in times alone; in what is no TOML, a secret may follow it.
+        if mark in "=:":
             if self._in_value:
                 # A bracket before it was not closed: whose value this is, nobody knows.
                 self.key = ""

@@ -38,7 +38,6 @@ def kubelet_of(process):
         "unit": process.unit,
         "version": version.group(1) if version else None,
         "root_dir": option(arguments, "--root-dir") or "/var/lib/kubelet",
-        "config_path": config_path,
         "kubeconfig": option(arguments, "--kubeconfig"),
         "max_pods": max_pods(
             option(arguments, "--max-pods") or setting(texts, "maxPods"),
@@ -106,12 +105,3 @@ def socket_path(endpoint):
     if endpoint and endpoint.startswith("unix:"):
         return "/" + endpoint[len("unix:") :].lstrip("/")
     return endpoint or None
-
-
-def first_line(path):
-    """The first line of a file of /proc; empty where there is none."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.readline().strip()
-    except OSError:
-        return ""

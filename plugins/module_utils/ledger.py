@@ -20,9 +20,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import pathlib
 import shutil
 import stat
 
@@ -37,6 +39,25 @@ _FORMAT = 1
 
 class LedgerConflict(Exception):
     """What is on the node stands against what was asked for; the message says what and why."""
+
+
+#: What is behind an error of a file system that does not say it.
+_HINTS = {
+    errno.EBUSY: "it is a mount point: change it where it is mounted from",
+    errno.EPERM: "it may be immutable: lsattr tells, chattr -i ends it",
+    errno.EROFS: "change it where it comes from, or mount it for writing",
+}
+
+
+def sentence(error):
+    """What an exception says to somebody who is to act on it."""
+    if isinstance(error, OSError):
+        path = error.filename2 or error.filename
+        hint = "; " + _HINTS[error.errno] if error.errno in _HINTS else ""
+        return f"{path}: {error.strerror}{hint}" if path else str(error)
+    if isinstance(error, LedgerConflict):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 class Ledger:
@@ -71,8 +92,8 @@ class Ledger:
 
     def _damaged(self, why):
         return LedgerConflict(
-            "%s is damaged (%s); put it back from a backup. Without one remove it, and run site.yml: it knows its own "
-            "files by their names, but not what was there before them" % (self.path, why)
+            f"{self.path} is damaged ({why}); put it back from a backup. Without one remove it, and run site.yml: "
+            "it knows its own files by their names, but not what was there before them"
         )
 
     def __enter__(self):
@@ -173,11 +194,21 @@ def sha256(content):
     return hashlib.sha256(content).hexdigest()
 
 
+def parents(path):
+    """The directories that a path is in, innermost first."""
+    return [str(parent) for parent in pathlib.PurePosixPath(path).parents]
+
+
+def missing_parents(path):
+    """Those that are not there, outermost first."""
+    return [parent for parent in reversed(parents(path)) if not os.path.lexists(parent)]
+
+
 def make_directory(path):
     """Make a directory, durably, if it is not there; the one that it is in is there as a rule."""
     if not os.path.isdir(path):
         os.makedirs(path, mode=0o755, exist_ok=True)
-        sync_directory(os.path.dirname(path))
+        sync(os.path.dirname(path))
 
 
 def stage_file(path, content, mode, uid=None, gid=None, attributes=None):
@@ -210,7 +241,7 @@ def remove_leftover(path):
 def _staged(path):
     """A name beside ``path`` that nobody else uses, or reads as a configuration."""
     directory, name = os.path.split(path)
-    return os.path.join(directory, ".%s.node-devices-new" % name)
+    return os.path.join(directory, f".{name}.node-devices-new")
 
 
 @contextlib.contextmanager
@@ -227,7 +258,7 @@ def naming(path):
 def put_in_place(staged, path):
     """Give a staged file its name, durably."""
     os.replace(staged, path)
-    sync_directory(os.path.dirname(path))
+    sync(os.path.dirname(path))
 
 
 def write_file(path, content, mode, uid=None, gid=None, attributes=None):
@@ -249,14 +280,14 @@ def remove_file(path):
         os.unlink(path)
     except FileNotFoundError:
         return
-    sync_directory(os.path.dirname(path))
+    sync(os.path.dirname(path))
 
 
 def remove_tree(path):
     """Remove a directory with all that is in it, if it is there."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
-        sync_directory(os.path.dirname(path))
+        sync(os.path.dirname(path))
 
 
 def remove_directory_if_empty(path):
@@ -267,7 +298,7 @@ def remove_directory_if_empty(path):
         return True
     except OSError:
         return False
-    sync_directory(os.path.dirname(path))
+    sync(os.path.dirname(path))
     return True
 
 
@@ -281,9 +312,9 @@ def put_back(path, before):
         write_file(path, before["content"], before["mode"], before["uid"], before["gid"], before.get("attributes"))
 
 
-def sync_directory(path):
-    """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path):
+    """Make a file's content durable, or the names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

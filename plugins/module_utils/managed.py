@@ -20,10 +20,6 @@ BEFORE = ".node-devices-before"
 _OUR_NAME = "node-device"
 
 
-class InvalidFile(Exception):
-    """A new file must not take its place; the message says why."""
-
-
 class Report:
     """What was done, or in check mode would be."""
 
@@ -88,7 +84,7 @@ class Managed:
 
         wanted: dicts with ``path``, ``kind`` (file, link, directory) and a file's ``content`` (bytes) and ``mode``, a
             link's ``target``, a directory's ``mode``.
-        validate: gets an item and its staged file, and raises InvalidFile if that must not take its place; then
+        validate: gets an item and its staged file, and raises LedgerConflict if that must not take its place; then
             nothing changes at all.
         keep: paths that stay although they are not wanted.
         """
@@ -175,41 +171,33 @@ class Managed:
     def _refuse_unsafe(self, item, state):
         owner = self.ledger.entries.get(item["path"], {}).get("owner", self.owner)
         if owner != self.owner:
-            raise LedgerConflict("%s belongs to %s; %s does not write it" % (item["path"], owner, self.owner))
+            raise LedgerConflict("{} belongs to {}; {} does not write it".format(item["path"], owner, self.owner))
         kind = state["kind"] if state else "file"
         if kind not in ("file", "link") and kind != item["kind"]:
-            raise LedgerConflict("%s is a %s; a %s is wanted there" % (item["path"], kind, item["kind"]))
+            raise LedgerConflict("{} is a {}; a {} is wanted there".format(item["path"], kind, item["kind"]))
         if item["kind"] == "directory" and kind != "directory":
-            raise LedgerConflict("%s is a %s; a directory is wanted there" % (item["path"], kind))
+            raise LedgerConflict("{} is a {}; a directory is wanted there".format(item["path"], kind))
 
     def _directories_around(self, wanted):
         """The folders that we made for ``wanted``, as wanted themselves: who may write there may replace what is in."""
         named = {item["path"] for item in wanted}
         directories = {}
         for item in wanted:
-            path = os.path.dirname(item["path"])
-            while path != "/":
+            for path in ledgers.parents(item["path"]):
                 entry = self.ledger.entries.get(path, {})
                 # Not what somebody has put elsewhere, with a link in its place.
                 there = os.path.isdir(path) and not os.path.islink(path)
                 if entry.get("kind") == "directory" and "mode" in entry and path not in named and there:
                     directories[path] = {"kind": "directory", "path": path, "mode": entry["mode"]}
-                path = os.path.dirname(path)
         return [directories[path] for path in sorted(directories)]
 
     def _missing_directories(self, wanted):
         """Directories to make, outermost first: path to mode."""
         directories = {}
         for item in wanted:
-            is_directory = item["kind"] == "directory"
-            path = item["path"] if is_directory else os.path.dirname(item["path"])
-            chain = []
-            while not os.path.lexists(path):
-                chain.append(path)
-                path = os.path.dirname(path)
-            for directory in reversed(chain):
+            for directory in ledgers.missing_parents(item["path"]):
                 directories.setdefault(directory, 0o755)
-            if is_directory and item["path"] in directories:
+            if item["kind"] == "directory" and not os.path.lexists(item["path"]):
                 directories[item["path"]] = item["mode"]
         return directories
 
@@ -220,12 +208,11 @@ class Managed:
         for item in wanted:
             if item["kind"] == "directory" and item["path"] in self.ledger.entries:
                 self.ledger.entries[item["path"]]["mode"] = item["mode"]
-            path = item["path"] if item["kind"] == "directory" else os.path.dirname(item["path"])
-            while path != "/":
+            for path in [item["path"], *ledgers.parents(item["path"])]:
+                # Files, links and trees have one owner.
                 owners = self.ledger.entries.get(path, {}).get("owners")
                 if owners is not None and self.owner not in owners:
                     owners.append(self.owner)
-                path = os.path.dirname(path)
 
     def _give_up_directories(self, directories):
         for directory in reversed(list(directories)):
@@ -294,7 +281,7 @@ class Managed:
         reason = "it was %s by someone else since" % ("changed" if state else "removed")
         if before is not None and os.path.isdir(os.path.dirname(path)):
             copy = path + BEFORE
-            reason += "; what was there before us is in %s" % copy
+            reason += f"; what was there before us is in {copy}"
             self.report.written.append(copy)
             self.report.add_diff(copy, ledgers.state_of(copy), before)
             if not self.check:
@@ -317,6 +304,31 @@ class Managed:
             self.ledger.entries[directory]["owners"] = owners
         else:
             del self.ledger.entries[directory]
+
+
+def settled(ledger):
+    """The owners whose files are all as the ledger has them: to want the same again would change nothing."""
+    owners = {entry["owner"] for entry in ledger.entries.values() if entry["kind"] in ("file", "link")}
+    return sorted(owner for owner in owners if _is_settled(ledger, owner))
+
+
+def _is_settled(ledger, owner):
+    wanted = []
+    for path in ledger.of(owner):
+        entry, state = ledger.entries[path], ledgers.state_of(path)
+        if entry["kind"] not in ("file", "link") or state is None or not _is_ours(state, entry):
+            return False
+        item = {"path": path, "kind": entry["kind"]}
+        # A ledger of an early release has no mode: then nothing is known of the file's.
+        more = {"content": state["content"], "mode": entry.get("mode")} if entry["kind"] == "file" else {}
+        wanted.append({**item, **(more or {"target": entry["target"]})})
+    for path in ledger.directories_of(owner):
+        wanted.append({"path": path, "kind": "directory", "mode": ledger.entries[path].get("mode", 0o755)})
+    try:
+        report = Managed(ledger, owner, check=True).converge(wanted)
+    except (LedgerConflict, OSError):
+        return False
+    return not report.changed and not report.kept
 
 
 def _is_ours(state, entry):
@@ -350,11 +362,11 @@ def _set_access(path, mode):
 
 def _access(state, with_owner):
     """Mode, and owner where that differs, as a diff shows them."""
-    return "mode %04o" % state["mode"] + (", owner %d:%d" % _owner_of(state) if with_owner else "") + "\n"
+    return "mode {:04o}".format(state["mode"]) + (", owner %d:%d" % _owner_of(state) if with_owner else "") + "\n"
 
 
 def _header(path, state):
-    return path if state is None or "mode" not in state else "%s (mode %04o)" % (path, state["mode"])
+    return path if state is None or "mode" not in state else "{} (mode {:04o})".format(path, state["mode"])
 
 
 def _shown(state):
@@ -362,9 +374,9 @@ def _shown(state):
     if state is None:
         return ""
     if state["kind"] == "link":
-        return "link to %s\n" % state["target"]
+        return "link to {}\n".format(state["target"])
     if state["kind"] != "file":
-        return "%s\n" % state["kind"]
+        return "{}\n".format(state["kind"])
     try:
         return state["content"].decode("utf-8")
     except UnicodeDecodeError:

@@ -20,10 +20,11 @@ import stat
 import struct
 import subprocess
 import time
-from typing import Dict, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Optional
 
 #: What a program printed, or None; and its last words if it failed.
-Answer = Tuple[Optional[str], Optional[str]]
+Answer = tuple[Optional[str], Optional[str]]
 #: The directory that shows processes: see proc(5).
 PROC = "/proc"
 #: Seconds that a service may take to start when somebody connects to the socket that systemd made for it.
@@ -57,13 +58,13 @@ class NodeProcess:
             self.executable, replaced, _nothing = self._link("exe").partition(" (deleted)")
             self.replaced = bool(replaced)
             self.unit = _unit(self._read("cgroup"))
-            said = _properties(self.unit, "MainPID", "ExecStart") if self.unit else {}
+            said = properties(self.unit, "MainPID", "ExecStart") if self.unit else {}
             self.is_main = said.get("MainPID") == str(pid)
             self._check()
             self.arguments = _words(self._read("cmdline"))
         except OSError as error:
-            raise NotTrusted("cannot be read: %s" % (error.strerror or str(error)).lower()) from error
-        self._script: Optional[str] = None
+            raise NotTrusted(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+        self._script: str | None = None
         if self.is_main and _INTERPRETER.fullmatch(os.path.basename(self.executable)):
             self._script = _script(said.get("ExecStart", ""))
 
@@ -75,20 +76,20 @@ class NodeProcess:
     def _check(self) -> None:
         for kind in ("user", "pid") if self.is_main else ("user", "pid", "mnt"):
             if self._link("ns/" + kind) != os.readlink(os.path.join(PROC, "1/ns", kind)):
-                raise NotTrusted("runs in another %s namespace than the node's first process" % kind)
+                raise NotTrusted(f"runs in another {kind} namespace than the node's first process")
         uids = re.findall(rb"(?m)^Uid:\s(.*)$", self._read("status"))
         others = [uid for uid in uids[0].split() if uid != b"0"] if uids else [b"?"]
         if others:
-            raise NotTrusted("runs as user %s" % others[0].decode())
+            raise NotTrusted(f"runs as user {others[0].decode()}")
         if self.is_main:
             return
         program = os.fstat(self._program)
         if program.st_mode & (stat.S_ISUID | stat.S_ISGID):
             # As sudo: any user starts it, with a name and options of their choice.
-            raise NotTrusted("runs a setuid program, %s" % self.executable)
+            raise NotTrusted(f"runs a setuid program, {self.executable}")
         obstacle = not_roots_alone(os.path.dirname(self.executable)) or _not_roots(self.executable, program)
         if obstacle:
-            raise NotTrusted("runs a program that others can replace: %s" % obstacle)
+            raise NotTrusted(f"runs a program that others can replace: {obstacle}")
 
     def _link(self, name: str) -> str:
         return os.readlink(name, dir_fd=self._directory)
@@ -98,7 +99,7 @@ class NodeProcess:
             return file.read()
 
     @property
-    def environment(self) -> Dict[str, str]:
+    def environment(self) -> dict[str, str]:
         """Its environment, as at its start."""
         try:
             words = self._read("environ").split(b"\0")
@@ -111,7 +112,7 @@ class NodeProcess:
         """The directory to which its relative paths belong. OSError if it has ended."""
         return self._link("cwd")
 
-    def run(self, *arguments: str, name: Optional[str] = None) -> Answer:
+    def run(self, *arguments: str, name: str | None = None) -> Answer:
         """What its program prints when it runs with these arguments, and None; or None and its last words.
 
         The program is the file that the process runs, even if the path has another one now. For a script that systemd
@@ -133,7 +134,7 @@ def node_process(pid: int) -> NodeProcess:
     return NodeProcess(pid)
 
 
-def named(name: str) -> Tuple[List[NodeProcess], List[str]]:
+def named(name: str) -> tuple[list[NodeProcess], list[str]]:
     """The node's own processes with that name, services first, and for others, one sentence each.
 
     Processes of other PID namespaces, as in a container, are left out: they are another node's, or a pod's.
@@ -157,7 +158,7 @@ def named(name: str) -> Tuple[List[NodeProcess], List[str]]:
     return sorted(found, key=lambda process: not process.is_main), refused
 
 
-def listener(path: str, seconds: float = _START) -> Tuple[Optional[NodeProcess], Optional[str]]:
+def listener(path: str, seconds: float = _START) -> tuple[NodeProcess | None, str | None]:
     """The node's own process that listens on a unix socket, and None; or None and the problem.
 
     seconds: how long a service that systemd starts on a connection may take. Source: unix(7), SO_PEERCRED.
@@ -201,7 +202,7 @@ def _activated(path: str, seconds: float) -> int:
     ]
     until = time.monotonic() + seconds
     while units:
-        pid = int(_properties(units[0], "MainPID").get("MainPID") or 0)
+        pid = int(properties(units[0], "MainPID").get("MainPID") or 0)
         if pid:
             return pid
         if time.monotonic() >= until:
@@ -210,7 +211,7 @@ def _activated(path: str, seconds: float) -> int:
     return 0
 
 
-def not_roots_alone(path: str) -> Optional[str]:
+def not_roots_alone(path: str) -> str | None:
     """Why others than root can replace a file or directory; None if only root can."""
     path = os.path.realpath(path)
     try:
@@ -220,19 +221,19 @@ def not_roots_alone(path: str) -> Optional[str]:
                 return obstacle
             path = os.path.dirname(path)
     except OSError as error:
-        return "%s: %s" % (path, (error.strerror or str(error)).lower())
+        return f"{path}: {(error.strerror or str(error)).lower()}"
 
 
-def _not_roots(path: str, status: os.stat_result) -> Optional[str]:
+def _not_roots(path: str, status: os.stat_result) -> str | None:
     if status.st_uid != 0:
         return "%s belongs to user %d" % (path, status.st_uid)
     # An access control list that lets others write shows in the group's bits: see acl(5).
     if status.st_mode & 0o022:
-        return "others than root can write %s (mode %04o)" % (path, stat.S_IMODE(status.st_mode))
+        return f"others than root can write {path} (mode {stat.S_IMODE(status.st_mode):04o})"
     return None
 
 
-def _unit(cgroup: bytes) -> Optional[str]:
+def _unit(cgroup: bytes) -> str | None:
     """The systemd service that a cgroup belongs to, by the content of /proc/PID/cgroup."""
     for line in os.fsdecode(cgroup).splitlines():
         for part in reversed(line.split(":", 2)[-1].split("/")):
@@ -241,21 +242,22 @@ def _unit(cgroup: bytes) -> Optional[str]:
     return None
 
 
-def _properties(unit: str, *names: str) -> Dict[str, str]:
+def properties(unit: str, *names: str) -> dict[str, str]:
+    """Properties of a systemd unit, by name; none where there is no systemd."""
     said = answer_of(["systemctl", "show", "--property=" + ",".join(names), "--", unit])[0] or ""
     return {name: value for name, _equals, value in (line.partition("=") for line in said.splitlines())}
 
 
-def _script(exec_start: str) -> Optional[str]:
+def _script(exec_start: str) -> str | None:
     found = re.search(r"path=(\S+) ;", exec_start)
     return found.group(1) if found else None
 
 
-def _words(cmdline: bytes) -> List[str]:
+def _words(cmdline: bytes) -> list[str]:
     return [os.fsdecode(word) for word in cmdline.split(b"\0")[:-1]]
 
 
-def option(arguments: Sequence[str], *names: str) -> Optional[str]:
+def option(arguments: Sequence[str], *names: str) -> str | None:
     """The value of an option, as ``--name value`` or ``--name=value``; None if it is not given.
 
     The last one counts: a unit's own line comes first, then what variables add.
@@ -263,7 +265,7 @@ def option(arguments: Sequence[str], *names: str) -> Optional[str]:
     return next(reversed(options(arguments, *names)), None)
 
 
-def options(arguments: Sequence[str], *names: str) -> List[str]:
+def options(arguments: Sequence[str], *names: str) -> list[str]:
     """Every value of an option."""
     found = []
     for position, argument in enumerate(arguments):
@@ -279,7 +281,7 @@ def options(arguments: Sequence[str], *names: str) -> List[str]:
 def answer_of(
     command: Sequence[str],
     seconds: float = _ANSWER,
-    executable: Optional[str] = None,
+    executable: str | None = None,
     descriptors: Sequence[int] = (),
 ) -> Answer:
     """What a command prints and None, or None and its last words.

@@ -54,30 +54,31 @@ def take(wanted, check=False, path=PATH):
         return None
 
 
-def renew(module):
+def renew(module, at_least=0):
     """Renew the lock of the play that runs a module; fail the module where another play has the node by now.
 
-    Nothing is done for a play that took no lock, as in check mode.
+    at_least: seconds that it lasts, if the play's own are fewer. Nothing is done for a play that took no lock, as in
+    check mode.
     """
     text = os.environ.get(VARIABLE)
     if not text or os.geteuid() != 0:
         return
     try:
         wanted = json.loads(text)
-        holder = take(wanted)
+        holder = take({**wanted, "seconds": max(wanted["seconds"], at_least)})
         same = ("controller", "pid")
         if holder and [holder[key] for key in same] == [wanted[key] for key in same]:
             # This very play, which was told to take the lock for another name of the node.
             return
     except (KeyError, TypeError, ValueError) as error:
-        module.fail_json(msg="%s is no lock of a play: %r" % (VARIABLE, error))
+        module.fail_json(msg=f"{VARIABLE} is no lock of a play: {error!r}")
     except OSError as error:
-        module.fail_json(msg="%s: %s" % (PATH, error.strerror))
+        module.fail_json(msg=f"{PATH}: {error.strerror}")
     else:
         if holder:
             module.fail_json(
-                msg="another play has taken this node from this one: %(play)s of %(who)s (process %(pid)s). This one "
-                "writes nothing more on it; run it again when the other one has ended" % holder
+                msg="another play has taken this node from this one: {play} of {who} (process {pid}). This one "
+                "writes nothing more on it; run it again when the other one has ended".format(**holder)
             )
 
 

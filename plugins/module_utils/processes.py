@@ -6,15 +6,23 @@ from __future__ import annotations
 import os
 
 
+def stat_of(pid):
+    """The fields of a process's stat after its name, as proc(5) lists them; none if it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            # The name, in parentheses, may hold anything.
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
 def started_at(pid):
     """When a process started, in seconds since 1970, to about a second; None if it has ended. See proc(5)."""
-    stat, boot = text_of("/proc/%s/stat" % pid), text_of("/proc/stat")
-    if not stat or not boot:
+    fields, boot = stat_of(pid), text_of("/proc/stat")
+    if not fields or not boot:
         return None
-    # The name, in parentheses, may hold anything.
-    ticks = int(stat.rpartition(")")[2].split()[19])
     booted = next(int(line.split()[1]) for line in boot.splitlines() if line.startswith("btime "))
-    return booted + ticks / os.sysconf("SC_CLK_TCK")
+    return booted + int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def written_since(pid, paths):

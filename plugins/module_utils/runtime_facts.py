@@ -10,7 +10,7 @@ import fnmatch
 import glob
 import os
 import re
-from typing import Callable, NamedTuple, Optional, Tuple
+from typing import Callable, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import (
@@ -24,7 +24,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes i
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_unit import unit_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
 
-_NAMES = ("containerd", "crio", "dockerd", "cri-dockerd")
+_NAMES = ("containerd", "crio", "cri-dockerd")
 DEFAULT_SOCKET = "/run/containerd/containerd.sock"
 #: Of distributions whose kubelet is no process of its own, or stands aside: theirs is used, whoever else runs one. The
 #: default's comes last: only Kubernetes uses the others, and it may be the containerd that Docker brought.
@@ -48,7 +48,7 @@ class Program(NamedTuple):
     """A runtime's program. name: that it is called by. run: takes its arguments, and that name, as NodeProcess.run."""
 
     name: str
-    run: Callable[..., Tuple[Optional[str], Optional[str]]]
+    run: Callable[..., tuple[str | None, str | None]]
 
     def answer(self, *arguments):
         """What it prints and None, or None and its last words."""
@@ -71,7 +71,7 @@ def installed(path):
 
 
 def runtime_facts(path):
-    """The container runtime behind a CRI socket, or behind Docker's."""
+    """The container runtime behind a CRI socket."""
     facts = {"socket": path}
     process, problem = listener(path)
     if process is None:
@@ -91,9 +91,8 @@ def runtime_facts(path):
     )
     if name == "crio":
         facts["config"] = crio_config(program, arguments, cwd, process.environment)
-    elif name in ("containerd", "dockerd"):
-        read = containerd_config if name == "containerd" else docker_config
-        facts["config"] = read(program, arguments, cwd)
+    elif name == "containerd":
+        facts["config"] = containerd_config(program, arguments, cwd)
     if "config" in facts:
         config = facts["config"]
         # What its files say themselves: `config dump` of 2.2 and later names a folder that nobody reads.
@@ -102,15 +101,15 @@ def runtime_facts(path):
     return facts
 
 
-def names_of(process, known=_NAMES):
+def names_of(process):
     """A runtime's name, and its program's path.
 
     A program of many names says it in its first argument only: k3s is its own containerd, by a link ``containerd`` that
-    lies beside it; a wrapper has a name of its own. known: names that count.
+    lies beside it; a wrapper has a name of its own.
     """
     name, executable = os.path.basename(process.executable), process.executable
     called = os.path.basename(process.arguments[0]) if process.arguments else ""
-    if name not in known and called in known:
+    if name not in _NAMES and called in _NAMES:
         name, beside = called, os.path.join(os.path.dirname(executable), called)
         executable = beside if os.path.exists(beside) else executable
     return name, executable
@@ -199,7 +198,7 @@ def listed(toml, directory):
 def texts_of_list(toml, key):
     """A list of texts in what containerd prints, without a TOML parser, which nodes lack."""
     inside = r"(?:\"[^\"\n]*\"|'[^'\n]*'|#[^\n]*|[^\]\"'#])*"
-    listed = re.search(r"(?m)^[ \t]*%s\s*=\s*\[(%s)\]" % (key, inside), toml or "")
+    listed = re.search(rf"(?m)^[ \t]*{key}\s*=\s*\[({inside})\]", toml or "")
     items = re.findall(r"\"([^\"\n]*)\"|'([^'\n]*)'|#[^\n]*", listed.group(1)) if listed else []
     return [one or other for one, other in items if one or other]
 
@@ -239,13 +238,6 @@ def walked(directory):
     """The text of every file below a folder, by path."""
     paths = [os.path.join(top, name) for top, _directories, names in os.walk(directory) for name in names]
     return {path: text for path, text in ((path, text_of(path)) for path in sorted(paths)) if text is not None}
-
-
-def docker_config(_program, arguments, cwd="/"):
-    """Docker's configuration file. ``given``: the options that no file may have beside them, each with its values."""
-    given = {name: options(arguments, name) for name in ("--feature", "--cdi-spec-dir")}
-    facts = file_facts(path_of(arguments, cwd, "/etc/docker/daemon.json", "--config-file"))
-    return dict(facts, given={name: values for name, values in given.items() if values})
 
 
 def found(patterns):

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import re
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import answer_of, options
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import options, properties
 
 _CONFIG = ("--config", "-config", "-c")
 #: The options that say what a runtime reads, or say it themselves, by its name; each with its other names.
 _READS = {
     "containerd": (_CONFIG,),
     "crio": (_CONFIG, ("--config-dir", "-config-dir", "-d"), ("--cdi-spec-dirs", "-cdi-spec-dirs")),
-    "dockerd": (("--config-file",), ("--cdi-spec-dir",), ("--feature",)),
 }
 
 
@@ -26,17 +25,12 @@ def unit_facts(unit, name, arguments):
     name: the runtime's. arguments: its command line. ``kill_mode``: see systemd.kill(5), None where nobody tells.
     ``next_start``: the options that its next start gives other values than this one, each with those.
     """
-    said = _properties(unit, "KillMode", "ExecStart") if unit else {}
+    said = properties(unit, "KillMode", "ExecStart") if unit else {}
     return {
         "unit": unit,
         "kill_mode": said.get("KillMode") or None,
         "next_start": list(_changes(name, arguments, _command(said.get("ExecStart", ""), name))),
     }
-
-
-def _properties(unit, *names):
-    said = answer_of(["systemctl", "show", unit, "--property=" + ",".join(names)])[0] or ""
-    return {name: value for name, _equals, value in (line.partition("=") for line in said.splitlines())}
 
 
 def _command(exec_start, name):

@@ -32,7 +32,7 @@ def obstacle(path, mounts="/proc/self/mountinfo"):
         return "it is a mount point: change it where it is mounted from"
     for each in (path, directory):
         if _flags(each) & (_IMMUTABLE | _APPEND_ONLY):
-            return "%s is immutable: chattr -i -a %s ends it" % (each, each)
+            return f"{each} is immutable: chattr -i -a {each} ends it"
     return None
 
 

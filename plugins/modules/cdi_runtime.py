@@ -17,6 +17,11 @@ options:
     type: str
     choices: [present, absent]
     default: present
+  declaration:
+    description: >-
+      What M(nodedevices.kubernetes.declaration) returned; the host's own if left out. Where no device is given by CDI,
+      nothing is done.
+    type: dict
   command:
     description: The plugin's command on the node, which asks the running runtime.
     type: path
@@ -38,7 +43,6 @@ author: The node-devices authors (!UNKNOWN)
 EXAMPLES = r"""
 - name: Turn CDI on
   nodedevices.kubernetes.cdi_runtime:
-    node: "{{ node }}"
     command: /usr/local/bin/node-device-plugin
 """
 

@@ -31,6 +31,13 @@ options:
     type: list
     elements: dict
     default: []
+  to_come:
+    description:
+      - For V(deployed) hosts that have a later play of the run. What their pods need is deployed with it, by their
+        variables and by what the run has registered of their declaration as C(node_devices_declaration).
+    type: list
+    elements: str
+    default: []
   nodes:
     description:
       - For V(deployed) every node of the inventory; without it no node is taken out.

@@ -7,14 +7,15 @@ short_description: Read and check a host's declaration of devices
 description:
   - A host's declaration is the union of all its variables whose names begin with C(node_devices_resources), each a
     list of resources. Groups and hosts add to each other; the same resource twice is refused.
-  - Where only the Kubernetes API reaches the host (C(node_devices_api_only)), C(cdi_owner) is V(plugin).
+  - C(node_devices_settings) has the plugin's configuration apart from the resources. Where only the Kubernetes API
+    reaches the host (C(node_devices_api_only)), C(cdi_owner) is V(plugin).
   - Runs on the controller only. Fails with everything that is wrong, each with host, variable, resource and field.
 options:
-  settings:
-    description: The plugin's configuration apart from the resources, such as C(log_level).
-    type: dict
   roles:
-    description: Roles of this collection to whose argument specs the host's other variables are held, too.
+    description:
+      - Roles of this collection to whose argument specs the host's other variables are held, too.
+      - If there are any, and only the Kubernetes API reaches the host, the API server is asked whether
+        C(node_devices_kubeconfig) leads to what they need.
     type: list
     elements: str
     default: []
@@ -39,6 +40,11 @@ configuration:
 cdi_specs:
   description: The text of each CDI spec, by file name.
   type: dict
+  returned: success
+awaited_cdi_specs:
+  description: The CDI specs that the plugin will write, as far as they are known before it runs.
+  type: list
+  elements: dict
   returned: success
 needs_cdi:
   description: Whether runtime and kubelet have to know CDI; not where every resource has injection C(device_nodes).

@@ -33,7 +33,6 @@ author: The node-devices authors (!UNKNOWN)
 EXAMPLES = r"""
 - name: Wait until no pod holds a device
   nodedevices.kubernetes.device_holders:
-    node: "{{ node }}"
     command: /opt/node-devices/current/bin/node-device-plugin
     policy: wait
 """

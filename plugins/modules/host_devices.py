@@ -15,6 +15,13 @@ description:
   - What a device needs that a container holds stays, and O(ignore:kept) says what and for whom.
   - The action of the same name checks O(modules), O(udev_rules) and O(nodes), and asks who holds what.
 options:
+  state:
+    description:
+      - V(pruned) removes what is no longer wanted, after an execution without O(prune); V(absent) removes everything.
+        Read by the action.
+    type: str
+    choices: [present, pruned, absent]
+    default: present
   modules:
     description: Kernel modules, each with C(name) and C(options); for the module their names.
     type: list
@@ -30,25 +37,21 @@ options:
     type: raw
   node:
     description:
-      - Result of M(nodedevices.kubernetes.node_preflight). With it nothing is executed where nothing is wanted and its
-        ledger has nothing of this; read by the action.
+      - What M(nodedevices.kubernetes.node_preflight) returned. If left out, what the play has registered of it as
+        C(node_devices_node), and where the play has not looked, the action looks. Nothing is executed where nothing is
+        wanted and its ledger has nothing of this.
     type: dict
   prune:
     description: Whether what is no longer wanted goes; else it stays for a later execution.
     type: bool
     default: true
   made:
-    description: Whether an execution without O(prune) has made what is wanted, which check mode cannot see on the node.
+    description: Whether an execution without O(prune) has made what is wanted, which check mode cannot see on the node;
+      set by the action.
     type: bool
     default: false
   command:
     description: The plugin's command on the node, which says who holds what; read by the action.
-    type: path
-  kubelet_root:
-    description: The kubelet's root directory, if it is not the default; read by the action.
-    type: path
-  device_plugin_dir:
-    description: The kubelet's device plugin directory, if it is not the default; read by the action.
     type: path
   cdi_dir:
     description: Where the plugin writes its CDI specs, if it is not the default; read by the action.
@@ -62,6 +65,8 @@ options:
     type: list
     elements: dict
     default: []
+extends_documentation_fragment:
+  - nodedevices.kubernetes.node.kubelet
 author: The node-devices authors (!UNKNOWN)
 """
 
@@ -92,25 +97,22 @@ leftovers:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, play_lock
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, node_module
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device_files import (
+    MODULES,
+    NODES,
+    OPTIONS,
+    RULES,
+    content,
+)
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.udev_rules import Rule
 
 OWNER = "host_devices"
-MODULES = "/etc/modules-load.d/node-devices.conf"
-OPTIONS = "/etc/modprobe.d/node-devices.conf"
-RULES = "/etc/udev/rules.d/70-node-devices.rules"
-NODES = "/etc/tmpfiles.d/node-devices.conf"
-HEAD = "# Written by Ansible (nodedevices.kubernetes.host_devices): changes here are overwritten.\n"
 # udevd's socket; it does not run in containers.
 _UDEV = "/run/udev/control"
 # Has the ledger's entry of rules that udev has not taken in.
 _PENDING = "/run/udev"
-
-
-class Refused(Exception):
-    """What is on the node stands against what was asked for; the message says what and why."""
 
 
 class HostDevices:
@@ -121,17 +123,13 @@ class HostDevices:
         self._ledger = ledger
         self._check = module.check_mode
         self._prune = module.params["prune"]
-        self._managed = Managed(
-            ledger, OWNER, check=self._check, after_write=lambda path: module.set_default_selinux_context(path, False)
-        )
+        self._managed = node_module.managed(module, ledger, OWNER)
+        self.report = self._managed.report
         self._old = {path: self._lines(path) for path in (MODULES, OPTIONS, RULES, NODES)}
         self._new = {path: list((module.params["files"] or {}).get(path, ())) for path in self._old}
         #: Whether what is wanted counts as made although it is not there.
         self._is_made = self._check and module.params["made"]
         self.actions = []
-        self.kept = []
-        self.diffs = []
-        self.warnings = []
         self.leftovers = False
 
     def _lines(self, path):
@@ -145,7 +143,7 @@ class HostDevices:
             return []
 
     def converge(self):
-        """Make it so. Returns the report of the files."""
+        """Make it so; what was done is in the report and the actions."""
         wanted, records = device_nodes.parsed(self._new[NODES]), self._records()
         leaving = {path: self._leaving(path, wanted, records) for path in self._old}
         as_made = {path: [*lines, *leaving[path]] for path, lines in self._new.items()}
@@ -156,28 +154,32 @@ class HostDevices:
         if self._is_made:
             # The execution before this one would have written what is wanted beside what goes only now.
             self._old = as_made
-            self._managed.pending = {path: _content(lines) for path, lines in as_made.items() if lines}
+            self._managed.pending = {path: content(lines) for path, lines in as_made.items() if lines}
         files = [
-            {"path": path, "kind": "file", "content": _content(lines), "mode": 0o644}
+            {"path": path, "kind": "file", "content": content(lines), "mode": 0o644}
             for path, lines in self._new.items()
             if lines
         ]
         self._claim(wanted, records, replaced)
-        report = self._managed.converge(files)
+        self._managed.converge(files)
         for path in [*gone, *replaced]:
             self._take_away(path, records[path], stays=path in replaced)
         if not self._is_made:
             self._load_modules()
             self._make(wanted, access)
         self._apply_rules()
-        return report
 
     def _records(self):
         """The ledger's entries of device nodes. Before there were such, what stood in the file was taken for ours."""
         records = {path: self._ledger.entries[path] for path in self._ledger.of(device_nodes.OWNER)}
         for path, node in device_nodes.parsed(self._old[NODES]).items():
-            if path not in records and device_nodes.is_node(path, node.kind, node.number):
-                is_the_kernels = device_nodes.is_the_kernels(path, node.kind, node.number)
+            if path not in records and device_nodes.is_node(path, node.device):
+                is_the_kernels = device_nodes.is_the_kernels(path, node.device)
+                if not is_the_kernels:
+                    self._module.warn(
+                        f"{path} counts as made by us, because the release that asked for it did not record what was "
+                        "there before: an uninstall deletes it"
+                    )
                 records[path] = node.entry(device_nodes.access_of(path) if is_the_kernels else None)
         return records
 
@@ -194,13 +196,13 @@ class HostDevices:
                 continue
             if path in old:
                 self._new[NODES].append(old[path].line)
-            self._stays(path, who and "held by %s" % who)
+            self._stays(path, who and f"held by {who}")
         return gone
 
     def _stays(self, what, reason):
         """Say that something stays, with the reason; without one it is left to a later execution."""
         if self._prune:
-            self.kept.append({"path": what, "reason": reason})
+            self.report.kept.append({"path": what, "reason": reason})
         else:
             self.leftovers = True
 
@@ -209,18 +211,20 @@ class HostDevices:
         return ", ".join(sorted({held["who"] for held in self._module.params["held"] if real in held["paths"]}))
 
     def _refuse(self, wanted, records):
-        """Raise Refused where a path is something else already. Returns the paths where we made another device."""
+        """The paths where we made another device. Raises LedgerConflict where a path is something else already."""
         replaced = []
         for path, node in wanted.items():
-            if device_nodes.is_node(path, node.kind, node.number) is not False:
+            if device_nodes.is_node(path, node.device) is not False:
                 continue
             entry = records.get(path)
             is_ours = entry is not None and entry["before"] is None
-            if not is_ours or not device_nodes.is_node(path, *device_nodes.of_entry(entry)):
-                raise Refused("%s is there already, and it is something else" % path)
+            if not is_ours or not device_nodes.is_node(path, device_nodes.of_entry(entry)):
+                raise LedgerConflict(f"{path} is there already, and it is something else")
             who = self._holders_of(path)
             if who:
-                raise Refused("%s cannot become another device while it is held by %s: end the pod first" % (path, who))
+                raise LedgerConflict(
+                    f"{path} cannot become another device while it is held by {who}: end the pod first"
+                )
             replaced.append(path)
         return replaced
 
@@ -246,8 +250,8 @@ class HostDevices:
             if not gone or (self._prune and not needs):
                 continue
             self._new[path] += gone
-            who = ", ".join("%s of %s" % pair for pair in sorted(needs.items()))
-            self._stays(path, "it may be needed for %s" % who)
+            who = ", ".join("{} of {}".format(*pair) for pair in sorted(needs.items()))
+            self._stays(path, f"it may be needed for {who}")
 
     def _claim(self, wanted, records, replaced):
         """Note in the ledger what is about to be made, and what udev has to take in, before any of it is done."""
@@ -257,7 +261,7 @@ class HostDevices:
             if path in records and path not in replaced:
                 self._ledger.entries[path] = records[path]
             elif path not in records:
-                there = device_nodes.is_node(path, node.kind, node.number)
+                there = device_nodes.is_node(path, node.device)
                 self._ledger.entries[path] = node.entry(device_nodes.access_of(path) if there else None)
         for path, entry in records.items():
             self._ledger.entries.setdefault(path, entry)
@@ -277,18 +281,19 @@ class HostDevices:
 
     def _take_away(self, path, entry, stays):
         """A device node: ours goes, another one gets its mode and owner back. stays: whether another is to be there."""
-        kind, number = device_nodes.of_entry(entry)
+        device = device_nodes.of_entry(entry)
         before = device_nodes.before(entry)
-        if device_nodes.is_node(path, kind, number):
+        if device_nodes.is_node(path, device):
             access = device_nodes.access_of(path)
-            if before is None and not device_nodes.is_the_kernels(path, kind, number):
-                self._diff(path, device_nodes.shown(kind, number, access), "")
-                self.actions.append("removed %s" % path)
+            if before is None and not device_nodes.is_the_kernels(path, device):
+                self._diff(path, device_nodes.shown(device, access), "")
+                self.actions.append(f"removed {path}")
+                self.report.removed.append(path)
                 if not self._check:
                     os.unlink(path)
             elif before is not None and before != access:
-                self._diff(path, device_nodes.shown(kind, number, access), device_nodes.shown(kind, number, before))
-                self.actions.append("put back %s" % path)
+                self._diff(path, device_nodes.shown(device, access), device_nodes.shown(device, before))
+                self.actions.append(f"put back {path}")
                 if not self._check:
                     device_nodes.set_access(path, before)
         if not self._check:
@@ -305,22 +310,22 @@ class HostDevices:
                 code, output, _error = self._module.run_command(["modprobe", "--show-depends", name])
                 if code == 0 and all(line.startswith("builtin ") for line in output.splitlines()):
                     continue
-                self.actions.append("loaded %s" % name)
+                self.actions.append(f"loaded {name}")
                 self._run("modprobe", name)
 
     def _make(self, wanted, access):
         todo = False
         for path, node in wanted.items():
-            there = device_nodes.is_node(path, node.kind, node.number)
+            there = device_nodes.is_node(path, node.device)
             found = device_nodes.access_of(path) if there else None
             if found == access[path]:
                 continue
             todo = True
-            self.actions.append("%s %s" % ("changed" if there else "made", path))
+            self.actions.append("{} {}".format("changed" if there else "made", path))
             self._diff(
                 path,
-                device_nodes.shown(node.kind, node.number, found) if found else "",
-                device_nodes.shown(node.kind, node.number, access[path]),
+                device_nodes.shown(node.device, found) if found else "",
+                device_nodes.shown(node.device, access[path]),
             )
         if todo:
             self._run("systemd-tmpfiles", "--create", NODES)
@@ -344,18 +349,18 @@ class HostDevices:
                 self._run("udevadm", "trigger", "--action=change", *trigger)
             self._run("udevadm", "settle", "--timeout=30")
             if unnamed:
-                self.warnings.append(
+                self._module.warn(
                     "these udev rules name neither SUBSYSTEM== nor KERNEL==, so they count for devices that come from "
-                    "now on, and for all at the next boot: %s" % "; ".join(unnamed)
+                    "now on, and for all at the next boot: {}".format("; ".join(unnamed))
                 )
         else:
-            self.warnings.append("udevd does not run on this node; the udev rules count once it does")
+            self._module.warn("udevd does not run on this node; the udev rules count once it does")
         if not self._check:
             self._ledger.entries.pop(_PENDING, None)
             self._ledger.save()
 
     def _diff(self, path, before, after):
-        self.diffs.append({"before_header": path, "after_header": path, "before": before, "after": after})
+        self.report.diffs.append({"before_header": path, "after_header": path, "before": before, "after": after})
 
     def _run(self, *command):
         if self._check:
@@ -363,11 +368,7 @@ class HostDevices:
         code, output, error = self._module.run_command(list(command))
         if code:
             said = (error.strip() or output.strip() or "exit code %d" % code).splitlines()
-            raise Refused("%s: %s" % (" ".join(command), said[-1]))
-
-
-def _content(lines):
-    return (HEAD + "\n".join(lines) + "\n").encode()
+            raise LedgerConflict("{}: {}".format(" ".join(command), said[-1]))
 
 
 def _are_about(rules, path):
@@ -379,6 +380,7 @@ def _are_about(rules, path):
 def main():
     module = AnsibleModule(
         argument_spec={
+            "state": {"type": "str", "choices": ["present", "pruned", "absent"], "default": "present"},
             "modules": {"type": "list", "elements": "raw", "default": []},
             "udev_rules": {"type": "list", "elements": "str", "default": []},
             "nodes": {"type": "raw"},
@@ -394,37 +396,11 @@ def main():
         },
         supports_check_mode=True,
     )
-    play_lock.renew(module)
-    actions = []
-    try:
-        ledger = Ledger()
-        if module.check_mode:
-            host = HostDevices(module, ledger)
-            actions = host.actions
-            report = host.converge()
-        else:
-            with ledger:
-                host = HostDevices(module, ledger)
-                actions = host.actions
-                report = host.converge()
-    except (LedgerConflict, Refused, device_nodes.UnknownName) as error:
-        module.fail_json(msg=str(error), actions=actions)
-    except OSError as error:
-        module.fail_json(msg="%s: %s" % (error.filename or OWNER, error.strerror or error), actions=actions)
-    kept = [*report.kept, *host.kept]
-    for each in kept:
-        module.warn("kept: %(path)s, %(reason)s" % each)
-    for warning in host.warnings:
-        module.warn(warning)
-    module.exit_json(
-        changed=report.changed or bool(host.actions),
-        written=report.written,
-        removed=[*report.removed, *(action.split()[1] for action in host.actions if action.startswith("removed "))],
-        kept=kept,
-        leftovers=host.leftovers,
-        diff=[*report.diffs, *host.diffs],
-        actions=host.actions,
-    )
+    with node_module.ledger_of(module) as ledger:
+        host = HostDevices(module, ledger)
+        host.converge()
+    changed = host.report.changed or bool(host.actions)
+    node_module.end(module, host.report, changed=changed, leftovers=host.leftovers, actions=host.actions)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,13 @@ DOCUMENTATION = r"""
 module: managed_files
 short_description: Write a role's files on a node, and remember what was there before
 description:
-  - Makes a set of files, directories and links what it should be, each in one atomic step, and keeps the ledger
+  - Makes a set of files and directories what it should be, each in one atomic step, and keeps the ledger
     (C(/var/lib/node-devices/ledger.json)) of what was written and what was there before.
   - The set is everything that the owner wants on the node. What the ledger says it wrote earlier and is not in the set
     is taken away, what it replaced is put back. A file that someone else has changed since stays, and a
     warning says so.
+  - The action of the same name executes nothing where the play has looked at the node (C(node_devices_node)), and found
+    the files in place.
   - Directories that are missing are made, and go again when nobody needs them and they are empty.
 options:
   owner:
@@ -29,32 +31,21 @@ options:
         type: path
         required: true
       type:
-        description: What it is.
+        description: What it is. A file has mode V(0644), a directory V(0755).
         type: str
-        choices: [file, directory, link]
+        choices: [file, directory]
         default: file
       content:
         description: Text of a file.
-        type: str
-      mode:
-        description: Octal mode of a file or directory; files have V(0644) and directories V(0755) if left out.
-        type: str
-      target:
-        description: What a link points to.
         type: str
       validate:
         description:
           - Command that must succeed with the staged file, in place of C(%s), before any file of the set takes its
             place. Not run in check mode, where what it runs may not be installed yet.
         type: str
-  keep:
-    description: Paths of the owner that stay although they are not in the set.
-    type: list
-    elements: path
-    default: []
   pending:
     description:
-      - Files of the owner (path to text, mode V(0644)) that an earlier task of the play writes, for check mode, which
+      - Files of the owner (path to text) that an earlier task of the play writes, for check mode, which
         has not written them; otherwise the files themselves tell.
     type: dict
     default: {}
@@ -102,48 +93,38 @@ import os
 import shlex
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import InvalidFile, Managed
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_module
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
 
 
 def item_of(module, file):
     """One element of ``files`` as Managed takes it."""
-    item = {"path": file["path"], "kind": file["type"], "validate": file["validate"]}
-    needed = {"file": "content", "link": "target"}.get(file["type"])
-    if needed and file[needed] is None:
-        module.fail_json(msg="%s: a %s needs %s" % (file["path"], file["type"], needed))
-    if not os.path.isabs(file["path"]) or os.path.normpath(file["path"]) != file["path"]:
-        module.fail_json(msg="%s is not an absolute path in its shortest form" % file["path"])
-    if file["type"] == "link":
-        item["target"] = file["target"]
-    else:
-        item["mode"] = int(file["mode"] or {"file": "0644", "directory": "0755"}[file["type"]], 8)
-    if file["type"] == "file":
-        item["content"] = file["content"].encode()
-    return item
+    path, kind = file["path"], file["type"]
+    if not os.path.isabs(path) or os.path.normpath(path) != path:
+        module.fail_json(msg=f"{path} is not an absolute path in its shortest form")
+    if kind == "directory":
+        return {"path": path, "kind": kind, "mode": 0o755}
+    if file["content"] is None:
+        module.fail_json(msg=f"{path}: a file needs content")
+    content = file["content"].encode()
+    return {"path": path, "kind": kind, "mode": 0o644, "content": content, "validate": file["validate"]}
 
 
 def main():
     file_options = {
         "path": {"type": "path", "required": True},
-        "type": {"type": "str", "choices": ["file", "directory", "link"], "default": "file"},
+        "type": {"type": "str", "choices": ["file", "directory"], "default": "file"},
         "content": {"type": "str"},
-        "mode": {"type": "str"},
-        "target": {"type": "str"},
         "validate": {"type": "str"},
     }
     module = AnsibleModule(
         argument_spec={
             "owner": {"type": "str", "required": True},
             "files": {"type": "list", "elements": "dict", "default": [], "options": file_options},
-            "keep": {"type": "list", "elements": "path", "default": []},
             "pending": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,
     )
-
-    play_lock.renew(module)
 
     def validate(item, staged):
         if not item["validate"]:
@@ -152,37 +133,14 @@ def main():
         code, output, error = module.run_command(command)
         if code:
             said = (error.strip() or output.strip() or "exit code %d" % code).replace(staged, item["path"])
-            raise InvalidFile("%s would not be valid, so nothing was written: %s" % (item["path"], said))
+            raise LedgerConflict("{} would not be valid, so nothing was written: {}".format(item["path"], said))
 
     wanted = [item_of(module, file) for file in module.params["files"]]
-    try:
-        ledger = Ledger()
-        managed = Managed(
-            ledger,
-            module.params["owner"],
-            check=module.check_mode,
-            after_write=lambda path: module.set_default_selinux_context(path, False),
-            pending={path: text.encode() for path, text in (module.params.get("pending") or {}).items()},
-        )
-        if module.check_mode:
-            report = managed.converge(wanted, validate, module.params["keep"])
-        else:
-            with ledger:
-                report = managed.converge(wanted, validate, module.params["keep"])
-    except (LedgerConflict, InvalidFile) as error:
-        module.fail_json(msg=str(error))
-    except OSError as error:
-        module.fail_json(msg="%s: %s" % (error.filename or module.params["owner"], error.strerror or error))
-    for kept in report.kept:
-        module.warn("kept: %(path)s, %(reason)s" % kept)
-    module.exit_json(
-        changed=report.changed,
-        written=report.written,
-        contents=report.contents,
-        removed=report.removed,
-        kept=report.kept,
-        diff=report.diffs,
-    )
+    pending = {path: text.encode() for path, text in (module.params["pending"] or {}).items()}
+    with node_module.ledger_of(module) as ledger:
+        managed = node_module.managed(module, ledger, module.params["owner"], pending)
+        report = managed.converge(wanted, validate)
+    node_module.end(module, report)
 
 
 if __name__ == "__main__":

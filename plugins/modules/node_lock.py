@@ -17,6 +17,10 @@ options:
     type: str
     choices: [released, renewed]
     default: released
+  seconds:
+    description: How long the renewed lock lasts at least; set by actions that wait for what takes longer.
+    type: float
+    default: 0
   owner:
     description: Which play this is; set by the action.
     type: str
@@ -38,17 +42,18 @@ def main():
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["released", "renewed"], "default": "released"},
+            "seconds": {"type": "float", "default": 0},
             "owner": {"type": "str"},
         },
         supports_check_mode=True,
     )
     if module.params["state"] == "renewed":
-        play_lock.renew(module)
+        play_lock.renew(module, module.params["seconds"])
     elif not module.check_mode:
         try:
             play_lock.release(module.params["owner"])
         except OSError as error:
-            module.fail_json(msg="%s: %s" % (play_lock.PATH, error.strerror))
+            module.fail_json(msg=f"{play_lock.PATH}: {error.strerror}")
     module.exit_json(changed=False)
 
 

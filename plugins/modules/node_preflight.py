@@ -11,6 +11,9 @@ description:
     device nodes that are asked for, the plugin's command, and the CDI specs and the ledger that are there. It writes
     nothing, but O(lock).
   - The action of the same name turns what cannot work (O(requires)) into one sentence each, all of a host at once.
+  - A result that a play has registered as C(node_devices_node) is what every action of this collection goes on from in
+    that play. Without O(lock) this one does, too, and executes nothing. In another play of the run the node is looked
+    at again, because it may have changed since.
 options:
   requires:
     description:
@@ -36,17 +39,23 @@ options:
     type: list
     elements: path
     default: [/opt/node-devices/current/bin/node-device-plugin, /usr/local/bin/node-device-plugin]
-  known:
-    description:
-      - An earlier result of this task for the host, which saves the execution; read by the action. One of another play
-        of the run is not taken, because the node may have changed since.
-    type: raw
   cri_socket:
     description:
       - The container runtime's socket, as a path or as C(unix:///path). If left out, the one that the running kubelet
         uses; where no kubelet runs (k3s has it in a process of another name), the one on which a distribution's own
         runtime listens, else CRI-O's, cri-dockerd's or containerd's.
     type: path
+  ask:
+    description:
+      - The plugin's command, if it is to ask the running container runtime what it does about CDI (RV(running)). It
+        does not ask where O(declaration) gives no device by CDI.
+    type: path
+  foresee:
+    description:
+      - Modules of this collection by name (C(node_tools), C(service)) with the arguments that the play will give them.
+        RV(foreseen) has the answers of those that have nothing to do, and the play executes them no more.
+    type: dict
+    default: {}
   lock:
     description:
       - Keep other plays off the node, as far as they ask for it too, until M(nodedevices.kubernetes.node_lock) lets go
@@ -60,11 +69,12 @@ options:
       - What M(nodedevices.kubernetes.declaration) returned. Its CDI specs are held to what the node's runtime accepts
         and to the specs of others on the node; read by the action.
     type: dict
-  cdi_dirs:
-    description: Folders with CDI specs, besides those that the container runtime's configuration names.
-    type: list
-    elements: path
-    default: [/etc/cdi, /var/run/cdi]
+  declared:
+    description:
+      - Whether the host's own declaration is meant where O(declaration) is left out, as a role asks for it. The result
+        has it as C(declaration); read by the action.
+    type: bool
+    default: false
   device_plugin_dir:
     description: The kubelet's device plugin directory; set by the action to that of O(declaration) where it is given.
     type: path
@@ -109,7 +119,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 read_in:
-  description: Which play it was read in, so that only that one takes it as O(known).
+  description: Which play it was read in; only that one goes on from it.
+  type: str
+  returned: always
+host:
+  description: The node's host in the inventory.
   type: str
   returned: always
 environment:
@@ -138,6 +152,14 @@ init:
   returned: always
 runtime:
   description: Socket; process, name, version, unit and configuration behind it.
+  type: dict
+  returned: always
+running:
+  description: What the running container runtime says of CDI (C(cdi)) to O(ask) (C(command)), if it answers.
+  type: dict
+  returned: always
+foreseen:
+  description: For each module of O(foresee) that has nothing to do, its arguments and its answer.
   type: dict
   returned: always
 kubelet:
@@ -171,6 +193,13 @@ ledger:
   description: Entries of the ledger.
   type: dict
   returned: always
+settled:
+  description:
+    - The owners whose files on the node are all as the ledger has them. A role that wants the same files again executes
+      nothing.
+  type: list
+  elements: str
+  returned: always
 transaction_left:
   description:
     - Whether there is a change of the runtime's configuration whose outcome nobody has read. The action has it finished
@@ -183,21 +212,19 @@ locked_by:
   returned: always
 """
 
+import json
 import os
 import platform
 import stat
 import sys
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names, play_lock
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names, foreseen, play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_ledger, hidden_runtime
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import (
-    first_line,
-    kubelet_facts,
-    socket_path,
-)
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import kubelet_facts, socket_path
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import settled
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import (
     likely_socket,
@@ -206,22 +233,21 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_fac
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places
 
+# The role's CDI specs, and the plugin's own.
+_CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
 # Larger ones are nobody's CDI specs.
 _LARGEST_SPEC = 1 << 20
 _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
 
 
-def in_order(cdi_dirs, its_dirs):
+def in_order(its_dirs):
     """Every CDI directory, in the order that the runtime has or will have: a later one goes before an earlier one.
 
-    cdi_dirs: ours first, spelled as we do. its_dirs: those of the runtime's configuration.
+    Ours are spelled as we do. its_dirs: those of the runtime's configuration.
     """
-    ours = {directory_names.normal(directory): directory for directory in cdi_dirs}
+    ours = {directory_names.normal(directory): directory for directory in _CDI_DIRS}
     its = [ours.get(directory_names.normal(directory), directory) for directory in its_dirs]
-    if len(cdi_dirs) < 2:
-        return its + directory_names.lacking(cdi_dirs, its)
-    every = directory_names.with_ours(its, *cdi_dirs[:2])
-    return every + directory_names.lacking(cdi_dirs, every)
+    return directory_names.with_ours(its, *_CDI_DIRS)
 
 
 def cdi_files(directories):
@@ -260,9 +286,25 @@ def looked_for(paths):
 def ledger_facts(hidden):
     """Entries of the ledger without secrets, and what is wrong with it."""
     try:
-        return {"ledger": hidden_ledger(ledgers.Ledger().entries, "cdi_runtime", hidden)}
+        ledger = ledgers.Ledger()
+        return {"settled": settled(ledger), "ledger": hidden_ledger(ledger.entries, "cdi_runtime", hidden)}
     except (ledgers.LedgerConflict, OSError, ValueError) as error:
-        return {"ledger": {}, "ledger_problem": str(error)}
+        return {"settled": [], "ledger": {}, "ledger_problem": str(error)}
+
+
+def running(module, command, socket):
+    """What the running container runtime says of CDI; None where the plugin's command is missing or has no answer."""
+    if not command or not os.access(command, os.X_OK):
+        return None
+    question = [command, "runtime", "--socket", socket, "-o", "json"]
+    try:
+        # After an upgrade of the operating system its Python may be gone.
+        _code, output, _error = module.run_command(question, handle_exceptions=False)
+        cdi = json.loads(output)["cdi"]
+        # Another release's command may say less.
+        return {"command": command, "cdi": cdi} if {"enabled", "spec_dirs"} <= set(cdi) else None
+    except (OSError, RecursionError, ValueError, KeyError, TypeError):
+        return None
 
 
 def libc():
@@ -283,10 +325,10 @@ def main():
                 "default": [],
             },
             "commands": {"type": "list", "elements": "path", "default": _COMMANDS},
-            "known": {"type": "raw"},
             "cri_socket": {"type": "path"},
-            "cdi_dirs": {"type": "list", "elements": "path", "default": ["/etc/cdi", "/var/run/cdi"]},
             "device_paths": {"type": "dict", "default": {}},
+            "ask": {"type": "path"},
+            "foresee": {"type": "dict", "default": {}},
             "lock": {"type": "dict"},
             "device_plugin_dir": {"type": "path", "default": "/var/lib/kubelet/device-plugins"},
         },
@@ -297,7 +339,7 @@ def main():
     try:
         locked_by = play_lock.take(lock, module.check_mode) if lock and os.geteuid() == 0 else None
     except OSError as error:
-        module.fail_json(msg="%s: %s" % (play_lock.PATH, error.strerror or error))
+        module.fail_json(msg=f"{play_lock.PATH}: {error.strerror or error}")
     if not lock:
         play_lock.renew(module)
     kubelet, refused = kubelet_facts()
@@ -313,11 +355,13 @@ def main():
         uid=os.geteuid(),
         machine=platform.machine(),
         libc=libc(),
-        init=first_line("/proc/1/comm"),
+        init=(text_of("/proc/1/comm") or "").strip(),
         runtime=hidden_runtime(runtime, hidden),
+        running=running(module, module.params["ask"], runtime_socket),
+        foreseen=foreseen.answers(module, module.params["foresee"]),
         kubelet=kubelet,
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
-        cdi_files=cdi_files(in_order(module.params["cdi_dirs"], its_dirs)),
+        cdi_files=cdi_files(in_order(its_dirs)),
         device_plugins=device_plugin_facts(module.params["device_plugin_dir"]),
         transaction_left=bool(Places().left()),
         locked_by=locked_by,

@@ -8,15 +8,15 @@ module: node_tools
 short_description: The plugin's virtual environment on a node
 description:
   - Makes the environment O(root)C(/versions/<name>), the link O(root)C(/current) to it and the command.
-  - Where O(service) runs from the current environment, another one goes on trial. The service is restarted, and must
-    serve within O(timeout) what it served before (every resource registered, its stream open, the same devices listed
-    by the kubelet and healthy). Else the link goes back, the old version runs again, and the task fails with the
+  - Where the plugin's service runs from the current environment, another one goes on trial. The service is restarted,
+    and must serve within O(timeout) what it served before (every resource registered, its stream open, the same devices
+    listed by the kubelet and healthy). Else the link goes back, the old version runs again, and the task fails with the
     reason; it is not tried again then, unless O(retry) asks for it. A power cut in the midst brings the old version up;
     a run that was killed is undone by the next.
   - It stays while another role has something on the node, which may need the command to take it away.
   - The action of the same name gathers the wheels on the controller, and sends them if the environment is not there;
     the node needs neither pip nor a network. An environment is made under a name that nobody uses, and gets its own
-    when it is complete.
+    when it is complete. Nothing is executed where the play has looked at the node, and nothing was to be done then.
 options:
   state:
     description:
@@ -38,10 +38,6 @@ options:
     description: How many environments stay, the newest first, the current one and the one before it among them.
     type: int
     default: 2
-  service:
-    description: The service that may run from the current environment.
-    type: str
-    default: node-device-plugin.service
   timeout:
     description: Seconds in which another version must serve what was served before.
     type: int
@@ -51,7 +47,9 @@ options:
     type: bool
     default: false
   node:
-    description: What M(nodedevices.kubernetes.node_preflight) found; read by the action.
+    description:
+      - What M(nodedevices.kubernetes.node_preflight) found. If left out, what the play has registered of it as
+        C(node_devices_node), and where the play has not looked, the action looks.
     type: dict
   cache:
     description: Folder on the controller for what is built and fetched; read by the action.
@@ -87,13 +85,8 @@ author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""
-- name: Find out what the node is
-  nodedevices.kubernetes.node_preflight:
-  register: node
-
 - name: Install the plugin's environment
   nodedevices.kubernetes.node_tools:
-    node: "{{ node }}"
     cache: ~/.cache/node-devices
 """
 
@@ -128,10 +121,9 @@ kept:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import VersionError, is_complete
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_module
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import is_complete
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
 
 
 def main():
@@ -141,7 +133,6 @@ def main():
             "root": {"type": "path", "default": "/opt/node-devices"},
             "command": {"type": "str", "default": "/usr/local/bin/node-device-plugin"},
             "keep": {"type": "int", "default": 2},
-            "service": {"type": "str", "default": "node-device-plugin.service"},
             "timeout": {"type": "int", "default": 60},
             "retry": {"type": "bool", "default": False},
             "node": {"type": "dict"},
@@ -157,35 +148,16 @@ def main():
         required_if=[("state", "present", ["name"])],
         supports_check_mode=True,
     )
-    play_lock.renew(module)
     name, state = module.params["name"], module.params["state"]
     directory = os.path.join(module.params["root"], "versions", name or "")
-    try:
-        ledger = Ledger()
+    with node_module.ledger_of(module) as ledger:
         environments = Environments(module, ledger)
         if state == "present" and not (is_complete(directory, name) or module.check_mode or module.params["archive"]):
             # Before its wheels are built and sent.
             environments.refuse_again(name)
             module.exit_json(changed=False, incomplete=True, environment=directory)
-        if module.check_mode:
-            report = environments.converge(state, name)
-        else:
-            with ledger:
-                environments.settle()
-                report = environments.converge(state, name)
-    except (LedgerConflict, VersionError) as error:
-        module.fail_json(msg=str(error))
-    except OSError as error:
-        module.fail_json(msg="%s: %s" % (error.filename or module.params["root"], error.strerror or error))
-    module.exit_json(
-        changed=report.changed,
-        incomplete=False,
-        written=report.written,
-        removed=report.removed,
-        kept=report.kept,
-        diff=report.diffs,
-        **environments.told,
-    )
+        report = environments.converge(state, name)
+    node_module.end(module, report, incomplete=False, **environments.told)
 
 
 if __name__ == "__main__":

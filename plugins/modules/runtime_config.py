@@ -20,43 +20,34 @@ options:
     type: str
     choices: [checked, applied, recovered]
     required: true
-  path:
-    description: The configuration file.
-    type: path
-  content:
-    description:
-      - Its text; texts that M(nodedevices.kubernetes.node_preflight) hid have its tokens. If left out, an undoing
-        removes the file, and V(applied) leaves it as it is.
-    type: str
-  expected_sha256:
-    description: The SHA-256 that the file's text, with its tokens, must have before it is written; no file if left out.
-    type: str
-  others:
-    description: More files of the same transaction, such as a drop-in.
+  files:
+    description: The configuration file, and with V(applied) more files of the same transaction, such as a drop-in.
     type: list
     elements: dict
-    default: []
     suboptions:
       path:
-        description: As O(path).
+        description: Where it is.
         type: path
         required: true
       content:
-        description: As O(content).
+        description:
+          - Its text; texts that M(nodedevices.kubernetes.node_preflight) hid have its tokens. If left out, an undoing
+            removes the file, and V(applied) leaves it as it is.
         type: str
       expected_sha256:
-        description: As O(expected_sha256).
+        description:
+          - The SHA-256 that the file's text, with its tokens, must have before it is written; no file if left out.
+        type: str
+      original:
+        description:
+          - What an undoing is to put back, where somebody else has written the file since our last change. What is
+            there now, if left out.
         type: str
   sources:
-    description: Other files whose hidden texts O(content) may have, such as files that O(path) imports.
+    description: Other files whose hidden texts O(files) may have, such as files that they import.
     type: list
     elements: path
     default: []
-  original:
-    description:
-      - What an undoing is to put back at O(path), where somebody else has written the file since our last change. What
-        is there now, if left out.
-    type: str
   program:
     description: The runtime's executable.
     type: path
@@ -66,19 +57,19 @@ options:
     default: false
   check_command:
     description:
-      - Command that must succeed before O(path) is written; V({staged}) stands for the name of its new text. The
+      - Command that must succeed before anything is written; V({staged}) stands for the first file's new text. The
         transaction itself checks nothing if left out.
     type: list
     elements: str
     default: []
   drop_in:
     description:
-      - When checking, the text of a file that O(content) imports; V(/{drop_in}) stands for its path in there.
+      - When checking, the text of a file that the file imports; V(/{drop_in}) stands for its path in there.
     type: str
   drop_in_directory:
     description:
-      - When checking, a folder that the runtime reads whole, and O(path) a file below it. What O(check_command) prints
-        is what the runtime makes of it; V({staged}) stands for the folder's copy, in which O(path) has O(content).
+      - When checking, a folder that the runtime reads whole, and the file is below it. What O(check_command) prints is
+        what the runtime makes of it; V({staged}) stands for the folder's copy, in which the file has its new text.
     type: path
   unit:
     description: The runtime's systemd service.
@@ -95,10 +86,6 @@ options:
     description: Whether this takes our change back, so that the ledger forgets it.
     type: bool
     default: false
-  timeout:
-    description: Seconds that the runtime may take to answer. One that ends instead is not waited for.
-    type: int
-    default: 120
 author: The node-devices authors (!UNKNOWN)
 """
 
@@ -106,8 +93,7 @@ EXAMPLES = r"""
 - name: See what containerd would make of a file
   nodedevices.kubernetes.runtime_config:
     state: checked
-    path: /etc/containerd/config.toml
-    content: "version = 2\n"
+    files: [{path: /etc/containerd/config.toml, content: "version = 2\n"}]
     program: /usr/bin/containerd
 
 - name: Finish or undo what was cut off
@@ -146,11 +132,12 @@ import uuid
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, UnknownToken, hidden_ledger
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import (
     Ledger,
     LedgerConflict,
     naming,
+    sentence,
     sha256,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
@@ -158,50 +145,51 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places, Plan
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import Failed, run
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.steps import sentence
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
 
 _OWNER = "cdi_runtime"
+# Seconds that the runtime may take to answer. One that ends instead is not waited for.
+_TIMEOUT = 120
 
 
 def revealed(params, entries, hidden):
     """The parameters with what their tokens hide. entries: the ledger's. Raises UnknownToken."""
-    files = [params, *params["others"]]
+    files = params["files"] or []
     ours = [path for path, entry in entries.items() if entry.get("owner") == _OWNER]
-    paths = [*(file["path"] for file in files if file["path"]), *params["sources"], *ours]
+    paths = [*(file["path"] for file in files), *params["sources"], *ours]
     tokens = {path: hidden.hide(text_of(path)) for path in paths}
     hidden_ledger(entries, _OWNER, hidden)
 
-    def with_texts(given):
-        texts = {name: hidden.reveal(given.get(name)) for name in ("content", "original", "drop_in") if name in given}
-        now = tokens.get(given["path"])
+    def with_texts(file):
+        file = dict(file, content=hidden.reveal(file["content"]), original=hidden.reveal(file["original"]))
+        now = tokens[file["path"]]
         # A hash of the text itself would let somebody hold a guess to it.
-        if now is not None and sha256(now.encode()) == given["expected_sha256"]:
-            texts["expected_sha256"] = sha256(text_of(given["path"]).encode())
-        return dict(given, **texts)
+        if now is not None and sha256(now.encode()) == file["expected_sha256"]:
+            file["expected_sha256"] = sha256(text_of(file["path"]).encode())
+        return file
 
-    return dict(with_texts(params), others=[with_texts(other) for other in params["others"]])
+    return dict(params, files=list(map(with_texts, files)), drop_in=hidden.reveal(params["drop_in"]))
 
 
 def check(params):
-    """What the runtime makes of the text."""
+    """What the runtime makes of the text, and the name of the copy that was checked."""
     if params["drop_in_directory"]:
         return check_drop_in(params)
-    directory = os.path.dirname(params["path"]) if params["beside"] else None
-    content = params["content"] or ""
+    path, content = params["files"][0]["path"], params["files"][0]["content"] or ""
+    directory = os.path.dirname(path) if params["beside"] else None
     with contextlib.ExitStack() as stack:
         if params["drop_in"] is not None:
             content = content.replace("/{drop_in}", stack.enter_context(copy_of(params["drop_in"])))
         staged = stack.enter_context(copy_of(content, directory))
         code, output, error = run([params["program"], "--config", staged, "config", "dump"])
     if code:
-        raise Failed("%s refuses it: %s" % (params["program"], error.strip().replace(staged, params["path"])))
+        raise Failed("{} refuses it: {}".format(params["program"], error.strip().replace(staged, path)))
     return output, staged
 
 
 def check_drop_in(params):
     """What the runtime makes of a folder of drop-ins in which one has the text."""
-    directory, path = params["drop_in_directory"], params["path"]
+    directory, path = params["drop_in_directory"], params["files"][0]["path"]
     with tempfile.TemporaryDirectory(prefix="node-devices.") as top:
         staged = os.path.join(top, "drop-ins")
         if os.path.isdir(directory):
@@ -209,10 +197,10 @@ def check_drop_in(params):
         file_path = os.path.join(staged, os.path.relpath(path, directory))
         os.makedirs(os.path.dirname(file_path), exist_ok=True)
         with naming(file_path), open(file_path, "w", encoding="utf-8", newline="") as file:
-            file.write(params["content"] or "")
+            file.write(params["files"][0]["content"] or "")
         code, output, error = run([word.replace("{staged}", staged) for word in params["check_command"]])
     if code:
-        raise Failed("%s refuses it: %s" % (params["program"], error.strip().replace(file_path, path)))
+        raise Failed("{} refuses it: {}".format(params["program"], error.strip().replace(file_path, path)))
     return output, file_path
 
 
@@ -231,16 +219,15 @@ def copy_of(content, directory=None):
 def apply(module, params, places):
     """Carry it out; returns its outcome, and the paths that it wrote and removed. In check mode it only looks.
 
-    Raises Failed or LedgerConflict where it cannot be done.
+    Raises LedgerConflict where it cannot be done.
     """
     planning = Planning(Ledger(places.directory).entries, _OWNER, params["undo"], lambda path: context_of(module, path))
-    for given in (params, *params["others"]):
-        original = given.get("original")
-        planning.add(given["path"], given["content"], given["expected_sha256"], original)
+    for given in params["files"]:
+        planning.add(**given)
     for file in planning.files:
         reason = obstacle(file.path)
         if reason:
-            raise Failed("%s: %s; nothing was changed" % (file.path, reason))
+            raise Failed(f"{file.path}: {reason}; nothing was changed")
     if module.check_mode:
         return {}
     plan = Plan(
@@ -254,7 +241,7 @@ def apply(module, params, places):
         unit=params["unit"],
         question=params["question"],
         spec_dirs=params["spec_dirs"],
-        timeout=params["timeout"],
+        timeout=_TIMEOUT,
     )
     outcome = launch.carry_out(places, plan)
     if outcome.error:
@@ -282,24 +269,17 @@ def recover(module, places):
 
 
 def main():
+    file_options = {
+        "path": {"type": "path", "required": True},
+        "content": {"type": "str"},
+        "expected_sha256": {"type": "str"},
+        "original": {"type": "str"},
+    }
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["checked", "applied", "recovered"], "required": True},
-            "path": {"type": "path"},
-            "content": {"type": "str"},
-            "expected_sha256": {"type": "str"},
-            "others": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "path": {"type": "path", "required": True},
-                    "content": {"type": "str"},
-                    "expected_sha256": {"type": "str"},
-                },
-            },
+            "files": {"type": "list", "elements": "dict", "options": file_options},
             "sources": {"type": "list", "elements": "path", "default": []},
-            "original": {"type": "str"},
             "program": {"type": "path"},
             "beside": {"type": "bool", "default": False},
             "check_command": {"type": "list", "elements": "str", "default": []},
@@ -309,9 +289,8 @@ def main():
             "question": {"type": "list", "elements": "str"},
             "spec_dirs": {"type": "list", "elements": "str"},
             "undo": {"type": "bool", "default": False},
-            "timeout": {"type": "int", "default": 120},
         },
-        required_if=[("state", "checked", ["path", "program"]), ("state", "applied", ["path", "unit", "question"])],
+        required_if=[("state", "checked", ["files", "program"]), ("state", "applied", ["files", "unit", "question"])],
         supports_check_mode=True,
     )
     play_lock.renew(module)
@@ -319,14 +298,14 @@ def main():
     try:
         params = revealed(module.params, Ledger(places.directory).entries, hidden)
         if params["state"] == "checked":
-            output, staged = check(params)
-            result = {"changed": False, "effective": hidden.hide(output), "staged": staged}
+            effective, staged = check(params)
+            result = {"changed": False, "effective": hidden.hide(effective), "staged": staged}
         elif params["state"] == "recovered":
             result = recover(module, places)
             result["error"] = hidden.scrub(result.get("error"))
         else:
             result = {"changed": True, **apply(module, params, places)}
-    except (Failed, LedgerConflict, UnknownToken, OSError) as error:
+    except (LedgerConflict, OSError) as error:
         module.fail_json(msg=hidden.scrub(sentence(error)))
     module.exit_json(**result)
 

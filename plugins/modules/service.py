@@ -14,6 +14,7 @@ description:
   - Systemd reads its units again only where one changed, because that can take device rules away from running
     containers.
   - A service that does not come up fails with its last journal lines.
+  - The action of the same name executes nothing where the play has looked at the node, and nothing was to be done then.
 options:
   name:
     description: Name of the unit, with its ending.
@@ -69,109 +70,9 @@ actions:
   returned: success
 """
 
-import os
-import time
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
-
-_PROPERTIES = (
-    "LoadState",
-    "ActiveState",
-    "UnitFileState",
-    "NeedDaemonReload",
-    "ExecMainStartTimestampMonotonic",
-    "ActiveEnterTimestampMonotonic",
-)
-_JOURNAL_LINES = "20"
-
-
-class Service:
-    """A unit, and what was done to it."""
-
-    def __init__(self, module):
-        self.module = module
-        self.name = module.params["name"]
-        self.actions = []
-        self.state = self._show()
-
-    def _show(self):
-        command = ["systemctl", "show", self.name, "--property=" + ",".join(_PROPERTIES)]
-        _code, output, _error = self.module.run_command(command, check_rc=True)
-        return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
-
-    def started(self):
-        """When its process started, in seconds since the epoch by the clock as it is now; None if it does not run.
-
-        Of a unit that has no process, such as a timer: when it became active.
-        """
-        if self.state["ActiveState"] != "active":
-            return None
-        entered = self.state.get("ExecMainStartTimestampMonotonic", self.state.get("ActiveEnterTimestampMonotonic"))
-        since_boot = int(entered or 0) / 1e6
-        return time.time() - (time.clock_gettime(time.CLOCK_MONOTONIC) - since_boot)
-
-    def newer(self, files, started):
-        """The files that changed after the process started; what lies in the future tells nothing."""
-        changed = []
-        for path in files:
-            try:
-                modified = os.lstat(path).st_mtime
-            except OSError:
-                continue
-            if started < modified <= time.time():
-                changed.append(path)
-        return changed
-
-    def holds(self, command):
-        """Whether a command succeeds."""
-        code, _output, _error = self.module.run_command(command)
-        return code == 0
-
-    def do(self, action, *arguments):
-        """Run systemctl, or in check mode only say so."""
-        self.actions.append(action)
-        if self.module.check_mode:
-            return
-        code, _output, error = self.module.run_command(["systemctl", *arguments])
-        if code:
-            journal = ["journalctl", "--unit", self.name, "--lines", _JOURNAL_LINES, "--no-pager", "--output", "cat"]
-            _code, lines, _error = self.module.run_command(journal)
-            self.module.fail_json(
-                msg="%s could not be %s: %s\nIts last journal lines:\n%s"
-                % (self.name, action, error.strip().splitlines()[0] if error.strip() else "no reason given", lines),
-                actions=self.actions,
-            )
-
-
-def run(service, parameters):
-    """Enabled, running, and not older than its files."""
-    check_mode = service.module.check_mode
-    # `enable` makes systemd read its units again, too.
-    if service.state["UnitFileState"] not in ("enabled", "enabled-runtime"):
-        service.do("enabled", "enable", service.name)
-    elif service.state["NeedDaemonReload"] == "yes":
-        service.do("read again", "daemon-reload")
-    started = service.started()
-    if started is None:
-        service.do("started", "restart", service.name)
-    elif (parameters["pending"] and check_mode) or service.newer(parameters["files"], started):
-        service.do("restarted", "restart", service.name)
-    elif parameters["pending_reload"] and (check_mode or service.holds(parameters["reload_check"])):
-        # By itself, sooner than it could be asked to.
-        service.actions.append("reloaded")
-    elif parameters["pending_reload"] or (
-        service.newer(parameters["reload_files"], started) and not service.holds(parameters["reload_check"])
-    ):
-        service.do("reloaded", "reload", service.name)
-
-
-def stop(service):
-    """Stopped and disabled."""
-    if service.state["ActiveState"] not in ("inactive", "failed"):
-        service.do("stopped", "stop", service.name)
-    if service.state["UnitFileState"] in ("enabled", "enabled-runtime"):
-        service.do("disabled", "disable", service.name)
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.service import Service, run, stop
 
 
 def main():
@@ -194,7 +95,7 @@ def main():
         run(service, module.params)
     else:
         stop(service)
-    module.exit_json(changed=bool(service.actions), actions=service.actions)
+    module.exit_json(**service.answer())
 
 
 if __name__ == "__main__":

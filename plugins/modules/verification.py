@@ -7,21 +7,33 @@ short_description: Verify a node from its declaration to a device inside a conta
 description:
   - Runs the plugin's command C(verify) on the node with what is declared, and remembers what it proved.
   - With O(kubeconfig), what no container of the node shows is proven by ordinary pods of the cluster, a few at a time
-    and below every other pod's priority. Without it the command makes static pods, where O(command) names a directory
+    and below every other pod's priority. Without it the command makes static pods, where the kubelet has a directory
     for them.
   - What has no proof is V(unproven), with the reason, and a warning.
   - The result is the report. It fails where something cannot be asked, not where something is wrong. In check mode it
     does nothing.
 options:
-  command:
-    description: C(node-device-plugin verify) with its options, which reads the configuration from its input.
-    type: list
-    elements: str
-    required: true
-  record:
-    description: The file that what was proven is remembered in. The command's option C(--record) names the same.
+  tool:
+    description: The plugin's command on the node.
     type: path
     required: true
+  record:
+    description: The file on the node that what was proven is remembered in.
+    type: path
+    required: true
+  proofs:
+    description: Prove every resource, or those only whose proof is not on record for what is declared now.
+    type: str
+    choices: [all, unproven]
+    default: all
+  devices:
+    description: Free devices of a resource that its proof asks for.
+    type: str
+    choices: [one, all]
+    default: one
+  image:
+    description: Image for the proof's containers; the runtime's sandbox image if left out.
+    type: str
   mode:
     description: What serves the devices; what was proven of another mode is proven again.
     type: str
@@ -41,6 +53,7 @@ options:
 extends_documentation_fragment:
   - nodedevices.kubernetes.cluster
   - nodedevices.kubernetes.cluster.deployment
+  - nodedevices.kubernetes.node
   - nodedevices.kubernetes.node.declared
 author: The node-devices authors (!UNKNOWN)
 """
@@ -48,9 +61,8 @@ author: The node-devices authors (!UNKNOWN)
 EXAMPLES = r"""
 - name: Verify the node
   nodedevices.kubernetes.verification:
-    declaration: "{{ declaration }}"
-    command: [node-device-plugin, verify, --config, /dev/stdin, --output, json, --record, "{{ record }}"]
-    record: "{{ record }}"
+    tool: /usr/local/bin/node-device-plugin
+    record: /var/lib/node-devices/proven.json
 """
 
 RETURN = r"""
@@ -59,7 +71,7 @@ runtime:
   type: str
   returned: where it is not skipped
 kubelet:
-  description: Whether it answers, V(running) or V(not answering); V(none) where there is none.
+  description: Whether it answers, V(running), V(not answering) or V(asked too often); V(none) where there is none.
   type: str
   returned: where it is not skipped
 resources:

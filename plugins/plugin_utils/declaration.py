@@ -48,6 +48,7 @@ class Declaration(NamedTuple):
             "resources": serialise.resources_to_data(self.configuration.resources),
             "configuration": serialise.configuration_to_data(self.configuration),
             "cdi_specs": {name: cdi.serialise(spec) for name, spec in self.specs.items()},
+            "awaited_cdi_specs": [spec for spec in map(cdi.render_awaited, self.configuration.resources) if spec],
             "needs_cdi": not self.configuration.resources
             or any(resource.injection == "cdi" for resource in self.configuration.resources),
             "cdi_kinds": {resource.name: resource.cdi_kind for resource in self.configuration.resources},
@@ -65,6 +66,11 @@ class DeclarationProblems(Exception):
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
         super().__init__("\n".join(lines))
+
+
+def unusable(host: str, problems: Iterable[str], what: str = "declaration") -> str:
+    """What a task says of a declaration, or of a cluster, that cannot be used."""
+    return "\n".join([f"The {what} cannot be used; no node was touched.", *(f"{host}: {line}" for line in problems)])
 
 
 def variables_of(names: Iterable[str]) -> list[str]:
@@ -112,14 +118,12 @@ def read(variables: Mapping[str, Any], template: Callable[[Any], Any], settings:
     if settings and "resources" in settings:
         problems.append(f"{SETTINGS}.resources: resources are declared in {PREFIX} and variables that begin so")
     try:
-        # Reading the normalised resources again cannot fail: what is reported here concerns the settings.
-        configuration = declaration.parse_configuration(
-            {**(settings or {}), "resources": serialise.resources_to_data(resources)}
-        )
+        configuration = declaration.parse_configuration({**(settings or {}), "resources": []})
     except declaration.DeclarationError as error:
         problems.extend(f"{SETTINGS}.{problem}" for problem in error.problems)
     if problems:
         raise DeclarationProblems(problems)
+    configuration = declaration.with_resources(configuration, resources)
     return Declaration(configuration, cdi.render_specs(configuration.resources), capacities)
 
 

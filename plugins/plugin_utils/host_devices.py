@@ -8,11 +8,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-MODULES = "/etc/modules-load.d/node-devices.conf"
-OPTIONS = "/etc/modprobe.d/node-devices.conf"
-RULES = "/etc/udev/rules.d/70-node-devices.rules"
-NODES = "/etc/tmpfiles.d/node-devices.conf"
-HEAD = "# Written by Ansible (nodedevices.kubernetes.host_devices): changes here are overwritten.\n"
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device_files import (
+    MODULES,
+    NODES,
+    OPTIONS,
+    RULES,
+    content,
+)
 
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _USER = re.compile(r"[a-z_][a-z0-9_-]*|\d+")
@@ -79,11 +81,7 @@ def files(
         RULES: list(rules),
         NODES: [_line(node) for node in nodes],
     }
-    return [
-        {"path": path, "content": HEAD + "\n".join(lines) + "\n", "lines": lines}
-        for path, lines in texts.items()
-        if lines
-    ]
+    return [{"path": path, "content": content(lines), "lines": lines} for path, lines in texts.items() if lines]
 
 
 def _line(node: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ wheel is called says which nodes take it, and its hash in the lock says whether 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -16,10 +17,12 @@ import sys
 import tempfile
 from typing import NamedTuple
 
-from packaging.markers import InvalidMarker, Marker
-from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import Version
+# packaging is there wherever ansible-core is, which requires it; ansible-test imports every file without.
+with contextlib.suppress(ImportError):
+    from packaging.markers import InvalidMarker, Marker
+    from packaging.tags import Tag, compatible_tags, cpython_tags
+    from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+    from packaging.version import Version
 
 # The manylinux profiles from before PEP 600, by the glibc 2.x that each stands for.
 _LEGACY_MANYLINUX = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
@@ -115,24 +118,16 @@ def read_lock(lock: pathlib.Path) -> list[Requirement]:
     return found
 
 
-def find(lock: pathlib.Path, target: Target, store: pathlib.Path) -> list[Wheel]:
-    """The wheels that the lock names for the target: from the store, into which pip fetches those that lack."""
+def find(lock: pathlib.Path, target: Target, directory: pathlib.Path, fetch: bool = True) -> list[Wheel]:
+    """The wheels that the lock names for the target, from a folder; fetch: whether pip fetches those that lack."""
     requirements = _needed(lock, target)
-    chosen, lacking = select(store, requirements, target)
-    if lacking:
-        _fetch(store, lacking, target)
-        chosen, lacking = select(store, requirements, target)
-    if lacking:
-        raise WheelsError(f"no wheel for {target.name} of {_named(lacking)}")
-    return chosen
-
-
-def find_in(wheelhouse: pathlib.Path, lock: pathlib.Path, target: Target) -> list[Wheel]:
-    """The wheels that the lock names for the target, from a folder that has them all."""
-    chosen, lacking = select(wheelhouse, _needed(lock, target), target)
+    chosen, lacking = select(directory, requirements, target)
+    if lacking and fetch:
+        _fetch(directory, lacking, target)
+        chosen, lacking = select(directory, requirements, target)
     if lacking:
         raise WheelsError(
-            f"{wheelhouse} lacks wheels for {target.name} (glibc {target.glibc[0]}.{target.glibc[1]}) with the "
+            f"{directory} lacks wheels for {target.name} (glibc {target.glibc[0]}.{target.glibc[1]}) with the "
             f"hashes in {lock.name}: {_named(lacking)}"
         )
     return chosen

@@ -56,7 +56,7 @@ def environment(lock: Mapping[str, Any]) -> dict[str, str]:
 class Renewal:
     """Keeps a play's lock of a node while an action waits for something. Call it as often as it looks.
 
-    action: the one that waits. task_vars: its own.
+    action: the one that waits. task_vars: its own. Nothing is done for a play that took no lock.
     """
 
     def __init__(self, action: Any, task_vars: Any) -> None:
@@ -66,14 +66,30 @@ class Renewal:
 
     def __call__(self) -> None:
         """Renew it where that is due. Raises AnsibleError where another play has taken the node."""
-        if self._action._task.check_mode or time.monotonic() < self._due:
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + _RENEWAL_PERIOD
+            self._renew()
+
+    def ahead(self, seconds: float) -> None:
+        """Renew it for a wait of so many seconds in which nobody can, if that is longer than it lasts."""
+        lock = self._lock()
+        if lock and seconds > json.loads(lock)["seconds"]:
+            self._renew(seconds=seconds)
+
+    def _lock(self) -> str | None:
+        # As for a module, which is where the lock is renewed.
+        environment: dict[str, str] = {}
+        self._action._compute_environment_string(environment)
+        return environment.get(play_lock.VARIABLE)
+
+    def _renew(self, **more: float) -> None:
+        if self._action._task.check_mode or not self._lock():
             return
-        self._due = time.monotonic() + _RENEWAL_PERIOD
         # A node that cannot be reached at this moment is asked again with the next one.
         with contextlib.suppress(AnsibleConnectionFailure):
             result = self._action._execute_module(
                 module_name="nodedevices.kubernetes.node_lock",
-                module_args={"state": "renewed"},
+                module_args={"state": "renewed", **more},
                 task_vars=self._task_vars,
             )
             if result.get("failed"):

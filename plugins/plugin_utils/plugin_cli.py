@@ -8,6 +8,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+_DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
+_CHECKPOINT = "kubelet_internal_checkpoint"
+
 
 class PluginCliError(Exception):
     """The command is not there, or failed; the message says what to do or what it said."""
@@ -42,6 +45,19 @@ def holders(action: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return ask(action, arguments["command"], *question)
 
 
+def refuse_if_a_kubelet_gave_devices(action: Any, arguments: Mapping[str, Any], missing: PluginCliMissing) -> None:
+    """Without the command only this can be told: a kubelet that ever gave a device to a pod has a checkpoint.
+
+    Raises PluginCliError where it has.
+    """
+    checkpoint = f"{arguments.get('device_plugin_dir') or _DEVICE_PLUGIN_DIR}/{_CHECKPOINT}"
+    if action._low_level_execute_command(f"test -e {shlex.quote(checkpoint)}")["rc"] == 0:
+        raise PluginCliError(
+            f"{missing}; without it nobody can say whether a pod holds a device of what is to go, and "
+            f"{checkpoint} is there, so the kubelet may have given one"
+        )
+
+
 def answer(action: Any, command: list[str], given: str = "", task_vars: Any = None) -> dict[str, Any]:
     """Run any such command. given: what it reads from its input; with it, task_vars are the task's."""
     said = _fed(action, command, given, task_vars) if given else action._low_level_execute_command(shlex.join(command))
@@ -53,7 +69,10 @@ def answer(action: Any, command: list[str], given: str = "", task_vars: Any = No
         return json.loads(said["stdout"])
     except (RecursionError, ValueError):
         lines = (said["stderr"].strip() or said["stdout"].strip()).splitlines()
-        raise PluginCliError(f"{command[0]} {command[1]} failed: {lines[-1] if lines else said['rc']}") from None
+        why = lines[-1] if lines else str(said["rc"])
+        if "unrecognized arguments" in why:
+            why += "; the node has the command of another release: run upgrade.yml, or use that release's collection"
+        raise PluginCliError(f"{command[0]} {command[1]} failed: {why}") from None
 
 
 def _fed(action: Any, command: list[str], given: str, task_vars: Any) -> dict[str, Any]:

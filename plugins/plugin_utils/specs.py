@@ -18,7 +18,6 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     cdi,
     model,
     parse,
-    parse_configuration,
 )
 
 #: Where our specs are.
@@ -63,10 +62,8 @@ class Specs:
     def __init__(self, declaration: Mapping[str, Any], node: Mapping[str, Any]) -> None:
         self.declared = {name: json.loads(text) for name, text in declaration.get("cdi_specs", {}).items()}
         self.kinds: Mapping[str, str] = declaration.get("cdi_kinds", {})
-        configuration = parse_configuration(declaration.get("configuration") or {"resources": []})
-        awaited = map(cdi.render_awaited, configuration.resources)
         #: Kinds whose specs the plugin writes, in /var/run/cdi, with what is known of them before.
-        self.awaited = {spec["kind"]: spec for spec in awaited if spec is not None}
+        self.awaited = {spec["kind"]: spec for spec in declaration.get("awaited_cdi_specs", ())}
         self.node = node
         self.own_paths = {
             path for path, entry in node["ledger"].items() if entry.get("owner") == _OWNER and entry["kind"] == "file"
@@ -174,9 +171,7 @@ class Specs:
             every = {DIRECTORY: [], **every}
         for file in self.node["cdi_files"]:
             # By our name in another folder it is the running plugin's, which takes back what is not its any more.
-            if file["path"] in own_paths or (
-                file["directory"] != DIRECTORY and file["name"].startswith(cdi.FILE_PREFIX)
-            ):
+            if file["path"] in own_paths or is_dynamic(file):
                 continue
             content = (file["content"] or "").encode("utf-8", "surrogateescape")
             checked = directories.check_content(file["path"], content, self._accepted())
@@ -227,6 +222,11 @@ class Specs:
         return self.kinds.get(resource, leftover.kind) == leftover.kind
 
 
+def is_dynamic(file: Mapping[str, Any]) -> bool:
+    """Whether a spec file of a node is one that the plugin wrote while it ran. file: of node_preflight's cdi_files."""
+    return file["directory"] != DIRECTORY and file["name"].startswith(cdi.FILE_PREFIX)
+
+
 def _host_paths(device: Mapping[str, Any]) -> frozenset[str]:
     nodes = (device.get("containerEdits") or {}).get("deviceNodes") or []
     return frozenset(str(node.get("hostPath") or node.get("path")) for node in nodes)
@@ -246,17 +246,20 @@ class Ours:
     def __init__(self, node: Mapping[str, Any]) -> None:
         self._specs = Specs({}, node)
         self._served = (node["device_plugins"]["instance"] or {"resources": []})["resources"]
+        self._is_dynamic = any(map(is_dynamic, node["cdi_files"]))
 
     def __bool__(self) -> bool:
         """Whether there is anything to hold."""
-        return bool(self._served or self._specs.leftovers)
+        return bool(self._served or self._specs.leftovers or self._is_dynamic)
 
     def held(self, holders: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """What is held of it. holders: what ``node-device-plugin holders`` answers."""
         return [
             held
             for held in holders["held"]
-            if held["resource"] in self._served or self._specs.has(held["resource"], held["device"])
+            if held["resource"] in self._served
+            or held.get("by_our_cdi")
+            or self._specs.has(held["resource"], held["device"])
         ]
 
 

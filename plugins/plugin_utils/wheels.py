@@ -56,7 +56,7 @@ def gather(target: Target, cache: pathlib.Path, wheelhouse: pathlib.Path | None)
     with locked(cache):
         own = built(cache)
         if wheelhouse is not None:
-            return [own, *locked_wheels.find_in(wheelhouse, LOCK, target)]
+            return [own, *locked_wheels.find(LOCK, target, wheelhouse, fetch=False)]
         return [own, *locked_wheels.find(LOCK, target, cache / "wheels")]
 
 

@@ -29,7 +29,7 @@ def run(cluster, namespace, monkeypatch):
     """Brings about a state: run(state, node object or None, *resources, check=, **arguments)."""
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
 
-    def run_state(state, node=None, *resources, check=False, deployment=None, **given):
+    def run_state(state, node=None, *resources, check=False, deployment=None, hostvars=None, **given):
         action = object.__new__(daemonset.ActionModule)
         arguments = {
             "state": state,
@@ -40,12 +40,13 @@ def run(cluster, namespace, monkeypatch):
             **given,
         }
         action._task = types.SimpleNamespace(args=arguments, check_mode=check)
-        result = action.run(None, {"inventory_hostname": "worker1"})
+        task_vars = {"inventory_hostname": "worker1", "hostvars": hostvars or {}}
+        result = action.run(None, task_vars)
         if "changed" in result and not check:
             # What is done is done: the same state again has nothing to do.
             again = object.__new__(daemonset.ActionModule)
             again._task = types.SimpleNamespace(args=arguments, check_mode=False)
-            assert again.run(None, {"inventory_hostname": "worker1"})["changed"] is False
+            assert again.run(None, task_vars)["changed"] is False
         return result
 
     return run_state

@@ -55,6 +55,26 @@ def test_a_node_after_the_other(cluster, run, read):
     assert LABEL not in labels(other)
 
 
+@pytest.mark.parametrize("mode", ["daemonset", "service"])
+def test_what_a_later_play_brings_into_it_is_deployed_with_it(cluster, run, read, namespace, mode):
+    """Else the pods of the first play's hosts would start again when the others' play comes."""
+    one, other = cluster.node({}), cluster.node({})
+    deployment = {"image": "example.com/plugin:1", "namespace": namespace}
+    later = {
+        "node_devices_declaration": {"configuration": {"resources": [SERIAL]}},
+        "node_devices_node_name": other.name,
+        "node_devices_kubeconfig": cluster.kubeconfig(),
+        "device_plugin_deployment": deployment,
+        "device_plugin_mode": mode,
+    }
+    pending = [run("configured", one, IMAGINARY)]
+    run("deployed", pending=pending, to_come=["b"], hostvars={"b": later})
+    assert ("/dev" in host_paths(read("/apis/apps/v1", "daemonsets"))) is (mode == "daemonset")
+    assert set(read("/api/v1", "configmaps")["data"]) == {one.name}
+    again = run("deployed", pending=[run("configured", other, SERIAL)])
+    assert again["changed"] is (mode == "service")
+
+
 def test_pods_overlap_once_every_node_of_the_daemon_set_has_a_kubelet_that_takes_both(cluster, run, read):
     def version(node, kubelet):
         node.patch("kubelet", [{"op": "replace", "path": "/status/nodeInfo/kubeletVersion", "value": kubelet}])

@@ -62,6 +62,24 @@ def test_a_server_that_sends_a_byte_now_and_then_is_not_waited_for(where, place)
             ended.set()
 
 
+def test_a_refusal_that_never_gets_to_its_reason_is_a_refusal_all_the_same(monkeypatch):
+    monkeypatch.setattr(api, "_TIMEOUT", 0.1)
+    ended = threading.Event()
+
+    def answer(request):
+        request.send_response(403)
+        request.send_header("Content-Length", "1000")
+        request.end_headers()
+        ended.wait(10)
+
+    with answering(answer) as address:
+        try:
+            with pytest.raises(api.ApiError, match=r"answered 403 to GET of nodes: Forbidden$"):
+                client_of(address).text(NODES)
+        finally:
+            ended.set()
+
+
 def test_the_time_that_a_connection_takes_counts(monkeypatch):
     """As with several addresses of which none answers."""
     ended = threading.Event()

@@ -13,7 +13,7 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from test_api import answering, kubeconfig_of
 
-from node_device_plugin.cluster import credentials, kubeconfig
+from node_device_plugin.cluster import kubeconfig
 from node_device_plugin.cluster.api import Api, ApiError
 
 
@@ -87,22 +87,7 @@ def test_a_certificate_that_has_expired(cluster, node):
     said = does_not_accept(path, node)
     # An API server says no more than the second, one that checks it while the connection is made the first.
     why = "certificate expired" if "certificate" in said.partition(": ")[2] else "Unauthorized"
-    assert said == f"the client certificate of the user test, which expired on 2020-03-01 at 12:30 UTC: {why}"
-
-
-# 2050 is the first year that a certificate writes with four digits.
-@pytest.mark.parametrize("year", [1950, 2049, 2050, 9999])
-def test_when_a_certificate_ends(tmp_path, year):
-    moment = datetime.datetime(year, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
-    pem = certificates.Authority(tmp_path).sign("anna", end=moment).read_bytes()
-    assert credentials.end_of_certificate(pem) == moment
-
-
-@pytest.mark.parametrize(
-    "pem", [b"", b"\xff", b"-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----", b"-----BEGIN CERTIFICATE-----"]
-)
-def test_what_is_no_certificate_has_no_end(pem):
-    assert credentials.end_of_certificate(pem) is None
+    assert said == f"the client certificate of the user test: {why}"
 
 
 def token_with(**content):

@@ -69,6 +69,16 @@ def test_a_node_is_not_configured_beside_what_others_have_under_our_name(api, pl
     assert api.changes == []
 
 
+def test_the_last_configmap_is_shown_without_keys_that_a_check_leaves_in_it(api):
+    ours = labelled(dict(manifests.MANAGED_BY))
+    shown = []
+    for data in ({"data": {"worker1": "{}"}}, {}):
+        api.there = {CONFIG_MAP: {**ours, **data}}
+        shown.append(DaemonSet(api, DEPLOYMENT).dismantle(["worker1"]))
+    assert shown[0] == shown[1]
+    assert [change.what for change in shown[0] if change.changed] == [str(CONFIG_MAP)]
+
+
 def test_what_is_ours_is_deleted_as_the_object_that_was_seen(api):
     api.there[CONFIG_MAP] = labelled(dict(manifests.MANAGED_BY))
     assert objects.Objects(api).delete(CONFIG_MAP).changed is True

@@ -6,8 +6,10 @@ import types
 
 import certificates
 import pytest
+from ansible.errors import AnsibleUndefinedVariable
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.action import node_preflight
+from ansible_collections.nodedevices.kubernetes.plugins.action import declaration, node_preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import read
 
 FACTS = {
     "python": {"version": [3, 11, 2], "executable": "/usr/bin/python3"},
@@ -18,7 +20,7 @@ FACTS = {
     "ledger": {},
 }
 WORD = "c2VjcmV0LXRva2Vu"
-DECLARED = {"capacities": {}, "resources": [], "configuration": {"resources": []}}
+DECLARED = read({}, template=lambda value: value).as_data()
 PATCHING = {**DECLARED, "capacities": {"example.com/licence": 3}}
 
 
@@ -124,3 +126,72 @@ def test_a_cluster_without_the_node(cluster, look):
     )
     # An uninstall goes on for a machine whose node object is gone.
     assert look(cluster.kubeconfig(), None, node_name="none-such") == ""
+
+
+LICENCES = {"name": "example.com/licence", "capacity": 3}
+
+
+@pytest.fixture
+def declare(monkeypatch):
+    """What the first play of site.yml says of a host, whose node nobody logs in to."""
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+
+    def run(kubeconfig, roles=("device_plugin",), **variables):
+        def template(value):
+            if value == "{{ ansible_facts.nodename }}":
+                raise AnsibleUndefinedVariable("'nodename' is undefined")
+            return value
+
+        action = object.__new__(declaration.ActionModule)
+        action._task = types.SimpleNamespace(args={"roles": list(roles)})
+        action._templar = types.SimpleNamespace(template=template)
+        variables = {"node_devices_api_only": True, "node_devices_kubeconfig": kubeconfig, **variables}
+        result = action.run(None, {"inventory_hostname": "worker1", **variables})
+        return result["msg"].splitlines() if result.get("failed") else []
+
+    return run
+
+
+def test_of_a_node_that_only_the_api_reaches_it_is_said_with_the_declaration(cluster, node, declare):
+    named = {"node_devices_node_name": node.name}
+    head = "The cluster cannot be used; no node was touched."
+    assert declare(cluster.kubeconfig(), **named) == []
+    assert declare(cluster.kubeconfig(), node_devices_resources=[LICENCES], **named) == []
+    assert declare("/none-such", **named) == [
+        head,
+        "worker1: node_devices_kubeconfig: /none-such: No such file or directory",
+    ]
+    # The inventory's name counts where none can be worked out.
+    for variables in ({}, {"node_devices_node_name": "{{ ansible_facts.nodename }}"}):
+        (_, line) = declare(cluster.kubeconfig(), **variables)
+        assert "the cluster has no node worker1: set node_devices_node_name" in line
+
+
+def test_its_user_may_patch_the_node_if_the_declaration_has_capacities(cluster, node, declare):
+    user = cluster.kubeconfig({"token": "reader-token"})
+    named = {"node_devices_node_name": node.name}
+    assert declare(user, **named) == []
+    (_, line) = declare(user, node_devices_resources=[LICENCES], **named)
+    assert "cannot patch" in line
+
+
+def test_its_pod_has_a_slot_if_it_runs_as_a_daemonset(cluster, declare):
+    full = cluster.node({"cpu": "2", "pods": "0"})
+    named = {"node_devices_node_name": full.name}
+    with full.kubelet():
+        full.version()
+        assert declare(cluster.kubeconfig(), **named) == []
+        (_, line) = declare(cluster.kubeconfig(), device_plugin_mode="daemonset", **named)
+    assert f"node {full.name} has no free pod slot" in line
+
+
+def test_both_are_said_at_once(declare):
+    head, *lines = declare("/none-such", node_devices_resources=[{"name": "nonsense"}])
+    assert head == "The declaration cannot be used; no node was touched."
+    assert [line for line in lines if "nonsense" in line]
+    assert [line for line in lines if "/none-such" in line]
+
+
+def test_a_node_that_is_reached_and_a_role_of_its_own_ask_no_api(declare):
+    assert declare("/none-such", node_devices_api_only=False) == []
+    assert declare("/none-such", roles=()) == []

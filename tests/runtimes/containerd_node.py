@@ -63,7 +63,8 @@ def check(content, drop_in, directory):
     if drop_in is not None:
         content = content.replace("/{drop_in}", copy(drop_in))
     staged = copy(content, directory)
-    done = subprocess.run([PROGRAM, "--config", staged, "config", "dump"], capture_output=True, text=True, check=False)
+    command = [PROGRAM, "--config", staged, "config", "dump"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     for path in copies:
         os.unlink(path)
     return {"code": done.returncode, "output": done.stdout, "error": done.stderr, "staged": staged}

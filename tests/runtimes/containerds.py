@@ -103,7 +103,7 @@ class Containerd:
     def check(self, adapter: runtimes.Adapter, hidden: Hidden | None = None) -> Any:
         """The check that `adapter` plans with."""
 
-        def check(text: str, beside: bool, drop_in: str | None) -> Checked:
+        def check(text: str, beside: bool, drop_in: str | None = None) -> Checked:
             if hidden:
                 text, drop_in = hidden.reveal(text), hidden.reveal(drop_in)
             directory = os.path.dirname(adapter.config["path"]) if beside else None

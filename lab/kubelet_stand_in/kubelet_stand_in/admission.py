@@ -5,7 +5,8 @@ Written after the topology manager's scope "none" and lifecycle/predicate.go of 
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, NamedTuple, Optional
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from . import klog
 from .allocator import AllocationError
@@ -20,7 +21,7 @@ class Rejection(NamedTuple):
     message: str
 
 
-async def admit(pod: Pod, others: Iterable[Pod], devices: DeviceManager) -> Optional[Rejection]:
+async def admit(pod: Pod, others: Iterable[Pod], devices: DeviceManager) -> Rejection | None:
     """Allocate a pod's devices, and look whether it fits beside the ``others`` that are active; None if it may run."""
     rejection = await _allocated(pod, devices) or _fits(pod, others, devices)
     if rejection is not None:
@@ -35,7 +36,7 @@ async def admit(pod: Pod, others: Iterable[Pod], devices: DeviceManager) -> Opti
     return rejection
 
 
-async def _allocated(pod: Pod, devices: DeviceManager) -> Optional[Rejection]:
+async def _allocated(pod: Pod, devices: DeviceManager) -> Rejection | None:
     try:
         for container in pod.containers:
             await devices.allocator.allocate(pod.uid, container.name, container.limits)
@@ -44,7 +45,7 @@ async def _allocated(pod: Pod, devices: DeviceManager) -> Optional[Rejection]:
     return None
 
 
-def _fits(pod: Pod, others: Iterable[Pod], devices: DeviceManager) -> Optional[Rejection]:
+def _fits(pod: Pod, others: Iterable[Pod], devices: DeviceManager) -> Rejection | None:
     capacity = devices.capacity()
     for resource, count in sorted(capacity.capacity.items()):
         klog.info(2, "Updated capacity for device plugin", plugin=resource, capacity=count)
@@ -53,7 +54,7 @@ def _fits(pod: Pod, others: Iterable[Pod], devices: DeviceManager) -> Optional[R
         # What pods hold is there, whatever the plugin says: they go on running without it.
         for resource, ids in devices.state.allocated.items():
             allocatable[resource] = max(allocatable.get(resource, 0), len(ids))
-    used: Dict[str, int] = {}
+    used: dict[str, int] = {}
     for other in others:
         for resource, count in other.requests().items():
             used[resource] = used.get(resource, 0) + count

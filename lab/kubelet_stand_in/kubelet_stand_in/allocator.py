@@ -6,7 +6,8 @@ Written after allocateContainerResources and devicesToAllocate of pkg/kubelet/cm
 from __future__ import annotations
 
 import random
-from typing import Callable, Dict, Iterable, List, Mapping, Optional, Set
+from collections.abc import Iterable, Mapping
+from typing import Callable
 
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
@@ -29,7 +30,7 @@ class Endpoint:
     """
 
     def __init__(
-        self, client: Optional[Client], options: Optional[api.DevicePluginOptions], stopped_at: Optional[float] = None
+        self, client: Client | None, options: api.DevicePluginOptions | None, stopped_at: float | None = None
     ) -> None:
         self.client = client
         self.options = options or api.DevicePluginOptions()
@@ -92,7 +93,7 @@ class Allocator:
         if changed:
             self._write()
 
-    async def before_start(self, pod_uid: str, container: str, limits: Mapping[str, int]) -> Dict[str, Held]:
+    async def before_start(self, pod_uid: str, container: str, limits: Mapping[str, int]) -> dict[str, Held]:
         """What a container that is about to be created gets, by resource: what was allocated, ever since.
 
         Calls PreStartContainer where a plugin wants it; raises AllocationError.
@@ -122,7 +123,7 @@ class Allocator:
                 await self.allocate(pod_uid, container, limits)
         return dict(self._state.held_by(pod_uid, container))
 
-    async def _choose(self, pod_uid: str, container: str, resource: str, required: int) -> List[str]:
+    async def _choose(self, pod_uid: str, container: str, resource: str, required: int) -> list[str]:
         held = self._state.held_ids(pod_uid, container, resource)
         needed = required
         if held is not None:
@@ -159,7 +160,7 @@ class Allocator:
         self._state.allocated.setdefault(resource, set()).update(ids[:needed])
         return ids[:needed]
 
-    async def _preferred(self, resource: str, available: Set[str], size: int) -> Set[str]:
+    async def _preferred(self, resource: str, available: set[str], size: int) -> set[str]:
         endpoint = self._endpoints.get(resource)
         if endpoint is None:
             raise AllocationError("endpoint not found in cache for a registered resource: %s" % resource)
@@ -175,7 +176,7 @@ class Allocator:
         return set(response.container_responses[0].deviceIDs) if response.container_responses else set()
 
     async def _ask_plugin(
-        self, endpoint: Endpoint, resource: str, container: str, ids: List[str]
+        self, endpoint: Endpoint, resource: str, container: str, ids: list[str]
     ) -> api.ContainerAllocateResponse:
         klog.info(
             4,
@@ -196,7 +197,7 @@ class Allocator:
             raise AllocationError("no containers return in allocation response %s" % response)
         return response.container_responses[0]
 
-    def _in_chance_order(self, items: Iterable[str]) -> List[str]:
+    def _in_chance_order(self, items: Iterable[str]) -> list[str]:
         shuffled = sorted(items)
         self._chance.shuffle(shuffled)
         return shuffled

@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import json
 import os
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from node_device_plugin.kubelet.checkpoint import FILE_NAME
 
@@ -34,8 +35,8 @@ class Entry(NamedTuple):
 class CheckpointData(NamedTuple):
     """What a checkpoint holds; registered: resource to its healthy devices, in no order."""
 
-    entries: List[Entry]
-    registered: Dict[str, List[str]]
+    entries: list[Entry]
+    registered: dict[str, list[str]]
 
 
 def write(directory: str, data: CheckpointData) -> None:
@@ -69,7 +70,7 @@ def write(directory: str, data: CheckpointData) -> None:
     os.replace(temporary, path)
 
 
-def read(directory: str) -> Optional[CheckpointData]:
+def read(directory: str) -> CheckpointData | None:
     """The checkpoint in ``directory``, None where there is none; raises CorruptCheckpoint."""
     try:
         with open(os.path.join(directory, FILE_NAME), "rb") as file:

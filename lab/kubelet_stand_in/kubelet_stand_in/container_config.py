@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Dict, List, Mapping
+from collections.abc import Mapping
 
 from node_device_plugin.wire import cri_v1_pb2 as cri
 
@@ -77,8 +77,8 @@ def log_directory(pod: Pod, logs: str) -> str:
 
 def _add_devices(config: cri.ContainerConfig, held: Mapping[str, Held]) -> None:
     """Merge what plugins answered: what comes first stays, another value for the same key is only logged."""
-    env: Dict[str, str] = {}
-    names: List[str] = []
+    env: dict[str, str] = {}
+    names: list[str] = []
     for resource in held.values():
         response = resource.response
         for key, value in response.envs.items():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -104,10 +105,6 @@ class CriServer(cri_grpc.RuntimeServiceServicer, cri_grpc.ImageServiceServicer):
         pid = 4711 if status.state == cri.CONTAINER_RUNNING else 0
         info = {"info": json.dumps({"pid": pid})} if request.verbose else {}
         return cri.ContainerStatusResponse(status=status, info=info)
-
-    async def ExecSync(self, request: Any, context: Any) -> Any:
-        output = " ".join(request.cmd).encode()
-        return cri.ExecSyncResponse(stdout=output, stderr=b"err", exit_code=3)
 
     async def ListImages(self, request: Any, context: Any) -> Any:
         return cri.ListImagesResponse(images=self.images)

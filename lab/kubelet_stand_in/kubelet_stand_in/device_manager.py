@@ -11,7 +11,7 @@ import random
 import socket
 import stat
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, NamedTuple
 
 from node_device_plugin.kubelet.checkpoint import FILE_NAME
 from node_device_plugin.support.channels import grpc
@@ -33,9 +33,9 @@ GRACE_PERIOD = 300.0
 class Capacity(NamedTuple):
     """What the node's status shows, by resource. removed: gone for longer than the grace period, shown as 0."""
 
-    capacity: Dict[str, int]
-    allocatable: Dict[str, int]
-    removed: List[str]
+    capacity: dict[str, int]
+    allocatable: dict[str, int]
+    removed: list[str]
 
 
 class DeviceManager:
@@ -49,20 +49,20 @@ class DeviceManager:
     def __init__(
         self,
         directory: str,
-        active_pods: Optional[Callable[[], Set[str]]] = None,
+        active_pods: Callable[[], set[str]] | None = None,
         is_running: Callable[[str, str], bool] = lambda pod_uid, container: False,
         clock: Callable[[], float] = time.monotonic,
-        chance: Optional[random.Random] = None,
+        chance: random.Random | None = None,
         dial_timeout: float = DIAL_TIMEOUT,
-        minor: Tuple[int, int] = (1, 36),
+        minor: tuple[int, int] = (1, 36),
     ) -> None:
         self.directory = directory
         self.state = DeviceState()
         self.health = ResourceHealth(self.state)
         #: Whom allocations ask, by resource.
-        self.endpoints: Dict[str, Endpoint] = {}
+        self.endpoints: dict[str, Endpoint] = {}
         #: From 1.37, everyone who is connected: resource to socket.
-        self._connections: Optional[Dict[str, Dict[str, Endpoint]]] = {} if minor >= SEVERAL_SOCKETS else None
+        self._connections: dict[str, dict[str, Endpoint]] | None = {} if minor >= SEVERAL_SOCKETS else None
         self._active_pods = active_pods
         self._clock = clock
         self.allocator = Allocator(
@@ -71,7 +71,7 @@ class DeviceManager:
         self.clients = PluginClients(
             directory, self._connected, self._received, self._disconnected, dial_timeout, minor
         )
-        self._server: Optional[grpc.aio.Server] = None
+        self._server: grpc.aio.Server | None = None
 
     @property
     def socket(self) -> str:

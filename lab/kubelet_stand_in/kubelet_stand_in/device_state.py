@@ -5,7 +5,8 @@ Written after ManagerImpl and podDevices of pkg/kubelet/cm/devicemanager of Kube
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
@@ -18,10 +19,10 @@ HEALTHY = "Healthy"
 class Held(NamedTuple):
     """Devices of one resource in one container. device_ids: NUMA node to ids. response: what Allocate answered."""
 
-    device_ids: Dict[int, List[str]]
+    device_ids: dict[int, list[str]]
     response: api.ContainerAllocateResponse
 
-    def ids(self) -> Set[str]:
+    def ids(self) -> set[str]:
         """The devices, each once."""
         return {device for ids in self.device_ids.values() for device in ids}
 
@@ -30,11 +31,11 @@ class DeviceState:
     """The kubelet's books. Pods are known by uid, and containers by name within their pod."""
 
     def __init__(self) -> None:
-        self.devices: Dict[str, Dict[str, api.Device]] = {}
-        self.healthy: Dict[str, Set[str]] = {}
-        self.unhealthy: Dict[str, Set[str]] = {}
-        self.allocated: Dict[str, Set[str]] = {}
-        self._held: Dict[Tuple[str, str], Dict[str, Held]] = {}
+        self.devices: dict[str, dict[str, api.Device]] = {}
+        self.healthy: dict[str, set[str]] = {}
+        self.unhealthy: dict[str, set[str]] = {}
+        self.allocated: dict[str, set[str]] = {}
+        self._held: dict[tuple[str, str], dict[str, Held]] = {}
 
     def update(self, resource: str, devices: Iterable[api.Device]) -> None:
         """Take over a plugin's list; what stood there before is forgotten."""
@@ -65,7 +66,7 @@ class DeviceState:
         self, pod_uid: str, container: str, resource: str, ids: Iterable[str], response: api.ContainerAllocateResponse
     ) -> None:
         """Write down what a container got."""
-        by_node: Dict[int, List[str]] = {}
+        by_node: dict[int, list[str]] = {}
         for device in ids:
             known = self.devices.get(resource, {}).get(device)
             nodes = [node.ID for node in known.topology.nodes] if known is not None else []
@@ -77,16 +78,16 @@ class DeviceState:
         """Resource to what a container holds of it."""
         return self._held.get((pod_uid, container), {})
 
-    def held_ids(self, pod_uid: str, container: str, resource: str) -> Optional[Set[str]]:
+    def held_ids(self, pod_uid: str, container: str, resource: str) -> set[str] | None:
         """The devices of one resource that a container holds; None where it has never got any."""
         held = self.held_by(pod_uid, container).get(resource)
         return None if held is None else held.ids()
 
-    def pods(self) -> Set[str]:
+    def pods(self) -> set[str]:
         """Every pod that holds something."""
         return {pod_uid for pod_uid, _ in self._held}
 
-    def keep_pods(self, active: Set[str]) -> None:
+    def keep_pods(self, active: set[str]) -> None:
         """Free what is held by any pod but the active ones."""
         if self.pods() <= active:
             return
@@ -100,7 +101,7 @@ class DeviceState:
             for resource, held in resources.items():
                 self.allocated.setdefault(resource, set()).update(held.ids())
 
-    def allocatable(self) -> Iterator[Tuple[str, api.Device]]:
+    def allocatable(self) -> Iterator[tuple[str, api.Device]]:
         """Every healthy device with its resource, held or free."""
         for resource, ids in self.healthy.items():
             for device in sorted(ids):

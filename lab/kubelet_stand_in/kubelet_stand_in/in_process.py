@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 from .kubelet_under_test import Given
 from .memory_runtime import MemoryRuntime
@@ -21,7 +21,7 @@ class InProcess:
     quiet = 0.06
     node_name = "node"
 
-    def __init__(self, folder: str, minor: Tuple[int, int] = (1, 36)) -> None:
+    def __init__(self, folder: str, minor: tuple[int, int] = (1, 36)) -> None:
         self._folder = folder
         self._minor = minor
         self._lives = 0
@@ -49,7 +49,7 @@ class InProcess:
     async def stop(self) -> None:
         await self._kubelet.stop()
 
-    async def place(self, manifest: Dict[str, Any]) -> None:
+    async def place(self, manifest: dict[str, Any]) -> None:
         pod = parse_pod(manifest, "", self.node_name)
         self._kubelet.source[pod.uid] = pod
         await self._kubelet.pods.add(pod)
@@ -59,8 +59,8 @@ class InProcess:
             if pod.name == "%s-%s" % (name, self.node_name):
                 await self._kubelet.remove_pod(pod.uid)
 
-    async def pods(self) -> List[Dict[str, Any]]:
-        items: List[Dict[str, Any]] = PodsHttpServer(self._kubelet, 0).pod_list()["items"]
+    async def pods(self) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = PodsHttpServer(self._kubelet, 0).pod_list()["items"]
         return items
 
     async def given(self, container_id: str) -> Given:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Optional, Sequence
+from collections.abc import Sequence
 
 from . import lab_node
 
@@ -14,7 +14,7 @@ KUBERNETES_VERSION = "v1.36.2"
 _VERSION = "Kubernetes %s+stand-in" % KUBERNETES_VERSION
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM; containers run on."""
     parser = argparse.ArgumentParser(prog="kubelet", description=_VERSION)
     parser.add_argument("--config", metavar="FILE", help="a KubeletConfiguration")

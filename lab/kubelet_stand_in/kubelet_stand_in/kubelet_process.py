@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from typing import Any, Awaitable, Callable, Mapping, NamedTuple
+from collections.abc import Awaitable, Mapping
+from typing import Any, Callable, NamedTuple
 
 import yaml
 

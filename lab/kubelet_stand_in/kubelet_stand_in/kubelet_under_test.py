@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class Given(NamedTuple):
     """What the runtime was asked for on behalf of a container, as far as plugins have a say in it."""
 
-    env: Dict[str, str]
-    devices: List[List[str]]
-    mounts: List[List[str]]
-    annotations: Dict[str, str]
-    cdi_devices: List[str]
+    env: dict[str, str]
+    devices: list[list[str]]
+    mounts: list[list[str]]
+    annotations: dict[str, str]
+    cdi_devices: list[str]
 
 
 class KubeletUnderTest(Protocol):
@@ -32,13 +32,13 @@ class KubeletUnderTest(Protocol):
     async def stop(self) -> None:
         """Stop as systemd does."""
 
-    async def place(self, manifest: Dict[str, Any]) -> None:
+    async def place(self, manifest: dict[str, Any]) -> None:
         """Make a static pod."""
 
     async def take_away(self, name: str) -> None:
         """Remove a static pod's manifest."""
 
-    async def pods(self) -> List[Dict[str, Any]]:
+    async def pods(self) -> list[dict[str, Any]]:
         """The items of the kubelet's /pods."""
 
     async def given(self, container_id: str) -> Given:

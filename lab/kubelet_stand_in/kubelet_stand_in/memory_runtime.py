@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import Dict, List, Mapping, Optional, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
 from node_device_plugin.wire import cri_v1_pb2 as cri
 
@@ -17,7 +18,7 @@ class Runtime(Protocol):
 
     async def remove_pod_sandbox(self, sandbox: str) -> None: ...
 
-    async def pod_sandboxes(self, labels: Optional[Mapping[str, str]] = None) -> List[cri.PodSandbox]: ...
+    async def pod_sandboxes(self, labels: Mapping[str, str] | None = None) -> list[cri.PodSandbox]: ...
 
     async def create_container(
         self, sandbox: str, config: cri.ContainerConfig, sandbox_config: cri.PodSandboxConfig
@@ -29,23 +30,21 @@ class Runtime(Protocol):
 
     async def remove_container(self, container: str) -> None: ...
 
-    async def containers(
-        self, labels: Optional[Mapping[str, str]] = None, sandbox: str = ""
-    ) -> List[cri.Container]: ...
+    async def containers(self, labels: Mapping[str, str] | None = None, sandbox: str = "") -> list[cri.Container]: ...
 
     async def container_status(self, container: str) -> cri.ContainerStatus: ...
 
-    async def image(self, name: str) -> Optional[cri.Image]: ...
+    async def image(self, name: str) -> cri.Image | None: ...
 
 
 class MemoryRuntime:
     """A Runtime whose containers run until they are told to exit. configs: what each container was created with."""
 
     def __init__(self) -> None:
-        self.configs: Dict[str, cri.ContainerConfig] = {}
-        self._sandboxes: Dict[str, cri.PodSandbox] = {}
-        self._containers: Dict[str, cri.Container] = {}
-        self._exit_codes: Dict[str, int] = {}
+        self.configs: dict[str, cri.ContainerConfig] = {}
+        self._sandboxes: dict[str, cri.PodSandbox] = {}
+        self._containers: dict[str, cri.Container] = {}
+        self._exit_codes: dict[str, int] = {}
         self._numbers = itertools.count(1)
 
     def exit(self, container: str, code: int = 0) -> None:
@@ -75,7 +74,7 @@ class MemoryRuntime:
             await self.remove_container(container.id)
         self._sandboxes.pop(sandbox, None)
 
-    async def pod_sandboxes(self, labels: Optional[Mapping[str, str]] = None) -> List[cri.PodSandbox]:
+    async def pod_sandboxes(self, labels: Mapping[str, str] | None = None) -> list[cri.PodSandbox]:
         return [sandbox for sandbox in self._sandboxes.values() if _carries(sandbox.labels, labels)]
 
     async def create_container(
@@ -104,7 +103,7 @@ class MemoryRuntime:
         self._containers.pop(container, None)
         self.configs.pop(container, None)
 
-    async def containers(self, labels: Optional[Mapping[str, str]] = None, sandbox: str = "") -> List[cri.Container]:
+    async def containers(self, labels: Mapping[str, str] | None = None, sandbox: str = "") -> list[cri.Container]:
         return [
             container
             for container in self._containers.values()
@@ -117,9 +116,9 @@ class MemoryRuntime:
             id=container, metadata=known.metadata, state=known.state, exit_code=self._exit_codes.get(container, 0)
         )
 
-    async def image(self, name: str) -> Optional[cri.Image]:
+    async def image(self, name: str) -> cri.Image | None:
         return cri.Image(id=name, repo_tags=[name])
 
 
-def _carries(labels: Mapping[str, str], wanted: Optional[Mapping[str, str]]) -> bool:
+def _carries(labels: Mapping[str, str], wanted: Mapping[str, str] | None) -> bool:
     return all(labels.get(key) == value for key, value in (wanted or {}).items())

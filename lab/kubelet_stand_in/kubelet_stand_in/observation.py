@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Union
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from node_device_plugin.kubelet.checkpoint import Checkpoint, read_checkpoint
 from node_device_plugin.kubelet.pod_resources import PodResourcesClient, PodResourcesError
@@ -25,24 +26,24 @@ _OWN_MOUNTS = ("/etc/hosts", "/dev/termination-log")
 class Seen(NamedTuple):
     """What can be seen of a kubelet, normalised. None: it does not answer."""
 
-    files: Dict[str, str]
-    allocatable: Optional[Dict[str, Any]]
-    holders: Optional[List[Any]]
+    files: dict[str, str]
+    allocatable: dict[str, Any] | None
+    holders: list[Any] | None
     checkpoint: Any
-    pods: Dict[str, Any]
-    calls: Dict[str, List[Dict[str, Any]]]
+    pods: dict[str, Any]
+    calls: dict[str, list[dict[str, Any]]]
 
 
 class Observer:
     """Looks at a kubelet. plugins, pods: those of the scenario. by_chance: resources of which the kubelet picks ids."""
 
     def __init__(self, kubelet: KubeletUnderTest) -> None:
-        self.plugins: Dict[str, RecordingPlugin] = {}
-        self.pods: Set[str] = set()
-        self.by_chance: Set[str] = set()
+        self.plugins: dict[str, RecordingPlugin] = {}
+        self.pods: set[str] = set()
+        self.by_chance: set[str] = set()
         self._kubelet = kubelet
-        self._names: Dict[str, str] = {}
-        self._told: Dict[str, int] = {}
+        self._names: dict[str, str] = {}
+        self._told: dict[str, int] = {}
 
     def turn_the_page(self) -> None:
         """Calls up to now are told."""
@@ -51,8 +52,8 @@ class Observer:
     async def look(self) -> Seen:
         """What is to be seen now; calls are those since ``turn_the_page``."""
         pods = await self._look_at_pods()
-        allocatable: Optional[Dict[str, Any]] = None
-        holders: Optional[List[Any]] = None
+        allocatable: dict[str, Any] | None = None
+        holders: list[Any] | None = None
         try:
             async with PodResourcesClient(self._kubelet.pod_resources_socket) as client:
                 held = [holder for holder in await client.holders() if holder.resource.startswith(DOMAIN)]
@@ -70,7 +71,7 @@ class Observer:
         calls = {name: self._calls(plugin, self._told.get(name, 0)) for name, plugin in self.plugins.items()}
         return Seen(self._files(), allocatable, holders, self._checkpoint(), pods, calls)
 
-    async def _look_at_pods(self) -> Dict[str, Any]:
+    async def _look_at_pods(self) -> dict[str, Any]:
         pods = {}
         for item in await self._kubelet.pods():
             name = self.own_name(item)
@@ -78,7 +79,7 @@ class Observer:
                 continue
             self._names[item["metadata"]["uid"]] = name
             status = item["status"]
-            pod: Dict[str, Any] = {"phase": status.get("phase")}
+            pod: dict[str, Any] = {"phase": status.get("phase")}
             for key in ("reason", "message"):
                 if status.get(key):
                     pod[key] = self.normalised(status[key])
@@ -96,7 +97,7 @@ class Observer:
         return pods
 
     def _checkpoint(self) -> Any:
-        data: Optional[Checkpoint] = read_checkpoint(self._kubelet.directory)
+        data: Checkpoint | None = read_checkpoint(self._kubelet.directory)
         if data is None:
             return None
         return {
@@ -113,7 +114,7 @@ class Observer:
             ),
         }
 
-    def _files(self) -> Dict[str, str]:
+    def _files(self) -> dict[str, str]:
         """What lies at the top of the device plugin directory."""
         files = {}
         for entry in os.scandir(self._kubelet.directory):
@@ -122,7 +123,7 @@ class Observer:
                 files[entry.name] = kind
         return dict(sorted(files.items()))
 
-    def _calls(self, plugin: RecordingPlugin, told: int) -> List[Dict[str, Any]]:
+    def _calls(self, plugin: RecordingPlugin, told: int) -> list[dict[str, Any]]:
         calls = []
         for call in plugin.calls[told:]:
             call = dict(call)
@@ -133,7 +134,7 @@ class Observer:
             calls.append(call)
         return calls
 
-    def _ids(self, resource: str, ids: Sequence[str]) -> Union[List[str], str]:
+    def _ids(self, resource: str, ids: Sequence[str]) -> list[str] | str:
         return "%d by chance" % len(ids) if _short(resource) in self.by_chance else list(ids)
 
     def own_name(self, item: Mapping[str, Any]) -> str:
@@ -153,7 +154,7 @@ def _short(resource: str) -> str:
     return resource[len(DOMAIN) :] if resource.startswith(DOMAIN) else resource
 
 
-def _plain(given: Given) -> Dict[str, Any]:
+def _plain(given: Given) -> dict[str, Any]:
     """What came from plugins and the pod, without what each kubelet adds by itself; empty parts left out."""
     mounts = [mount for mount in given.mounts if mount[0] not in _OWN_MOUNTS]
     annotations = {

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import urllib.error
 import urllib.request
-from typing import Any, Dict, List, Optional, Set
+from typing import Any
 
 from node_device_plugin.runtime.client import CriClient
 
@@ -62,8 +62,8 @@ class OnNode:
         self._static_pods = os.path.join(self._root, "manifests")
         self.pod_resources_socket = os.path.join(self._root, "pod-resources", "kubelet.sock")
         self._configuration = os.path.join(self._root, "config.yaml")
-        self._pods: Set[str] = set()
-        self._process: Optional[asyncio.subprocess.Process] = None
+        self._pods: set[str] = set()
+        self._process: asyncio.subprocess.Process | None = None
 
     async def fresh(self) -> None:
         await self.stop()
@@ -111,7 +111,7 @@ class OnNode:
         _remove_root(self._root)
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    async def place(self, manifest: Dict[str, Any]) -> None:
+    async def place(self, manifest: dict[str, Any]) -> None:
         path = self._manifest(manifest["metadata"]["name"])
         self._pods.add(manifest["metadata"]["name"])
         _write(os.path.join(self._root, "manifest"), json.dumps(manifest))
@@ -121,7 +121,7 @@ class OnNode:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._manifest(name))
 
-    async def pods(self) -> List[Dict[str, Any]]:
+    async def pods(self) -> list[dict[str, Any]]:
         url = "http://127.0.0.1:%d/pods" % self._port
         try:
             body = await asyncio.get_running_loop().run_in_executor(None, _get, url)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from typing import Awaitable, Callable, Dict, List, NoReturn, Optional, Set, Tuple, TypeVar
+from collections.abc import Awaitable
+from typing import Callable, NoReturn, TypeVar
 
 from node_device_plugin.support.cancel_safe import done_within
 from node_device_plugin.support.channels import grpc, unix_channel
@@ -48,7 +49,7 @@ class Client:
         self.socket = socket
         self._channel = unix_channel(socket, receive_limit=RECEIVE_LIMIT)
         self.stub: api_grpc.DevicePluginAsyncStub = api_grpc.DevicePluginStub(self._channel)
-        self._stream: Optional[grpc.aio.UnaryStreamCall[api.Empty, api.ListAndWatchResponse]] = None
+        self._stream: grpc.aio.UnaryStreamCall[api.Empty, api.ListAndWatchResponse] | None = None
         self._is_closed = False
 
     async def connect(self, timeout: float) -> api.DevicePluginOptions:
@@ -64,7 +65,7 @@ class Client:
         self,
         method: grpc.aio.UnaryUnaryMultiCallable[_Request, _Response],
         request: _Request,
-        timeout: Optional[float] = None,
+        timeout: float | None = None,
     ) -> _Response:
         """Call one of ``stub``'s methods, for up to ``timeout`` seconds. Raises CallError."""
         if self._is_closed:
@@ -119,20 +120,20 @@ class PluginClients(api_grpc.RegistrationServicer):
         on_devices: Callable[[str, api.ListAndWatchResponse], None],
         on_disconnected: Callable[[str, str], None],
         dial_timeout: float = DIAL_TIMEOUT,
-        minor: Tuple[int, int] = (1, 36),
+        minor: tuple[int, int] = (1, 36),
     ) -> None:
         #: Every Register that got as far as the dial: resource and socket.
-        self.asked: List[Tuple[str, str]] = []
+        self.asked: list[tuple[str, str]] = []
         self._has_several = minor >= SEVERAL_SOCKETS
         self._dial_timeout = dial_timeout
         self._directory = directory
         self._on_connected = on_connected
         self._on_devices = on_devices
         self._on_disconnected = on_disconnected
-        self._clients: Dict[str, List[Client]] = {}
+        self._clients: dict[str, list[Client]] = {}
         #: Every connection that was made and not closed, the orphans as well.
-        self._open: Set[Client] = set()
-        self._running: Set[asyncio.Task[None]] = set()
+        self._open: set[Client] = set()
+        self._running: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
         """End every stream as the death of a kubelet does: nothing is looked up, nothing marked."""
@@ -162,7 +163,7 @@ class PluginClients(api_grpc.RegistrationServicer):
             await _refuse(context, str(error))
         return api.Empty()
 
-    async def connect(self, resource: str, socket: str, versions: List[str]) -> None:
+    async def connect(self, resource: str, socket: str, versions: list[str]) -> None:
         """Take in a plugin that was found in plugins_registry. Raises CallError."""
         klog.info(2, "Got Plugin at endpoint with versions", plugin=resource, endpoint=socket, versions=versions)
         if _VERSION not in versions:
@@ -220,7 +221,7 @@ class PluginClients(api_grpc.RegistrationServicer):
             await self._close(named)
             klog.info(2, "Device plugin disconnected", resource=named.resource)
 
-    def _find(self, resource: str, socket: str) -> Optional[Client]:
+    def _find(self, resource: str, socket: str) -> Client | None:
         """By the resource's name; from 1.37 by the socket, too."""
         clients = self._clients.get(resource, [])
         return next((each for each in clients if not self._has_several or each.socket == socket), None)

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import stat
-from typing import Dict, Iterable, Optional, Tuple
+from collections.abc import Iterable
 
 from node_device_plugin.support.channels import grpc, unix_channel
 from node_device_plugin.wire import plugin_registration_v1_pb2 as registry
@@ -26,7 +26,7 @@ _GET_INFO, _NOTIFY = 1.0, 5.0
 _INTERVAL = 1.0
 
 #: Tells a socket from one that was made anew on its path.
-_Identity = Tuple[int, ...]
+_Identity = tuple[int, ...]
 
 
 class PluginWatcher:
@@ -36,8 +36,8 @@ class PluginWatcher:
         self.folder = os.path.join(root, DIRECTORY)
         self._clients = clients
         self._interval = interval
-        self._registered: Dict[str, Tuple[_Identity, str, str]] = {}
-        self._task: Optional[asyncio.Task[None]] = None
+        self._registered: dict[str, tuple[_Identity, str, str]] = {}
+        self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Make the folder, and look at it from now on."""
@@ -71,14 +71,14 @@ class PluginWatcher:
                 if taken_in is not None:
                     self._registered[path] = (identity, *taken_in)
 
-    def _sockets(self) -> Iterable[Tuple[str, _Identity]]:
+    def _sockets(self) -> Iterable[tuple[str, _Identity]]:
         for entry in os.scandir(self.folder):
             with contextlib.suppress(FileNotFoundError):
                 status = entry.stat()
                 if stat.S_ISSOCK(status.st_mode) and not entry.name.startswith("."):
                     yield entry.path, (status.st_ino, status.st_ctime_ns)
 
-    async def _take_in(self, path: str) -> Optional[Tuple[str, str]]:
+    async def _take_in(self, path: str) -> tuple[str, str] | None:
         """Gives the resource and its endpoint, or None where it has to be tried again."""
         async with unix_channel(path) as channel:
             plugin = registry_grpc.RegistrationStub(channel)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from node_device_plugin.runtime.errors import CriError
 from node_device_plugin.wire import cri_v1_pb2 as cri
@@ -19,8 +20,8 @@ from .pods import Pod
 
 class _Known(NamedTuple):
     pod: Pod
-    worker: Optional[PodWorker]
-    task: Optional[asyncio.Task[None]]
+    worker: PodWorker | None
+    task: asyncio.Task[None] | None
     status: PodStatus
 
 
@@ -31,8 +32,8 @@ class PodManager:
         self._runtime = runtime
         self._logs = logs
         self._interval = interval
-        self._known: Dict[str, _Known] = {}
-        self._running_at_start: Set[Tuple[str, str]] = set()
+        self._known: dict[str, _Known] = {}
+        self._running_at_start: set[tuple[str, str]] = set()
         # The kubelet's sync loop takes one pod after the other: a plugin that hangs in Allocate stops it.
         self._admission = asyncio.Lock()
 
@@ -61,11 +62,11 @@ class PodManager:
         """Whether a container ran already when this kubelet started."""
         return (pod_uid, container) in self._running_at_start
 
-    def pods(self) -> List[Tuple[Pod, PodStatus]]:
+    def pods(self) -> list[tuple[Pod, PodStatus]]:
         """Every pod with its status, the rejected ones as well."""
         return [(known.pod, known.status) for known in self._known.values()]
 
-    def active(self) -> List[Pod]:
+    def active(self) -> list[Pod]:
         """The pods that were admitted and have not ended."""
         return [known.pod for known in self._known.values() if known.worker and not known.status.is_terminal]
 

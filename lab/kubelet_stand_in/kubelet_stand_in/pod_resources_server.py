@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Iterable, List, Optional
+from collections.abc import Iterable
+from typing import Any, Callable
 
 from node_device_plugin.support.channels import grpc
 from node_device_plugin.wire import pod_resources_v1_pb2 as api
@@ -22,7 +23,7 @@ class PodResourcesServer(api_grpc.PodResourcesListerServicer):
         self.socket = socket
         self._devices = devices
         self._active_pods = active_pods
-        self._server: Optional[grpc.aio.Server] = None
+        self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
         """Listen."""
@@ -72,7 +73,7 @@ class PodResourcesServer(api_grpc.PodResourcesListerServicer):
         return answer
 
 
-def _of_held(resource: str, held: Held) -> List[api.ContainerDevices]:
+def _of_held(resource: str, held: Held) -> list[api.ContainerDevices]:
     return [
         _of_device(resource, device, node) for node, devices in held.device_ids.items() for device in sorted(devices)
     ]

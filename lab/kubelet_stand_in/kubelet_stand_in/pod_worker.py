@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import time
-from typing import Dict, List, Optional
 
 from node_device_plugin.runtime.errors import CriError
 from node_device_plugin.wire import cri_v1_pb2 as cri
@@ -30,7 +29,7 @@ PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed
 class ContainerState:
     """A container as its pod's status shows it; exit_code is None while it runs."""
 
-    def __init__(self, identity: str, restart_count: int, exit_code: Optional[int]) -> None:
+    def __init__(self, identity: str, restart_count: int, exit_code: int | None) -> None:
         self.id = identity
         self.restart_count = restart_count
         self.exit_code = exit_code
@@ -43,7 +42,7 @@ class PodStatus:
         self.phase = phase
         self.reason = reason
         self.message = message
-        self.containers: Dict[str, ContainerState] = {}
+        self.containers: dict[str, ContainerState] = {}
 
     @property
     def is_terminal(self) -> bool:
@@ -61,7 +60,7 @@ class PodWorker:
         self._devices = devices
         self._logs = logs
         self._interval = interval
-        self._restart_at: Dict[str, float] = {}
+        self._restart_at: dict[str, float] = {}
         self._health_seen = -_RESYNC
 
     async def run(self) -> None:
@@ -150,7 +149,7 @@ class PodWorker:
         self.status.phase = FAILED if any(codes) else SUCCEEDED
         return True
 
-    async def _look(self) -> List[cri.Container]:
+    async def _look(self) -> list[cri.Container]:
         """All containers of this pod, also of earlier sandboxes; the newest of each name goes into the status."""
         containers = await self._runtime.containers({POD_UID: self.pod.uid})
         for container in sorted(containers, key=lambda c: (c.metadata.attempt, c.created_at)):

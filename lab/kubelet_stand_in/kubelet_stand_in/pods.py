@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Dict, Mapping, NamedTuple, Tuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from .security import CONTAINER_FIELDS, POD_FIELDS, Security, parse_security
 
@@ -26,12 +27,12 @@ class Container(NamedTuple):
 
     name: str
     image: str
-    command: Tuple[str, ...]
-    args: Tuple[str, ...]
+    command: tuple[str, ...]
+    args: tuple[str, ...]
     working_dir: str
-    env: Tuple[Tuple[str, str], ...]
-    mounts: Tuple[VolumeMount, ...]
-    limits: Dict[str, int]
+    env: tuple[tuple[str, str], ...]
+    mounts: tuple[VolumeMount, ...]
+    limits: dict[str, int]
     security: Security
 
 
@@ -48,10 +49,10 @@ class Pod(NamedTuple):
     uid: str
     name: str
     namespace: str
-    labels: Dict[str, str]
-    annotations: Dict[str, str]
-    containers: Tuple[Container, ...]
-    volumes: Tuple[HostPath, ...]
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    containers: tuple[Container, ...]
+    volumes: tuple[HostPath, ...]
     host_network: bool
     host_pid: bool
     restart_policy: str
@@ -62,9 +63,9 @@ class Pod(NamedTuple):
         """namespace/name."""
         return "%s/%s" % (self.namespace, self.name)
 
-    def requests(self) -> Dict[str, int]:
+    def requests(self) -> dict[str, int]:
         """Extended resource to what all containers ask for."""
-        total: Dict[str, int] = {}
+        total: dict[str, int] = {}
         for container in self.containers:
             for resource, count in container.limits.items():
                 total[resource] = total.get(resource, 0) + count
@@ -177,7 +178,7 @@ def _value(variable: Mapping[str, Any], fields: Mapping[str, str]) -> str:
     return fields[path]
 
 
-def _extended_limits(resources: Mapping[str, Any]) -> Dict[str, int]:
+def _extended_limits(resources: Mapping[str, Any]) -> dict[str, int]:
     limits = {name: int(count) for name, count in (resources.get("limits") or {}).items() if "/" in name}
     for name, count in (resources.get("requests") or {}).items():
         if "/" in name and limits.get(name) != int(count):

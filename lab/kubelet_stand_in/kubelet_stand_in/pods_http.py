@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, Dict, Optional
+from typing import Any
 
 from .pod_worker import PodStatus
 from .pods import Pod
@@ -20,7 +20,7 @@ class PodsHttpServer:
     def __init__(self, kubelet: StandInKubelet, port: int) -> None:
         self._kubelet = kubelet
         self._port = port
-        self._server: Optional[asyncio.AbstractServer] = None
+        self._server: asyncio.AbstractServer | None = None
 
     async def start(self) -> None:
         """Listen."""
@@ -47,7 +47,7 @@ class PodsHttpServer:
         finally:
             writer.close()
 
-    def pod_list(self) -> Dict[str, Any]:
+    def pod_list(self) -> dict[str, Any]:
         """A PodList, with the parts of it that the stand-in has."""
         return {
             "kind": "PodList",
@@ -55,7 +55,7 @@ class PodsHttpServer:
             "items": [self._pod(pod, status) for pod, status in self._kubelet.pods.pods()],
         }
 
-    def _pod(self, pod: Pod, status: PodStatus) -> Dict[str, Any]:
+    def _pod(self, pod: Pod, status: PodStatus) -> dict[str, Any]:
         return {
             "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
             "spec": {"containers": [{"name": c.name, "image": c.image} for c in pod.containers]},
@@ -67,7 +67,7 @@ class PodsHttpServer:
             },
         }
 
-    def _container(self, pod: Pod, name: str, status: PodStatus) -> Dict[str, Any]:
+    def _container(self, pod: Pod, name: str, status: PodStatus) -> dict[str, Any]:
         container = status.containers[name]
         code = container.exit_code
         return {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any, AsyncIterator, Callable, Dict, List, Mapping, Optional, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Callable
 
 from node_device_plugin.support.channels import grpc, unix_channel
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
@@ -14,7 +15,7 @@ from node_device_plugin.wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 REGISTER_TIMEOUT = 15.0
 
 #: One call of the kubelet, as plain data: ``{"call": "Allocate", "devices": ["a0"]}``.
-Call = Dict[str, Any]
+Call = dict[str, Any]
 
 
 async def register(
@@ -49,19 +50,19 @@ class RecordingPlugin(api_grpc.DevicePluginServicer):
         resource: str,
         endpoint: str,
         devices: Mapping[str, str],
-        answer: Optional[Callable[[List[str]], api.ContainerAllocateResponse]] = None,
-        prefer: Optional[Callable[[List[str], int], List[str]]] = None,
+        answer: Callable[[list[str]], api.ContainerAllocateResponse] | None = None,
+        prefer: Callable[[list[str], int], list[str]] | None = None,
         pre_start: bool = False,
     ) -> None:
         self.directory = directory
         self.resource = resource
         self.endpoint = endpoint
         self.devices = dict(devices)
-        self.calls: List[Call] = []
+        self.calls: list[Call] = []
         self._answer = answer or (lambda ids: api.ContainerAllocateResponse())
         self._prefer = prefer
         self._pre_start = pre_start
-        self._server: Optional[grpc.aio.Server] = None
+        self._server: grpc.aio.Server | None = None
         self._changed: asyncio.Condition = asyncio.Condition()
         self._ended = 0
         self._stopping = False
@@ -168,6 +169,6 @@ class RecordingPlugin(api_grpc.DevicePluginServicer):
             await context.abort(grpc.StatusCode.INTERNAL, str(error))
 
 
-def healthy(ids: Sequence[str]) -> Dict[str, str]:
+def healthy(ids: Sequence[str]) -> dict[str, str]:
     """A list of devices, all of them healthy."""
     return dict.fromkeys(ids, "Healthy")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, List, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from node_device_plugin.support.channels import grpc
 from node_device_plugin.wire import plugin_registration_v1_pb2 as registry
@@ -21,7 +22,7 @@ class RegistryPlugin(RecordingPlugin, registry_grpc.RegistrationServicer):
     """
 
     def __init__(
-        self, root: str, resource: str, name: str, devices: Mapping[str, str], versions: List[str], kind: str
+        self, root: str, resource: str, name: str, devices: Mapping[str, str], versions: list[str], kind: str
     ) -> None:
         super().__init__(os.path.join(root, DIRECTORY), resource, name + ".sock", devices)
         self._versions = versions

@@ -8,14 +8,15 @@ Written after UpdateAllocatedResourcesStatus and genericDeviceUpdateCallback of 
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
 from .device_state import HEALTHY, DeviceState
 
 #: A container's status: resource to id to health.
-Status = Dict[str, Dict[str, str]]
+Status = dict[str, dict[str, str]]
 
 
 class ResourceHealth:
@@ -23,7 +24,7 @@ class ResourceHealth:
 
     def __init__(self, state: DeviceState) -> None:
         self._state = state
-        self._seen: Dict[str, Dict[str, Status]] = {}
+        self._seen: dict[str, dict[str, Status]] = {}
 
     def look_at(self, pod_uid: str, containers: Iterable[str]) -> None:
         """Make the statuses of a pod's containers anew."""
@@ -35,7 +36,7 @@ class ResourceHealth:
             for container in containers
         }
 
-    def of(self, pod_uid: str, container: str) -> List[Dict[str, Any]]:
+    def of(self, pod_uid: str, container: str) -> list[dict[str, Any]]:
         """The field's value."""
         return [
             {"name": resource, "resources": [{"resourceID": i, "health": h} for i, h in devices.items()]}

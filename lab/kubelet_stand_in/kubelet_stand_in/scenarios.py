@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Awaitable, Callable, Dict, List
+from collections.abc import Awaitable
+from typing import Callable
 
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
@@ -42,7 +43,7 @@ def _ended(plugin: str) -> Callable[[Seen], bool]:
     return lambda seen: any("ended_by" in call for call in seen.calls.get(plugin, ()))
 
 
-def _full_answer(ids: List[str]) -> api.ContainerAllocateResponse:
+def _full_answer(ids: list[str]) -> api.ContainerAllocateResponse:
     """Something of each kind that a plugin can give to a container."""
     return api.ContainerAllocateResponse(
         envs={"DEVICES": ",".join(ids)},
@@ -165,7 +166,7 @@ async def ids_by_chance(story: Story) -> None:
 
 
 async def cdi_names(story: Story) -> None:
-    def answer(ids: List[str]) -> api.ContainerAllocateResponse:
+    def answer(ids: list[str]) -> api.ContainerAllocateResponse:
         return api.ContainerAllocateResponse(
             cdi_devices=[api.CDIDevice(name="%s=%s" % (CDI_KIND, device)) for device in ids]
         )
@@ -238,7 +239,7 @@ async def empty_resource(story: Story) -> None:
 
 
 async def allocate_fails(story: Story) -> None:
-    def refuse(ids: List[str]) -> api.ContainerAllocateResponse:
+    def refuse(ids: list[str]) -> api.ContainerAllocateResponse:
         raise RuntimeError("no luck today")
 
     a = await story.plugin("a", "a", healthy(["a0"]), refuse)
@@ -250,9 +251,9 @@ async def allocate_fails(story: Story) -> None:
 
 
 async def preferred_allocation(story: Story) -> None:
-    wishes: Dict[str, List[str]] = {"ids": ["a2", "a3"]}
+    wishes: dict[str, list[str]] = {"ids": ["a2", "a3"]}
 
-    def prefer(available: List[str], size: int) -> List[str]:
+    def prefer(available: list[str], size: int) -> list[str]:
         if not wishes["ids"]:
             raise RuntimeError("no preference")
         return wishes["ids"]
@@ -321,7 +322,7 @@ async def plugins_registry_restart(story: Story) -> None:
 
 
 #: Every scenario, by the name of its transcript.
-SCENARIOS: Dict[str, Scenario] = {
+SCENARIOS: dict[str, Scenario] = {
     scenario.__name__: scenario
     for scenario in (
         registration,

@@ -6,7 +6,8 @@ before what its pod says.
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Optional, Tuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from node_device_plugin.wire import cri_v1_pb2 as cri
 
@@ -28,12 +29,12 @@ class Security(NamedTuple):
     """What a container may do."""
 
     privileged: bool
-    run_as_user: Optional[int]
-    run_as_group: Optional[int]
+    run_as_user: int | None
+    run_as_group: int | None
     seccomp: cri.SecurityProfile
     may_escalate: bool
-    added: Tuple[str, ...]
-    dropped: Tuple[str, ...]
+    added: tuple[str, ...]
+    dropped: tuple[str, ...]
     read_only_root: bool
 
 

@@ -6,8 +6,9 @@ import asyncio
 import os
 import random
 import time
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Callable, Dict, Mapping, NamedTuple, Optional, Tuple, Type
+from typing import Callable, NamedTuple
 
 from node_device_plugin.kubelet.checkpoint import Checkpoint, read_checkpoint
 from node_device_plugin.wire import cri_v1_pb2 as cri
@@ -40,7 +41,7 @@ class AllocatedPod(NamedTuple):
 
     uid: str
     name: str
-    containers: Dict[str, cri.ContainerConfig]
+    containers: dict[str, cri.ContainerConfig]
 
 
 class StandInKubelet:
@@ -58,22 +59,22 @@ class StandInKubelet:
         self,
         directory: str,
         *,
-        root: Optional[str] = None,
-        runtime: Optional[Runtime] = None,
-        logs: Optional[str] = None,
+        root: str | None = None,
+        runtime: Runtime | None = None,
+        logs: str | None = None,
         node_name: str = "node",
         interval: float = 0.02,
         clock: Callable[[], float] = time.monotonic,
-        chance: Optional[random.Random] = None,
+        chance: random.Random | None = None,
         dial_timeout: float = DIAL_TIMEOUT,
         registry_interval: float = 1.0,
-        minor: Tuple[int, int] = (1, 36),
+        minor: tuple[int, int] = (1, 36),
     ) -> None:
         self.directory = str(directory)
         self.root = root or os.path.dirname(self.directory)
         self.runtime: Runtime = runtime if runtime is not None else MemoryRuntime()
         self.node_name = node_name
-        self.source: Dict[str, Pod] = {}
+        self.source: dict[str, Pod] = {}
         self._logs = logs or os.path.join(self.root, "logs")
         self._interval = interval
         self._clock = clock
@@ -81,14 +82,14 @@ class StandInKubelet:
         self._dial_timeout = dial_timeout
         self._registry_interval = registry_interval
         self._minor = minor
-        self._manager: Optional[DeviceManager] = None
+        self._manager: DeviceManager | None = None
 
     async def __aenter__(self) -> StandInKubelet:
         await self.start()
         return self
 
     async def __aexit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
 
@@ -143,7 +144,7 @@ class StandInKubelet:
         await self.stop()
         await self.start()
 
-    async def registered(self, resource: str, timeout: float = _TIMEOUT) -> Dict[str, str]:
+    async def registered(self, resource: str, timeout: float = _TIMEOUT) -> dict[str, str]:
         """Wait until a plugin of ``resource`` is connected and has sent its devices; gives id to health."""
 
         def connected() -> bool:
@@ -162,7 +163,7 @@ class StandInKubelet:
 
         await self.until(gone, timeout, "the plugin for %s is still connected" % resource)
 
-    def devices(self, resource: str) -> Dict[str, str]:
+    def devices(self, resource: str) -> dict[str, str]:
         """Id to health as the kubelet sees it: after a disconnect all are unhealthy, after a restart none is known."""
         state = self.manager.state
         healthy, unhealthy = state.healthy.get(resource, set()), state.unhealthy.get(resource, set())
@@ -172,7 +173,7 @@ class StandInKubelet:
         """What the node's status would show now."""
         return self.manager.capacity()
 
-    def checkpoint(self) -> Optional[Checkpoint]:
+    def checkpoint(self) -> Checkpoint | None:
         """The checkpoint file, read."""
         return read_checkpoint(self.directory)
 
@@ -207,7 +208,7 @@ class StandInKubelet:
         self.source.pop(uid, None)
         await self.pods.remove(uid)
 
-    def container_configs(self, status: PodStatus) -> Dict[str, cri.ContainerConfig]:
+    def container_configs(self, status: PodStatus) -> dict[str, cri.ContainerConfig]:
         """What the (memory) runtime was asked for, by container name."""
         assert isinstance(self.runtime, MemoryRuntime)
         return {name: self.runtime.configs[container.id] for name, container in status.containers.items()}

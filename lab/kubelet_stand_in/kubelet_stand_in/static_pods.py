@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Dict, NamedTuple, Tuple
+from typing import NamedTuple
 
 import yaml
 
@@ -17,7 +17,7 @@ class _Read(NamedTuple):
     """A manifest that was read; uid: of its pod, empty where it is none. seen: what told that it has changed."""
 
     uid: str
-    seen: Tuple[int, int, int]
+    seen: tuple[int, int, int]
 
 
 class StaticPods:
@@ -26,8 +26,8 @@ class StaticPods:
     def __init__(self, folder: str, kubelet: StandInKubelet) -> None:
         self._folder = folder
         self._kubelet = kubelet
-        self._read: Dict[str, _Read] = {}
-        self._ending: Dict[str, asyncio.Future[None]] = {}
+        self._read: dict[str, _Read] = {}
+        self._ending: dict[str, asyncio.Future[None]] = {}
 
     def read_first(self) -> None:
         """What is there before the kubelet starts: it is then taken over, not begun."""
@@ -54,7 +54,7 @@ class StaticPods:
     def _changed(self) -> list[tuple[Pod, str]]:
         """Read what has changed since the last look, in the order of the files' names."""
         pods = []
-        found: Dict[str, _Read] = {}
+        found: dict[str, _Read] = {}
         for entry in sorted(self._entries(), key=lambda entry: entry.name):
             try:
                 status = entry.stat()

@@ -6,7 +6,8 @@ import asyncio
 import os
 import secrets
 import time
-from typing import Any, Awaitable, Callable, Dict, List, Mapping, Optional, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Callable
 
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
@@ -17,7 +18,7 @@ from .registry_recorder import RegistryPlugin
 
 #: Seconds that a step may take until what it waits for is seen; a dial of the kubelet takes 10.
 _TIMEOUT = 40.0
-Answer = Callable[[List[str]], api.ContainerAllocateResponse]
+Answer = Callable[[list[str]], api.ContainerAllocateResponse]
 
 
 class Story:
@@ -25,19 +26,19 @@ class Story:
 
     def __init__(self, kubelet: KubeletUnderTest, image: str) -> None:
         self.kubelet = kubelet
-        self.steps: List[Dict[str, Any]] = []
+        self.steps: list[dict[str, Any]] = []
         self.seen = Observer(kubelet)
         self._image = image
         self._token = secrets.token_hex(8)
-        self._before: Optional[Seen] = None
+        self._before: Seen | None = None
 
     async def plugin(
         self,
         name: str,
         resource: str,
         devices: Mapping[str, str],
-        answer: Optional[Answer] = None,
-        prefer: Optional[Callable[[List[str], int], List[str]]] = None,
+        answer: Answer | None = None,
+        prefer: Callable[[list[str], int], list[str]] | None = None,
         pre_start: bool = False,
         folder: str = "transcripts",
     ) -> RecordingPlugin:
@@ -98,14 +99,14 @@ class Story:
     async def step(
         self,
         title: str,
-        action: Optional[Awaitable[Optional[str]]] = None,
+        action: Awaitable[str | None] | None = None,
         until: Callable[[Seen], bool] = lambda seen: True,
     ) -> None:
         """Do something, wait until a thing is seen and nothing changes any more, and write down what has changed.
 
         Raises AssertionError where it is not seen. until: given what is seen, calls since the last step only.
         """
-        step: Dict[str, Any] = {"step": title}
+        step: dict[str, Any] = {"step": title}
         outcome = await action if action is not None else None
         if outcome is not None:
             step["outcome"] = self.seen.normalised(outcome)

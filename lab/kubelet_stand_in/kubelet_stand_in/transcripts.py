@@ -23,7 +23,8 @@ import re
 import subprocess
 import sys
 import time
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from . import lab_node
 from .kubelet_under_test import KubeletUnderTest
@@ -36,7 +37,7 @@ _SERVICES = ("node-device-plugin.service", "kubelet.service")
 _CDI_SPEC = "/etc/cdi/node-device-plugin-transcripts.json"
 
 
-async def run(name: str, kubelet: KubeletUnderTest, image: str) -> List[Dict[str, Any]]:
+async def run(name: str, kubelet: KubeletUnderTest, image: str) -> list[dict[str, Any]]:
     """Run one scenario on a kubelet of its own; gives its steps."""
     story = Story(kubelet, image)
     await kubelet.fresh()
@@ -45,11 +46,11 @@ async def run(name: str, kubelet: KubeletUnderTest, image: str) -> List[Dict[str
     finally:
         await story.end()
     # As a file would give them back.
-    steps: List[Dict[str, Any]] = json.loads(json.dumps(story.steps))
+    steps: list[dict[str, Any]] = json.loads(json.dumps(story.steps))
     return steps
 
 
-def read(directory: str, name: str, version: str = "") -> Dict[str, Any]:
+def read(directory: str, name: str, version: str = "") -> dict[str, Any]:
     """A transcript: ``kubelet`` (its version), ``record`` (how it was made), ``steps``. Raises OSError, ValueError.
 
     version: of the kubelet that is held to it, as the kubelet prints it; that of the stand-in if empty.
@@ -57,7 +58,7 @@ def read(directory: str, name: str, version: str = "") -> Dict[str, Any]:
     of_minor = os.path.join(directory, minor_of(version), name + ".json")
     path = of_minor if version and os.path.exists(of_minor) else os.path.join(directory, name + ".json")
     with open(path, encoding="utf-8") as file:
-        document: Dict[str, Any] = json.load(file)
+        document: dict[str, Any] = json.load(file)
     return document
 
 
@@ -67,7 +68,7 @@ def minor_of(version: str) -> str:
     return found.group(1) if found else ""
 
 
-def record(directory: str, name: str, version: str, steps: List[Dict[str, Any]]) -> None:
+def record(directory: str, name: str, version: str, steps: list[dict[str, Any]]) -> None:
     """Keep what a kubelet did: for all minors, or for its own where all others do something else."""
     own = os.path.join(directory, minor_of(version))
     try:
@@ -84,7 +85,7 @@ def record(directory: str, name: str, version: str, steps: List[Dict[str, Any]])
             os.unlink(os.path.join(own, name + ".json"))
 
 
-def write(directory: str, name: str, version: str, steps: List[Dict[str, Any]]) -> None:
+def write(directory: str, name: str, version: str, steps: list[dict[str, Any]]) -> None:
     """Write a transcript."""
     command = "python -m kubelet_stand_in.transcripts record --kubelet KUBELET %s" % name
     head = "".join('"%s": %s,\n' % item for item in (("kubelet", json.dumps(version)), ("record", json.dumps(command))))
@@ -92,13 +93,13 @@ def write(directory: str, name: str, version: str, steps: List[Dict[str, Any]]) 
         file.write('{%s"steps": %s}\n' % (head, _steps_as_text(steps)))
 
 
-def difference(expected: List[Dict[str, Any]], seen: List[Dict[str, Any]]) -> List[str]:
+def difference(expected: list[dict[str, Any]], seen: list[dict[str, Any]]) -> list[str]:
     """The lines of a unified diff between two lists of steps; none where they are equal."""
     before, after = (_steps_as_text(steps).splitlines() for steps in (expected, seen))
     return list(difflib.unified_diff(before, after, "recorded", "seen", lineterm="", n=8))
 
 
-def _steps_as_text(steps: List[Dict[str, Any]]) -> str:
+def _steps_as_text(steps: list[dict[str, Any]]) -> str:
     """JSON with a line for each thing that a step changed."""
     return "[\n%s\n]" % ",\n".join(
         "  {%s}" % ",\n   ".join("%s: %s" % (json.dumps(key), json.dumps(step[key], sort_keys=True)) for key in step)
@@ -106,7 +107,7 @@ def _steps_as_text(steps: List[Dict[str, Any]]) -> str:
     )
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0, or 1 where a kubelet differs from what was recorded, or a scenario did not come to its end."""
     parser = argparse.ArgumentParser(prog="transcripts", description="Record a kubelet's behaviour, or check it.")
     parser.add_argument("mode", choices=("record", "check"))

@@ -7,7 +7,8 @@ ListAndWatch ends after its first list. Each prints a line. Runs on a node, with
 from __future__ import annotations
 
 import sys
-from typing import Any, AsyncIterator
+from collections.abc import AsyncIterator
+from typing import Any
 
 from node_device_plugin.support.channels import grpc
 from node_device_plugin.wire import device_plugin_v1beta1_pb2_grpc as api_grpc

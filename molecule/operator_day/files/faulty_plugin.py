@@ -15,7 +15,8 @@ import json
 import os
 import pathlib
 import sys
-from typing import Any, AsyncIterator, List
+from collections.abc import AsyncIterator
+from typing import Any
 
 from kubelet_stand_in.recorder import RecordingPlugin, healthy
 from node_device_plugin.support.channels import grpc
@@ -36,7 +37,7 @@ class FaultyPlugin(RecordingPlugin):
         self._later = later
 
     @property
-    def names(self) -> List[str]:
+    def names(self) -> list[str]:
         return [each["call"] for each in self.calls if "ended_by" not in each]
 
     async def GetDevicePluginOptions(self, request: api.Empty, context: Any) -> api.DevicePluginOptions:

@@ -1,6 +1,6 @@
 """Behaviours that the kubelet's own tests hold, on its real self with our plugin: run.py KUBECONFIG
 
-PYTHONPATH names the directory of scenario cluster.
+PYTHONPATH names molecule/shared.
 
 Each module here is one behaviour; docs/testing.md says which test of the kubelet has it. Prints a line for each, and
 ends with 1 and a sentence for the first that is not so.

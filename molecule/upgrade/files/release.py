@@ -44,12 +44,6 @@ FAULTS = {
         "    for node in device.nodes:\n        try:\n",
         '    for node in device.nodes:\n        if device.id == "crand2":\n            return "lost"\n        try:\n',
     ),
-    "refuses": (
-        PACKAGE + "declaration/configuration_file.py",
-        "def load(path: str) -> LoadedConfiguration:\n",
-        'def load(path: str) -> LoadedConfiguration:\n    raise DeclarationError([Problem("a", "is no more")])\n\n\n'
-        "def _load(path: str) -> LoadedConfiguration:\n",
-    ),
 }
 
 

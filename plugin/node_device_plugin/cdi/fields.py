@@ -5,9 +5,9 @@ After the specification's SPEC.md (1.1.0) and the checks of its Go library (pkg/
 
 from __future__ import annotations
 
-import datetime
 import re
-from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from ..declaration import Problem
 
@@ -18,8 +18,8 @@ class Field(NamedTuple):
     type: str
     required: bool = False
     is_list: bool = False
-    fields: Optional[Mapping[str, Field]] = None
-    choices: Tuple[str, ...] = ()
+    fields: Mapping[str, Field] | None = None
+    choices: tuple[str, ...] = ()
     #: Of a number: what its type in the library holds.
     maximum: int = 2**63 - 1
 
@@ -65,7 +65,7 @@ _MOUNT = {
     "type": Field("str"),
 }
 _NET_DEVICE = {"hostInterfaceName": Field("str", required=True), "name": Field("str", required=True)}
-EDITS: Dict[str, Field] = {
+EDITS: dict[str, Field] = {
     "env": Field("str", is_list=True),
     "deviceNodes": Field("dict", is_list=True, fields=_DEVICE_NODE),
     "netDevices": Field("dict", is_list=True, fields=_NET_DEVICE),
@@ -79,7 +79,7 @@ _DEVICE = {
     "annotations": Field("map"),
     "containerEdits": Field("dict", required=True, fields=EDITS),
 }
-SPEC: Dict[str, Field] = {
+SPEC: dict[str, Field] = {
     "cdiVersion": Field("str", required=True),
     "kind": Field("str", required=True),
     "annotations": Field("map"),
@@ -89,43 +89,29 @@ SPEC: Dict[str, Field] = {
 
 
 def as_read(data: Any, fields: Mapping[str, Field]) -> Any:
-    """``data`` with text where a number or a truth value stands in for it, as the library takes them (``name: 0``).
-
-    Its reader (sigs.k8s.io/yaml, for JSON too) makes them text where its type is a string, a whole number of 1.0, and
-    knows fields in upper and lower case.
-    """
+    """``data`` with text where a number or a truth value stands in for it, as the library takes them (``name: 0``)."""
     if not isinstance(data, dict):
         return data
-    known = {key.lower(): key for key in fields}
-    named = {key: known.get(key.lower(), key) if isinstance(key, str) and key not in fields else key for key in data}
-    if len(set(named.values())) < len(named):
-        # Which of two that are the same goes before the other hangs on the reader.
-        named = {key: key for key in data}
-    return {name: _as_read(data[key], fields[name]) if name in fields else data[key] for key, name in named.items()}
+    return {key: _as_read(value, fields[key]) if key in fields else value for key, value in data.items()}
 
 
 def _as_read(value: Any, field: Field) -> Any:
-    if field.is_list and isinstance(value, list):
-        single = field._replace(is_list=False)
-        return [_as_read(item, single) for item in value]
-    if field.type == "map" and isinstance(value, dict):
-        return {key: _text(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_as_read(item, field) for item in value]
     if field.fields is not None:
         return as_read(value, field.fields)
-    if field.type == "int" and isinstance(value, float) and value.is_integer():
-        return int(value)
+    if field.type == "map" and isinstance(value, dict):
+        return {key: _text(item) for key, item in value.items()}
     return _text(value) if field.type == "str" else value
 
 
 def _text(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if type(value) is datetime.date:
-        return value.isoformat()
-    return "%s" % value if isinstance(value, (int, float)) else value
+    return f"{value}" if isinstance(value, (int, float)) else value
 
 
-_TYPES: Dict[str, Any] = {"str": str, "int": int, "bool": bool, "dict": dict, "map": dict}
+_TYPES: dict[str, Any] = {"str": str, "int": int, "bool": bool, "dict": dict, "map": dict}
 _NAMES = {"str": "text", "int": "a number from 0 on", "bool": "true or false", "dict": "a mapping", "map": "a mapping"}
 
 
@@ -137,7 +123,7 @@ def shape_problems(data: Any, fields: Mapping[str, Field], where: str) -> Iterat
     prefix = where + "." if where else ""
     for key in data:
         if key not in fields:
-            yield Problem(prefix + _shown(key), "is not a field of CDI; known are %s" % ", ".join(sorted(fields)))
+            yield Problem(prefix + _shown(key), "is not a field of CDI; known are {}".format(", ".join(sorted(fields))))
     for key, field in fields.items():
         value = data.get(key)
         if value is None:
@@ -164,11 +150,11 @@ def _shown(key: Any) -> str:
 def _value_problems(value: Any, field: Field, where: str) -> Iterator[Problem]:
     is_bool = isinstance(value, bool) and field.type != "bool"
     if not isinstance(value, _TYPES[field.type]) or is_bool or (field.type == "int" and value < 0):
-        yield Problem(where, "must be %s, not %r" % (_NAMES[field.type], value))
+        yield Problem(where, f"must be {_NAMES[field.type]}, not {value!r}")
     elif field.type == "int" and value > field.maximum:
         yield Problem(where, "must be at most %d, not %d" % (field.maximum, value))
     elif field.choices and value and value not in field.choices:
-        yield Problem(where, "must be one of %s, not %r" % (", ".join(field.choices), value))
+        yield Problem(where, "must be one of {}, not {!r}".format(", ".join(field.choices), value))
     elif field.required and value == "":
         yield Problem(where, "is empty")
     elif field.type == "map" and not all(isinstance(text, str) for pair in value.items() for text in pair):

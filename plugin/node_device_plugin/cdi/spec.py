@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Mapping, Optional
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ..declaration import Problem, cdi, names
 from .fields import SPEC, shape_problems
@@ -13,7 +14,7 @@ VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.
 _WITHOUT_CMT = (1, 1, 0)
 
 
-def spec_problems(spec: Any, accepted: Optional[str] = None) -> Iterator[Problem]:
+def spec_problems(spec: Any, accepted: str | None = None) -> Iterator[Problem]:
     """Everything for which a runtime would refuse ``spec``, or come to harm.
 
     accepted: the highest CDI version that this node's runtime takes, where it is known.
@@ -31,9 +32,10 @@ def spec_problems(spec: Any, accepted: Optional[str] = None) -> Iterator[Problem
     if wrong:
         # The rules below are about values that have their type.
         return
+    reader = max(cdi.version_tuple(spec["cdiVersion"]), cdi.version_tuple(accepted or ""))
     if not spec["devices"]:
         yield Problem("devices", "is empty; at least one is asked for")
-    seen: Dict[str, int] = {}
+    seen: dict[str, int] = {}
     for position, device in enumerate(spec["devices"]):
         edits = device["containerEdits"]
         where = "devices[%d] (%s)" % (position, device["name"])
@@ -45,58 +47,49 @@ def spec_problems(spec: Any, accepted: Optional[str] = None) -> Iterator[Problem
             yield Problem(where + ".name", "is the name of devices[%d] already" % first)
         if not any(value or (key == "intelRdt" and value is not None) for key, value in edits.items()):
             yield Problem(where + ".containerEdits", "is empty; a device without edits is refused")
-        yield from _edit_problems(edits, where + ".containerEdits")
-    yield from _edit_problems(spec.get("containerEdits") or {}, "containerEdits")
+        yield from _edit_problems(edits, where + ".containerEdits", reader)
+    yield from _edit_problems(spec.get("containerEdits") or {}, "containerEdits", reader)
 
 
-def _version_problems(spec: Mapping[str, Any], accepted: Optional[str], content: bool) -> Iterator[Problem]:
+def _version_problems(spec: Mapping[str, Any], accepted: str | None, content: bool) -> Iterator[Problem]:
     version = spec["cdiVersion"]
     if version.lstrip("v") not in VERSIONS:
-        yield Problem("cdiVersion", "%r is no version of CDI; known are %s" % (version, ", ".join(VERSIONS)))
+        yield Problem("cdiVersion", "{!r} is no version of CDI; known are {}".format(version, ", ".join(VERSIONS)))
         return
     if accepted is not None and cdi.version_tuple(version) > cdi.version_tuple(accepted):
-        yield Problem("cdiVersion", "this runtime accepts up to %s, not %s" % (accepted, version))
-    if content:
-        for feature in cdi.features(spec):
-            if cdi.version_tuple(feature.since) > cdi.version_tuple(version):
-                yield Problem(
-                    "cdiVersion",
-                    "%s (%s) needs at least %s, not %s" % (feature.name, feature.where, feature.since, version),
-                )
-        reader = max(cdi.version_tuple(version), cdi.version_tuple(accepted or version))
-        if reader >= _WITHOUT_CMT:
-            yield from _taken_away(spec)
+        yield Problem("cdiVersion", f"this runtime accepts up to {accepted}, not {version}")
+    for feature in cdi.refused_features(spec, version) if content else ():
+        message = f"{feature.name} ({feature.where}) needs at least {feature.since}, not {version}"
+        yield Problem("cdiVersion", message)
 
 
-def _taken_away(spec: Mapping[str, Any]) -> Iterator[Problem]:
-    every = [("containerEdits", spec.get("containerEdits") or {})]
-    for position, device in enumerate(spec["devices"]):
-        every.append(("devices[%d] (%s).containerEdits" % (position, device["name"]), device["containerEdits"]))
-    for where, edits in every:
-        for key in sorted({"enableCMT", "enableMBM"} & set(edits.get("intelRdt") or {})):
-            place = "%s.intelRdt.%s" % (where, key)
+def _edit_problems(edits: Mapping[str, Any], where: str, reader: tuple[int, ...]) -> Iterator[Problem]:
+    """reader: the highest version of CDI by which the spec may be read."""
+    rdt = edits.get("intelRdt") or {}
+    if reader >= _WITHOUT_CMT:
+        for key in sorted({"enableCMT", "enableMBM"} & set(rdt)):
+            place = f"{where}.intelRdt.{key}"
             yield Problem(place, "is no field any more for readers of CDI 1.1.0: they refuse the whole file")
-
-
-def _edit_problems(edits: Mapping[str, Any], where: str) -> Iterator[Problem]:
-    for position, assignment in enumerate(edits.get("env") or []):
-        if not assignment.partition("=")[0] or "=" not in assignment:
-            yield Problem("%s.env[%d]" % (where, position), "must have the form NAME=value, not %r" % assignment)
+    yield from _assignment_problems(edits, where)
     for position, node in enumerate(edits.get("deviceNodes") or []):
         if set(node.get("permissions") or "") - set("rwm"):
             place = "%s.deviceNodes[%d].permissions" % (where, position)
-            yield Problem(place, "must be made of r, w and m, not %r" % node["permissions"])
+            yield Problem(place, "must be made of r, w and m, not {!r}".format(node["permissions"]))
     for key in ("hostInterfaceName", "name"):
-        names_seen: Dict[str, int] = {}
+        names_seen: dict[str, int] = {}
         for position, net in enumerate(edits.get("netDevices") or []):
             if names_seen.setdefault(net[key], position) != position:
                 place = "%s.netDevices[%d].%s" % (where, position, key)
                 yield Problem(place, "is that of netDevices[%d] already" % names_seen[net[key]])
-    clos = (edits.get("intelRdt") or {}).get("closID") or ""
+    clos = rdt.get("closID") or ""
     if clos != "/" and (clos in (".", "..") or "/" in clos or "\n" in clos or len(clos.encode()) >= 4096):
-        yield Problem(where + ".intelRdt.closID", "must be '/', or the name of one directory, not %r" % clos)
+        yield Problem(where + ".intelRdt.closID", f"must be '/', or the name of one directory, not {clos!r}")
     for position, hook in enumerate(edits.get("hooks") or []):
-        for number, assignment in enumerate(hook.get("env") or []):
-            if not assignment.partition("=")[0] or "=" not in assignment:
-                place = "%s.hooks[%d].env[%d]" % (where, position, number)
-                yield Problem(place, "must have the form NAME=value, not %r" % assignment)
+        yield from _assignment_problems(hook, "%s.hooks[%d]" % (where, position))
+
+
+def _assignment_problems(part: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    for position, assignment in enumerate(part.get("env") or []):
+        name, equals, _value = assignment.partition("=")
+        if not (name and equals):
+            yield Problem("%s.env[%d]" % (where, position), f"must have the form NAME=value, not {assignment!r}")

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import argparse
 
-from .shared import Commands, Failure, add_command
+from .shared import Failure, command, option
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    command = add_command(commands, "restore", run, "Restore, as this node's kubelet, what a restart of it has reset.")
-    command.add_argument(
+@command(
+    "restore",
+    option(
         "--config",
         metavar="FILE",
         default="/etc/node-device-plugin/capacities.json",
         help="what is to be restored (default: %(default)s)",
-    )
-    command.add_argument("--dry-run", action="store_true", help="have the API server go through it and keep nothing")
-
-
+    ),
+    option("--dry-run", action="store_true", help="have the API server go through it and keep nothing"),
+)
 def run(options: argparse.Namespace) -> int:
-    """Patch the node's status."""
+    """Restore, as this node's kubelet, what a restart of it has reset."""
     from ..cluster import restore
 
     try:
@@ -28,5 +26,5 @@ def run(options: argparse.Namespace) -> int:
     except restore.RestoreError as error:
         raise Failure(str(error)) from error
     for name, capacity in sorted(restored.items()):
-        print("%s: %s again: a restart of the kubelet had reset it" % (name, capacity), flush=True)
+        print(f"{name}: {capacity} again: a restart of the kubelet had reset it", flush=True)
     return 0

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import argparse
 
-from .shared import OUTPUT, RUNTIME, Commands, add_command, ask, show
+from .shared import OUTPUT, RUNTIME, ask, command, option, show
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    command = add_command(
-        commands,
-        "check",
-        run,
-        "Check every CDI spec of this node, own and foreign, as its runtime will read it.",
-        RUNTIME,
-        OUTPUT,
-    )
-    command.add_argument(
+@command(
+    "check",
+    RUNTIME,
+    OUTPUT,
+    option(
         "--dir", metavar="DIR", action="append", help="a spec directory, once or more (default: the running runtime's)"
-    )
-
-
+    ),
+)
 def run(options: argparse.Namespace) -> int:
-    """Check the specs; 1 where one has a problem."""
+    """Check every CDI spec of this node, own and foreign, as its runtime will read it."""
     from ..diagnostics import cdi_specs
 
     report = ask(cdi_specs.check(options.dir, options.socket))

@@ -4,39 +4,41 @@ from __future__ import annotations
 
 import argparse
 
-from .shared import KUBELET, OUTPUT, Commands, Failure, add_command, add_device_plugin_dir, ask, print_json
+from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, option, print_json
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    command = add_command(
-        commands,
-        "prune",
-        run,
-        "Take away what the plugin, which must not run any more, wrote for discovered devices, unless a pod holds it.",
-        KUBELET,
-        OUTPUT,
-    )
-    command.add_argument("--dir", metavar="DIR", default="/var/run/cdi", help="where it wrote (default: %(default)s)")
-    add_device_plugin_dir(command)
-
-
+@command(
+    "prune",
+    KUBELET,
+    OUTPUT,
+    option("--dir", metavar="DIR", default="/var/run/cdi", help="where it wrote (default: %(default)s)"),
+    option("--dry-run", action="store_true", help="only say what would be removed"),
+    DEVICE_PLUGIN_DIR,
+)
 def run(options: argparse.Namespace) -> int:
-    """Remove the specs, and their directory when it is empty."""
+    """Take away what the plugin, which must not run any more, wrote for discovered devices, unless a pod holds it."""
     from ..cdi import writer
+    from ..cdi.links import Links
+    from ..declaration.model import devices_behind
     from ..kubelet import queries
 
     state = ask(queries.holders(options.kubelet_root, options.device_plugin_dir))
-    held = [writer.Held(each["resource"], each["device"]) for each in state["held"]]
     try:
-        removed = writer.prune([], held, options.dir)
-        writer.remove_directory(options.dir)
+        removed = writer.prune([], Links(), [each.device for each in state.held], options.dir, options.dry_run)
+        kept = [name for name in writer.devices(options.dir) if name not in removed]
+        if not options.dry_run:
+            writer.remove_directory(options.dir)
     except OSError as error:
-        raise Failure("%s: %s" % (options.dir, error.strerror)) from error
-    data = {"removed": removed, "kept": writer.devices(options.dir)}
+        raise Failure(f"{options.dir}: {error.strerror}") from error
     if options.output == "json":
-        print_json(data)
+        pods = {
+            device: f"{each.namespace}/{each.pod}" if each.namespace else f"pod {each.pod}"
+            for each in state.held
+            for device in devices_behind(each.device)
+        }
+        holders = {name: pods[name.partition("=")[2]] for name in kept}
+        print_json({"removed": removed, "kept": kept, "holders": holders})
     else:
-        for what, names in data.items():
-            print("%s: %s" % (what, " ".join(names) or "nothing"))
+        for what, names in (("removed", removed), ("kept", kept)):
+            print("{}: {}".format(what, " ".join(names) or "nothing"))
     return 0

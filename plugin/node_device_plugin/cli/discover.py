@@ -6,26 +6,27 @@ import argparse
 import functools
 
 from ..declaration.configuration_file import load
-from .shared import CONFIG, OUTPUT, Commands, add_command, print_json
+from .shared import CONFIG, OUTPUT, Failure, ask, command, print_json
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    add_command(commands, "discover", run, "Show the devices that a configuration would find here.", CONFIG, OUTPUT)
-
-
+@command("discover", CONFIG, OUTPUT)
 def run(options: argparse.Namespace) -> int:
-    """Look for the devices."""
+    """Show the devices that a configuration would find here."""
     from ..cdi import writer
-    from ..devices.discovery import discover
+    from ..cdi.links import Links
+    from ..devices.discovery import Discoverer
     from ..diagnostics import discovered
 
     configuration = load(options.config).configuration
     resources = configuration.resources
+    discoverer = Discoverer(Links())
     offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
-    data = discovered.to_data(resources, discover(resources, offered=offered))
+    found = ask(discoverer.discover(resources, offered))
+    data = discovered.to_data(resources, found)
     if options.output == "json":
         print_json(data)
     else:
         print(discovered.to_text(data))
+    if discoverer.late:
+        raise Failure("; ".join("{}: {}".format(*late) for late in discoverer.late.items()))
     return 0

@@ -6,7 +6,8 @@ import argparse
 import contextlib
 import os
 import sys
-from typing import Callable, NoReturn, Optional, Sequence
+from collections.abc import Sequence
+from typing import Callable, NoReturn
 
 from ..declaration import DeclarationError
 from . import (
@@ -30,7 +31,7 @@ from . import (
 from .shared import Failure
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     try:
         try:
@@ -43,24 +44,24 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         # Whoever reads has seen enough.
         pass
     except OSError as error:
-        where = "%s: " % error.filename if error.filename else "cannot go on: "
-        print("node-device-plugin: %s%s" % (where, error.strerror or error), file=sys.stderr)
+        where = f"{error.filename}: " if error.filename else "cannot go on: "
+        print(f"node-device-plugin: {where}{error.strerror or error}", file=sys.stderr)
     with contextlib.suppress(AttributeError, OSError, ValueError):
         # Python would try once more to write it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
 
 
-def _main(arguments: Optional[Sequence[str]]) -> int:
+def _main(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
     except DeclarationError as error:
         for problem in error.problems:
-            print("node-device-plugin: %s" % str(problem), file=sys.stderr)
+            print(f"node-device-plugin: {problem!s}", file=sys.stderr)
     except Failure as error:
-        print("node-device-plugin: %s" % error, file=sys.stderr)
+        print(f"node-device-plugin: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         return 130
     return 1
@@ -69,20 +70,20 @@ def _main(arguments: Optional[Sequence[str]]) -> int:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(2, "%s: %s\n" % (self.prog, message))
+        self.exit(2, f"{self.prog}: {message}\n")
 
 
 def parser() -> argparse.ArgumentParser:
     """Every command with its options."""
     parsed = _Parser(prog="node-device-plugin", description="Serve a node's declared devices to its kubelet, by CDI.")
     commands = parsed.add_subparsers(metavar="COMMAND", required=True)
-    for command in (run, reload, validate, discover, manifests):
-        command.add(commands)
+    for each in (run, reload, validate, discover, manifests):
+        each.run.add(commands)
     capacities = commands.add_parser("capacities", help="Fixed capacities (role extended_resources).")
-    capacities_restore.add(capacities.add_subparsers(metavar="COMMAND", required=True))
+    capacities_restore.run.add(capacities.add_subparsers(metavar="COMMAND", required=True))
     cdi = commands.add_parser("cdi", help="CDI specs.").add_subparsers(metavar="COMMAND", required=True)
-    for of_cdi in (cdi_render, cdi_check, cdi_prune):
-        of_cdi.add(cdi)
-    for command in (runtime, holders, status, doctor, verify, seen, version):
-        command.add(commands)
+    for each in (cdi_render, cdi_check, cdi_prune):
+        each.run.add(cdi)
+    for each in (runtime, holders, status, doctor, verify, seen, version):
+        each.run.add(commands)
     return parsed

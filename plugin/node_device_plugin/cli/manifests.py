@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import argparse
 
-from .shared import Commands, add_command, print_json
+from .shared import command, option, print_json
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    command = add_command(
-        commands,
-        "manifests",
-        run,
-        "Print what a cluster needs to run the plugin as a DaemonSet: for GitOps, or kubectl apply --server-side.",
-    )
-    command.add_argument(
+@command(
+    "manifests",
+    option(
         "-o", "--output", choices=("yaml", "json"), default="yaml", help="form of the output (default: %(default)s)"
-    )
-    command.add_argument(
-        "--deployment", metavar="FILE", required=True, help="image, namespace and so on: docs/daemonset.md"
-    )
-    command.add_argument(
+    ),
+    option("--deployment", metavar="FILE", required=True, help="image, namespace and so on: docs/daemonset.md"),
+    option(
         "directory", metavar="DIRECTORY", help="a configuration for each node, in a file of the node's name and .yaml"
-    )
-
-
+    ),
+)
 def run(options: argparse.Namespace) -> int:
-    """Render the manifests."""
+    """Print what a cluster needs to run the plugin as a DaemonSet: for GitOps, or kubectl apply --server-side."""
     from ..cluster.manifests import files
 
     rendered = files.render(options.directory, options.deployment)

@@ -7,17 +7,16 @@ import asyncio
 import sys
 
 from ..declaration.configuration_file import load
-from .shared import CONFIG, Commands, Failure, add_command
+from .shared import CONFIG, Failure, command, option
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    command = add_command(commands, "reload", run, "Let the running plugin read its configuration again.", CONFIG)
-    command.add_argument("--check", action="store_true", help="only say whether it runs with what the file says now")
-
-
+@command(
+    "reload",
+    CONFIG,
+    option("--check", action="store_true", help="only say whether it runs with what the file says now"),
+)
 def run(options: argparse.Namespace) -> int:
-    """Ask for the reload, or compare what runs with the file."""
+    """Let the running plugin read its configuration again."""
     from ..status_api import client
 
     loaded = load(options.config)
@@ -28,12 +27,12 @@ def run(options: argparse.Namespace) -> int:
             if running["sha256"] == loaded.sha256:
                 return 0
             raise Failure(
-                "the plugin runs with configuration %s, not %s" % (running["sha256"][:12], loaded.sha256[:12])
+                "the plugin runs with configuration {}, not {}".format(running["sha256"][:12], loaded.sha256[:12])
             )
         answer = asyncio.run(client.ask(directory, "POST", "/reload"))
     except client.NotAnswering as error:
         raise Failure(str(error)) from error
     for problem in answer["problems"]:
-        print("node-device-plugin: %s" % problem, file=sys.stderr)
-    print("configuration %s: %s" % (loaded.sha256[:12], answer["result"]))
+        print(f"node-device-plugin: {problem}", file=sys.stderr)
+    print("configuration {}: {}".format(loaded.sha256[:12], answer["result"]))
     return 1 if answer["result"] == "refused" else 0

@@ -9,16 +9,12 @@ import os
 import signal
 
 from ..declaration.configuration_file import load
-from .shared import CONFIG, Commands, Failure, add_command
+from .shared import CONFIG, Failure, command
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    add_command(commands, "run", run, "Serve the devices until SIGTERM.", CONFIG)
-
-
+@command("run", CONFIG)
 def run(options: argparse.Namespace) -> int:
-    """Serve until SIGTERM."""
+    """Serve the devices until SIGTERM."""
     # Until there is somebody to reload: whoever asks before that has changed the file, which is seen then.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # Nothing that a start makes is garbage, and looking for some would take a tenth of it; see daemon.main.
@@ -33,5 +29,5 @@ def run(options: argparse.Namespace) -> int:
         overlap = daemon.Overlap(os.environ.get(OVERLAP) == "true", os.environ.get(INSTANCE_SOCKET, ""))
         asyncio.run(daemon.run(options.config, loaded, overlap))
     except OSError as error:
-        raise Failure("cannot go on: %s" % error) from error
+        raise Failure(f"cannot go on: {error}") from error
     return 0

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from .shared import OUTPUT, RUNTIME, Commands, add_command, ask, print_json
+from .shared import OUTPUT, RUNTIME, ask, command, option, print_json
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    command = add_command(
-        commands, "runtime", run, "Ask the running container runtime what it believes about CDI.", RUNTIME, OUTPUT
-    )
-    command.add_argument(
-        "--ended", metavar="ID", nargs="+", default=(), help="with -o json: say of these containers how they ended"
-    )
-
-
+@command(
+    "runtime",
+    RUNTIME,
+    OUTPUT,
+    option("--ended", metavar="ID", nargs="+", default=(), help="with -o json: say of these containers how they ended"),
+)
 def run(options: argparse.Namespace) -> int:
-    """Ask the runtime."""
+    """Ask the running container runtime what it believes about CDI."""
     from ..runtime import queries
 
     state = ask(queries.runtime(options.socket))
@@ -28,8 +24,8 @@ def run(options: argparse.Namespace) -> int:
             state["ended"] = ask(queries.ended_containers(options.socket, options.ended))
         print_json(state)
         return 0
-    print("%(name)s %(version)s" % state)
+    print("{name} {version}".format(**state))
     enabled = {True: "on", False: "off", None: "unknown to this runtime"}[state["cdi"]["enabled"]]
     enabled = "always on" if state["cdi"]["always_on"] else enabled
-    print("CDI %s, spec directories %s" % (enabled, ", ".join(state["cdi"]["spec_dirs"] or ["unknown"])))
+    print("CDI {}, spec directories {}".format(enabled, ", ".join(state["cdi"]["spec_dirs"] or ["unknown"])))
     return 0

@@ -5,21 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 
-from .shared import Commands, add_command
+from .shared import command, option
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    command = add_command(
-        commands, "seen", run, "Print, as JSON, what the container has that this runs in: a proof's pod."
-    )
-    command.add_argument(
-        "paths", metavar="PATH", nargs="*", help="a device node to look at, beside variables and mounts"
-    )
-
-
+@command(
+    "seen", option("paths", metavar="PATH", nargs="*", help="a device node to look at, beside variables and mounts")
+)
 def run(options: argparse.Namespace) -> int:
-    """Look at this container."""
+    """Print, as JSON, what the container has that this runs in: a proof's pod."""
     from ..verification import container_view
 
     # One line, which a log keeps together.

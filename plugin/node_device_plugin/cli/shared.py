@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from typing import Any, Callable, Coroutine, Protocol, TypeVar
+from collections.abc import Coroutine, Sequence
+from typing import Any, Callable, NamedTuple, Protocol, TypeVar
 
 from ..declaration.configuration_file import DEFAULT_PATH
 from ..support.sockets import RUNTIME_SOCKET
@@ -13,8 +14,6 @@ from ..support.sockets import RUNTIME_SOCKET
 DEFAULT_KUBELET_ROOT = "/var/lib/kubelet"
 
 _Answer = TypeVar("_Answer")
-#: What argparse gives for sub-commands; it has no public name for the type.
-Commands = Any
 
 
 class Failure(Exception):
@@ -29,53 +28,55 @@ class _Shown(Protocol):
         """For people."""
 
 
-def _options() -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(add_help=False)
-
-
-CONFIG = _options()
-CONFIG.add_argument("--config", metavar="FILE", default=DEFAULT_PATH, help="configuration (default: %(default)s)")
-OUTPUT = _options()
-OUTPUT.add_argument("-o", "--output", choices=("text", "json"), default="text", help="form of the output")
-RUNTIME = _options()
-RUNTIME.add_argument(
-    "--socket", metavar="PATH", default=RUNTIME_SOCKET, help="the runtime's CRI socket (default: %(default)s)"
-)
-KUBELET = _options()
-KUBELET.add_argument("--kubelet-root", metavar="DIR", default=DEFAULT_KUBELET_ROOT, help="the kubelet's --root-dir")
-
-
-def add_command(
-    commands: Commands,
-    name: str,
-    run: Callable[[argparse.Namespace], int],
-    help: str,
-    *parents: argparse.ArgumentParser,
-) -> argparse.ArgumentParser:
-    """Add a command to ``commands``. run: gets the options and gives the exit code. parents: options of it."""
-    added: argparse.ArgumentParser = commands.add_parser(name, help=help, description=help, parents=parents)
-    added.set_defaults(command=run)
+def option(*names: str, **keywords: Any) -> argparse.ArgumentParser:
+    """An option, or a positional argument, as argparse's add_argument has it."""
+    added = argparse.ArgumentParser(add_help=False)
+    added.add_argument(*names, **keywords)
     return added
 
 
-def add_device_plugin_dir(command: argparse.ArgumentParser) -> None:
-    """The option for the kubelet's device plugin directory."""
-    command.add_argument(
-        "--device-plugin-dir",
-        metavar="DIR",
-        default=DEFAULT_KUBELET_ROOT + "/device-plugins",
-        help="the kubelet's device plugin directory, whose checkpoint answers while no kubelet runs",
-    )
+CONFIG = option("--config", metavar="FILE", default=DEFAULT_PATH, help="configuration (default: %(default)s)")
+OUTPUT = option("-o", "--output", choices=("text", "json"), default="text", help="form of the output")
+RUNTIME = option(
+    "--socket", metavar="PATH", default=RUNTIME_SOCKET, help="the runtime's CRI socket (default: %(default)s)"
+)
+KUBELET = option("--kubelet-root", metavar="DIR", default=DEFAULT_KUBELET_ROOT, help="the kubelet's --root-dir")
+DEVICE_PLUGIN_DIR = option(
+    "--device-plugin-dir",
+    metavar="DIR",
+    default=DEFAULT_KUBELET_ROOT + "/device-plugins",
+    help="the kubelet's device plugin directory, whose checkpoint answers while no kubelet runs",
+)
+
+
+class Command(NamedTuple):
+    """A command. run: gets the options and gives the exit code; its docstring is the command's help."""
+
+    run: Callable[[argparse.Namespace], int]
+    name: str
+    options: Sequence[argparse.ArgumentParser]
+
+    def add(self, commands: Any) -> None:
+        """Add it to argparse's sub-commands, for which argparse has no public type."""
+        help = self.run.__doc__
+        added = commands.add_parser(self.name, help=help, description=help, parents=self.options)
+        added.set_defaults(command=self.run)
+
+
+def command(name: str, *options: argparse.ArgumentParser) -> Callable[[Callable[[argparse.Namespace], int]], Command]:
+    """Make a command of the function below it, whose docstring is its help."""
+    return lambda run: Command(run, name, options)
 
 
 def ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:
     """Run a command's questions to the node. Raises Failure, in one sentence, where the node cannot answer."""
     from ..kubelet.checkpoint import CheckpointError
     from ..runtime.errors import CriError
+    from ..support.bounded_calls import NoAnswer
 
     try:
         return asyncio.run(question)
-    except (CriError, CheckpointError) as error:
+    except (CriError, CheckpointError, NoAnswer) as error:
         raise Failure(str(error)) from error
 
 

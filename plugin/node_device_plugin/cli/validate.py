@@ -5,16 +5,12 @@ from __future__ import annotations
 import argparse
 
 from ..declaration.configuration_file import load
-from .shared import CONFIG, Commands, add_command
+from .shared import CONFIG, command
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    add_command(commands, "validate", run, "Check a configuration and say everything that is wrong with it.", CONFIG)
-
-
+@command("validate", CONFIG)
 def run(options: argparse.Namespace) -> int:
-    """Read the configuration."""
+    """Check a configuration and say everything that is wrong with it."""
     resources = load(options.config).configuration.resources
     devices = sum(len(resource.devices) for resource in resources)
     print("%s: valid: %d resources, %d devices" % (options.config, len(resources), devices))

@@ -15,7 +15,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from .kubeconfig import Access
-from .proxy import ProxyError, Through, proxy_for
+from .proxy import Proxy, ProxyError, proxy_for
 from .transport import TookTooLong, TooLarge, Transport
 
 #: Who changed a field, in managedFields.
@@ -128,15 +128,15 @@ class Api:
     def __init__(self, access: Access) -> None:
         self._access = access
         try:
-            proxy = access.proxy or proxy_for(access.server, urllib.request.getproxies_environment())
-            through = [Through(proxy)] if proxy else []
+            url = access.proxy or proxy_for(access.server, urllib.request.getproxies_environment())
+            proxy = Proxy(url) if url else None
             # Whichever of the two it is that does not answer.
-            self._way = "".join(f" through the proxy {each.at}" for each in through)
+            self._way = f" through the proxy {proxy.at}" if proxy else ""
         except ProxyError as error:
             raise ApiError(f"the API server {access.server} is reached by a proxy: {error}") from error
         except ValueError as error:
             raise self._no_address(error) from error
-        self._transport = Transport(access.tls, *through)
+        self._transport = Transport(access.tls, proxy)
 
     def node(self, name: str) -> dict[str, Any]:
         """A node object. Raises ApiError."""
@@ -383,10 +383,7 @@ def _status(error: urllib.error.HTTPError) -> tuple[str, list[dict[str, Any]], b
 
     Something before the server, or a pod behind it, answers in a form of its own.
     """
-    try:
-        content = error.read(65536)
-    except (OSError, http.client.HTTPException):
-        content = b""
+    content = error.read()
     try:
         status = json.loads(content)
         is_api_servers = status.get("kind") == "Status"

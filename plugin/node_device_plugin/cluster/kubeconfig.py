@@ -9,19 +9,19 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import datetime
 import json
 import os
 import pathlib
 import ssl
 import subprocess
 import tempfile
+import time
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import yaml
-
-from . import credentials
 
 # Keys of a user, and why we do not go on with them: as somebody else than is meant we would.
 _UNKNOWN = {
@@ -141,13 +141,9 @@ class _Kubeconfig:
         whose = f"of the user {name}"
         if user.get("exec"):
             whose = f"that {user['exec']['command']} gives for the user {name}"
-        certificate = self._content(user, "client-certificate")
-        shown = []
-        if certificate:
-            end = credentials.end_of_certificate(certificate)
-            shown.append(credentials.described(f"the client certificate {whose}", end))
+        shown = [f"the client certificate {whose}"] if self._content(user, "client-certificate") else []
         if token:
-            shown.append(credentials.described(f"the token {whose}", credentials.end_of_token(token)))
+            shown.append(f"the token {whose}{_expired(token)}")
         return " or ".join(shown) or "a user without credentials"
 
     def _header(self, value: Any, what: str) -> str:
@@ -267,6 +263,24 @@ class _Kubeconfig:
         if not result:
             raise KubeconfigError(f"{self._path}: {command[0]} gives neither a token nor a certificate")
         return result
+
+
+def _expired(token: str) -> str:
+    """When a token has ended, by this machine's clock; empty for one that has not, or does not say so.
+
+    An API server that refuses a token says no more than that. One of OpenID Connect or of a service account (JWT, RFC
+    7519) says when it ends.
+    """
+    try:
+        content = token.split(".")[1]
+        end = json.loads(base64.urlsafe_b64decode(content + "=" * (-len(content) % 4)))["exp"]
+        if isinstance(end, bool) or not 0 < end < time.time():
+            return ""
+        return datetime.datetime.fromtimestamp(end, datetime.timezone.utc).strftime(
+            ", which expired on %Y-%m-%d at %H:%M UTC"
+        )
+    except (IndexError, RecursionError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _load_certificate(tls: ssl.SSLContext, content: bytes) -> None:

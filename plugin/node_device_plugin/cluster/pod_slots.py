@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Optional
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from . import quantity
 from .api import Api, Place
@@ -16,7 +17,7 @@ class Slots(NamedTuple):
     free: int
 
 
-def of_node(api: Api, node: Mapping[str, Any]) -> Optional[Slots]:
+def of_node(api: Api, node: Mapping[str, Any]) -> Slots | None:
     """Of a node object, by the unfinished pods that are bound there; None while its kubelet has not reported.
 
     Raises ApiError.
@@ -25,6 +26,10 @@ def of_node(api: Api, node: Mapping[str, Any]) -> Optional[Slots]:
     total = quantity.number(capacities_of(node, "allocatable").get("pods"))
     if total is None:
         return None
-    bound = api.list(Place("pods"), fieldSelector="spec.nodeName=" + name)
-    unfinished = [pod for pod in bound if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
-    return Slots(int(total), max(0, int(total) - len(unfinished)))
+    return Slots(int(total), max(0, int(total) - len(unfinished(api, name))))
+
+
+def unfinished(api: Api, node: str) -> list[dict[str, Any]]:
+    """The pods that are bound to a node, by its name, and have not ended. Raises ApiError."""
+    bound = api.list(Place("pods"), fieldSelector="spec.nodeName=" + node)
+    return [pod for pod in bound if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]

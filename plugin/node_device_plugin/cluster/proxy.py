@@ -10,7 +10,8 @@ import base64
 import ipaddress
 import urllib.parse
 import urllib.request
-from typing import Mapping, Union
+from collections.abc import Mapping
+from typing import Union
 
 #: Ports that an address without one means.
 _PORTS = {"http": 80, "https": 443}
@@ -70,31 +71,26 @@ def _address(text: str) -> _Address:
         return None
 
 
-class Through(urllib.request.BaseHandler):
-    """Asks a proxy for every connection. Raises ProxyError for one that speaks something else than HTTP."""
-
-    # Before those that open connections.
-    handler_order = 100
+class Proxy:
+    """One that is asked for every connection. Raises ProxyError for one that speaks something else than HTTP."""
 
     def __init__(self, proxy: str) -> None:
         try:
             parts = urllib.parse.urlsplit(proxy if "://" in proxy else "http://" + proxy)
             port = parts.port or _PORTS["http"]
         except ValueError as error:
-            raise ProxyError("its address is not usable: %s" % error) from error
+            raise ProxyError(f"its address is not usable: {error}") from error
         if parts.scheme != "http" or not parts.hostname:
-            raise ProxyError("one at %s:// cannot be asked: use http://HOST:PORT" % parts.scheme)
+            raise ProxyError(f"one at {parts.scheme}:// cannot be asked: use http://HOST:PORT")
         #: Host and port, without credentials.
         self.at = ("[%s]:%d" if ":" in parts.hostname else "%s:%d") % (parts.hostname, port)
         self._credentials = ""
         if parts.username is not None:
-            pair = "%s:%s" % tuple(urllib.parse.unquote(each or "") for each in (parts.username, parts.password))
-            self._credentials = "Basic %s" % base64.b64encode(pair.encode()).decode("ascii")
+            pair = "{}:{}".format(*tuple(urllib.parse.unquote(each or "") for each in (parts.username, parts.password)))
+            self._credentials = "Basic {}".format(base64.b64encode(pair.encode()).decode("ascii"))
 
-    def http_open(self, request: urllib.request.Request) -> None:
-        """Lets the next handler open it, at the proxy."""
+    def lead(self, request: urllib.request.Request) -> None:
+        """Have a request opened at the proxy."""
         if self._credentials:
             request.add_header("Proxy-authorization", self._credentials)
         request.set_proxy(self.at, "http")
-
-    https_open = http_open

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any, Dict, Mapping, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from ..kubelet.checkpoint import CheckpointError, read_checkpoint
 from . import extended_resources, kubeconfig
@@ -45,13 +46,13 @@ def read_settings(path: str) -> Settings:
         settings = Settings(**data)
         capacities = {str(name): int(number) for name, number in settings.capacities.items()}
     except OSError as error:
-        raise RestoreError("%s: %s" % (path, error.strerror)) from error
+        raise RestoreError(f"{path}: {error.strerror}") from error
     except (ValueError, TypeError, AttributeError) as error:
-        raise RestoreError("%s is not as role extended_resources writes it: %s" % (path, error)) from error
+        raise RestoreError(f"{path} is not as role extended_resources writes it: {error}") from error
     return settings._replace(capacities=capacities)
 
 
-def restore(settings: Settings, dry_run: bool = False) -> Dict[str, str]:
+def restore(settings: Settings, dry_run: bool = False) -> dict[str, str]:
     """Patch what was reset; gives resource to capacity. Raises RestoreError.
 
     dry_run: the API server goes through all of it, also where nothing was reset, and keeps nothing.
@@ -75,10 +76,10 @@ def restore(settings: Settings, dry_run: bool = False) -> Dict[str, str]:
             break
         return found.restored
     except kubeconfig.KubeconfigError as error:
-        raise RestoreError("the kubelet's kubeconfig %s" % error) from error
+        raise RestoreError(f"the kubelet's kubeconfig {error}") from error
     except ApiError as error:
-        told = "as the kubelet of %s, by %s" % (settings.node, settings.kubeconfig)
-        raise RestoreError("%s: %s" % (told, error)) from error
+        told = f"as the kubelet of {settings.node}, by {settings.kubeconfig}"
+        raise RestoreError(f"{told}: {error}") from error
     except (CheckpointError, extended_resources.CapacityConflict) as error:
         raise RestoreError(str(error)) from error
 
@@ -87,5 +88,5 @@ def _registered(directory: str) -> frozenset[str]:
     try:
         checkpoint = read_checkpoint(directory)
     except OSError as error:
-        raise RestoreError("%s: %s" % (os.path.join(directory, error.filename or ""), error.strerror)) from error
+        raise RestoreError("{}: {}".format(os.path.join(directory, error.filename or ""), error.strerror)) from error
     return frozenset(checkpoint.registered if checkpoint else ())

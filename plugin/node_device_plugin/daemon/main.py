@@ -6,27 +6,28 @@ import asyncio
 import gc
 import logging
 import signal
-from typing import Any, List, NamedTuple, Sequence, Union
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ..declaration import DeclarationError, Problem
 from ..declaration.configuration_file import LoadedConfiguration, sha256_of
 from ..devices.events.file_watch import follow
 from ..devices.events.watch import Watch
-from ..devices.reconcile import prune, reconcile, watch_holders
 from ..devices.scanner import DeviceScanner
 from ..kubelet import plugin_watcher
 from ..kubelet.device_plugin.registration import remove_stale_sockets
 from ..status_api.pages import private_pages, public_pages
-from ..status_api.server import TcpEndpoint, UnixEndpoint
-from ..status_api.state import ServedResource, State
+from ..status_api.server import Endpoint
 from ..support.sockets import status_socket
 from ..support.task_group import TaskGroup
 from ..telemetry import logs
-from . import systemd, watchdog
+from . import systemd
 from .pod_privileges import refuse_open_probes
+from .reconcile import prune, reconcile, watch_holders
 from .reload import Reloader
-from .resource_manager import ResourceManager
+from .resource_manager import ResourceManager, ServedResource
 from .single_instance import AnotherServes, Locked, SingleInstance
+from .state import State
 
 log = logging.getLogger(__name__)
 
@@ -96,13 +97,13 @@ async def _serve(
 
     reloader = Reloader(path, loaded, apply)
     state = State(resources, reloader)
-    public = public_pages(state, tasks.all_run)
-    http = TcpEndpoint(public)
-    private = private_pages(state, reloader, public)
-    own = UnixEndpoint(status_socket(loaded.configuration.kubelet_device_plugin_dir), private)
-    endpoints: List[Union[TcpEndpoint, UnixEndpoint]] = [http]
+    public = public_pages(state.metrics, state.not_ready)
+    http = Endpoint(public)
+    private = private_pages(state.as_data, reloader.reload, public)
+    own = Endpoint(private, status_socket(loaded.configuration.kubelet_device_plugin_dir))
+    endpoints = [http]
     if overlap.instance_socket:
-        endpoints.append(UnixEndpoint(overlap.instance_socket, private))
+        endpoints.append(Endpoint(private, overlap.instance_socket))
 
     async def lead() -> None:
         if not instance.leads(reloader.loaded.configuration.kubelet_device_plugin_dir):
@@ -127,9 +128,9 @@ async def _serve(
         starting.result()
         for concern in (reloader.run(), follow(path, reloader.ask), lead(), *(each.run() for each in endpoints)):
             tasks.start(concern)
-        every = watchdog.interval()
+        every = systemd.watchdog_interval()
         if every is not None:
-            tasks.start(watchdog.ping(every, tasks.all_run))
+            tasks.start(systemd.ping_watchdog(every))
         for concern in (reconcile(resources, watch), watch_holders(resources), prune(resources), _report(resources)):
             tasks.start(concern)
         if instance.leads(loaded.configuration.kubelet_device_plugin_dir):
@@ -156,7 +157,7 @@ async def _serve(
         log.info("stopped")
 
 
-async def _all_serve(resources: ResourceManager, endpoints: Sequence[Union[TcpEndpoint, UnixEndpoint]]) -> None:
+async def _all_serve(resources: ResourceManager, endpoints: Sequence[Endpoint]) -> None:
     """Return once everything that can be is served; a port that is taken holds up no device."""
     for endpoint in endpoints:
         await endpoint.tried.wait()
@@ -178,5 +179,5 @@ def _status(served: Sequence[ServedResource]) -> str:
     return "STATUS=%d of %d resources registered with the kubelet%s" % (
         len(served) - len(missing),
         len(served),
-        "; waiting for %s%s" % (", ".join(missing[:_MOST_TOLD]), more) if missing else "",
+        "; waiting for {}{}".format(", ".join(missing[:_MOST_TOLD]), more) if missing else "",
     )

@@ -6,7 +6,6 @@ Only the process that serves can say so: ``validate`` gives the same answer to e
 from __future__ import annotations
 
 import os
-from typing import Iterator, Mapping
 
 from ..declaration import Configuration, DeclarationError, Problem
 
@@ -15,30 +14,23 @@ _CAP_SYS_ADMIN = 21
 _POD_VARIABLE = "KUBERNETES_SERVICE_HOST"
 
 
-def refuse_open_probes(configuration: Configuration) -> None:
-    """Raise DeclarationError where this process could open no device that the configuration wants opened."""
-    problems = list(open_probe_problems(configuration))
-    if problems:
-        raise DeclarationError(problems)
-
-
-def open_probe_problems(
-    configuration: Configuration, environ: Mapping[str, str] = os.environ, status: str = "/proc/self/status"
-) -> Iterator[Problem]:
-    """Resources with an open probe, where this is a pod that is not privileged.
+def refuse_open_probes(configuration: Configuration, status: str = "/proc/self/status") -> None:
+    """Raise DeclarationError for resources with an open probe, where this is a pod that is not privileged.
 
     The device cgroup of such a pod lets it open none of the host's devices: every device would be unhealthy, for a
     reason that has nothing to do with it. A privileged pod can, and so can a service. status: as proc(5) says.
     """
-    if _POD_VARIABLE not in environ or _is_privileged(status):
-        return
-    for position, resource in enumerate(configuration.resources):
-        if resource.health.open:
-            yield Problem(
-                "resources[%d] (%s).health.open" % (position, resource.name),
-                "an unprivileged pod may open no device of its host, so every device would be unhealthy: leave it out, "
-                "or run the plugin as a service",
-            )
+    problems = [
+        Problem(
+            "resources[%d] (%s).health.open" % (position, resource.name),
+            "an unprivileged pod may open no device of its host, so every device would be unhealthy: leave it out, "
+            "or run the plugin as a service",
+        )
+        for position, resource in enumerate(configuration.resources)
+        if resource.health.open
+    ]
+    if problems and _POD_VARIABLE in os.environ and not _is_privileged(status):
+        raise DeclarationError(problems)
 
 
 def _is_privileged(status: str) -> bool:

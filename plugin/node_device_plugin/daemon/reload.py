@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from typing import Awaitable, Callable, List
+from collections.abc import Awaitable
+from typing import Callable
 
-from ..declaration import DeclarationError
+from ..declaration import DeclarationError, Problem
 from ..declaration.configuration_file import LoadedConfiguration, load
-from ..status_api.state import Outcome
+from ..status_api.pages import Outcome
+from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
 from ..telemetry import metrics
 
 log = logging.getLogger(__name__)
+
+#: Seconds that reading the file may take.
+_LIMIT = 30.0
 
 
 class Reloader:
@@ -29,8 +35,9 @@ class Reloader:
         #: How the last reload ended.
         self.last = Outcome("unchanged")
         self._apply = apply
+        self._calls = BoundedCalls(_LIMIT)
         self._wanted = asyncio.Event()
-        self._waiting: List[asyncio.Future[Outcome]] = []
+        self._waiting: list[asyncio.Future[Outcome]] = []
 
     def ask(self) -> None:
         """Reload soon (for signal handlers and file watchers)."""
@@ -58,7 +65,7 @@ class Reloader:
     async def _reload(self) -> Outcome:
         try:
             # In a thread: thousands of devices take a while to read.
-            loaded = await asyncio.to_thread(load, self.path)
+            loaded = await self._calls.call(Key("", "configuration"), functools.partial(load, self.path))
             if loaded.sha256 == self.loaded.sha256:
                 log.info("configuration %s is unchanged", loaded.sha256[:12])
                 return Outcome("unchanged")
@@ -67,5 +74,9 @@ class Reloader:
             for problem in error.problems:
                 log.error("configuration refused, %s stays: %s", self.loaded.sha256[:12], problem)
             return Outcome("refused", tuple(error.problems))
+        except NoAnswer as error:
+            problem = Problem(self.path, f"reading it {error}")
+            log.error("configuration refused, %s stays: %s", self.loaded.sha256[:12], problem)
+            return Outcome("refused", (problem,))
         self.loaded = loaded
         return Outcome("applied")

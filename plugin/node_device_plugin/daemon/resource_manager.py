@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ..cdi.directories import DEFAULT_DIRECTORIES
-from ..cdi.writer import Held
 from ..declaration import Configuration, Resource
+from ..declaration.model import devices_behind
 from ..devices.events.watch import SWEEP
 from ..devices.flap_damping import UNSTEADY
-from ..devices.holdings import Holding, renamed
+from ..devices.holdings import IN_DOUBT, Holding, renamed, still_meant
 from ..devices.scanner import DeviceScanner, Places
-from ..devices.table import DeviceTable
+from ..devices.table import FORGOTTEN_AFTER, DeviceTable
 from ..kubelet import queries
 from ..kubelet.checkpoint import CheckpointError
 from ..kubelet.device_plugin.frontend import DevicePluginFrontend, Place
-from ..kubelet.frontend import Frontend
+from ..kubelet.frontend import Frontend, ResourceStatus
 from ..status_api import client
-from ..status_api.state import ServedResource
-from ..support.cancel_safe import done_within
+from ..support.bounded_calls import in_thread
+from ..support.cancel_safe import result_within
 from ..support.task_group import TaskGroup
 
 log = logging.getLogger(__name__)
@@ -31,30 +31,32 @@ log = logging.getLogger(__name__)
 _ANSWER = 2.0
 #: The holder of what the other instance offers, until that has ended.
 ANOTHER_INSTANCE = "another instance of the plugin"
+#: Devices of a resource that are named in the log.
+_MOST_TOLD = 10
 #: Seconds after a rename in which an Allocate by the former name may still come to its end.
 _DOUBT = 10.0
 
 
-class _Served(NamedTuple):
-    """One resource as it was declared, with its table. recovery_delay: seconds."""
+class ServedResource(NamedTuple):
+    """One resource: its devices, and how it stands with the kubelet."""
 
-    declared: Resource
-    recovery_delay: int
+    name: str
     table: DeviceTable
+    status: ResourceStatus
 
 
 class Change(NamedTuple):
     """What another configuration changed: names of resources. changed: on the stream that the kubelet has open."""
 
-    added: Tuple[str, ...]
-    changed: Tuple[str, ...]
-    registered_again: Tuple[str, ...]
-    removed: Tuple[str, ...]
-    kept: Tuple[str, ...]
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    registered_again: tuple[str, ...]
+    removed: tuple[str, ...]
+    kept: tuple[str, ...]
 
     def __str__(self) -> str:
         parts = [
-            "%s %s" % (what.replace("_", " "), " ".join(names)) for what, names in zip(self._fields, self) if names
+            "{} {}".format(what.replace("_", " "), " ".join(names)) for what, names in zip(self._fields, self) if names
         ]
         return "; ".join(parts) or "no resources"
 
@@ -67,33 +69,33 @@ class ResourceManager:
 
     def __init__(self, tasks: TaskGroup, scanner: DeviceScanner, overlaps: bool = False) -> None:
         #: When the devices were last looked at as a whole (time.monotonic); None before the first time.
-        self.checked_at: Optional[float] = None
+        self.checked_at: float | None = None
         #: By name, in the order of the configuration.
-        self._served: Dict[str, _Served] = {}
+        self._served: dict[str, DeviceTable] = {}
         self._tasks = tasks
         self._scanner = scanner
         self._overlaps = overlaps
         self._one_at_a_time = asyncio.Lock()
-        self._place: Optional[Place] = None
+        self._place: Place | None = None
         #: What containers hold, as far as it is known, and until when it is asked for time and again.
         self._holdings: Sequence[Holding] = ()
         self._asked_at = self._in_doubt_until = 0.0
         #: Every resource of this process so far.
-        self._own: Set[str] = set()
-        self._frontend: Optional[Frontend] = None
-        self._frontend_task: Optional[asyncio.Task[Any]] = None
+        self._own: set[str] = set()
+        self._frontend: Frontend | None = None
+        self._frontend_task: asyncio.Task[Any] | None = None
 
     @property
-    def tables(self) -> List[DeviceTable]:
+    def tables(self) -> list[DeviceTable]:
         """One for each resource."""
-        return [served.table for served in self._served.values()]
+        return list(self._served.values())
 
-    def served(self) -> List[ServedResource]:
+    def served(self) -> list[ServedResource]:
         """Every resource with its table and how it stands with the kubelet."""
         frontend = self._frontend
         if frontend is None:
             return []
-        return [ServedResource(name, each.table, frontend.status(name)) for name, each in self._served.items()]
+        return [ServedResource(name, table, frontend.status(name)) for name, table in self._served.items()]
 
     async def all_served(self) -> None:
         """Return once the kubelet can reach every resource."""
@@ -124,35 +126,29 @@ class ResourceManager:
         is_same_place = place == self._place
         frontend = self._frontend if self._frontend is not None and is_same_place else DevicePluginFrontend(place)
         before, delay = self._served, configuration.recovery_delay
-        names = [resource.name for resource in configuration.resources]
-        kept = {
-            resource.name: before[resource.name]
-            for resource in configuration.resources
-            if is_same_place and resource.name in before and before[resource.name][:2] == (resource, delay)
-        }
-        new = {
-            resource.name: _Served(resource, delay, _table(resource, delay, before.get(resource.name), frontend))
-            for resource in configuration.resources
-            if resource.name not in kept
-        }
-        served = {name: kept.get(name) or new[name] for name in names}
+        served: dict[str, DeviceTable] = {}
+        for resource in configuration.resources:
+            table = before.get(resource.name)
+            if table is None or not is_same_place or (table.declared, table.recovery_delay) != (resource, delay):
+                table = DeviceTable(resource, delay, former=table, without_room=frontend.without_room)
+            served[resource.name] = table
+        kept = tuple(name for name, table in served.items() if table is before.get(name))
+        new = {name: table for name, table in served.items() if name not in kept}
         # The scan comes before the offer, so that no pod meets a resource whose devices are unknown. It includes the
         # resources that stay, because a device belongs to one resource.
         self._places = _places(configuration)
-        await self._scanner.scan(
-            [(each.declared, each.table) for each in served.values()], self._places, self._holdings
-        )
+        await self._keep_redefined(served, before)
+        await self._look(served)
         removed = tuple(name for name in before if name not in served)
-        tables = [each.table for each in served.values()]
-        former = [each.table.resource for each in before.values()]
-        moved = await asyncio.to_thread(renamed, former, [table.resource for table in tables])
-        await self._learn_holders(tables, place, moved)
+        former, now = ([table.resource for table in each.values()] for each in (before, served))
+        moved = await in_thread(renamed, former, now, self._scanner.links.real)
+        await self._learn_holders(served, place, is_sure=not before, doubtful=moved)
         await self._run(frontend, place)
         await asyncio.gather(*map(frontend.withdraw, removed))
         went_on = await self._offer(frontend, {name: each for name, each in new.items() if name in before})
         if before and (new or removed):
             # By their former names devices are given out no longer: now it is sure who holds them.
-            await self._learn_holders(tables, place)
+            await self._learn_holders(served, place, is_sure=True)
             self._in_doubt_until = time.monotonic() + _DOUBT
         await self._offer(frontend, {name: each for name, each in new.items() if name not in before})
         self._served = served
@@ -164,13 +160,12 @@ class ResourceManager:
             changed=changed,
             registered_again=tuple(name for name in new if name in before and name not in changed),
             removed=removed,
-            kept=tuple(kept),
+            kept=kept,
         )
 
-    async def _offer(self, frontend: Frontend, offers: Mapping[str, _Served]) -> Dict[str, bool]:
+    async def _offer(self, frontend: Frontend, offers: Mapping[str, DeviceTable]) -> dict[str, bool]:
         """By name, whether the kubelet's connection goes on."""
-        answers = await asyncio.gather(*(frontend.offer(each.declared, each.table) for each in offers.values()))
-        return dict(zip(offers, answers))
+        return dict(zip(offers, await asyncio.gather(*map(frontend.offer, offers.values()))))
 
     async def _run(self, frontend: Frontend, place: Place) -> None:
         """Have this frontend run, in the place of one for another place."""
@@ -189,10 +184,11 @@ class ResourceManager:
         """Look at every device."""
         # Not while another configuration is taken in: tables that end would be told of devices of others.
         async with self._one_at_a_time:
-            await self._scanner.scan(
-                [(each.declared, each.table) for each in self._served.values()], self._places, self._holdings
-            )
+            await self._look(self._served)
             self.checked_at = time.monotonic()
+
+    async def _look(self, served: Mapping[str, DeviceTable]) -> None:
+        await self._scanner.scan(list(served.values()), self._places, self._holdings)
 
     async def ask_for_holders(self) -> None:
         """Ask who holds what if a device is held by another name, may be, or it is long since the last question."""
@@ -208,103 +204,137 @@ class ResourceManager:
             if served is self._served:
                 # Nobody says it: what was known stays, and a doubt ends.
                 self._holdings = self._holdings if holdings is None else holdings
-                await self._scanner.tell_held(self.tables, self._holdings)
+                await self._tell(served, is_sure=True)
 
     async def _learn_holders(
-        self, tables: Sequence[DeviceTable], place: Place, doubtful: Optional[Mapping[str, Mapping[str, str]]] = None
+        self,
+        served: Mapping[str, DeviceTable],
+        place: Place,
+        is_sure: bool,
+        doubtful: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         """Tell the tables who holds devices by other names; as far as nobody says so, what was known stays."""
         holdings = await self._ask(place, self._places)
         if holdings is not None:
             self._holdings = holdings
         if holdings is not None or doubtful:
-            await self._scanner.tell_held(tables, self._holdings, doubtful)
+            await self._tell(served, is_sure and holdings is not None, doubtful)
 
-    async def _ask(self, place: Place, places: Places) -> Optional[List[Holding]]:
+    async def _tell(
+        self,
+        served: Mapping[str, DeviceTable],
+        is_sure: bool,
+        doubtful: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        """is_sure: whether nobody can have been given a device since, for whom its name means what it did."""
+        kept = self._scanner.kept
+        if is_sure:
+            self._scanner.kept = still_meant(kept, self._holdings)
+        if len(self._scanner.kept) < len(kept):
+            # Its name means another device before that one is offered.
+            await self._look(served)
+        else:
+            await self._scanner.tell_held(list(served.values()), self._holdings, doubtful)
+
+    async def _keep_redefined(self, served: Mapping[str, DeviceTable], former: Mapping[str, DeviceTable]) -> None:
+        """Let names mean what they do in our specs until it is known who holds them."""
+        if self._scanner.writes:
+            now, before = ([each.declared for each in those.values()] for those in (served, former))
+            names = await self._scanner.redefined(now, before, self._places)
+            self._scanner.kept = {**dict.fromkeys(names, IN_DOUBT), **self._scanner.kept}
+
+    async def _ask(self, place: Place, places: Places) -> list[Holding] | None:
         """What containers hold; None, and said, if that is unknown.
 
         A kubelet that does not answer gives nothing out meanwhile, and its checkpoint has what it gave out before.
         """
-        directory, specs = place.device_plugin_dir, places.specs or (*DEFAULT_DIRECTORIES, places.cdi)
-        answers: List[Dict[str, Any]] = []
-
-        async def ask() -> None:
-            answers.append(await queries.holders(place.kubelet_root, directory, specs))
-
+        directory, links = place.device_plugin_dir, self._scanner.links
+        specs = places.specs or (*DEFAULT_DIRECTORIES, places.cdi)
         self._asked_at = time.monotonic()
         try:
-            if await done_within(ask(), _ANSWER):
-                (state,) = answers
-            else:
-                state = await queries.checkpointed_holders(directory, specs, "no answer in %g s" % _ANSWER)
+            try:
+                state = await result_within(queries.holders(place.kubelet_root, directory, specs, links), _ANSWER)
+            except asyncio.TimeoutError:
+                state = await queries.checkpointed_holders(directory, specs, links, f"no answer in {_ANSWER:g} s")
         except (CheckpointError, OSError) as error:
             log.warning("nobody knows which devices are held by other names: %s", error)
             return None
         found = queries.holdings(state, self._own)
         return found if self._scanner.writes else found + await self._offered_by_another(place)
 
-    async def _offered_by_another(self, place: Place) -> List[Holding]:
+    async def _offered_by_another(self, place: Place) -> list[Holding]:
         """What the instance offers that leads; with another configuration it may do so by other names."""
-        answers: List[Dict[str, Any]] = []
-
-        async def ask() -> None:
-            answers.append(await client.ask(place.device_plugin_dir, "GET", "/status"))
-
         try:
-            if not await done_within(ask(), _ANSWER):
-                raise client.NotAnswering("no answer in %g s" % _ANSWER)
-        except client.NotAnswering as error:
-            log.warning("nobody knows what the other instance offers by other names: %s", error)
+            state = await result_within(client.ask(place.device_plugin_dir, "GET", "/status"), _ANSWER)
+        except (client.NotAnswering, asyncio.TimeoutError) as error:
+            why = str(error) or f"no answer in {_ANSWER:g} s"
+            log.warning("nobody knows what the other instance offers by other names: %s", why)
             return []
+        devices = [device for resource in state["resources"] for device in resource["devices"]]
+        await self._scanner.links.look_at(path for device in devices for path in device["host_paths"])
         return [
             Holding(
                 ANOTHER_INSTANCE,
                 resource["name"],
                 device["kubelet_ids"][0],
-                frozenset(map(os.path.realpath, device["host_paths"])),
+                frozenset(map(self._scanner.links.real, device["host_paths"])),
                 is_share=len(device["kubelet_ids"]) > 1,
             )
-            for resource in answers[0]["resources"]
+            for resource in state["resources"]
             for device in resource["devices"]
         ]
 
     async def take_over(self) -> None:
         """Write the CDI specs from now on, and tell the kubelet of all devices again."""
         self._scanner.writes = True
+        await self._keep_redefined(self._served, {})
         await self.ask_for_holders()
         await self.check()
         if self._frontend is not None:
             self._frontend.repeat()
 
     async def prune(self) -> None:
-        """Take away what our dynamic CDI specs hold for nobody; another instance that writes them does it itself."""
+        """Take away what nobody has or holds: devices that are gone for long, and what our dynamic CDI specs have.
+
+        Another instance that writes the specs does it itself.
+        """
         if not self._scanner.writes:
             return
         before, places, place = [table.resource for table in self.tables], self._places, self._place
+        # Of those that are long gone later nobody has been asked who holds them.
+        gone = frozenset().union(*(table.long_gone() for table in self.tables))
         # Asked first: a kubelet that is slow to answer holds up neither a look nor a reload.
-        held = await self._holders_of_orphans(before)
+        held = await self._held_of_orphans(before, bool(gone))
         async with self._one_at_a_time:
             if held is not None and (self._places, self._place) == (places, place):
+                self._forget(gone.difference(*map(devices_behind, held)))
                 # What either configuration has stays: pods may have been given it since the kubelet was asked.
                 await self._scanner.prune([*before, *(table.resource for table in self.tables)], held, places)
 
-    async def _holders_of_orphans(self, resources: Sequence[Resource]) -> Optional[List[Held]]:
-        """Who holds devices: empty where our dynamic specs have none but the resources'; None, and said, if unknown."""
+    def _forget(self, device_ids: frozenset[str]) -> None:
+        for table in self.tables:
+            # One may be back meanwhile.
+            forgotten = sorted(table.long_gone() & device_ids)
+            if forgotten:
+                table.forget(forgotten)
+                name, number, named = table.resource.name, len(forgotten), " ".join(forgotten[:_MOST_TOLD])
+                log.info("%s: forgot %d devices that were gone for %g s: %s", name, number, FORGOTTEN_AFTER, named)
+
+    async def _held_of_orphans(self, resources: Sequence[Resource], is_any_gone: bool) -> list[str] | None:
+        """The ids that are held: empty where there is nothing to take away; None, and said, if unknown."""
         places, place = self._places, self._place
         if place is None:
             return None
         try:
-            if not await self._scanner.has_orphans(resources, places):
+            if not (is_any_gone or await self._scanner.has_orphans(resources, places)):
                 return []
-            state = await queries.holders(place.kubelet_root, place.device_plugin_dir, places.specs)
+            state = await queries.holders(
+                place.kubelet_root, place.device_plugin_dir, places.specs, self._scanner.links
+            )
         except (CheckpointError, OSError) as error:
             log.warning("CDI specs that may be orphans stay in %s: %s", places.cdi, error)
             return None
-        return [Held(each["resource"], each["device"]) for each in state["held"]]
-
-
-def _table(resource: Resource, delay: int, former: Optional[_Served], frontend: Frontend) -> DeviceTable:
-    return DeviceTable(resource, delay, former=former.table if former else None, without_room=frontend.without_room)
+        return [each.device for each in state.held]
 
 
 def _places(configuration: Configuration) -> Places:

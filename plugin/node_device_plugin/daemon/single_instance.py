@@ -10,7 +10,7 @@ import asyncio
 import fcntl
 import logging
 import os
-from typing import Callable, Dict
+from typing import Callable
 
 from ..support.cancel_safe import done_within
 from ..support.sockets import SOCKET_DIRECTORY
@@ -42,7 +42,7 @@ class SingleInstance:
     """
 
     def __init__(self) -> None:
-        self._locks: Dict[str, int] = {}
+        self._locks: dict[str, int] = {}
 
     async def wait(self, directory: str, stop: asyncio.Event, overlaps: bool = False) -> bool:
         """Return as soon as no other instance serves in a directory; False where ``stop`` comes before.
@@ -61,7 +61,7 @@ class SingleInstance:
                 if str(error) != said:
                     said = str(error)
                     log.error("%s; waiting", said)
-                    systemd.notify("STATUS=%s; waiting" % said)
+                    systemd.notify(f"STATUS={said}; waiting")
                 await done_within(stop.wait(), error.pause)
         return False
 
@@ -86,12 +86,12 @@ class SingleInstance:
             os.makedirs(folder, mode=0o750, exist_ok=True)
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise Locked("cannot serve in %s: %s" % (folder, error.strerror), _NO_DIRECTORY) from error
+            raise Locked(f"cannot serve in {folder}: {error.strerror}", _NO_DIRECTORY) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(lock)
-            raise AnotherServes("another instance serves in %s" % folder, _ENDING) from error
+            raise AnotherServes(f"another instance serves in {folder}", _ENDING) from error
         self._locks[directory] = lock
         return True
 

@@ -1,7 +1,8 @@
-"""What systemd is told (sd_notify): a datagram to the socket that NOTIFY_SOCKET names."""
+"""Messages to systemd (sd_notify), and the pings for its watchdog (WatchdogSec)."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
@@ -10,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 def notify(message: str) -> bool:
-    """Send e.g. ``READY=1``; does nothing where systemd does not listen.
+    """Send e.g. ``READY=1`` to the socket that NOTIFY_SOCKET names; does nothing where systemd does not listen.
 
     Never waits: False where systemd has so many messages to read that this one was not taken. That nobody listens at
     the address (a variable that was passed on to another process) is no reason not to go on.
@@ -30,3 +31,18 @@ def notify(message: str) -> bool:
         except OSError as error:
             log.debug("nobody is told %s: %s: %s", message.partition("=")[0], address, error.strerror)
     return True
+
+
+def watchdog_interval() -> float | None:
+    """Seconds between pings: a third of what systemd asks for; None where it asks for none (sd_watchdog_enabled)."""
+    microseconds, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
+    if not microseconds.isdigit() or (pid and pid != str(os.getpid())):
+        return None
+    return int(microseconds) / 3e6
+
+
+async def ping_watchdog(every: float) -> None:
+    """Ping until cancelled, from the event loop itself: a loop that hangs sends no ping, and systemd restarts it."""
+    while True:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(every)

@@ -5,7 +5,7 @@ the collection's own path on the controller.
 """
 
 from .model import Configuration, Device, Resource
-from .parse import parse_configuration, parse_resources
+from .parse import parse_configuration, parse_resources, with_resources
 from .problems import DeclarationError, Problem
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "Resource",
     "parse_configuration",
     "parse_resources",
+    "with_resources",
 ]

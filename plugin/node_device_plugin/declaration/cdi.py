@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from .model import BIND, ContainerEdits, Device, DeviceNode, Mount, Resource
 
@@ -15,13 +17,14 @@ FILE_PREFIX = "node-device-plugin_"
 #: longer name than it will have.
 _LONGEST_NAME = 180
 
+_NOT_A_DIGIT = re.compile(r"[^0-9]")
 #: The lowest CDI version in use.
 _BASE_VERSION = "0.3.0"
 
 #: Which CDI version each containerd accepts, newest first: (from this containerd on, the highest CDI version).
 #: By the CDI module that each release's source vendors, for all releases from 1.7.0 to 2.3.4 (1.7.24 of Debian was seen
 #: to take 0.8.0).
-_ACCEPTED_BY_CONTAINERD: Tuple[Tuple[Tuple[int, int, int], str], ...] = (
+_ACCEPTED_BY_CONTAINERD: tuple[tuple[tuple[int, int, int], str], ...] = (
     ((2, 2, 1), "1.1.0"),
     ((2, 0, 5), "1.0.0"),
     ((1, 7, 27), "0.8.0"),
@@ -44,7 +47,7 @@ class Feature(NamedTuple):
     where: str
 
 
-def render_spec(resource: Resource) -> Optional[Dict[str, Any]]:
+def render_spec(resource: Resource) -> dict[str, Any] | None:
     """The CDI spec of a resource as data, in the specification's own keys; None where it needs none."""
     if not resource.uses_cdi:
         return None
@@ -63,14 +66,14 @@ def render_spec(resource: Resource) -> Optional[Dict[str, Any]]:
         devices.append({"name": device.id, "containerEdits": _edits(edits, device.nodes)})
     if not devices:
         return None
-    spec: Dict[str, Any] = {"cdiVersion": _BASE_VERSION, "kind": resource.cdi_kind, "devices": devices}
+    spec: dict[str, Any] = {"cdiVersion": _BASE_VERSION, "kind": resource.cdi_kind, "devices": devices}
     if not each_carries_all and resource.container_edits != ContainerEdits():
         spec["containerEdits"] = _edits(resource.container_edits, ())
     spec["cdiVersion"] = minimum_version(spec)
     return spec
 
 
-def render_specs(resources: Sequence[Resource]) -> Dict[str, Dict[str, Any]]:
+def render_specs(resources: Sequence[Resource]) -> dict[str, dict[str, Any]]:
     """The specs of a node that the role owns: file name to content; the rest is the plugin's (``dynamic_cdi``)."""
     specs = {}
     for resource in resources:
@@ -80,7 +83,7 @@ def render_specs(resources: Sequence[Resource]) -> Dict[str, Dict[str, Any]]:
     return specs
 
 
-def render_awaited(resource: Resource) -> Optional[Dict[str, Any]]:
+def render_awaited(resource: Resource) -> dict[str, Any] | None:
     """The spec that the plugin will write for a kind; None where it writes none.
 
     Of a kind one device, "discovered", stands for all that will be found: what else the content needs is known before.
@@ -103,7 +106,7 @@ def render_awaited(resource: Resource) -> Optional[Dict[str, Any]]:
 
 
 def with_kept(
-    wanted: Optional[Mapping[str, Any]], present: Optional[Mapping[str, Any]], staying: Sequence[str]
+    wanted: Mapping[str, Any] | None, present: Mapping[str, Any] | None, staying: Sequence[str]
 ) -> Mapping[str, Any]:
     """A wanted spec and those devices of the present one that stay; what they got from the kind, they keep.
 
@@ -128,8 +131,8 @@ def file_name(kind: str) -> str:
     name = kind.replace("/", "_")
     if "_" in kind.partition("/")[0] or len(name) > _LONGEST_NAME:
         # Where the class begins could not be told ("a_b/cc", "a/b_cc"), or 255 bytes would not do.
-        name = "%s-%s" % (name[:_LONGEST_NAME], hashlib.sha256(kind.encode()).hexdigest()[:8])
-    return "%s%s.json" % (FILE_PREFIX, name)
+        name = f"{name[:_LONGEST_NAME]}-{hashlib.sha256(kind.encode()).hexdigest()[:8]}"
+    return f"{FILE_PREFIX}{name}.json"
 
 
 #: One for all: json.dumps would make one for each of thousands of devices.
@@ -141,11 +144,11 @@ def serialise(spec: Mapping[str, Any]) -> str:
     lines = []
     for key, value in spec.items():
         if key == "devices":
-            text = "[\n%s\n  ]" % ",\n".join("    " + _encode(device) for device in value)
+            text = "[\n{}\n  ]".format(",\n".join("    " + _encode(device) for device in value))
         else:
             text = _encode(value)
-        lines.append("  %s: %s" % (json.dumps(key), text))
-    return "{\n%s\n}\n" % ",\n".join(lines)
+        lines.append(f"  {json.dumps(key)}: {text}")
+    return "{{\n{}\n}}\n".format(",\n".join(lines))
 
 
 def features(spec: Mapping[str, Any]) -> Iterator[Feature]:
@@ -156,7 +159,7 @@ def features(spec: Mapping[str, Any]) -> Iterator[Feature]:
         yield Feature("0.6.0", "annotations", "annotations")
     yield from _edit_features(spec.get("containerEdits") or {}, "containerEdits")
     for device in spec.get("devices") or []:
-        where = "device %s" % device.get("name")
+        where = "device {}".format(device.get("name"))
         if not str(device.get("name", "a"))[:1].isalpha():
             yield Feature("0.5.0", "a device name that begins with a digit", where)
         if device.get("annotations"):
@@ -169,7 +172,7 @@ def minimum_version(spec: Mapping[str, Any]) -> str:
     return max([_BASE_VERSION, *(feature.since for feature in features(spec))], key=version_tuple)
 
 
-def accepted_version(containerd_version: str) -> Optional[str]:
+def accepted_version(containerd_version: str) -> str | None:
     """The highest CDI version that this containerd accepts; None where it has no CDI (below 1.7.2)."""
     version = version_tuple(containerd_version)
     for since, accepted in _ACCEPTED_BY_CONTAINERD:
@@ -185,26 +188,19 @@ def untested_kubelet(version: Sequence[int]) -> str:
     return ""
 
 
-def refused_features(spec: Mapping[str, Any], accepted: str) -> List[Feature]:
+def refused_features(spec: Mapping[str, Any], accepted: str) -> list[Feature]:
     """What in ``spec`` a runtime that accepts up to ``accepted`` would refuse."""
     limit = version_tuple(accepted)
     return [feature for feature in features(spec) if version_tuple(feature.since) > limit]
 
 
-def version_tuple(version: str) -> Tuple[int, ...]:
+def version_tuple(version: str) -> tuple[int, ...]:
     """``1.7.24~ds1`` or ``v2.1.9+ds1`` as (1, 7, 24) or (2, 1, 9): three numbers, what follows them left out."""
-    numbers = []
-    for part in version.lstrip("v").split(".")[:3]:
-        digits = ""
-        for character in part:
-            if not character.isdigit():
-                break
-            digits += character
-        numbers.append(int(digits or 0))
-    return tuple(numbers + [0] * (3 - len(numbers)))
+    numbers = [_NOT_A_DIGIT.split(part, maxsplit=1)[0] or "0" for part in version.lstrip("v").split(".")[:3]]
+    return tuple(map(int, [*numbers, "0", "0"][:3]))
 
 
-def _joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> Dict[str, Any]:
+def _joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     # Intel RDT is the one edit that is no list.
     return {
         key: value if isinstance(value, dict) else [*(common.get(key) or ()), *(own.get(key) or ())]
@@ -215,71 +211,60 @@ def _joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> Dict[str, Any]
 def _edit_features(edits: Mapping[str, Any], where: str) -> Iterator[Feature]:
     for node in edits.get("deviceNodes") or []:
         if node.get("hostPath"):
-            yield Feature(
-                "0.5.0", "a host path that differs from the container's", "%s, %s" % (where, node.get("path"))
-            )
+            place = "{}, {}".format(where, node.get("path"))
+            yield Feature("0.5.0", "a host path that differs from the container's", place)
     for mount in edits.get("mounts") or []:
         if mount.get("type"):
-            yield Feature("0.4.0", "the type of a mount", "%s, %s" % (where, mount.get("containerPath")))
-    if edits.get("additionalGids"):
-        yield Feature("0.7.0", "additional gids", where)
-    if edits.get("intelRdt") is not None:
-        yield Feature("0.7.0", "Intel RDT", where)
+            yield Feature("0.4.0", "the type of a mount", "{}, {}".format(where, mount.get("containerPath")))
+    rdt = edits.get("intelRdt")
+    for since, name, is_there in (
+        ("0.7.0", "additional gids", edits.get("additionalGids")),
+        ("0.7.0", "Intel RDT", rdt is not None),
         # An empty list asks for it as well (requiresV110 of the library).
-        if edits["intelRdt"].get("schemata") is not None:
-            yield Feature("1.1.0", "Intel RDT's schemata", where)
-        if edits["intelRdt"].get("enableMonitoring"):
-            yield Feature("1.1.0", "Intel RDT's enableMonitoring", where)
-    if edits.get("netDevices"):
-        yield Feature("1.1.0", "network devices", where)
+        ("1.1.0", "Intel RDT's schemata", (rdt or {}).get("schemata") is not None),
+        ("1.1.0", "Intel RDT's enableMonitoring", (rdt or {}).get("enableMonitoring")),
+        ("1.1.0", "network devices", edits.get("netDevices")),
+    ):
+        if is_there:
+            yield Feature(since, name, where)
 
 
 def _merged(common: ContainerEdits, own: ContainerEdits) -> ContainerEdits:
-    return ContainerEdits(
-        env=common.env + own.env,
-        mounts=common.mounts + own.mounts,
-        hooks=common.hooks + own.hooks,
-        additional_gids=common.additional_gids + own.additional_gids,
+    return ContainerEdits._make(of_kind + of_device for of_kind, of_device in zip(common, own))
+
+
+def _edits(edits: ContainerEdits, nodes: Sequence[DeviceNode]) -> dict[str, Any]:
+    return _without_nothing(
+        env=edits.env,
+        deviceNodes=[
+            _without_nothing(
+                path=node.path,
+                hostPath=node.host_path if node.host_path != node.path else None,
+                permissions=node.permissions,
+                fileMode=node.mode,
+                uid=node.uid,
+                gid=node.gid,
+            )
+            for node in nodes
+        ],
+        hooks=[
+            _without_nothing(hookName=hook.name, path=hook.path, args=hook.args, env=hook.env, timeout=hook.timeout)
+            for hook in edits.hooks
+        ],
+        mounts=[
+            _without_nothing(
+                hostPath=mount.host_path,
+                containerPath=mount.container_path,
+                type=mount.type,
+                options=_mount_options(mount),
+            )
+            for mount in edits.mounts
+        ],
+        additionalGids=edits.additional_gids,
     )
 
 
-def _edits(edits: ContainerEdits, nodes: Sequence[DeviceNode]) -> Dict[str, Any]:
-    result: Dict[str, Any] = {}
-    if edits.env:
-        result["env"] = list(edits.env)
-    if nodes:
-        result["deviceNodes"] = [_node(node) for node in nodes]
-    if edits.hooks:
-        result["hooks"] = [
-            _without_nothing(
-                {
-                    "hookName": hook.name,
-                    "path": hook.path,
-                    "args": list(hook.args),
-                    "env": list(hook.env),
-                    "timeout": hook.timeout,
-                }
-            )
-            for hook in edits.hooks
-        ]
-    if edits.mounts:
-        result["mounts"] = [
-            _without_nothing(
-                {
-                    "hostPath": mount.host_path,
-                    "containerPath": mount.container_path,
-                    "type": mount.type,
-                    "options": _mount_options(mount),
-                }
-            )
-            for mount in edits.mounts
-        ]
-    if edits.additional_gids:
-        result["additionalGids"] = list(edits.additional_gids)
-    return result
-
-
-def _mount_options(mount: Mount) -> List[str]:
+def _mount_options(mount: Mount) -> list[str]:
     """A mount that names no file system is a bind mount, which runc makes of it by its options alone.
 
     Without one of them the container does not start (seen with runc 1.1.5: "no such device"). The kubelet's own mounts,
@@ -290,18 +275,7 @@ def _mount_options(mount: Mount) -> List[str]:
     return ["rbind", *mount.options]
 
 
-def _node(node: DeviceNode) -> Dict[str, Any]:
-    return _without_nothing(
-        {
-            "path": node.path,
-            "hostPath": node.host_path if node.host_path != node.path else None,
-            "permissions": node.permissions,
-            "fileMode": node.mode,
-            "uid": node.uid,
-            "gid": node.gid,
-        }
-    )
-
-
-def _without_nothing(data: Dict[str, Any]) -> Dict[str, Any]:
-    return {key: value for key, value in data.items() if value is not None and value != []}
+def _without_nothing(**fields: Any) -> dict[str, Any]:
+    """The fields that are set, as they are once they were written and read."""
+    listed = {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
+    return {key: value for key, value in listed.items() if value is not None and value != []}

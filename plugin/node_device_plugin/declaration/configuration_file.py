@@ -40,7 +40,7 @@ def load(path: str) -> LoadedConfiguration:
     try:
         data = _read(content)
     except ValueError as error:
-        raise DeclarationError([Problem(path, "is not valid YAML: %s" % " ".join(str(error).split()))]) from error
+        raise DeclarationError([Problem(path, "is not valid YAML: {}".format(" ".join(str(error).split())))]) from error
     return LoadedConfiguration(parse_configuration(data), hashlib.sha256(content).hexdigest())
 
 

@@ -6,7 +6,8 @@ reach the container in an order that nobody promises.
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, Sequence, Tuple, Union
+from collections.abc import Iterator, Sequence
+from typing import Union
 
 from .model import ContainerEdits, Device, DeviceNode, Mount, Resource
 from .patterns import placeholders
@@ -14,7 +15,7 @@ from .problems import Problem
 
 _Thing = Union[DeviceNode, Mount]
 #: Path in the container to what is there, and the field that says so.
-_Taken = Dict[str, Tuple[_Thing, str]]
+_Taken = dict[str, tuple[_Thing, str]]
 
 
 def problems(resource: Resource, where: str) -> Iterator[Problem]:
@@ -23,8 +24,8 @@ def problems(resource: Resource, where: str) -> Iterator[Problem]:
     common: _Taken = {}
     yield from _claim(_mounts(resource.container_edits, where + ".container_edits"), common)
     taken = dict(common)
-    for position, device in enumerate(resource.devices):
-        things = _things(device, "%s.devices[%d]%s" % (where, position, " (%s)" % device.id if device.id else ""))
+    for place, device in resource.placed_devices(where):
+        things = _things(device, place)
         alone = list(_claim(things, dict(common)))
         yield from alone
         if not alone and resource.container_limit != 1:
@@ -53,16 +54,16 @@ def _of_all_found(resource: Resource, where: str) -> Iterator[Problem]:
             )
 
 
-def _things(device: Device, where: str) -> List[Tuple[str, str, _Thing]]:
+def _things(device: Device, where: str) -> list[tuple[str, str, _Thing]]:
     """Place of the field, path in the container, and what is there."""
-    nodes: Dict[str, Tuple[str, str, _Thing]] = {}
+    nodes: dict[str, tuple[str, str, _Thing]] = {}
     for number, node in enumerate(device.nodes):
         # A path that stands twice among them is refused by itself.
         nodes.setdefault(node.path, ("%s.nodes[%d].path" % (where, number), node.path, node))
     return [*nodes.values(), *_mounts(device.container_edits, where + ".container_edits")]
 
 
-def _mounts(edits: ContainerEdits, where: str) -> List[Tuple[str, str, _Thing]]:
+def _mounts(edits: ContainerEdits, where: str) -> list[tuple[str, str, _Thing]]:
     return [
         ("%s.mounts[%d].container_path" % (where, number), mount.container_path, mount)
         for number, mount in enumerate(edits.mounts)
@@ -70,10 +71,10 @@ def _mounts(edits: ContainerEdits, where: str) -> List[Tuple[str, str, _Thing]]:
 
 
 def _claim(
-    things: Sequence[Tuple[str, str, _Thing]], taken: _Taken, whose: str = "", fix: str = ""
+    things: Sequence[tuple[str, str, _Thing]], taken: _Taken, whose: str = "", fix: str = ""
 ) -> Iterator[Problem]:
     for place, path, thing in things:
         other, field = taken.setdefault(path, (thing, place))
         # What was refused is no path.
         if path and other != thing:
-            yield Problem(place, "is that of %s: a container%s would have only one of the two%s" % (field, whose, fix))
+            yield Problem(place, f"is that of {field}: a container{whose} would have only one of the two{fix}")

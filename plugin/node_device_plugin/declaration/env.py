@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
+from collections.abc import Iterator, Mapping, Sequence
 
 from .model import Device, Resource
 from .names import env_name_problem
@@ -17,7 +17,7 @@ _DISCOVERED = 100
 _A = {"variable": "a variable", "annotation": "an annotation"}
 
 
-def allocate_env(resource: Resource, devices: Sequence[Device]) -> Dict[str, str]:
+def allocate_env(resource: Resource, devices: Sequence[Device]) -> dict[str, str]:
     """The variables of a container that gets ``devices`` of ``resource``.
 
     devices: in the order of the declaration, each once (as Resource.devices_of gives them); their numbers count from 0.
@@ -25,12 +25,12 @@ def allocate_env(resource: Resource, devices: Sequence[Device]) -> Dict[str, str
     return _filled(resource.env, devices)
 
 
-def allocate_annotations(resource: Resource, devices: Sequence[Device]) -> Dict[str, str]:
+def allocate_annotations(resource: Resource, devices: Sequence[Device]) -> dict[str, str]:
     """The annotations of such a container, numbered in the same way."""
     return _filled(resource.annotations, devices)
 
 
-def _filled(templates: Mapping[str, str], devices: Sequence[Device]) -> Dict[str, str]:
+def _filled(templates: Mapping[str, str], devices: Sequence[Device]) -> dict[str, str]:
     result = {}
     for number, device in enumerate(devices):
         values = {_INDEX: str(number), **device.template_values()}
@@ -41,16 +41,22 @@ def _filled(templates: Mapping[str, str], devices: Sequence[Device]) -> Dict[str
 
 def template_problems(resource: Resource, where: str) -> Iterator[Problem]:
     """What is wrong with the templates of one resource."""
-    yield from _template_problems(resource, resource.env, where + ".env", "variable")
-    yield from _template_problems(resource, resource.annotations, where + ".annotations", "annotation")
+    for what, key, templates in _templates(resource):
+        yield from _template_problems(resource, templates, f"{where}.{key}", what)
+
+
+def _templates(resource: Resource) -> Iterator[tuple[str, str, Mapping[str, str]]]:
+    """What a container gets of them, their key, and the templates by name."""
+    yield "variable", "env", resource.env
+    yield "annotation", "annotations", resource.annotations
 
 
 def _template_problems(resource: Resource, templates: Mapping[str, str], where: str, what: str) -> Iterator[Problem]:
     for name, value in templates.items():
-        field = "%s.%s" % (where, name)
+        field = f"{where}.{name}"
         others = [placeholder for placeholder in placeholders(name) if placeholder != _INDEX]
         if others:
-            yield Problem(field, "only {index} may stand in %s's name, not {%s}" % (_A[what], others[0]))
+            yield Problem(field, f"only {{index}} may stand in {_A[what]}'s name, not {{{others[0]}}}")
             continue
         if what == "variable":
             message = env_name_problem(fill(name, {_INDEX: "0"}))
@@ -59,43 +65,39 @@ def _template_problems(resource: Resource, templates: Mapping[str, str], where: 
         if message:
             yield Problem(field, message)
         # A container that may have one device only needs no number.
-        is_one = "{%s}" % _INDEX in name or resource.container_limit == 1
+        is_one = f"{{{_INDEX}}}" in name or resource.container_limit == 1
         fix = "put {index} into its name, or let a container have one device only (container_limit: 1)"
         if not is_one and resource.discover.methods:
-            yield Problem(field, "%s: nobody knows how many devices will be discovered" % fix)
+            yield Problem(field, f"{fix}: nobody knows how many devices will be discovered")
         elif not is_one and len(resource.devices) > 1:
-            yield Problem(field, "a container that gets two devices would have this %s twice; %s" % (what, fix))
+            yield Problem(field, f"a container that gets two devices would have this {what} twice; {fix}")
         for placeholder in dict.fromkeys(placeholders(value)):
             lacking = [d.id for d in resource.devices if placeholder not in {_INDEX, *d.template_values()}]
             if lacking:
-                yield Problem(
-                    field, "{%s} is no property of %s" % (placeholder, "device %s" % ", ".join(map(repr, lacking)))
-                )
+                message = "{{{}}} is no property of device {}".format(placeholder, ", ".join(map(repr, lacking)))
+                yield Problem(field, message)
             known = {_INDEX, *resource.discover.template_names()}
             if resource.discover.methods and placeholder not in known:
-                yield Problem(
-                    field,
-                    "{%s} is not known of every discovered device; known are %s"
-                    % (placeholder, ", ".join(sorted(known))),
-                )
+                message = "{%s} is not known of every discovered device; known are %s"
+                yield Problem(field, message % (placeholder, ", ".join(sorted(known))))
 
 
-def collision_problems(placed: Sequence[Tuple[str, Resource]]) -> Iterator[Problem]:
+def collision_problems(placed: Sequence[tuple[str, Resource]]) -> Iterator[Problem]:
     """Variables and annotations that two resources would both set in a container that asks for both.
 
     The kubelet takes the first in an order by chance and only logs it, so this is an error of the declaration.
     placed: the resources, each with the path of its field.
     """
-    seen: Dict[Tuple[str, str], Tuple[str, str]] = {}
+    seen: dict[tuple[str, str], tuple[str, str]] = {}
     for where, resource in placed:
-        reported: List[str] = []
+        reported: list[str] = []
         for what, field, template, name in _given_names(resource):
             owner = seen.setdefault((what, name), (resource.name, template))
             if owner != (resource.name, template) and template not in reported:
                 reported.append(template)
                 yield Problem(
-                    "%s.%s" % (where, field),
-                    "the %s %s is also set by %s (%s); a container may ask for both" % (what, name, *owner),
+                    f"{where}.{field}",
+                    "the {} {} is also set by {} ({}); a container may ask for both".format(what, name, *owner),
                 )
     # Without CDI its edits are the kubelet's as well. Devices of one resource may repeat them: we decide which stays.
     for where, resource in placed:
@@ -107,16 +109,13 @@ def collision_problems(placed: Sequence[Tuple[str, Resource]]) -> Iterator[Probl
                 if owner[0] != resource.name:
                     yield Problem(
                         where + ".container_edits.env",
-                        "the variable %s is also set by %s (%s); a container may ask for both" % (name, *owner),
+                        "the variable {} is also set by {} ({}); a container may ask for both".format(name, *owner),
                     )
 
 
-def _given_names(resource: Resource) -> Iterator[Tuple[str, str, str, str]]:
+def _given_names(resource: Resource) -> Iterator[tuple[str, str, str, str]]:
     """Every name that Allocate may give: what it is, the path of its field, its template, and the name."""
-    for what, key, templates in (
-        ("variable", "env", resource.env),
-        ("annotation", "annotations", resource.annotations),
-    ):
+    for what, key, templates in _templates(resource):
         for template in templates:
             for number in range(_DISCOVERED if resource.discover.methods else len(resource.devices)):
-                yield what, "%s.%s" % (key, template), template, template.replace("{%s}" % _INDEX, str(number))
+                yield what, f"{key}.{template}", template, template.replace(f"{{{_INDEX}}}", str(number))

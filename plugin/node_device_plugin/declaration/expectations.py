@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from .env import allocate_annotations, allocate_env
 from .model import Device, DeviceNode, Mount, Resource
@@ -15,27 +16,25 @@ class Expectation(NamedTuple):
     annotations: what the runtime was told of the container.
     """
 
-    devices: Tuple[str, ...]
-    env: Dict[str, Tuple[str, ...]]
-    nodes: Tuple[DeviceNode, ...]
-    mounts: Tuple[Mount, ...]
-    annotations: Dict[str, str]
+    devices: tuple[str, ...]
+    env: dict[str, tuple[str, ...]]
+    nodes: tuple[DeviceNode, ...]
+    mounts: tuple[Mount, ...]
+    annotations: dict[str, str]
 
 
 def expected_in_container(resource: Resource, devices: Sequence[Device]) -> Expectation:
     """What a container shows that got ``devices`` (in the order of the declaration)."""
-    variables: Dict[str, List[str]] = {}
-    nodes: List[DeviceNode] = []
-    mounts: List[Mount] = []
-    edited = [device for device in devices if resource.edits(device)]
-    if edited:
-        for edits in [resource.container_edits, *(device.container_edits for device in edited)]:
-            for assignment in edits.env:
-                name, _, value = assignment.partition("=")
-                variables.setdefault(name, []).append(value)
-            mounts.extend(mount for mount in edits.mounts if mount not in mounts)
-        for device in edited:
-            nodes.extend(node for node in device.nodes if node not in nodes)
+    variables: dict[str, list[str]] = {}
+    nodes: list[DeviceNode] = []
+    mounts: list[Mount] = []
+    for edits in resource.edits_of(devices):
+        for assignment in edits.env:
+            name, _, value = assignment.partition("=")
+            variables.setdefault(name, []).append(value)
+        mounts.extend(mount for mount in edits.mounts if mount not in mounts)
+    for device in devices:
+        nodes.extend(node for node in device.nodes if node not in nodes)
     env = {name: tuple(values) for name, values in variables.items()}
     # CDI edits the container after the kubelet set its variables: of two with one name, CDI's stays. Without CDI
     # allocation keeps to the same order.

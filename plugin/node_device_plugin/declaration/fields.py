@@ -1,59 +1,101 @@
-"""Rules for single fields that several parts of a declaration have; what does not fit is appended to ``problems``."""
+"""Rules for the values of single fields, as functions that say what is wrong (None or empty if nothing is)."""
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from typing import Any, List, Optional
+from typing import Any, Callable, Optional
 
-from .problems import Problem
+from . import names
+from .patterns import fill, pattern_problem, placeholders
 
+Rule = Callable[[Any], Optional[str]]
+
+#: The largest uid or gid: an unsigned number of 32 bits in CDI, of which Linux keeps the last for "none".
+LARGEST_ID = 2**32 - 2
 #: Characters with a meaning of their own in systemd's units or in a pod's mounts.
 _SPECIAL = frozenset(":%$;\\'\"")
+_PATTERN = re.compile(r"[][*?{}]")
 
 
-def absolute(path: Any, where: str, problems: List[Problem]) -> None:
-    """A path has to be absolute, in its shortest form, and none of the root directory; None is left out."""
-    if path is None:
-        return
+def _each(*rules: Rule) -> Rule:
+    """The first problem by any of these rules."""
+    return lambda value: next(filter(None, (rule(value) for rule in rules)), None)
+
+
+def form(pattern: str, must: str) -> Rule:
+    """Text that a regular expression matches as a whole. must: says what that is."""
+    compiled = re.compile(pattern)
+    return lambda text: None if compiled.fullmatch(text) else f"must be {must}, not {text!r}"
+
+
+def absolute(path: str) -> str | None:
+    """A path has to be absolute, in its shortest form, and none of the root directory."""
     if path == "/":
-        problems.append(Problem(where, "must not be the root directory"))
+        return "must not be the root directory"
     # POSIX leaves two slashes at the front alone.
-    elif not path.startswith("/") or path.startswith("//") or os.path.normpath(path) != path:
-        problems.append(Problem(where, "must be an absolute path in its shortest form, not %r" % path))
-
-
-def not_empty(text: Optional[str], where: str, problems: List[Problem]) -> None:
-    """Text that is there has to say something; None is left out."""
-    if text is not None and not text.strip():
-        problems.append(Problem(where, "is empty"))
-
-
-def directory(path: Any, where: str, problems: List[Problem]) -> None:
-    """A directory that goes into the service's unit and the pod's mounts, which take some characters for their own.
-
-    None is left out.
-    """
-    absolute(path, where, problems)
-    letters = set(path or "")
-    odd = sorted(letter for letter in letters if letter in _SPECIAL or letter.isspace() or not letter.isprintable())
-    if odd:
-        named = ", ".join(map(repr, odd))
-        problems.append(Problem(where, "must hold none of %s: systemd's units and pods' mounts read them" % named))
-
-
-def permissions(text: str, where: str, problems: List[Problem]) -> str:
-    """What a container may do with a device node."""
-    if not text or set(text) - set("rwm") or len(set(text)) != len(text):
-        problems.append(Problem(where, "must be made of r, w and m, each at most once"))
-    return text
-
-
-def mode(text: Optional[str], where: str, problems: List[Problem]) -> Optional[int]:
-    """An octal file mode as a number."""
-    if text is None:
-        return None
-    if re.fullmatch(r"0?[0-7]{3}", text):
-        return int(text, 8)
-    problems.append(Problem(where, 'must be three octal digits such as "0660"'))
+    if not path.startswith("/") or path.startswith("//") or os.path.normpath(path) != path:
+        return f"must be an absolute path in its shortest form, not {path!r}"
     return None
+
+
+def not_empty(text: str) -> str | None:
+    """Text that is there has to say something."""
+    return None if text.strip() else "is empty"
+
+
+def plain_characters(path: str) -> str | None:
+    """What goes into the service's unit and the pod's mounts, which take some characters for their own."""
+    odd = sorted(letter for letter in set(path) if letter in _SPECIAL or letter.isspace() or not letter.isprintable())
+    named = ", ".join(map(repr, odd))
+    return f"must hold none of {named}: systemd's units and pods' mounts read them" if odd else None
+
+
+def socket_room(longest: int, path: str) -> str | None:
+    """A directory of sockets. longest: bytes that it may have."""
+    is_short = len(os.fsencode(path)) <= longest
+    return None if is_short else "has more than the %d bytes that leave room for a socket's name" % longest
+
+
+def one_path(path: str) -> str | None:
+    """A path of which nothing stands for something else."""
+    return f"is one path, not {path!r}: discover takes patterns and placeholders" if _PATTERN.search(path) else None
+
+
+def no_pattern(template: str) -> str | None:
+    """A path of which nothing but placeholders stands for something else."""
+    filled = fill(template, dict.fromkeys(placeholders(template), ""))
+    message = "is no pattern: nothing but placeholders stands for something else in it"
+    return message if _PATTERN.search(filled) else None
+
+
+def printable(text: str) -> str | None:
+    """What a kubelet's log and a table can show."""
+    is_plain = text.isprintable() and text == text.strip()
+    return None if is_plain else f"must be printable, without spaces at its ends, not {text!r}"
+
+
+def group(gid: int) -> str | None:
+    """A supplementary group."""
+    return None if 1 <= gid <= LARGEST_ID else "must be between 1 and %d, not %d" % (LARGEST_ID, gid)
+
+
+def assignment(text: str) -> str | None:
+    """An environment variable with its value."""
+    name, equals, _value = text.partition("=")
+    return names.env_name_problem(name) if equals else f"must have the form NAME=value, not {text!r}"
+
+
+node_path = _each(one_path, absolute)
+path_pattern = _each(absolute, pattern_problem)
+path_template = _each(absolute, functools.partial(pattern_problem, is_template=True))
+container_path = _each(absolute, no_pattern)
+exclusion = _each(not_empty, pattern_problem)
+directory = _each(plain_characters, absolute)
+device_plugin_directory = _each(directory, functools.partial(socket_room, names.MAX_DEVICE_PLUGIN_DIR))
+device_id = _each(not_empty, printable)
+permissions = form(r"(?!.*(.).*\1)[rwm]+", "made of r, w and m, each at most once")
+mode = form(r"0?[0-7]{3}", 'three octal digits such as "0660"')
+bus_id = form(r"[0-9A-Fa-f]{4}", "four hexadecimal digits, in quotes")
+class_code = form(r"([0-9A-Fa-f]{2}){1,3}", "two, four or six hexadecimal digits")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import NamedTuple
 
 from .names import qualified_cdi_name
 from .patterns import placeholders, wildcards
+from .problems import element
 
 #: Between a device's id and the number of its share, where replicas are more than one.
 SHARE = "::"
 
 
-def devices_behind(kubelet_id: str) -> FrozenSet[str]:
+def devices_behind(kubelet_id: str) -> frozenset[str]:
     """The ids of devices that the kubelet's one may stand for: a share's device, and one that has the id itself."""
     device, share, number = kubelet_id.rpartition(SHARE)
     return frozenset({kubelet_id, device} if share and number.isdecimal() else {kubelet_id})
@@ -34,14 +36,14 @@ class DeviceNode(NamedTuple):
     path: str
     host_path: str
     permissions: str
-    uid: Optional[int]
-    gid: Optional[int]
+    uid: int | None
+    gid: int | None
     #: Permission bits.
-    mode: Optional[int]
+    mode: int | None
     #: What the node on the host has to be: ``c`` or ``b``, and its numbers; None for any.
-    type: Optional[str] = None
-    major: Optional[int] = None
-    minor: Optional[int] = None
+    type: str | None = None
+    major: int | None = None
+    minor: int | None = None
 
 
 class Mount(NamedTuple):
@@ -49,8 +51,8 @@ class Mount(NamedTuple):
 
     host_path: str
     container_path: str
-    type: Optional[str]
-    options: Tuple[str, ...]
+    type: str | None
+    options: tuple[str, ...]
 
     @property
     def is_bind(self) -> bool:
@@ -63,18 +65,18 @@ class Hook(NamedTuple):
 
     name: str
     path: str
-    args: Tuple[str, ...]
-    env: Tuple[str, ...]
-    timeout: Optional[int]
+    args: tuple[str, ...]
+    env: tuple[str, ...]
+    timeout: int | None
 
 
 class ContainerEdits(NamedTuple):
     """CDI edits apart from device nodes."""
 
-    env: Tuple[str, ...] = ()
-    mounts: Tuple[Mount, ...] = ()
-    hooks: Tuple[Hook, ...] = ()
-    additional_gids: Tuple[int, ...] = ()
+    env: tuple[str, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    hooks: tuple[Hook, ...] = ()
+    additional_gids: tuple[int, ...] = ()
 
 
 class Attributes(NamedTuple):
@@ -84,14 +86,14 @@ class Attributes(NamedTuple):
     the kernel bound. subsystem: such as ``usb``. A device's NUMA node is its own field, because it can be declared.
     """
 
-    pci_address: Optional[str] = None
-    usb_vendor: Optional[str] = None
-    usb_product: Optional[str] = None
-    usb_serial: Optional[str] = None
-    driver: Optional[str] = None
-    subsystem: Optional[str] = None
+    pci_address: str | None = None
+    usb_vendor: str | None = None
+    usb_product: str | None = None
+    usb_serial: str | None = None
+    driver: str | None = None
+    subsystem: str | None = None
 
-    def known(self) -> Dict[str, str]:
+    def known(self) -> dict[str, str]:
         """Those that are known, by name."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
@@ -100,12 +102,12 @@ class Device(NamedTuple):
     """One device of a node."""
 
     id: str
-    nodes: Tuple[DeviceNode, ...]
+    nodes: tuple[DeviceNode, ...]
     container_edits: ContainerEdits
     properties: Mapping[str, str]
     required: bool
     #: NUMA node that the device is near to; None for none or unknown.
-    numa_node: Optional[int] = None
+    numa_node: int | None = None
     attributes: Attributes = Attributes()
 
     @property
@@ -113,7 +115,13 @@ class Device(NamedTuple):
         """Whether a container gets anything of this device by CDI."""
         return bool(self.nodes) or self.container_edits != ContainerEdits()
 
-    def template_values(self) -> Dict[str, str]:
+    @property
+    def host_paths(self) -> frozenset[str]:
+        """What it gives of the host, as declared: nodes and bind mounts."""
+        mounts = (mount.host_path for mount in self.container_edits.mounts if mount.is_bind)
+        return frozenset([*(node.host_path for node in self.nodes), *mounts])
+
+    def template_values(self) -> dict[str, str]:
         """What may stand in a value of ``env``, apart from {index}."""
         values = {"id": self.id, **self.properties}
         if self.nodes:
@@ -124,17 +132,17 @@ class Device(NamedTuple):
 class UsbSelector(NamedTuple):
     """USB devices: hexadecimal ids of four digits in lower case, and a pattern of the serial number; None for any."""
 
-    vendor: Optional[str] = None
-    product: Optional[str] = None
-    serial: Optional[str] = None
+    vendor: str | None = None
+    product: str | None = None
+    serial: str | None = None
 
 
 class PciSelector(NamedTuple):
     """PCI devices: hexadecimal ids of four digits, and the front of the class code's six; None for any."""
 
-    vendor: Optional[str] = None
-    device: Optional[str] = None
-    class_code: Optional[str] = None
+    vendor: str | None = None
+    device: str | None = None
+    class_code: str | None = None
 
 
 class GroupedNode(NamedTuple):
@@ -145,7 +153,7 @@ class GroupedNode(NamedTuple):
 
     path: str
     optional: bool
-    container_path: Optional[str] = None
+    container_path: str | None = None
 
     @property
     def is_common(self) -> bool:
@@ -160,24 +168,24 @@ DISCOVERY_METHODS = ("paths", "usb", "pci")
 class Discovery(NamedTuple):
     """How devices are found while the plugin runs. Without a method nothing is discovered."""
 
-    paths: Tuple[str, ...] = ()
-    usb: Tuple[UsbSelector, ...] = ()
-    pci: Tuple[PciSelector, ...] = ()
-    nodes: Tuple[GroupedNode, ...] = ()
-    exclude: Tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    usb: tuple[UsbSelector, ...] = ()
+    pci: tuple[PciSelector, ...] = ()
+    nodes: tuple[GroupedNode, ...] = ()
+    exclude: tuple[str, ...] = ()
     permissions: str = "rw"
-    uid: Optional[int] = None
-    gid: Optional[int] = None
-    mode: Optional[int] = None
+    uid: int | None = None
+    gid: int | None = None
+    mode: int | None = None
     #: Template of a path's own node in a container; None for the path that was found.
-    container_path: Optional[str] = None
+    container_path: str | None = None
 
     @property
-    def methods(self) -> Tuple[str, ...]:
+    def methods(self) -> tuple[str, ...]:
         """The methods in use, by the names of their keys."""
         return tuple(name for name in DISCOVERY_METHODS if getattr(self, name))
 
-    def property_names(self) -> FrozenSet[str]:
+    def property_names(self) -> frozenset[str]:
         """The properties that every device found has, whichever method found it."""
         sets = [frozenset("match%d" % (n + 1) for n in range(wildcards(pattern))) for pattern in self.paths]
         if self.usb:
@@ -186,7 +194,7 @@ class Discovery(NamedTuple):
             sets.append(frozenset(PCI_PROPERTIES))
         return frozenset.intersection(*sets) if sets else frozenset()
 
-    def template_names(self) -> FrozenSet[str]:
+    def template_names(self) -> frozenset[str]:
         """What may stand in a value of ``env`` beside {index}. A PCI device may have no node, and so no path."""
         has_node = not self.pci or any(not node.optional for node in self.nodes)
         return self.property_names() | {"id"} | ({"path", "host_path"} if has_node else set())
@@ -195,7 +203,7 @@ class Discovery(NamedTuple):
 class PreStart(NamedTuple):
     """A command before a container starts; without one there is nothing to do. timeout: seconds, for all devices."""
 
-    command: Tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
     timeout: int = 10
 
 
@@ -203,7 +211,7 @@ class HealthChecks(NamedTuple):
     """What is asked beside device nodes and CDI names. timeout and period (of the command): seconds."""
 
     open: bool = False
-    command: Tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
     timeout: int = 5
     period: int = 30
 
@@ -213,15 +221,15 @@ class Resource(NamedTuple):
 
     name: str
     cdi_kind: str
-    devices: Tuple[Device, ...]
+    devices: tuple[Device, ...]
     env: Mapping[str, str]
     container_edits: ContainerEdits
     replicas: int
     discover: Discovery = Discovery()
     #: Most that a container may ask for; None for no limit.
-    container_limit: Optional[int] = None
+    container_limit: int | None = None
     #: ``packed``, ``distributed`` or ``numa``; None leaves the choice to the kubelet.
-    preference: Optional[str] = None
+    preference: str | None = None
     pre_start: PreStart = PreStart()
     #: ``cdi`` or ``device_nodes``.
     injection: str = "cdi"
@@ -230,7 +238,7 @@ class Resource(NamedTuple):
     #: Whether nobody but the plugin can write the kind's spec; a setting of all resources (``cdi_owner``).
     cdi_by_plugin: bool = False
 
-    def cdi_name(self, device: Device) -> Optional[str]:
+    def cdi_name(self, device: Device) -> str | None:
         """The device's fully qualified CDI name; None where CDI has nothing to do for it."""
         if self.injection != "cdi":
             return None
@@ -255,7 +263,7 @@ class Resource(NamedTuple):
             return False
         return bool(self.discover.methods) or (self.cdi_by_plugin and any(map(self.edits, self.devices)))
 
-    def kubelet_ids(self, device: Device) -> List[str]:
+    def kubelet_ids(self, device: Device) -> list[str]:
         """The ids under which the kubelet lists the device: one for each share."""
         if self.replicas == 1:
             return [device.id]
@@ -266,23 +274,35 @@ class Resource(NamedTuple):
         """Characters that the kubelet's ids have beyond a device's, at the most."""
         return 0 if self.replicas == 1 else len("%s%d" % (SHARE, self.replicas - 1))
 
-    def devices_of(self, kubelet_ids: Sequence[str]) -> List[Device]:
+    def devices_of(self, kubelet_ids: Sequence[str]) -> list[Device]:
         """The devices behind kubelet ids (in any order), each once, in the order of the declaration.
 
         Raises KeyError with the first id that is no device of this resource.
         """
-        known = {kubelet_id: device for device in self.devices for kubelet_id in self.kubelet_ids(device)}
-        for kubelet_id in kubelet_ids:
-            if kubelet_id not in known:
-                raise KeyError(kubelet_id)
-        chosen = {known[kubelet_id].id for kubelet_id in kubelet_ids}
-        return [device for device in self.devices if device.id in chosen]
+        places = self.places()
+        return [self.devices[place] for place in sorted({places[kubelet_id] for kubelet_id in kubelet_ids})]
+
+    def places(self) -> dict[str, int]:
+        """Each kubelet id with the place of its device."""
+        return {
+            kubelet_id: place for place, device in enumerate(self.devices) for kubelet_id in self.kubelet_ids(device)
+        }
+
+    def edits_of(self, devices: Sequence[Device]) -> list[ContainerEdits]:
+        """The edits for a container that gets these devices: first those of the kind, if any device is edited."""
+        edited = [device for device in devices if self.edits(device)]
+        return [self.container_edits, *(device.container_edits for device in edited)] if edited else []
+
+    def placed_devices(self, where: str) -> Iterator[tuple[str, Device]]:
+        """Each declared device with the path of its field. where: that of the resource."""
+        for position, device in enumerate(self.devices):
+            yield element(where + ".devices", position, device.id), device
 
 
 class Configuration(NamedTuple):
     """What the plugin runs with."""
 
-    resources: Tuple[Resource, ...]
+    resources: tuple[Resource, ...]
     kubelet_device_plugin_dir: str
     log_level: str
     log_format: str
@@ -291,6 +311,6 @@ class Configuration(NamedTuple):
     kubelet_root_dir: str
     registration: str
     recovery_delay: int
-    cdi_spec_dirs: Tuple[str, ...]
+    cdi_spec_dirs: tuple[str, ...]
     #: ``role`` or ``plugin``.
     cdi_owner: str = "role"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Iterator, List
+from collections.abc import Iterator
 
 from . import fields
 from .model import Resource
@@ -22,12 +22,12 @@ def directory_problems(resource: Resource, where: str) -> Iterator[Problem]:
     """Directories of devices that cannot be shown to the service's sandbox."""
     for path in sorted(set(directories(resource))):
         if path in HIDDEN:
-            message = "has devices in %s itself, which the service's sandbox hides: use a directory below it" % path
+            message = f"has devices in {path} itself, which the service's sandbox hides: use a directory below it"
             yield Problem(where, message)
         elif path.startswith(tuple(each + "/" for each in HIDDEN)):
-            problems: List[Problem] = []
-            fields.directory(path, where, problems)
-            yield from problems
+            problem = fields.directory(path)
+            if problem:
+                yield Problem(where, problem)
 
 
 def directories(resource: Resource) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Optional, Tuple
 
 _DNS1123_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -24,15 +23,15 @@ MAX_DEVICE_PLUGIN_DIR = 107 - 44
 MAX_KUBELET_ROOT_DIR = 107 - 61
 
 
-def resource_name_problem(name: str) -> Optional[str]:
+def resource_name_problem(name: str) -> str | None:
     """Why the kubelet would refuse ``name`` as an extended resource (IsExtendedResourceName), or None."""
     if name.count("/") != 1:
-        return "%r is not an extended resource: it takes the form domain/name, with exactly one '/'" % name
+        return f"{name!r} is not an extended resource: it takes the form domain/name, with exactly one '/'"
     domain, label = name.split("/")
     if "kubernetes.io/" in name:
-        return "%r is in the domain kubernetes.io, which is kept for Kubernetes itself" % name
+        return f"{name!r} is in the domain kubernetes.io, which is kept for Kubernetes itself"
     if name.startswith("requests."):
-        return "%r begins with 'requests.', which is kept for quotas" % name
+        return f"{name!r} begins with 'requests.', which is kept for quotas"
     if len(domain) > _MAX_DOMAIN or not _DNS1123_SUBDOMAIN.fullmatch(domain):
         return "the domain %r is not a lower-case DNS name of at most %d characters" % (domain, _MAX_DOMAIN)
     if len(label) > _MAX_LABEL_NAME or not _LABEL_NAME.fullmatch(label):
@@ -43,7 +42,7 @@ def resource_name_problem(name: str) -> Optional[str]:
     return None
 
 
-def node_name_problem(name: str) -> Optional[str]:
+def node_name_problem(name: str) -> str | None:
     """Why Kubernetes has no node of that name, or None."""
     if is_object_name(name):
         return None
@@ -55,15 +54,15 @@ def is_object_name(name: str) -> bool:
     return len(name) <= _MAX_DNS and bool(_DNS1123_SUBDOMAIN.fullmatch(name))
 
 
-def label_key_problem(key: str) -> Optional[str]:
+def label_key_problem(key: str) -> str | None:
     """Why no label and no taint of Kubernetes has ``key`` (IsQualifiedName), or None."""
     domain, slash, label = key.rpartition("/")
     if (not slash or is_object_name(domain)) and len(label) <= _MAX_LABEL_NAME and _LABEL_NAME.fullmatch(label):
         return None
-    return "%r is no key of a label or taint: a name, or domain/name, out of letters, digits, '-', '_' and '.'" % key
+    return f"{key!r} is no key of a label or taint: a name, or domain/name, out of letters, digits, '-', '_' and '.'"
 
 
-def label_value_problem(value: str) -> Optional[str]:
+def label_value_problem(value: str) -> str | None:
     """Why no label and no taint of Kubernetes has ``value`` (IsValidLabelValue), or None."""
     if not value or (len(value) <= _MAX_LABEL_NAME and _LABEL_NAME.fullmatch(value)):
         return None
@@ -73,53 +72,45 @@ def label_value_problem(value: str) -> Optional[str]:
     )
 
 
-def cdi_kind_problem(kind: str) -> Optional[str]:
+def cdi_kind_problem(kind: str) -> str | None:
     """Why ``kind`` is no usable CDI kind (vendor/class), or None.
 
     One character is legal by the CDI specification, but panics containerd's parser and crash-loops the runtime until
     the file is gone, so at least two are asked for.
     """
     if kind.count("/") != 1:
-        return "%r is not a CDI kind: it takes the form vendor/class, with exactly one '/'" % kind
+        return f"{kind!r} is not a CDI kind: it takes the form vendor/class, with exactly one '/'"
     for part, text in zip(("vendor", "class"), kind.split("/")):
         if len(text) < 2:
             return (
-                "the CDI %s %r has fewer than two characters, which crashes containerd's parser; choose a longer one"
-                % (part, text)
+                f"the CDI {part} {text!r} has fewer than two characters, which crashes containerd's parser; "
+                "choose a longer one"
             )
         if not _CDI_VENDOR_OR_CLASS.fullmatch(text):
             return (
-                "the CDI %s %r must begin with a letter, end with a letter or digit, "
-                "and hold only letters, digits, '_', '-' and '.'" % (part, text)
+                f"the CDI {part} {text!r} must begin with a letter, end with a letter or digit, "
+                "and hold only letters, digits, '_', '-' and '.'"
             )
     return None
 
 
-def cdi_device_problem(name: str) -> Optional[str]:
+def cdi_device_problem(name: str) -> str | None:
     """Why ``name`` is no usable CDI device name, or None."""
     if _CDI_DEVICE.fullmatch(name):
         return None
     return (
-        "%r is not a legal CDI device name: it begins and ends with a letter or digit, "
-        "and holds only letters, digits, '_', '-', '.' and ':'" % name
+        f"{name!r} is not a legal CDI device name: it begins and ends with a letter or digit, "
+        "and holds only letters, digits, '_', '-', '.' and ':'"
     )
 
 
-def env_name_problem(name: str) -> Optional[str]:
+def env_name_problem(name: str) -> str | None:
     """Why ``name`` is no usable name of an environment variable, or None."""
     if _ENV_NAME.fullmatch(name) and not name.startswith(".."):
         return None
-    return "%r is not a name for an environment variable: letters, digits, '_', '-' and '.', no digit first" % name
+    return f"{name!r} is not a name for an environment variable: letters, digits, '_', '-' and '.', no digit first"
 
 
 def qualified_cdi_name(kind: str, device: str) -> str:
     """The fully qualified CDI name, ``vendor.com/class=device``."""
-    return "%s=%s" % (kind, device)
-
-
-def split_qualified_cdi_name(name: str) -> Tuple[str, str]:
-    """``vendor.com/class=device`` as (kind, device); ValueError where it has another form."""
-    kind, separator, device = name.partition("=")
-    if not separator or cdi_kind_problem(kind) or cdi_device_problem(device):
-        raise ValueError("%r is not a fully qualified CDI name (vendor/class=device)" % name)
-    return kind, device
+    return f"{kind}={device}"

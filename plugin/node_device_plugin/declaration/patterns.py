@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import List, Mapping, Pattern
+from collections.abc import Mapping
+from re import Pattern
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _WILDCARD = re.compile(r"\*+|\?|\[!?\]?[^\]]*\]")
 
 
-def placeholders(template: str) -> List[str]:
+def placeholders(template: str) -> list[str]:
     """The names that stand in braces, in their order, repetitions too."""
     return _PLACEHOLDER.findall(template)
 
@@ -42,7 +43,7 @@ def compiled(pattern: str) -> Pattern[str]:
             inner = "^" + inner[1:] if inner.startswith("!") else inner.replace("^", r"\^")
             # A ']' that stands first is meant literally.
             inner = inner.replace("]", r"\]")
-            parts.append("((?!/)[%s])" % inner)
+            parts.append(f"((?!/)[{inner}])")
     parts.append(re.escape(pattern[end:]))
     return re.compile("".join(parts) + r"\Z", re.DOTALL)
 
@@ -64,5 +65,5 @@ def pattern_problem(pattern: str, is_template: bool = False) -> str:
     try:
         compiled(pattern)
     except re.error as error:
-        return "is not a pattern: %s" % error
+        return f"is not a pattern: {error}"
     return ""

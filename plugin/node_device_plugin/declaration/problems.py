@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any, List, NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 
 class Problem(NamedTuple):
@@ -17,20 +18,20 @@ class Problem(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        return "%s: %s" % (self.where, self.message)
+        return f"{self.where}: {self.message}"
 
 
 class DeclarationError(ValueError):
     """A declaration that cannot be used; ``problems`` holds all of them, resource by resource."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems: List[Problem] = sorted(problems, key=_position)
+        self.problems: list[Problem] = sorted(problems, key=_position)
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
 def element(where: str, position: int, label: Any) -> str:
     """The path of a list's element, with what it is called, if anything."""
-    return "%s[%d]%s" % (where, position, " (%s)" % label if label else "")
+    return "%s[%d]%s" % (where, position, f" ({label})" if label else "")
 
 
 def _position(problem: Problem) -> int:

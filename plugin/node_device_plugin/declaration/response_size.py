@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator
 
-from .model import SHARE, ContainerEdits, Device, Resource
+from .model import ContainerEdits, Device, Resource
 from .problems import Problem
 
 #: Bytes of the longest ListAndWatch answer that a kubelet takes: gRPC's default for what is received.
 LIMIT = 4 << 20
-#: Bytes of a device's health, at its longest: tag, length, "Unhealthy".
-_HEALTH = 2 + len("Unhealthy")
+#: Bytes of an entry beside its id, at the most: its tag and length, those of the id, and the health "Unhealthy".
+_ENTRY = 3 + 3 + 2 + len("Unhealthy")
+#: Bytes of a NUMA node, at the most: two fields in each other around a number of up to five bytes.
+_TOPOLOGY = 2 + 2 + 6
 
 
 def listed_size(resource: Resource, device: Device) -> int:
-    """Bytes that all shares of a device take in the answer (v1beta1's ListAndWatchResponse, in protobuf's encoding)."""
-    topology = 0
-    if device.numa_node is not None:
-        # TopologyInfo holds NUMANode holds an id, which protobuf leaves out where it is 0.
-        topology = _field(_field(1 + _varint(device.numa_node) if device.numa_node else 0))
-    id_length = len(device.id.encode())
-    if resource.replicas == 1:
-        return _field(_field(id_length) + _HEALTH + topology)
-    total, first = 0, 0
-    # Shares are numbered from 0: all numbers with as many digits are as long.
-    while first < resource.replicas:
-        digits = len(str(first))
-        end = min(10**digits, resource.replicas)
-        total += (end - first) * _field(_field(id_length + len(SHARE) + digits) + _HEALTH + topology)
-        first = end
-    return total
+    """Bytes that all shares of a device take in v1beta1's ListAndWatchResponse, at the most.
+
+    It is a few bytes an entry too many, because protobuf shortens small numbers.
+    """
+    topology = 0 if device.numa_node is None else _TOPOLOGY
+    return resource.replicas * (_ENTRY + len(device.id.encode()) + resource.share_length + topology)
 
 
 def size_problems(resource: Resource, where: str) -> Iterator[Problem]:
@@ -49,12 +41,3 @@ def size_problems(resource: Resource, where: str) -> Iterator[Problem]:
             "the kubelet takes no list of more than %d bytes: %d of these %d devices%s fit into it"
             % (LIMIT, fitting, len(resource.devices), each),
         )
-
-
-def _field(length: int) -> int:
-    """A field of ``length`` bytes with its tag and its length."""
-    return 1 + _varint(length) + length
-
-
-def _varint(value: int) -> int:
-    return max(1, (value.bit_length() + 6) // 7)

@@ -5,22 +5,27 @@ Everything else is derived from it: validation, the defaults, the roles' argumen
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from collections.abc import Mapping
+from typing import Any, Callable, NamedTuple
 
+from . import fields as rules
+from . import model
+from .addresses import http_address_problem
+from .names import resource_name_problem
+from .patterns import pattern_problem
 from .problems import Problem
 
-_TYPES: Dict[str, Any] = {
-    "str": (str,),
-    "int": (int,),
-    "bool": (bool,),
-    "list": (list, tuple),
-    "dict": (dict,),
+#: Each type as Python and as messages name it.
+_TYPES: dict[str, tuple[Any, str]] = {
+    "str": (str, "text"),
+    "int": (int, "a whole number"),
+    "bool": (bool, "true or false"),
+    "list": ((list, tuple), "a list"),
+    "dict": (dict, "a mapping"),
 }
 
-
-#: The largest uid or gid: an unsigned number of 32 bits in CDI, of which Linux keeps the last for "none".
-LARGEST_ID = 2**32 - 2
 #: An API server looks at a quantity's thousandths as a signed number of 64 bits to see that it is whole
 #: (ValidateResourceQuantityValue): of 10**18 it says that it is not an integer.
 LARGEST_CAPACITY = (2**63 - 1) // 1000
@@ -28,6 +33,10 @@ LARGEST_CAPACITY = (2**63 - 1) // 1000
 LONGEST_TIME = 86400
 #: A device's numbers in Linux: 12 and 20 bits (include/linux/kdev_t.h).
 LARGEST_MAJOR, LARGEST_MINOR = 2**12 - 1, 2**20 - 1
+#: A NUMA node's number is an int32 in Linux.
+_LARGEST_NUMA_NODE = 2**31 - 1
+#: Seconds: the kubelet gives PreStartContainer 30, and the answer has to get there.
+_LONGEST_PRE_START = 25
 
 
 class Field(NamedTuple):
@@ -35,249 +44,289 @@ class Field(NamedTuple):
 
     fields: the keys of a dict (or of each element of a list of dicts); None leaves a dict's keys free.
     elements: the type of a list's elements, or of a free dict's values.
+    rule: what is wrong with a value, or with an element of a list, beside its type; None or empty if nothing is.
+    read: what the value, or an element of a list, becomes; a mapping with known keys is given to it as keywords.
     """
 
     type: str
     description: str
     required: bool = False
     default: Any = None
-    choices: Optional[Tuple[str, ...]] = None
-    elements: Optional[str] = None
-    fields: Optional[Mapping[str, Field]] = None
-    minimum: Optional[int] = None
-    maximum: Optional[int] = None
+    choices: tuple[str, ...] | None = None
+    elements: str | None = None
+    fields: Mapping[str, Field] | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+    rule: rules.Rule | None = None
+    read: Callable[..., Any] | None = None
 
 
-DEVICE_NODE: Dict[str, Field] = {
-    "path": Field("str", "Absolute path of the node inside the container.", required=True),
-    "host_path": Field("str", "Absolute path of the node on the host, where it differs from path; a link is followed."),
-    "permissions": Field("str", "What the container may do with it: any of r, w and m.", default="rw"),
-    "uid": Field(
-        "int",
-        "Owner of the node inside the container; the container's own user where it is left out.",
-        minimum=0,
-        maximum=LARGEST_ID,
+def _texts(description: str, rule: rules.Rule | None = None) -> Field:
+    """A list of text."""
+    return Field("list", description, default=[], elements="str", rule=rule)
+
+
+def _named_texts(description: str) -> Field:
+    """A mapping with text under any key."""
+    return Field("dict", description, default={}, elements="str")
+
+
+def _mappings(read: Callable[..., Any], fields: Mapping[str, Field], description: str) -> Field:
+    """A list of mappings with these keys."""
+    return Field("list", description, default=[], elements="dict", fields=fields, read=read)
+
+
+def _mapping(read: Callable[..., Any], fields: Mapping[str, Field], description: str) -> Field:
+    """A mapping with these keys."""
+    return Field("dict", description, default={}, fields=fields, read=read)
+
+
+def _number(description: str, minimum: int = 0, maximum: int | None = None, default: int | None = None) -> Field:
+    """A whole number."""
+    return Field("int", description, default=default, minimum=minimum, maximum=maximum)
+
+
+def _device_node(path: str, host_path: str | None, **others: Any) -> model.DeviceNode:
+    return model.DeviceNode(path, host_path or path, **others)
+
+
+def _resource(name: str, cdi_kind: str | None, **others: Any) -> model.Resource:
+    """A resource of these keys, whose kind is called as the resource itself where it has no name of its own."""
+    return model.Resource(name, cdi_kind or name, **others)
+
+
+def _bus_id(whose: str, example: str) -> Field:
+    """An id by which a bus knows devices."""
+    description = f'{whose} id, four hexadecimal digits, e.g. "{example}"; any if left out.'
+    return Field("str", description, rule=rules.bus_id, read=str.lower)
+
+
+DEVICE_NODE: dict[str, Field] = {
+    "path": Field("str", "Absolute path of the node inside the container.", required=True, rule=rules.node_path),
+    "host_path": Field(
+        "str",
+        "Absolute path of the node on the host, where it differs from path; a link is followed.",
+        rule=rules.node_path,
     ),
-    "gid": Field(
-        "int",
+    "permissions": Field(
+        "str", "What the container may do with it: any of r, w and m.", default="rw", rule=rules.permissions
+    ),
+    "uid": _number(
+        "Owner of the node inside the container; the container's own user where it is left out.",
+        maximum=rules.LARGEST_ID,
+    ),
+    "gid": _number(
         "Group of the node inside the container; the container's own group where it is left out.",
-        minimum=0,
-        maximum=LARGEST_ID,
+        maximum=rules.LARGEST_ID,
     ),
     "mode": Field(
         "str",
         'Octal file mode of the node inside the container, e.g. "0660"; '
         "the runtime's choice if left out (0666, or the host's).",
+        rule=rules.mode,
+        read=functools.partial(int, base=8),
     ),
     "type": Field(
         "str", "What the host's node has to be: c or b (character or block); either if left out.", choices=("c", "b")
     ),
-    "major": Field(
-        "int", "Major number that the host's node has to have; any if left out.", minimum=0, maximum=LARGEST_MAJOR
-    ),
-    "minor": Field(
-        "int", "Minor number that the host's node has to have; any if left out.", minimum=0, maximum=LARGEST_MINOR
-    ),
+    "major": _number("Major number that the host's node has to have; any if left out.", maximum=LARGEST_MAJOR),
+    "minor": _number("Minor number that the host's node has to have; any if left out.", maximum=LARGEST_MINOR),
 }
 
-MOUNT: Dict[str, Field] = {
-    "host_path": Field("str", "What is mounted: an absolute path on the host, or a word such as tmpfs.", required=True),
-    "container_path": Field("str", "Absolute path inside the container.", required=True),
-    "type": Field("str", "File system type, e.g. tmpfs; left out: a bind mount, with what is mounted below."),
-    "options": Field("list", "Mount options, e.g. [ro, nosuid, nodev, bind].", default=[], elements="str"),
+MOUNT: dict[str, Field] = {
+    "host_path": Field(
+        "str",
+        "What is mounted: an absolute path on the host, or a word such as tmpfs.",
+        required=True,
+        rule=rules.not_empty,
+    ),
+    "container_path": Field("str", "Absolute path inside the container.", required=True, rule=rules.absolute),
+    "type": Field(
+        "str", "File system type, e.g. tmpfs; left out: a bind mount, with what is mounted below.", rule=rules.not_empty
+    ),
+    "options": _texts("Mount options, e.g. [ro, nosuid, nodev, bind].", rule=rules.not_empty),
 }
 
-HOOK: Dict[str, Field] = {
+HOOK: dict[str, Field] = {
     "name": Field(
         "str",
         "When it runs, in the OCI runtime's words.",
         required=True,
         choices=("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"),
     ),
-    "path": Field("str", "Absolute path of the program.", required=True),
-    "args": Field("list", "Its arguments, the program's own name first.", default=[], elements="str"),
-    "env": Field("list", "Its environment, as NAME=value.", default=[], elements="str"),
-    "timeout": Field("int", "Seconds that it may take.", minimum=1, maximum=LONGEST_TIME),
+    "path": Field("str", "Absolute path of the program.", required=True, rule=rules.absolute),
+    "args": _texts("Its arguments, the program's own name first."),
+    "env": _texts("Its environment, as NAME=value.", rule=rules.assignment),
+    "timeout": _number("Seconds that it may take.", minimum=1, maximum=LONGEST_TIME),
 }
 
-CONTAINER_EDITS: Dict[str, Field] = {
-    "env": Field(
-        "list",
+CONTAINER_EDITS: dict[str, Field] = {
+    "env": _texts(
         "Environment variables, as NAME=value. Nothing is filled in here: placeholders stand in a resource's env.",
-        default=[],
-        elements="str",
+        rule=rules.assignment,
     ),
-    "mounts": Field("list", "Mounts.", default=[], elements="dict", fields=MOUNT),
-    "hooks": Field(
-        "list",
+    "mounts": _mappings(model.Mount, MOUNT, "Mounts."),
+    "hooks": _mappings(
+        model.Hook,
+        HOOK,
         "OCI hooks. A kind's run once for a container, however many of its devices it has; once for each only where "
         "one of them has neither nodes nor edits, and the kind no edits but hooks.",
-        default=[],
-        elements="dict",
-        fields=HOOK,
     ),
     "additional_gids": Field(
-        "list", "Supplementary groups of the container's process, never 0.", default=[], elements="int"
+        "list",
+        "Supplementary groups of the container's process, never 0.",
+        default=[],
+        elements="int",
+        rule=rules.group,
     ),
 }
 
-DEVICE: Dict[str, Field] = {
+DEVICE: dict[str, Field] = {
     "id": Field(
         "str",
         "Name of the device, unique on its node across resources; its CDI device name where it has nodes or edits.",
         required=True,
+        rule=rules.device_id,
     ),
-    "nodes": Field("list", "Device nodes that a container gets.", default=[], elements="dict", fields=DEVICE_NODE),
-    "container_edits": Field("dict", "CDI edits of this device alone.", default={}, fields=CONTAINER_EDITS),
-    "properties": Field(
-        "dict", "Values for the templates in env, free of the rules for names.", default={}, elements="str"
-    ),
+    "nodes": _mappings(_device_node, DEVICE_NODE, "Device nodes that a container gets."),
+    "container_edits": _mapping(model.ContainerEdits, CONTAINER_EDITS, "CDI edits of this device alone."),
+    "properties": _named_texts("Values for the templates in env, free of the rules for names."),
     "required": Field(
         "bool",
         "Whether provisioning stops where a device node is missing; if false, the device is left out until it exists.",
         default=True,
     ),
-    "numa_node": Field("int", "NUMA node that the device is near to, for the kubelet's topology manager.", minimum=0),
+    "numa_node": _number(
+        "NUMA node that the device is near to, for the kubelet's topology manager.", maximum=_LARGEST_NUMA_NODE
+    ),
 }
 
-USB_SELECTOR: Dict[str, Field] = {
-    "vendor": Field("str", 'Vendor id, four hexadecimal digits, e.g. "0403"; any if left out.'),
-    "product": Field("str", 'Product id, four hexadecimal digits, e.g. "6001"; any if left out.'),
-    "serial": Field("str", "Pattern of the serial number, e.g. A50*; any, or none, if left out."),
+USB_SELECTOR: dict[str, Field] = {
+    "vendor": _bus_id("Vendor", "0403"),
+    "product": _bus_id("Product", "6001"),
+    "serial": Field("str", "Pattern of the serial number, e.g. A50*; any, or none, if left out.", rule=pattern_problem),
 }
 
-PCI_SELECTOR: Dict[str, Field] = {
-    "vendor": Field("str", 'Vendor id, four hexadecimal digits, e.g. "10de"; any if left out.'),
-    "device": Field("str", 'Device id, four hexadecimal digits, e.g. "1eb8"; any if left out.'),
-    "class_code": Field("str", 'Class: the first two, four or all six hexadecimal digits of its code, e.g. "0302".'),
+PCI_SELECTOR: dict[str, Field] = {
+    "vendor": _bus_id("Vendor", "10de"),
+    "device": _bus_id("Device", "1eb8"),
+    "class_code": Field(
+        "str",
+        'Class: the first two, four or all six hexadecimal digits of its code, e.g. "0302".',
+        rule=rules.class_code,
+        read=str.lower,
+    ),
 }
 
-GROUPED_NODE: Dict[str, Field] = {
+GROUPED_NODE: dict[str, Field] = {
     "path": Field(
         "str",
         "Absolute path with placeholders ({match1}, {iommu_group} …), which may be a pattern. A pattern below paths "
         "takes what is there, below usb and pci it chooses among the device's own nodes.",
         required=True,
+        rule=rules.path_template,
     ),
     "optional": Field("bool", "Whether the device is complete without it.", default=False),
     "container_path": Field(
         "str",
         "Its absolute path inside a container, where that is not the one that was found; placeholders as in path, and "
         "{name} for the last part of the path that was found. Of several that would have the same, the first is given.",
+        rule=rules.container_path,
     ),
 }
 
-DISCOVER: Dict[str, Field] = {
-    "paths": Field(
-        "list",
+DISCOVER: dict[str, Field] = {
+    "paths": _texts(
         "Patterns of device nodes, or of links to them; each is a device, named after the path that matched. What the "
         "wildcards matched are the properties match1, match2 …",
-        default=[],
-        elements="str",
+        rule=rules.path_pattern,
     ),
-    "usb": Field(
-        "list",
+    "usb": _mappings(
+        model.UsbSelector,
+        USB_SELECTOR,
         "USB devices, found where any of these fits; named after vendor, product and serial number, or the port where "
         "that is none. Properties: vendor, product, serial, port.",
-        default=[],
-        elements="dict",
-        fields=USB_SELECTOR,
     ),
-    "pci": Field(
-        "list",
+    "pci": _mappings(
+        model.PciSelector,
+        PCI_SELECTOR,
         "PCI devices, found where any of these fits; named after their address, with their NUMA node. Properties: "
         "address, vendor, device, class_code, iommu_group.",
-        default=[],
-        elements="dict",
-        fields=PCI_SELECTOR,
     ),
-    "nodes": Field(
-        "list",
+    "nodes": _mappings(
+        model.GroupedNode,
+        GROUPED_NODE,
         "What else makes one device. A device that lacks one which is not optional is not listed. Without it a USB or "
         "PCI device has all nodes that its drivers made.",
-        default=[],
-        elements="dict",
-        fields=GROUPED_NODE,
     ),
     "container_path": Field(
         "str",
         "Absolute path of a path's node inside a container, where that is not the one that was found: {match1} and the "
         "like stand in it, and {name} for the last part of the path that was found. Without any of them it asks for "
         "container_limit: 1.",
+        rule=rules.container_path,
     ),
-    "exclude": Field(
-        "list",
+    "exclude": _texts(
         "Patterns of what is left out: paths (that matched, or that a link leads to), USB ports and PCI addresses.",
-        default=[],
-        elements="str",
+        rule=rules.exclusion,
     ),
     **{name: DEVICE_NODE[name] for name in ("permissions", "uid", "gid", "mode")},
 }
 
-PRE_START: Dict[str, Field] = {
-    "command": Field(
-        "list",
+PRE_START: dict[str, Field] = {
+    "command": _texts(
         "The program's absolute path and its arguments. Its environment has RESOURCE_NAME, DEVICE_ID, DEVICE_PATH (the "
         "first node's, on the host), DEVICE_PROPERTY_<NAME> for each property and, for a device on a bus, what is "
         "known of DEVICE_PCI_ADDRESS, DEVICE_USB_VENDOR, DEVICE_USB_PRODUCT, DEVICE_USB_SERIAL, DEVICE_DRIVER and "
-        "DEVICE_SUBSYSTEM.",
-        default=[],
-        elements="str",
+        "DEVICE_SUBSYSTEM."
     ),
-    "timeout": Field(
-        "int", "Seconds that all devices of a container may take together, 25 at most.", default=10, minimum=1
+    "timeout": _number(
+        "Seconds that all devices of a container may take together, 25 at most.",
+        minimum=1,
+        maximum=_LONGEST_PRE_START,
+        default=10,
     ),
 }
 
-HEALTH: Dict[str, Field] = {
+HEALTH: dict[str, Field] = {
     "open": Field(
         "bool",
         "Open each device node as a container would, at every look. Only for devices that take no notice of it (some "
         "reset, start or lock when they are opened), and not in a pod without privileges, which may open none.",
         default=False,
     ),
-    "command": Field(
-        "list",
+    "command": _texts(
         "The absolute path of a program, and its arguments, that ends with 0 where the device is healthy; its last "
-        "line to stderr is the reason otherwise. Its environment is that of pre_start's.",
-        default=[],
-        elements="str",
+        "line to stderr is the reason otherwise. Its environment is that of pre_start's."
     ),
-    "timeout": Field("int", "Seconds that the command may take.", default=5, minimum=1, maximum=LONGEST_TIME),
-    "period": Field(
-        "int", "Seconds between two runs of the command for a device.", default=30, minimum=1, maximum=LONGEST_TIME
+    "timeout": _number("Seconds that the command may take.", minimum=1, maximum=LONGEST_TIME, default=5),
+    "period": _number(
+        "Seconds between two runs of the command for a device.", minimum=1, maximum=LONGEST_TIME, default=30
     ),
 }
 
-RESOURCE: Dict[str, Field] = {
-    "name": Field("str", "Extended resource, e.g. devices.example.com/serial.", required=True),
-    "devices": Field(
-        "list",
-        "The devices of this node; none registers the resource with an empty list.",
-        default=[],
-        elements="dict",
-        fields=DEVICE,
+RESOURCE: dict[str, Field] = {
+    "name": Field(
+        "str", "Extended resource, e.g. devices.example.com/serial.", required=True, rule=resource_name_problem
     ),
-    "discover": Field(
-        "dict",
+    "devices": _mappings(
+        model.Device, DEVICE, "The devices of this node; none registers the resource with an empty list."
+    ),
+    "discover": _mapping(
+        model.Discovery,
+        DISCOVER,
         "How more devices are found while the plugin runs; it then owns the kind's CDI spec, in /var/run/cdi.",
-        default={},
-        fields=DISCOVER,
     ),
-    "env": Field(
-        "dict",
+    "env": _named_texts(
         "Variables that Allocate adds for each device: {index} counts the devices of this resource in a container "
-        "from 0; {id}, {path}, {host_path} (both of the first node) and every property stand in values.",
-        default={},
-        elements="str",
+        "from 0; {id}, {path}, {host_path} (both of the first node) and every property stand in values."
     ),
-    "container_edits": Field(
-        "dict", "CDI edits for every container that gets a device of this kind.", default={}, fields=CONTAINER_EDITS
+    "container_edits": _mapping(
+        model.ContainerEdits, CONTAINER_EDITS, "CDI edits for every container that gets a device of this kind."
     ),
     "cdi_kind": Field("str", "CDI kind (vendor/class), where it is not the resource's name."),
-    "replicas": Field("int", "How many containers may share each device.", default=1, minimum=1),
-    "container_limit": Field(
-        "int",
+    "replicas": _number("How many containers may share each device.", minimum=1, default=1),
+    "container_limit": _number(
         "How many a container may ask for; the admission of a pod that asks for more fails.",
         minimum=1,
         maximum=LARGEST_CAPACITY,
@@ -289,19 +338,17 @@ RESOURCE: Dict[str, Field] = {
         "choice if left out.",
         choices=("packed", "distributed", "numa"),
     ),
-    "pre_start": Field(
-        "dict",
+    "pre_start": _mapping(
+        model.PreStart,
+        PRE_START,
         "A command that is run for each device before a container that has it starts, e.g. to reset it; if it fails, "
         "the container does not start.",
-        default={},
-        fields=PRE_START,
     ),
-    "health": Field(
-        "dict",
+    "health": _mapping(
+        model.HealthChecks,
+        HEALTH,
         "What makes a device healthy, beside nodes that are there with the expected type and numbers, and a CDI name "
         "that resolves.",
-        default={},
-        fields=HEALTH,
     ),
     "injection": Field(
         "str",
@@ -310,16 +357,13 @@ RESOURCE: Dict[str, Field] = {
         default="cdi",
         choices=("cdi", "device_nodes"),
     ),
-    "annotations": Field(
-        "dict",
-        "Annotations that the runtime gets for a container, for each device; templates as in env.",
-        default={},
-        elements="str",
+    "annotations": _named_texts(
+        "Annotations that the runtime gets for a container, for each device; templates as in env."
     ),
 }
 
 #: A fixed capacity of a node, which no plugin serves.
-STATIC_RESOURCE: Dict[str, Field] = {
+STATIC_RESOURCE: dict[str, Field] = {
     "name": RESOURCE["name"],
     "capacity": Field(
         "int",
@@ -332,14 +376,17 @@ STATIC_RESOURCE: Dict[str, Field] = {
 }
 
 #: Every key that an element of a declaration may have.
-DECLARED_RESOURCE: Dict[str, Field] = {**RESOURCE, "capacity": STATIC_RESOURCE["capacity"]._replace(required=False)}
+DECLARED_RESOURCE: dict[str, Field] = {**RESOURCE, "capacity": STATIC_RESOURCE["capacity"]._replace(required=False)}
 
-CONFIGURATION: Dict[str, Field] = {
-    "resources": Field("list", "The resources of this node.", required=True, elements="dict", fields=RESOURCE),
+CONFIGURATION: dict[str, Field] = {
+    "resources": Field(
+        "list", "The resources of this node.", required=True, elements="dict", fields=RESOURCE, read=_resource
+    ),
     "kubelet_device_plugin_dir": Field(
         "str",
         "The kubelet's device plugin directory (the kubelet's --root-dir does not move it; some distributions do).",
         default="/var/lib/kubelet/device-plugins",
+        rule=rules.device_plugin_directory,
     ),
     "cdi_spec_dirs": Field(
         "list",
@@ -347,6 +394,7 @@ CONFIGURATION: Dict[str, Field] = {
         "valid spec there is unhealthy. Empty to leave that unchecked.",
         default=["/etc/cdi", "/var/run/cdi"],
         elements="str",
+        rule=rules.directory,
     ),
     "registration": Field(
         "str",
@@ -355,13 +403,11 @@ CONFIGURATION: Dict[str, Field] = {
         default="device_plugins",
         choices=("device_plugins", "plugins_registry"),
     ),
-    "recovery_delay": Field(
-        "int",
+    "recovery_delay": _number(
         "Seconds that a device which was lost again so soon after it came back has to be fine before it counts as "
         "healthy; 0 trusts every recovery at once.",
-        default=10,
-        minimum=0,
         maximum=LONGEST_TIME,
+        default=10,
     ),
     "log_level": Field("str", "How much is logged.", default="info", choices=("debug", "info", "warning", "error")),
     "log_format": Field(
@@ -372,6 +418,7 @@ CONFIGURATION: Dict[str, Field] = {
         "Where /metrics, /healthz and /readyz are served: address:port (an IPv6 address in brackets; without an "
         "address: every one of the node); nowhere if empty.",
         default="127.0.0.1:9819",
+        rule=http_address_problem,
     ),
     "dynamic_cdi_dir": Field(
         "str",
@@ -379,6 +426,7 @@ CONFIGURATION: Dict[str, Field] = {
         "on the node; the runtime has to read it. What is in a former one stays until a boot takes it, or "
         "node-device-plugin cdi prune --dir FORMER.",
         default="/var/run/cdi",
+        rule=rules.directory,
     ),
     "cdi_owner": Field(
         "str",
@@ -391,6 +439,7 @@ CONFIGURATION: Dict[str, Field] = {
         "str",
         "The kubelet's --root-dir: its pod-resources socket there tells who holds what; plugins_registry is there too.",
         default="/var/lib/kubelet",
+        rule=rules.directory,
     ),
 }
 
@@ -402,52 +451,59 @@ _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 _IS_UNWRITABLE = "holds a NUL character or half of a surrogate pair"
 
 
-def normalise(value: Any, field: Field, where: str, problems: List[Problem]) -> Any:
-    """``value`` as plain data with every default filled in; what does not fit is appended to ``problems``.
+def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> Any:
+    """``value`` as the field reads it, with every default filled in; what does not fit is appended to ``problems``.
 
-    A value that does not fit comes back as the field's default, so that one reading reports every problem.
+    A list comes back as a tuple. A value that does not fit comes back as the field's default, or as empty text where
+    text is asked for, so that one reading reports every problem.
     """
-    if not isinstance(value, _TYPES[field.type]) or (field.type == "int" and isinstance(value, bool)):
-        message = "must be %s, not %s%s" % (_named(field.type), _shown(value), _hint(field.type, value, where))
+    kind, named = _TYPES[field.type]
+    if not isinstance(value, kind) or (field.type == "int" and isinstance(value, bool)):
+        message = f"must be {named}, not {_shown(value)}{_hint(field.type, value, where)}"
         problems.append(Problem(where, message))
         return _default(field)
     if field.type == "dict" and field.fields is not None:
-        return _normalise_keys(value, field.fields, where, problems)
+        return _made(field, _normalise_keys(value, field.fields, where, problems))
     if field.type == "dict":
         return _normalise_free_dict(value, field, where, problems)
     if field.type == "list":
-        element = Field(field.elements or "str", "", fields=field.fields)
-        return [
+        default = "" if field.elements == "str" else None
+        element = field._replace(type=field.elements or "str", default=default, required=False)
+        return tuple(
             normalise(item, element, "%s[%d]%s" % (where, position, _label(item)), problems)
             for position, item in enumerate(value)
-        ]
+        )
+    if field.type == "str":
+        # Subclasses carry Ansible's tags; the result is plain data.
+        value = str.__str__(value)
+    problem = _value_problem(value, field)
+    if problem:
+        problems.append(Problem(where, problem))
+        return _default(field)
+    return value if field.read is None else field.read(value)
+
+
+def _value_problem(value: Any, field: Field) -> str | None:
+    """What is wrong with a value of the right type; None or empty if nothing is."""
     if field.choices is not None and value not in field.choices:
-        problems.append(Problem(where, "must be one of %s, not %r" % (", ".join(field.choices), str(value))))
-        return _default(field)
+        return "must be one of {}, not {!r}".format(", ".join(field.choices), value)
     if field.minimum is not None and value < field.minimum:
-        problems.append(Problem(where, "must be at least %d, not %d" % (field.minimum, value)))
-        return _default(field)
+        return "must be at least %d, not %d" % (field.minimum, value)
     if field.maximum is not None and value > field.maximum:
-        problems.append(Problem(where, "must be at most %d, not %d" % (field.maximum, value)))
-        return _default(field)
+        return "must be at most %d, not %d" % (field.maximum, value)
     if field.type == "str" and _UNWRITABLE.search(value):
-        problems.append(Problem(where, _IS_UNWRITABLE))
-        return _default(field)
-    # Subclasses carry Ansible's tags; the result is plain data.
-    return str.__str__(value) if field.type == "str" else value
+        return _IS_UNWRITABLE
+    return field.rule(value) if field.rule is not None else None
 
 
 def _normalise_keys(
-    value: Mapping[Any, Any], fields: Mapping[str, Field], where: str, problems: List[Problem]
-) -> Dict[str, Any]:
+    value: Mapping[Any, Any], fields: Mapping[str, Field], where: str, problems: list[Problem]
+) -> dict[str, Any]:
     prefix = where + "." if where else ""
     for key in value:
         if key not in fields:
-            problems.append(
-                Problem(
-                    "%s%s" % (prefix, key or repr(key)), "is not a known key; known are %s" % ", ".join(sorted(fields))
-                )
-            )
+            message = "is not a known key; known are {}".format(", ".join(sorted(fields)))
+            problems.append(Problem(f"{prefix}{key or repr(key)}", message))
     result = {}
     for key, field in fields.items():
         if key in value and value[key] is not None:
@@ -459,25 +515,33 @@ def _normalise_keys(
     return result
 
 
+def _made(field: Field, keys: dict[str, Any]) -> Any:
+    return keys if field.read is None else field.read(**keys)
+
+
 def _default(field: Field) -> Any:
     """What a key that is left out stands for; a dict with known keys is all of their defaults."""
     if field.type == "dict" and field.fields is not None:
-        return {key: _default(inner) for key, inner in field.fields.items()}
-    # A list or dict of its own for each. They are empty by default: copying deeply was half the time of reading.
-    return field.default.copy() if isinstance(field.default, (list, dict)) else field.default
+        return _made(field, {key: _default(inner) for key, inner in field.fields.items()})
+    if field.required and field.type == "str":
+        return ""
+    # A dict of its own for each. They are empty by default: copying deeply was half the time of reading.
+    if isinstance(field.default, dict):
+        return dict(field.default)
+    return tuple(field.default) if isinstance(field.default, list) else field.default
 
 
-def _normalise_free_dict(value: Mapping[Any, Any], field: Field, where: str, problems: List[Problem]) -> Dict[str, Any]:
+def _normalise_free_dict(value: Mapping[Any, Any], field: Field, where: str, problems: list[Problem]) -> dict[str, Any]:
     element = Field(field.elements or "str", "", default="")
     result = {}
     for key, item in value.items():
         if not isinstance(key, str):
-            problems.append(Problem(where, "the key %s must be text" % _shown(key)))
+            problems.append(Problem(where, f"the key {_shown(key)} must be text"))
             continue
         if _UNWRITABLE.search(key):
-            problems.append(Problem(where, "the key %r %s" % (key, _IS_UNWRITABLE)))
+            problems.append(Problem(where, f"the key {key!r} {_IS_UNWRITABLE}"))
             continue
-        read = normalise(item, element, "%s.%s" % (where, key), problems)
+        read = normalise(item, element, f"{where}.{key}", problems)
         # A value that was refused is no value: what comes after meets text only.
         if read is not None:
             result[str.__str__(key)] = read
@@ -489,14 +553,8 @@ def _label(item: Any) -> str:
     if isinstance(item, dict):
         name = item.get("name", item.get("id"))
         if isinstance(name, str):
-            return " (%s)" % name
+            return f" ({name})"
     return ""
-
-
-def _named(kind: str) -> str:
-    return {"str": "text", "int": "a whole number", "bool": "true or false", "list": "a list", "dict": "a mapping"}[
-        kind
-    ]
 
 
 def _hint(kind: str, value: Any, where: str) -> str:
@@ -512,7 +570,7 @@ def _hint(kind: str, value: Any, where: str) -> str:
         # Facts are often text, such as a disk's sectors, and a quotient is no whole number.
         hints.append("of an expression's result '| int' makes one")
     if hints:
-        return " (%s)" % "; ".join(hints)
+        return " ({})".format("; ".join(hints))
     return ""
 
 
@@ -520,7 +578,7 @@ def _shown(value: Any) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, str):
-        return "the text %r" % str.__str__(value)
+        return f"the text {str.__str__(value)!r}"
     if isinstance(value, (dict, list, tuple)):
         return "a mapping" if isinstance(value, dict) else "a list"
     return repr(value)

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from . import schema
 from .model import Configuration, Resource
 
 
-def resources_to_data(resources: Sequence[Resource]) -> List[Dict[str, Any]]:
+def resources_to_data(resources: Sequence[Resource]) -> list[dict[str, Any]]:
     """Resources in the keys of the declaration, defaults left out; reading it again gives the same resources."""
     return [_plain(resource._asdict(), schema.RESOURCE, resource.name) for resource in resources]
 
 
-def configuration_to_data(configuration: Configuration) -> Dict[str, Any]:
+def configuration_to_data(configuration: Configuration) -> dict[str, Any]:
     """The content of a configuration file, defaults left out."""
-    return {
-        **{
-            key: value
-            for key, value in ((key, _listed(value)) for key, value in configuration._asdict().items())
-            if key != "resources" and value != schema.CONFIGURATION[key].default
-        },
-        "resources": resources_to_data(configuration.resources),
-    }
+    settings = {key: schema.CONFIGURATION[key] for key in configuration._fields if key != "resources"}
+    resources = resources_to_data(configuration.resources)
+    return {**_plain(configuration._asdict(), settings, ""), "resources": resources}
 
 
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _plain(item: Mapping[str, Any], fields: Mapping[str, schema.Field], resource_name: str) -> Dict[str, Any]:
+def _plain(item: Mapping[str, Any], fields: Mapping[str, schema.Field], resource_name: str) -> dict[str, Any]:
     result = {}
     for key, field in fields.items():
         value = item[key]
@@ -38,7 +30,7 @@ def _plain(item: Mapping[str, Any], fields: Mapping[str, schema.Field], resource
         if key == "host_path" and "path" in fields and value == item["path"]:
             continue
         if key == "mode" and value is not None:
-            value = "%04o" % value
+            value = f"{value:04o}"
         if field.fields is not None and field.type == "dict":
             value = _plain(value._asdict(), field.fields, resource_name)
             if not value:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from . import names, schema
-from .problems import DeclarationError, Problem
+from . import schema
+from .problems import DeclarationError, Problem, element
 
 
 def is_static(item: Any) -> bool:
@@ -13,33 +14,23 @@ def is_static(item: Any) -> bool:
     return isinstance(item, dict) and "capacity" in item
 
 
-def parse_static_resources(raw: Sequence[Any], where: str, plugins: Mapping[str, str]) -> Dict[str, int]:
+def parse_static_resources(raw: Sequence[Any], where: str, plugins: Mapping[str, str]) -> dict[str, int]:
     """Read the elements for which is_static: extended resource to capacity, in their order.
 
     where: what the list is called in messages.
     plugins: resources that are declared with devices, each with its place; a name is one or the other.
     Raises DeclarationError with all problems.
     """
-    problems: List[Problem] = []
+    problems: list[Problem] = []
     field = schema.Field("list", "", elements="dict", fields=schema.STATIC_RESOURCE)
-    seen: Dict[str, str] = dict(plugins)
-    capacities: Dict[str, int] = {}
+    seen: dict[str, str] = dict(plugins)
+    capacities: dict[str, int] = {}
     for position, item in enumerate(schema.normalise(raw, field, where, problems)):
         name, capacity = item["name"], item["capacity"]
-        place = "%s[%d]%s" % (where, position, " (%s)" % name if name else "")
-        message = _name_problem(name, place, seen)
-        if message:
-            problems.append(Problem(place + ".name", message))
-        elif name is not None and capacity is not None:
-            capacities[name] = capacity
+        place = element(where, position, name)
+        if name and seen.setdefault(name, place) != place:
+            problems.append(Problem(place + ".name", f"is declared already, as {seen[name]}"))
+        capacities[name] = capacity
     if problems:
         raise DeclarationError(problems)
     return capacities
-
-
-def _name_problem(name: Optional[str], place: str, seen: Dict[str, str]) -> Optional[str]:
-    if name is None:
-        return None
-    if seen.setdefault(name, place) != place:
-        return "is declared already, as %s" % seen[name]
-    return names.resource_name_problem(name)

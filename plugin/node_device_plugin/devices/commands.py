@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import os
 import signal
-from typing import Dict, Optional, Sequence
+import subprocess
+from collections.abc import Sequence
 
 from ..declaration import Device, Resource
-from ..support.cancel_safe import done_within
+from ..support.bounded_calls import in_thread
+from .reason import Reason
 
 #: Bytes of a command's stderr that are kept: its end, for the reason.
 _KEPT = 2048
@@ -17,7 +19,7 @@ _KEPT = 2048
 _AFTERMATH = 0.5
 
 
-def environment(resource: Resource, device: Device) -> Dict[str, str]:
+def environment(resource: Resource, device: Device) -> dict[str, str]:
     """What a command is told of the device, beside this process's own environment.
 
     RESOURCE_NAME, DEVICE_ID, DEVICE_PATH (on the host, of the first node), DEVICE_PROPERTY_<NAME> for each property and
@@ -27,13 +29,13 @@ def environment(resource: Resource, device: Device) -> Dict[str, str]:
     if device.nodes:
         told["DEVICE_PATH"] = device.nodes[0].host_path
     for name, value in device.properties.items():
-        told["DEVICE_PROPERTY_%s" % name.upper()] = value
+        told[f"DEVICE_PROPERTY_{name.upper()}"] = value
     for name, value in device.attributes.known().items():
-        told["DEVICE_%s" % name.upper()] = value
+        told[f"DEVICE_{name.upper()}"] = value
     return {**os.environ, **told}
 
 
-async def run_command(command: Sequence[str], variables: Dict[str, str], timeout: float) -> Optional[str]:
+async def run_command(command: Sequence[str], variables: dict[str, str], timeout: float) -> str | None:
     """Run a command to its end. Gives the reason why it failed, or None.
 
     command: the program's absolute path and its arguments. timeout: seconds, after which it and what it has started are
@@ -44,7 +46,7 @@ async def run_command(command: Sequence[str], variables: Dict[str, str], timeout
     try:
         reading, writing = os.pipe()
     except OSError as error:
-        return "%s: %s" % (command[0], error.strerror)
+        return f"{command[0]}: {error.strerror}"
     os.set_blocking(reading, False)
     said = bytearray()
 
@@ -54,27 +56,22 @@ async def run_command(command: Sequence[str], variables: Dict[str, str], timeout
             loop.remove_reader(reading)
 
     loop.add_reader(reading, drain)
+    running = _Running(command, variables, writing)
+    ended = asyncio.ensure_future(in_thread(running.run))
     try:
         try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                env=variables,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=writing,
-                # A process group of its own, which can be killed as a whole.
-                start_new_session=True,
-            )
+            await asyncio.wait([ended], timeout=timeout)
+            if not ended.done():
+                late = f"took longer than {timeout:g} s"
+                return Reason(f"{command[0]} {late}", late)
+            code = ended.result()
         except (OSError, ValueError) as error:
-            return "%s: %s" % (command[0], getattr(error, "strerror", None) or error)
+            return "{}: {}".format(command[0], getattr(error, "strerror", None) or error)
         finally:
-            os.close(writing)
-        try:
-            if not await done_within(process.wait(), timeout):
-                return "%s took longer than %g s" % (command[0], timeout)
-            code = process.returncode or 0
-        finally:
-            await _end(process)
+            running.kill()
+            # A process that hangs in the kernel does not even die.
+            await asyncio.wait([ended], timeout=_AFTERMATH)
+            ended.cancel()
         _drain(reading, said)
     finally:
         loop.remove_reader(reading)
@@ -83,17 +80,43 @@ async def run_command(command: Sequence[str], variables: Dict[str, str], timeout
         return None
     lines = said.decode("utf-8", "replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    ended = "ended with %d" % code if code > 0 else "was killed by signal %d" % -code
-    return "%s %s%s" % (command[0], ended, ": " + last if last else "")
+    ending = "ended with %d" % code if code > 0 else "was killed by signal %d" % -code
+    # What the command said may hold a temperature.
+    return Reason("{} {}{}".format(command[0], ending, ": " + last if last else ""), ending)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill what is left of a command."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    if process.returncode is None:
-        # A process that hangs in the kernel does not even die.
-        await done_within(process.wait(), _AFTERMATH)
+class _Running:
+    """A command, from before its start: a program on a dead file system begins at any time, or never."""
+
+    def __init__(self, command: Sequence[str], variables: dict[str, str], stderr: int) -> None:
+        self._command, self._variables, self._stderr = command, variables, stderr
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_over = False
+
+    def run(self) -> int:
+        """Start it, wait for its end and give its exit code. Not for the event loop. Raises OSError and ValueError."""
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._variables,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                # A process group of its own, which can be killed as a whole.
+                start_new_session=True,
+            )
+        finally:
+            os.close(self._stderr)
+        if self._is_over:
+            self.kill()
+        return self._process.wait()
+
+    def kill(self) -> None:
+        """Kill what is left of it, now or as soon as it begins."""
+        self._is_over = True
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
 
 def _drain(pipe: int, said: bytearray) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Optional
+from collections.abc import Collection
+from typing import Callable
 
 #: The reason of a device that is fine again, and not trusted yet.
 UNSTEADY = "it was lost again soon after it had come back; waiting until it is steady"
@@ -12,9 +13,9 @@ class _History:
     """Seconds of the clock, or None. came_back: the last recovery that counted. fine_since: of a flapping device."""
 
     def __init__(self) -> None:
-        self.came_back: Optional[float] = None
+        self.came_back: float | None = None
         self.is_flapping = False
-        self.fine_since: Optional[float] = None
+        self.fine_since: float | None = None
 
 
 class Flapping:
@@ -26,13 +27,18 @@ class Flapping:
     def __init__(self, delay: float, clock: Callable[[], float]) -> None:
         self._delay = delay
         self._clock = clock
-        self._histories: Dict[str, _History] = {}
+        self._histories: dict[str, _History] = {}
 
     def inherit(self, former: Flapping) -> None:
         """Know what was known of the same devices so far."""
         self._histories = former._histories
 
-    def judged(self, device_id: str, reason: Optional[str], is_new: bool, shown: Optional[str]) -> Optional[str]:
+    def forget(self, device_ids: Collection[str]) -> None:
+        """Know nothing of these devices."""
+        for device_id in device_ids:
+            self._histories.pop(device_id, None)
+
+    def judged(self, device_id: str, reason: str | None, is_new: bool, shown: str | None) -> str | None:
         """What counts: ``reason`` as a check found it (None: healthy), or UNSTEADY.
 
         is_new: never shown before. shown: the reason that is shown now.

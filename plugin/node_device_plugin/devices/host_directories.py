@@ -5,14 +5,15 @@ Ansible imports it on the controller: the standard library is all that it needs.
 
 from __future__ import annotations
 
-from typing import Iterable, Iterator, Tuple
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
 
 from ..declaration import Configuration, Resource
 from ..declaration.named_directories import directories as named_directories
 from .discovery import methods_of
 
 
-def host_directories(configuration: Configuration) -> Tuple[str, ...]:
+def host_directories(configuration: Configuration) -> tuple[str, ...]:
     """Where devices are looked for and CDI specs are read; the directory that the plugin writes is none of them."""
     of_devices = {path for resource in configuration.resources for path in directories(resource)}
     return tuple(sorted(of_devices.union(configuration.cdi_spec_dirs) - {configuration.dynamic_cdi_dir}))
@@ -25,13 +26,7 @@ def directories(resource: Resource) -> Iterator[str]:
         yield from method.host_directories(resource.discover)
 
 
-def outermost(paths: Iterable[str]) -> Tuple[str, ...]:
+def outermost(paths: Iterable[str]) -> tuple[str, ...]:
     """Those that lie in none of the others, sorted."""
     found = set(paths)
-    return tuple(
-        sorted(
-            path
-            for path in found
-            if not any(path != other and path.startswith(other.rstrip("/") + "/") for other in found)
-        )
-    )
+    return tuple(sorted(path for path in found if found.isdisjoint(map(str, PurePosixPath(path).parents))))

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import os
-from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import (
+    Any,
+    Callable,
+    NamedTuple,
+    TypeVar,
+)
 
 from ..cdi import writer
-from ..cdi.writer import Held
+from ..cdi.links import Links, node_paths
 from ..declaration import Device, Resource
-from .discovery import Discovered, Known, discover, methods_of
+from ..support.bounded_calls import BoundedCalls, Call, Key, NoAnswer, in_thread
+from .discovery import Discovered, Discoverer, methods_of
 from .discovery.directories import directories, nearest
 from .events.watch import Watch
 from .health import Health
@@ -20,8 +28,12 @@ from .table import DeviceTable
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 #: As often as directories turn up, during one look, that nobody watched yet.
 _MOST_LOOKS = 3
+#: Seconds that looking for the devices of one resource, or writing its spec, may take.
+_LIMIT = 2.0
 _AWAITED = "its CDI spec is written when the other instance on the node has ended"
 #: Devices of a resource that are named in the log after one look.
 _MOST_TOLD = 10
@@ -34,7 +46,7 @@ class Places(NamedTuple):
     """
 
     cdi: str
-    specs: Tuple[str, ...] = ()
+    specs: tuple[str, ...] = ()
 
 
 class DeviceScanner:
@@ -43,114 +55,217 @@ class DeviceScanner:
     def __init__(self, watch: Watch) -> None:
         #: Whether this instance writes the CDI specs; while another one does, a device that they lack is not healthy.
         self.writes = True
+        #: CDI names that keep in our specs what they meant to whoever holds them, each with the reason.
+        self.kept: Mapping[str, str] = {}
         self._watch = watch
+        #: A resource with a path or a device that hangs keeps what is known of it, and holds up no other one.
+        self._calls = BoundedCalls(_LIMIT)
+        #: What device nodes lead to, and what held devices did.
+        self.links = Links(self._calls)
+        self._discoverer = Discoverer(self.links)
         self._health = Health(on_news=watch.wake)
         self._one_at_a_time = asyncio.Lock()
-        self._left_out: Dict[str, List[str]] = {}
-        self._known = Known()
-        self._written: Dict[str, writer.Written] = {}
+        self._left_out: dict[str, list[str]] = {}
+        #: Resource to what hangs, as it was told last.
+        self._late: Mapping[str, str] = {}
+        self._directories: dict[str, frozenset[str]] = {}
+        self._spec_directories: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
+        self._written: dict[str, writer.Written | None] = {}
         #: Directories that are watched for their specs alone.
-        self._for_specs: FrozenSet[str] = frozenset()
+        self._for_specs: frozenset[str] = frozenset()
 
     async def close(self) -> None:
         """End what the checks have started."""
         await self._health.close()
 
-    async def scan(
-        self, tables: Sequence[Tuple[Resource, DeviceTable]], places: Places, holdings: Sequence[Holding] = ()
-    ) -> None:
-        """Look at everything and tell the tables.
-
-        tables: all of a configuration, each with its resource as declared. holdings: what containers hold.
-        """
+    async def scan(self, tables: Sequence[DeviceTable], places: Places, holdings: Sequence[Holding] = ()) -> None:
+        """Look at everything and tell the tables. tables: all of a configuration. holdings: what containers hold."""
         async with self._one_at_a_time:
-            buses = any(method.needs_uevents for resource, _ in tables for method in methods_of(resource.discover))
+            discoveries = [table.declared.discover for table in tables]
+            buses = any(method.needs_uevents for discovery in discoveries for method in methods_of(discovery))
             # Watching comes before looking, so that nothing is missed. What a look finds may lie elsewhere.
-            for _ in range(_MOST_LOOKS):
-                current = [table.resource for _, table in tables]
-                watched = await asyncio.to_thread(directories, current)
-                # Who writes a spec may do so in place; a directory for them may come later, as /etc/cdi does.
-                specs = set(filter(os.path.isdir, places.specs))
-                watched.update(nearest(directory) for directory in places.specs if directory not in specs)
-                self._watch.look_at(watched, buses, specs)
-                self._for_specs = frozenset(specs - watched)
+            for _look in range(_MOST_LOOKS):
+                current = [table.resource for table in tables]
+                watched = await self._directories_of(current)
+                specs, missing = await self._directories_of_specs(places)
+                await self._watch.look_at(watched | missing, buses, specs)
+                self._for_specs = specs - watched - missing
                 await self._scan(tables, places, holdings)
-                found = [table.resource for _, table in tables]
+                found = [table.resource for table in tables]
                 # Devices that are the same lie where they lay, or there is news already.
-                if found == current or self._watch.covers(await asyncio.to_thread(directories, found)):
+                if found == current or self._watch.covers(await self._directories_of(found)):
                     return
+
+    async def _directories_of(self, resources: Sequence[Resource]) -> frozenset[str]:
+        """What is to be watched for these resources; of one that hangs what was watched before."""
+        await self.links.look_at(node_paths(resources))
+        answers = await self._calls.run(
+            [
+                (Key(resource.name, "its directories"), functools.partial(directories, resource, self.links))
+                for resource in resources
+            ]
+        )
+        before, self._directories = self._directories, {}
+        for key, answer in answers.items():
+            if isinstance(answer, NoAnswer):
+                self._directories[key.group] = before.get(key.group, frozenset())
+            elif isinstance(answer, Exception):
+                raise answer
+            else:
+                self._directories[key.group] = frozenset(answer)
+        return frozenset().union(*self._directories.values())
+
+    async def _directories_of_specs(self, places: Places) -> tuple[frozenset[str], frozenset[str]]:
+        """Where CDI specs are, and what is watched for those directories that are not there yet, as /etc/cdi may be.
+
+        Who writes a spec may do so in place.
+        """
+        with contextlib.suppress(NoAnswer):
+            self._spec_directories = await self._calls.call(
+                Key("", "directories of CDI specs"), functools.partial(_there_and_nearest, places.specs)
+            )
+        return self._spec_directories
 
     async def is_news(self, places: Places) -> bool:
         """Whether what the watch told of last calls for a look; the specs that a look wrote itself do not."""
-        if not self._watch.was_only_in(self._for_specs):
-            return True
-        return not await asyncio.to_thread(self._health.specs_are_as_read, places.specs)
+        return not (self._watch.was_only_in(self._for_specs) and await self._health.specs_are_as_read(places.specs))
 
     async def tell_held(
         self,
         tables: Sequence[DeviceTable],
         holdings: Sequence[Holding],
-        doubtful: Optional[Mapping[str, Mapping[str, str]]] = None,
+        doubtful: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         """Tell the tables which devices are held by other names, and which may be (doubtful), each with the reason."""
-        held = await asyncio.to_thread(held_by_other_names, [table.resource for table in tables], holdings)
+        resources = [table.resource for table in tables]
+        held = await in_thread(held_by_other_names, resources, holdings, self.links.real)
         for table in tables:
             name = table.resource.name
-            _log(table, table.set_held({**(doubtful or {}).get(name, {}), **held.get(name, {})}))
+            kept = self._kept(table.resource) if self.kept else {}
+            _log(table, table.set_held({**(doubtful or {}).get(name, {}), **kept, **held.get(name, {})}))
 
-    async def _scan(
-        self, tables: Sequence[Tuple[Resource, DeviceTable]], places: Places, holdings: Sequence[Holding]
-    ) -> None:
-        declared = [resource for resource, _ in tables]
-        offered = functools.partial(writer.offered, places.cdi)
+    def _kept(self, resource: Resource) -> dict[str, str]:
+        names = {device.id: resource.cdi_name(device) or "" for device in resource.devices}
+        return {device_id: self.kept[name] for device_id, name in names.items() if name in self.kept}
+
+    async def _scan(self, tables: Sequence[DeviceTable], places: Places, holdings: Sequence[Holding]) -> None:
         # A device stays with its resource, also while it is gone: the kubelet tells devices apart by id alone.
-        taken = {device_id: table.resource.name for _, table in tables for device_id in table.discovered}
-        found = await asyncio.to_thread(discover, declared, "/", self._known, offered, taken)
-        for resource, table in tables:
-            if resource.name in found:
-                self._tell_left_out(resource.name, found[resource.name])
-                _log(table, table.set_devices(found[resource.name].devices))
+        taken = {device_id: table.resource.name for table in tables for device_id in table.discovered}
+        found = await self._discoverer.discover(
+            [table.declared for table in tables],
+            functools.partial(writer.offered, places.cdi),
+            taken,
+            {table.declared.name: table.resource for table in tables},
+        )
+        self._tell_late()
+        for table in tables:
+            if table.declared.name in found:
+                self._tell_left_out(table.declared.name, found[table.declared.name])
+                _log(table, table.set_devices(found[table.declared.name].devices))
         # A spec is there before its device is given away.
-        current = [table.resource for _, table in tables]
-        unwritten: Dict[str, str] = {}
-        missing: FrozenSet[str] = frozenset()
-        if self.writes:
-            unwritten = await asyncio.to_thread(writer.write, current, places.cdi, self._written)
-        else:
-            missing = await asyncio.to_thread(writer.missing, current, places.cdi)
+        current = [table.resource for table in tables]
+        unwritten = await (self._write(current, places) if self.writes else self._awaited(current, places))
         # Before the check, with which a device shows.
-        await self.tell_held([table for _, table in tables], holdings)
-        for resource, table in tables:
-            reasons = await self._health.check(table.resource, places.specs)
-            why = unwritten.get(resource.name)
-            if why is not None:
-                log.error("%s: %s", resource.name, why)
-                given = {device.id for device in table.resource.devices if table.resource.cdi_name(device)}
-                reasons = {name: reason or (why if name in given else None) for name, reason in reasons.items()}
-            awaited = {device.id for device in table.resource.devices if table.resource.cdi_name(device) in missing}
-            reasons = {name: reason or (_AWAITED if name in awaited else None) for name, reason in reasons.items()}
+        await self.tell_held(tables, holdings)
+        checked = await self._health.check(current, places.specs)
+        for table in tables:
+            reasons = checked[table.resource.name]
+            for device in table.resource.devices:
+                reasons[device.id] = reasons[device.id] or unwritten.get(table.resource.cdi_name(device))
             _log(table, table.update(reasons))
+
+    async def _write(self, resources: Sequence[Resource], places: Places) -> dict[str | None, str]:
+        """Write the specs. Gives the fully qualified names that are not written, each with the reason."""
+        before, kept = self._written, self.kept
+        due: list[Call[writer.Written | None]] = [
+            (
+                Key(resource.name, "its CDI spec"),
+                functools.partial(writer.write, resource, self.links, places.cdi, before.get(resource.name), kept),
+            )
+            for resource in resources
+        ]
+        answers = await self._calls.run(due)
+        self._written = {}
+        unwritten: dict[str | None, str] = {}
+        for resource in resources:
+            answer = answers[Key(resource.name, "its CDI spec")]
+            if not isinstance(answer, Exception):
+                self._written[resource.name] = answer
+                continue
+            if isinstance(answer, NoAnswer):
+                was = self._written[resource.name] = before.get(resource.name)
+                why, names = f"writing its CDI spec {answer}", self._changed_since(was, resource)
+            elif isinstance(answer, writer.NotWritten):
+                why, names = str(answer), answer.names
+            else:
+                raise answer
+            log.error("%s: %s", resource.name, why)
+            unwritten.update(dict.fromkeys(names, why))
+        return unwritten
+
+    def _changed_since(self, before: writer.Written | None, declared: Resource) -> frozenset[str]:
+        """The fully qualified names that a spec lacks, or has for another device, since it was written last."""
+        names, now = _cdi_names([declared]), self.links.followed(declared)
+        if before is None or now._replace(devices=()) != before.resource._replace(devices=()):
+            return names
+        written = {device.id: device for device in before.resource.devices}
+        same = tuple(device for device in now.devices if written.get(device.id) == device)
+        return names - _cdi_names([now._replace(devices=same)])
+
+    async def _awaited(self, resources: Sequence[Resource], places: Places) -> dict[str | None, str]:
+        """The names that wait for another instance to end, which writes the specs."""
+        try:
+            missing = await self._ask(writer.missing, resources, self.links, places.cdi)
+        except OSError:
+            missing = _cdi_names(resources)
+        return dict.fromkeys(missing, _AWAITED)
+
+    async def _ask(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function that reads or writes our CDI specs. Raises NoAnswer, and what it raises."""
+        return await self._calls.call(Key("", function.__name__), functools.partial(function, *arguments))
+
+    async def redefined(
+        self, resources: Sequence[Resource], former: Sequence[Resource], places: Places
+    ) -> frozenset[str]:
+        """The CDI names that mean other devices in our specs than these resources declare (writer.redefined).
+
+        While nobody can say so, any of them may.
+        """
+        await self.links.look_at(node_paths(resources))
+        try:
+            return await self._ask(writer.redefined, resources, self.links, places.cdi, former)
+        except OSError as error:
+            log.warning("reading the CDI specs in %s: %s", places.cdi, error)
+            return _cdi_names(resources)
 
     async def has_orphans(self, resources: Sequence[Resource], places: Places) -> bool:
         """Whether our dynamic specs have devices that none of the resources has. Raises OSError.
 
         resources: with all their devices.
         """
-        return bool(await asyncio.to_thread(writer.orphans, resources, places.cdi))
+        return bool(await self._ask(writer.orphans, resources, self.links, places.cdi))
 
-    async def prune(self, resources: Sequence[Resource], held: Sequence[Held], places: Places) -> None:
-        """Take out of our dynamic specs what no resource has and nobody holds."""
+    async def prune(self, resources: Sequence[Resource], held: Collection[str], places: Places) -> None:
+        """Take out of our dynamic specs what no resource has and nobody holds (ids, as for writer.prune)."""
         async with self._one_at_a_time:
             try:
-                gone = await asyncio.to_thread(writer.prune, resources, held, places.cdi)
+                gone = await self._ask(writer.prune, resources, self.links, held, places.cdi)
             except OSError as error:
                 log.warning("CDI specs that may be orphans stay in %s: %s", places.cdi, error)
                 return
             if gone:
                 log.info("took out of %s what nobody has or holds: %s", places.cdi, " ".join(gone))
 
+    def _tell_late(self) -> None:
+        late = self._discoverer.late
+        for name in late.keys() - self._late.keys():
+            log.warning("%s: %s; what was found before stays", name, late[name])
+        for name in self._late.keys() - late.keys():
+            log.info("%s: looking for devices answers again", name)
+        self._late = late
+
     def _tell_left_out(self, resource: str, found: Discovered) -> None:
-        now = ["%s: %s" % (device.id, reason) for device, reason in found.left_out]
+        now = [f"{device.id}: {reason}" for device, reason in found.left_out]
         known = set(self._left_out.get(resource, ()))
         new = [line for line in now if line not in known]
         for line in new[:_MOST_TOLD]:
@@ -160,7 +275,17 @@ class DeviceScanner:
         self._left_out[resource] = now
 
 
-def _log(table: DeviceTable, news: Sequence[Tuple[Device, Optional[str]]]) -> None:
+def _cdi_names(resources: Iterable[Resource]) -> frozenset[str]:
+    names = (resource.cdi_name(device) for resource in resources for device in resource.devices)
+    return frozenset(name for name in names if name is not None)
+
+
+def _there_and_nearest(specs: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
+    there = frozenset(filter(os.path.isdir, specs))
+    return there, frozenset(nearest(directory) for directory in specs if directory not in there)
+
+
+def _log(table: DeviceTable, news: Sequence[tuple[Device, str | None]]) -> None:
     """What is healthy in one line, what is not in one each; thousands of lines would say less, and cost seconds."""
     name = table.resource.name
     healthy = [device.id for device, reason in news if reason is None]

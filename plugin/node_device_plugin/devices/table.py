@@ -6,7 +6,8 @@ import asyncio
 import logging
 import re
 import time
-from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Callable
 
 from ..declaration import Device, Resource
 from .flap_damping import Flapping
@@ -19,6 +20,8 @@ WithoutRoom = Callable[[Resource, Sequence[Device], Sequence[Device]], Mapping[s
 _MOST_TOLD = 10
 #: The reason of a device that was discovered once and is found no longer.
 GONE = "gone"
+#: Seconds after which a discovered device that is gone, and that nobody holds, is known no longer.
+FORGOTTEN_AFTER = 600.0
 #: The reason of a device about which its health command has said nothing so far; one that is shown stays as it is.
 UNANSWERED = "its health command has not answered yet"
 _ABSENT = "it is not on this node"
@@ -33,7 +36,8 @@ class DeviceTable:
     """Which devices of a resource are shown, and why one is unhealthy. How a kubelet sees them is a frontend's matter.
 
     A device that is not required is left out until it was there once; after that it stays shown, unhealthy while it
-    is away, because the kubelet goes on calling a dropped device healthy. The same goes for discovered devices.
+    is away, because the kubelet goes on calling a dropped device healthy. The same goes for discovered devices, until
+    they are forgotten.
 
     resource: what is declared. recovery_delay: seconds (see Flapping). clock: gives seconds, monotonic. former: the
     resource's table until now; what it knew of devices that stay is known from the start. without_room: the frontend's
@@ -45,20 +49,23 @@ class DeviceTable:
         resource: Resource,
         recovery_delay: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
-        former: Optional[DeviceTable] = None,
+        former: DeviceTable | None = None,
         without_room: WithoutRoom = _room_for_all,
     ) -> None:
+        #: The resource as it is declared, and seconds as for Flapping.
+        self.declared, self.recovery_delay = resource, recovery_delay
         #: The declared resource with every device that is or was here: declared order, then discovered ones by id.
         self.resource = resource
         #: Discovered devices that the frontend cannot carry: id to the reason.
         self.left_out: Mapping[str, str] = {}
         self._without_room = without_room
-        self._declared = resource.devices
+        self._clock = clock
         self._flapping = Flapping(recovery_delay, clock)
-        self._discovered: Dict[str, Device] = {}
-        self._gone: Set[str] = set()
+        self._discovered: dict[str, Device] = {}
+        #: Discovered devices that are gone: id to when that was seen first.
+        self._gone: dict[str, float] = {}
         #: Device id to the reason why it is unhealthy (None: healthy); shown devices only.
-        self._reasons: Dict[str, Optional[str]] = {}
+        self._reasons: dict[str, str | None] = {}
         #: Device id to who holds it by another name.
         self._held: Mapping[str, str] = {}
         #: Set with the next change, and replaced by another one: take it, look, and then wait for it.
@@ -70,37 +77,56 @@ class DeviceTable:
         self._flapping.inherit(former._flapping)
         if former.resource.discover == self.resource.discover:
             self.set_devices(former._discovered.values())
+            self._gone = dict(former._gone)
         before = {device.id: device for device in former.resource.devices}
         for device in self.resource.devices:
             if before.get(device.id) == device and device.id in former._reasons:
                 self._reasons[device.id] = former._reasons[device.id]
 
     @property
-    def discovered(self) -> FrozenSet[str]:
+    def discovered(self) -> frozenset[str]:
         """Ids of all devices that were discovered for this table, those that are gone too."""
         return frozenset(self._discovered)
 
-    def set_devices(self, devices: Iterable[Device]) -> List[Tuple[Device, Optional[str]]]:
+    def set_devices(self, devices: Iterable[Device]) -> list[tuple[Device, str | None]]:
         """Take in what discovery finds now (all of it; declared devices are not its business).
 
         A device that has vanished is unhealthy at once, with the reason GONE. One that is new, or back, shows with the
         next ``update``: nothing is given away unchecked. Returns news as ``update`` does.
         """
-        declared = {device.id for device in self._declared}
+        declared = {device.id for device in self.declared.devices}
         found = {device.id: device for device in devices if device.id not in declared}
         away = [device for device_id, device in self._discovered.items() if device_id not in found]
         # What is known comes first, because the kubelet goes on calling a dropped device healthy.
         known_first = sorted(found.values(), key=lambda device: device.id not in self._discovered)
-        self._leave_out(self._without_room(self.resource, (*self._declared, *away), known_first))
+        self._leave_out(self._without_room(self.resource, (*self.declared.devices, *away), known_first))
         found = {device_id: device for device_id, device in found.items() if device_id not in self.left_out}
-        self._gone = set(self._discovered) - set(found)
+        now = self._clock()
+        self._gone = {device_id: self._gone.get(device_id, now) for device_id in self._discovered.keys() - found.keys()}
         if any(self._discovered.get(device_id) != device for device_id, device in found.items()):
             self._discovered.update(found)
-            in_order = sorted(self._discovered.values(), key=lambda device: natural_order(device.id))
-            self.resource = self.resource._replace(devices=(*self._declared, *in_order))
-            # A frontend reads the devices now, and not when a pod waits for it.
-            self.wake()
+            self._discovered_changed()
         return self.update(dict.fromkeys(self._gone, GONE))
+
+    def _discovered_changed(self) -> None:
+        in_order = sorted(self._discovered.values(), key=lambda device: natural_order(device.id))
+        self.resource = self.declared._replace(devices=(*self.declared.devices, *in_order))
+        # A frontend reads the devices now, and not when a pod waits for it.
+        self.wake()
+
+    def long_gone(self) -> frozenset[str]:
+        """Ids of discovered devices that may be forgotten where nobody holds them."""
+        due = self._clock() - FORGOTTEN_AFTER
+        return frozenset(device_id for device_id, since in self._gone.items() if since <= due)
+
+    def forget(self, device_ids: Collection[str]) -> None:
+        """Know nothing of these devices, which are gone: their ids may be another resource's, and take no room."""
+        for device_id in device_ids:
+            self._discovered.pop(device_id, None)
+            self._gone.pop(device_id, None)
+            self._reasons.pop(device_id, None)
+        self._flapping.forget(device_ids)
+        self._discovered_changed()
 
     def _leave_out(self, left_out: Mapping[str, str]) -> None:
         new = [device_id for device_id, why in left_out.items() if self.left_out.get(device_id) != why]
@@ -110,7 +136,7 @@ class DeviceTable:
             log.warning("%s: %d more devices are left out", self.resource.name, len(new) - _MOST_TOLD)
         self.left_out = left_out
 
-    def update(self, reasons: Mapping[str, Optional[str]]) -> List[Tuple[Device, Optional[str]]]:
+    def update(self, reasons: Mapping[str, str | None]) -> list[tuple[Device, str | None]]:
         """Take in what a check found: device id to the reason why it is unhealthy, or None; others stay as they are.
 
         Returns the devices whose state is news, with the reason. Watchers wake only where something changed.
@@ -138,7 +164,7 @@ class DeviceTable:
         """Whether any device is held by another name."""
         return bool(self._held)
 
-    def set_held(self, held: Mapping[str, str]) -> List[Tuple[Device, Optional[str]]]:
+    def set_held(self, held: Mapping[str, str]) -> list[tuple[Device, str | None]]:
         """Take in which devices may not be given away because of who holds them: device id to the reason.
 
         Apart from what a check finds: a device that is given back is trusted at once. Returns news as ``update`` does.
@@ -154,11 +180,11 @@ class DeviceTable:
             self.wake()
         return news
 
-    def reason(self, device: Device) -> Optional[str]:
+    def reason(self, device: Device) -> str | None:
         """Why a device cannot be given away now; None where it can."""
         return self._reasons.get(device.id, _ABSENT) or self._held.get(device.id)
 
-    def shown(self) -> List[Tuple[Device, Optional[str]]]:
+    def shown(self) -> list[tuple[Device, str | None]]:
         """Every device that a kubelet may know of, in the order of ``resource``, with the reason if it is unhealthy."""
         return [(device, self.reason(device)) for device in self.resource.devices if device.id in self._reasons]
 
@@ -168,8 +194,8 @@ class DeviceTable:
         self.change = asyncio.Event()
 
 
-def natural_order(text: str) -> List[Any]:
+def natural_order(text: str) -> list[Any]:
     """A key that sorts as people count: tty2 before tty10. Texts and numbers take turns in it."""
-    parts: List[Any] = _DIGITS.split(text)
+    parts: list[Any] = _DIGITS.split(text)
     parts[1::2] = map(int, parts[1::2])
     return parts

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ..cdi.directories import DEFAULT_DIRECTORIES, SpecFile, check_directories
 from ..declaration import cdi
 from ..runtime import queries as runtime_queries
 from ..runtime.errors import CriError
+from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
 from ..support.tables import printable, table
+
+#: Seconds that reading all specs may take.
+_LIMIT = 30.0
 
 
 class Report(NamedTuple):
     """Every spec file. runtime: who is to read them, or why it did not answer. accepted: its highest CDI version."""
 
-    directories: Tuple[str, ...]
+    directories: tuple[str, ...]
     runtime: str
-    accepted: Optional[str]
-    files: Tuple[SpecFile, ...]
+    accepted: str | None
+    files: tuple[SpecFile, ...]
 
     @property
-    def problems(self) -> List[str]:
+    def problems(self) -> list[str]:
         """A sentence each."""
-        return [printable("%s: %s" % (file.path, problem)) for file in self.files for problem in file.every_problem]
+        return [printable(f"{file.path}: {problem}") for file in self.files for problem in file.every_problem]
 
-    def to_data(self) -> Dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """As JSON takes it."""
         return {
             "directories": list(self.directories),
@@ -46,10 +51,10 @@ class Report(NamedTuple):
 
     def to_text(self) -> str:
         """For people."""
-        accepts = "accepts CDI up to %s" % self.accepted if self.accepted else "versions are not held to it"
-        lines = ["%s: %s" % (self.runtime, accepts), ""]
+        accepts = f"accepts CDI up to {self.accepted}" if self.accepted else "versions are not held to it"
+        lines = [f"{self.runtime}: {accepts}", ""]
         if not self.files:
-            return "\n".join([*lines, "no spec in %s" % ", ".join(self.directories)])
+            return "\n".join([*lines, "no spec in {}".format(", ".join(self.directories))])
         rows = [
             [f.path, f.owner, f.kind, f.version, str(len(f.devices)), "wrong" if f.every_problem else "ok"]
             for f in self.files
@@ -58,7 +63,7 @@ class Report(NamedTuple):
         return "\n".join(lines + ([""] if self.problems else []) + self.problems)
 
 
-async def check(directories: Optional[Sequence[str]], runtime_socket: str) -> Report:
+async def check(directories: Sequence[str] | None, runtime_socket: str) -> Report:
     """Check the spec directories; those of the running runtime if none are given, or the usual ones."""
     accepted = None
     try:
@@ -66,9 +71,17 @@ async def check(directories: Optional[Sequence[str]], runtime_socket: str) -> Re
     except CriError as error:
         runtime, configured = str(error), None
     else:
-        runtime, configured = "%(name)s %(version)s" % state, state["cdi"]["spec_dirs"]
+        runtime, configured = "{name} {version}".format(**state), state["cdi"]["spec_dirs"]
         if state["name"] == "containerd":
             accepted = cdi.accepted_version(state["version"])
     looked_at = tuple(directories or configured or DEFAULT_DIRECTORIES)
-    # In a thread: a directory may be on a slow file system.
-    return Report(looked_at, runtime, accepted, tuple(await asyncio.to_thread(check_directories, looked_at, accepted)))
+    return Report(looked_at, runtime, accepted, tuple(await spec_files(looked_at, accepted)))
+
+
+async def spec_files(directories: Sequence[str], accepted: str | None) -> list[SpecFile]:
+    """As check_directories. Raises NoAnswer, which names the directories, where one of them hangs, or a file there."""
+    read = functools.partial(check_directories, directories, accepted)
+    try:
+        return await BoundedCalls(_LIMIT).call(Key("", "CDI specs"), read)
+    except NoAnswer as error:
+        raise NoAnswer("reading the CDI specs in {} {}".format(", ".join(directories), error)) from error

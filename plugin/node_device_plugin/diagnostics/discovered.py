@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ..declaration import Device, Resource
 from ..declaration.patterns import wildcards
@@ -14,7 +15,7 @@ from ..support.tables import table
 _HEAD = ("RESOURCE", "DEVICE", "NODES", "NUMA", "STATE")
 
 
-def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered]) -> Dict[str, Any]:
+def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered]) -> dict[str, Any]:
     """As JSON takes it. ``problem``: why a device would be unhealthy; ``reason``: why one is left out."""
     nothing = Discovered((), ())
     return {
@@ -38,14 +39,14 @@ def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered]) -> D
     }
 
 
-def _directories(resource: Resource) -> Iterator[Dict[str, str]]:
+def _directories(resource: Resource) -> Iterator[dict[str, str]]:
     """Paths that other plugins would take with all that is in them."""
     for path in resource.discover.paths:
         if not wildcards(path) and os.path.isdir(path):
-            yield {"id": path, "reason": "is a directory, no device: say which of %s/*" % path}
+            yield {"id": path, "reason": f"is a directory, no device: say which of {path}/*"}
 
 
-def _device(device: Device, origin: str) -> Dict[str, Any]:
+def _device(device: Device, origin: str) -> dict[str, Any]:
     return {
         "id": device.id,
         "origin": origin,
@@ -59,11 +60,11 @@ def _device(device: Device, origin: str) -> Dict[str, Any]:
 
 def to_text(data: Mapping[str, Any]) -> str:
     """The same as a table."""
-    rows: List[Tuple[str, ...]] = []
+    rows: list[tuple[str, ...]] = []
     for resource in data["resources"]:
         for device in resource["devices"]:
             nodes = [
-                node["host_path"] if node["path"] == node["host_path"] else "%(path)s -> %(host_path)s" % node
+                node["host_path"] if node["path"] == node["host_path"] else "{path} -> {host_path}".format(**node)
                 for node in device["nodes"]
             ]
             numa = "-" if device["numa_node"] is None else str(device["numa_node"])

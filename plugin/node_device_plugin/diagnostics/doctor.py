@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import stat
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from ..cdi.directories import DEFAULT_DIRECTORIES, FOREIGN, MODE, OURS, SpecFile, check_directories
+from ..cdi.directories import DEFAULT_DIRECTORIES, FOREIGN, MODE, OURS, SpecFile
 from ..declaration import Configuration, DeclarationError, Problem, cdi
 from ..declaration.configuration_file import DEFAULT_PATH, LoadedConfiguration, kubelet_places, load
 from ..devices import health
@@ -17,7 +19,9 @@ from ..kubelet.pod_resources import PodResourcesError
 from ..runtime import queries as runtime_queries
 from ..runtime.errors import CriError
 from ..status_api import client
+from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
 from ..support.sockets import socket_path, status_socket
+from .cdi_specs import spec_files
 from .findings import Findings
 from .instances import POD, SERVICE, Commands, pods_configuration, running_instances
 from .kubelet_process import KubeletProcess, running_kubelet
@@ -34,21 +38,21 @@ class Doctor(NamedTuple):
     """
 
     config: str
-    runtime_socket: Optional[str] = None
-    kubelet_root: Optional[str] = None
+    runtime_socket: str | None = None
+    kubelet_root: str | None = None
 
     async def examine(self) -> Findings:
         """Every link, in the order in which a device reaches a container."""
         if self.config == DEFAULT_PATH and not os.path.exists(self.config):
             # A node of a DaemonSet has no such file: the pod's is in the cluster.
             directory = kubelet_places(self.config).device_plugin_dir
-            config = await asyncio.to_thread(pods_configuration, directory)
+            config = await in_thread(pods_configuration, directory)
             if config is not None:
                 return await self._replace(config=config)._examine(POD)
-            if not os.path.isdir(directory) and await asyncio.to_thread(running_kubelet) == (None, []):
+            if not os.path.isdir(directory) and await in_thread(running_kubelet) == (None, []):
                 findings = Findings()
                 found = "this machine is no Kubernetes node: no kubelet runs here, and %s and %s do not exist"
-                findings.wrong("node", found % (self.config, directory), "kubeadm join    # then: %s" % _PROVISION)
+                findings.wrong("node", found % (self.config, directory), f"kubeadm join    # then: {_PROVISION}")
                 return findings
         return await self._examine(SERVICE)
 
@@ -56,10 +60,10 @@ class Doctor(NamedTuple):
         findings = Findings()
         loaded = await self._configuration(findings)
         configuration = loaded.configuration if loaded else None
-        kubelet, refused = await asyncio.to_thread(running_kubelet)
+        kubelet, refused = await in_thread(running_kubelet)
         used = kubelet.runtime_socket if kubelet else None
         socket = socket_path(self.runtime_socket or "") or used or likely_socket()
-        service = await asyncio.to_thread(service_of, socket)
+        service = await in_thread(service_of, socket)
         unit = kubelet_service(service)
         directories, accepted = await _runtime(findings, socket, service, configuration)
         await _specs(findings, directories, accepted, configuration, commands)
@@ -72,7 +76,7 @@ class Doctor(NamedTuple):
             _registry(findings, loaded.configuration.kubelet_root_dir, unit)
         else:
             await _socket(findings, directory, unit)
-        instances = await asyncio.to_thread(running_instances)
+        instances = await in_thread(running_instances)
         state = await _plugin(findings, directory, loaded, instances, commands)
         if loaded is None:
             findings.unknown("registration", "the configuration says what to look for")
@@ -82,24 +86,20 @@ class Doctor(NamedTuple):
         await _registration(findings, loaded.configuration, root, state, unit, commands)
         return findings
 
-    async def _configuration(self, findings: Findings) -> Optional[LoadedConfiguration]:
+    async def _configuration(self, findings: Findings) -> LoadedConfiguration | None:
         try:
-            loaded = await asyncio.to_thread(load, self.config)
+            loaded = await in_thread(load, self.config)
         except DeclarationError as error:
             more = len(error.problems) - 1
-            found = "%s%s" % (error.problems[0], " (and %d more)" % more if more else "")
-            findings.wrong(
-                "configuration", found, "node-device-plugin validate --config %s\n%s" % (self.config, _PROVISION)
-            )
+            found = "{}{}".format(error.problems[0], " (and %d more)" % more if more else "")
+            findings.wrong("configuration", found, f"node-device-plugin validate --config {self.config}\n{_PROVISION}")
             return None
         resources = loaded.configuration.resources
         devices = sum(len(resource.devices) for resource in resources)
         findings.ok("configuration", "%s: %d resources, %d devices" % (self.config, len(resources), devices))
         return loaded
 
-    async def _kubelet(
-        self, findings: Findings, kubelet: Optional[KubeletProcess], refused: List[str], unit: str
-    ) -> None:
+    async def _kubelet(self, findings: Findings, kubelet: KubeletProcess | None, refused: list[str], unit: str) -> None:
         if kubelet is None:
             root = self.kubelet_root or kubelet_places(self.config).root_dir
             if await _refusal(os.path.join(root, kubelet_queries.POD_RESOURCES_SOCKET)) is None:
@@ -116,57 +116,61 @@ class Doctor(NamedTuple):
             findings.wrong("kubelet", found % versions, "apt-get install --only-upgrade kubelet")
         else:
             name = "the lab's stand-in" if kubelet.build == "stand-in" else _dotted(kubelet.version)
-            found = "%s, root directory %s" % (name, kubelet.root_dir)
+            found = f"{name}, root directory {kubelet.root_dir}"
             findings.ok("kubelet", "; ".join(filter(None, [found, cdi.untested_kubelet(kubelet.version)])))
 
 
 async def _runtime(
-    findings: Findings, socket: str, service: str, configuration: Optional[Configuration]
-) -> Tuple[Tuple[str, ...], Optional[str]]:
+    findings: Findings, socket: str, service: str, configuration: Configuration | None
+) -> tuple[tuple[str, ...], str | None]:
     """Spec directories, and the highest CDI version, of the running runtime."""
-    expected: Tuple[str, ...] = DEFAULT_DIRECTORIES
+    expected: tuple[str, ...] = DEFAULT_DIRECTORIES
     if configuration is not None and configuration.cdi_spec_dirs:
         expected = tuple(dict.fromkeys((*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)))
     try:
         state = await runtime_queries.runtime(socket)
     except CriError as error:
-        fix = "systemctl restart %s    # after what is wrong below; or name its socket with --socket" % service
-        findings.wrong("runtime", str(error), "journalctl --unit %s --lines 20\n%s" % (service, fix))
+        fix = f"systemctl restart {service}    # after what is wrong below; or name its socket with --socket"
+        findings.wrong("runtime", str(error), f"journalctl --unit {service} --lines 20\n{fix}")
         findings.unknown("CDI", "the runtime does not answer")
         return expected, None
     name, version = state["name"], state["version"]
     accepted = cdi.accepted_version(version) if name == "containerd" else None
     if name == "containerd" and accepted is None:
-        found = "%s %s drops CDI names without a word; 1.7.2 is the first that takes them" % (name, version)
+        found = f"{name} {version} drops CDI names without a word; 1.7.2 is the first that takes them"
         fix = "apt-get install --only-upgrade containerd"
         if service != "containerd":
-            fix = "systemctl status %s    # a later release of it brings another containerd" % service
+            fix = f"systemctl status {service}    # a later release of it brings another containerd"
         findings.wrong("runtime", found, fix)
     elif not state["conditions"].get("RuntimeReady", True):
-        found = "%s %s says that it is not ready" % (name, version)
-        findings.wrong("runtime", found, "journalctl --unit %s" % service)
+        found = f"{name} {version} says that it is not ready"
+        findings.wrong("runtime", found, f"journalctl --unit {service}")
     else:
-        findings.ok("runtime", "%s %s" % (name, version))
+        findings.ok("runtime", f"{name} {version}")
     directories = tuple(state["cdi"]["spec_dirs"] or expected)
     if state["cdi"]["enabled"] is False or (name == "containerd" and accepted is None):
         consequence = "cannot be created with" if runtime_queries.fails_without_cdi(name, version) else "start without"
-        findings.wrong("CDI", "off in the running %s: containers %s their devices" % (name, consequence), _PROVISION)
+        findings.wrong("CDI", f"off in the running {name}: containers {consequence} their devices", _PROVISION)
     elif state["cdi"]["enabled"] is None:
-        findings.ok("CDI", "%s does not say; it reads %s" % (name, ", ".join(directories)))
+        findings.ok("CDI", "{} does not say; it reads {}".format(name, ", ".join(directories)))
     else:
         on = "always on" if state["cdi"]["always_on"] else "on"
-        findings.ok("CDI", "%s, it reads %s" % (on, ", ".join(directories)))
+        findings.ok("CDI", "{}, it reads {}".format(on, ", ".join(directories)))
     return directories, accepted
 
 
 async def _specs(
     findings: Findings,
-    directories: Tuple[str, ...],
-    accepted: Optional[str],
-    configuration: Optional[Configuration],
+    directories: tuple[str, ...],
+    accepted: str | None,
+    configuration: Configuration | None,
     commands: Commands,
 ) -> None:
-    files = await asyncio.to_thread(check_directories, directories, accepted)
+    try:
+        files = await spec_files(directories, accepted)
+    except NoAnswer as error:
+        findings.wrong("CDI specs", str(error), "findmnt --target {}".format("\nfindmnt --target ".join(directories)))
+        return
     # Foreign ones first: where two files are at odds, it is theirs that has to go.
     harm = [(file, problem) for file in sorted(files, key=lambda file: file.owner == OURS) for problem in file.harm]
     missing = _unresolved(files, configuration) if configuration else []
@@ -174,48 +178,52 @@ async def _specs(
     if harm:
         findings.wrong("CDI specs", _first(harm), _mended(*harm[0]))
     elif missing:
-        found = "no spec in %s has %s" % (", ".join(directories), ", ".join(missing))
-        findings.wrong("CDI specs", found, "%s\n%s" % (_PROVISION, commands.restart))
+        found = "no spec in {} has {}".format(", ".join(directories), ", ".join(missing))
+        findings.wrong("CDI specs", found, f"{_PROVISION}\n{commands.restart}")
     elif others:
         # Runtimes leave such a file out and go on: only the devices in it have no effect.
-        findings.warning("CDI specs", "of others, no device of ours: %s" % _first(others), _mended(*others[0]))
+        findings.warning("CDI specs", f"of others, no device of ours: {_first(others)}", _mended(*others[0]))
     else:
         findings.ok("CDI specs", "%d files, %d of them ours" % (len(files), sum(f.owner == OURS for f in files)))
 
 
-def _first(problems: Sequence[Tuple[SpecFile, Problem]]) -> str:
+def _first(problems: Sequence[tuple[SpecFile, Problem]]) -> str:
     file, problem = problems[0]
     more = " (and %d more)" % (len(problems) - 1) if len(problems) > 1 else ""
-    return "%s: %s%s" % (file.path, problem, more)
+    return f"{file.path}: {problem}{more}"
 
 
 def _mended(file: SpecFile, problem: Problem) -> str:
     if problem.where == MODE:
-        fix = "chmod 0644 %s" % file.path
+        fix = f"chmod 0644 {file.path}"
     elif file.owner == OURS:
         fix = _PROVISION
     else:
-        fix = "mv %s /root/    # until whoever wrote it has fixed it" % file.path
-    return "%s\nnode-device-plugin cdi check    # every problem" % fix
+        fix = f"mv {file.path} /root/    # until whoever wrote it has fixed it"
+    return f"{fix}\nnode-device-plugin cdi check    # every problem"
 
 
-def _unresolved(files: List[SpecFile], configuration: Configuration) -> List[str]:
-    there = {"%s=%s" % (file.kind, device) for file in files for device in file.devices}
+def _unresolved(files: list[SpecFile], configuration: Configuration) -> list[str]:
+    there = {f"{file.kind}={device}" for file in files for device in file.devices}
     names = [resource.cdi_name(device) for resource in configuration.resources for device in resource.devices]
     return [name for name in names if name is not None and name not in there]
 
 
 async def _devices(findings: Findings, configuration: Configuration) -> None:
-    bad = []
-    for resource in configuration.resources:
-        for device in resource.devices:
-            reason = await asyncio.to_thread(health.unhealthy_reason, device)
-            if reason is not None and device.required:
-                bad.append("%s: %s" % (device.id, reason))
+    answers = await BoundedCalls().run(
+        [
+            (Key(resource.name, device.id), functools.partial(health.unhealthy_reason, device))
+            for resource in configuration.resources
+            for device in resource.devices
+            if device.required
+        ]
+    )
+    reasons = {key: health.reason_of(answer) for key, answer in answers.items()}
+    bad = [f"{key.name}: {reason}" for key, reason in reasons.items() if reason is not None]
     if bad:
         more = " (and %d more)" % (len(bad) - 1) if len(bad) > 1 else ""
         fix = "udevadm trigger --action=add    # where it is plugged in; host_devices loads its kernel module"
-        findings.wrong("devices", bad[0] + more, "%s\nnode-device-plugin status    # each with its reason" % fix)
+        findings.wrong("devices", bad[0] + more, f"{fix}\nnode-device-plugin status    # each with its reason")
     else:
         findings.ok("devices", "every declared device node is there")
 
@@ -223,10 +231,10 @@ async def _devices(findings: Findings, configuration: Configuration) -> None:
 def _directory(findings: Findings, directory: str, unit: str) -> None:
     link = "kubelet directory"
     if not os.path.isdir(directory):
-        found = "%s is not there: has this node joined, and is it where this kubelet looks?" % directory
-        findings.wrong(link, found, "systemctl status %s    # kubelet_device_plugin_dir names another one" % unit)
+        found = f"{directory} is not there: has this node joined, and is it where this kubelet looks?"
+        findings.wrong(link, found, f"systemctl status {unit}    # kubelet_device_plugin_dir names another one")
     elif not os.access(directory, os.W_OK | os.X_OK):
-        findings.wrong(link, "%s: this user may not write there" % directory, "sudo node-device-plugin doctor")
+        findings.wrong(link, f"{directory}: this user may not write there", "sudo node-device-plugin doctor")
     else:
         # The service is root without root's powers: permissions are for it, too, as they are not for this process.
         for path, asked in ((directory, 0o5), (os.path.dirname(status_socket(directory)), 0o7)):
@@ -234,7 +242,7 @@ def _directory(findings: Findings, directory: str, unit: str) -> None:
                 found = "%s: mode %04o, owner %d: the plugin may not serve there"
                 status = os.stat(path)
                 found = found % (path, stat.S_IMODE(status.st_mode), status.st_uid)
-                findings.wrong(link, found, "chown root %s\nchmod 0755 %s" % (path, path))
+                findings.wrong(link, found, f"chown root {path}\nchmod 0755 {path}")
                 return
         findings.ok(link, directory)
 
@@ -253,16 +261,16 @@ def _allows(status: os.stat_result, asked: int) -> bool:
 def _registry(findings: Findings, root: str, unit: str) -> None:
     folder = os.path.join(root, "plugins_registry")
     if os.path.isdir(folder):
-        findings.ok("kubelet socket", "none is needed: the kubelet looks into %s" % folder)
+        findings.ok("kubelet socket", f"none is needed: the kubelet looks into {folder}")
     else:
-        found = "%s is not there: is %s the kubelet's --root-dir?" % (folder, root)
-        findings.wrong("kubelet socket", found, "systemctl status %s    # kubelet_root_dir names another one" % unit)
+        found = f"{folder} is not there: is {root} the kubelet's --root-dir?"
+        findings.wrong("kubelet socket", found, f"systemctl status {unit}    # kubelet_root_dir names another one")
 
 
-def _root(findings: Findings, root: str, kubelet: Optional[KubeletProcess]) -> None:
+def _root(findings: Findings, root: str, kubelet: KubeletProcess | None) -> None:
     if kubelet is not None and os.path.realpath(kubelet.root_dir) != os.path.realpath(root):
-        found = "the kubelet's is %s, the configuration says %s" % (kubelet.root_dir, root)
-        fix = "set node_devices_settings: {kubelet_root_dir: %s}, then:\n%s" % (kubelet.root_dir, _PROVISION)
+        found = f"the kubelet's is {kubelet.root_dir}, the configuration says {root}"
+        fix = f"set node_devices_settings: {{kubelet_root_dir: {kubelet.root_dir}}}, then:\n{_PROVISION}"
         findings.wrong("root directory", found, fix)
     else:
         findings.ok("root directory", root)
@@ -272,12 +280,12 @@ async def _socket(findings: Findings, directory: str, unit: str) -> None:
     path = os.path.join(directory, "kubelet.sock")
     reason = await _refusal(path)
     if reason is None:
-        findings.ok("kubelet socket", "%s takes connections" % path)
+        findings.ok("kubelet socket", f"{path} takes connections")
     else:
-        findings.wrong("kubelet socket", "%s: %s" % (path, reason), "systemctl restart %s" % unit)
+        findings.wrong("kubelet socket", f"{path}: {reason}", f"systemctl restart {unit}")
 
 
-async def _refusal(socket: str) -> Optional[str]:
+async def _refusal(socket: str) -> str | None:
     """Why nobody can connect to a unix socket, or None."""
     try:
         _reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(socket), 5)
@@ -290,26 +298,26 @@ async def _refusal(socket: str) -> Optional[str]:
 async def _plugin(
     findings: Findings,
     directory: str,
-    loaded: Optional[LoadedConfiguration],
+    loaded: LoadedConfiguration | None,
     instances: Sequence[int],
     commands: Commands,
-) -> Optional[Dict[str, Any]]:
+) -> dict[str, Any] | None:
     try:
-        state: Dict[str, Any] = await client.ask(directory, "GET", "/status")
+        state: dict[str, Any] = await client.ask(directory, "GET", "/status")
     except client.NotAnswering as error:
-        findings.wrong("plugin", str(error), "%s\n%s" % (commands.restart, commands.log))
+        findings.wrong("plugin", str(error), f"{commands.restart}\n{commands.log}")
         return None
     running = state["configuration"]["sha256"]
     if loaded is not None and running != loaded.sha256:
-        found = "it runs with configuration %s, the file is %s" % (running[:12], loaded.sha256[:12])
+        found = f"it runs with configuration {running[:12]}, the file is {loaded.sha256[:12]}"
         findings.wrong("plugin", found, commands.reload)
     elif len(instances) > 1:
         pids = [str(pid) for pid in instances]
-        found = "processes %s: one serves, and the others wait until it ends" % " ".join(pids)
+        found = "processes {}: one serves, and the others wait until it ends".format(" ".join(pids))
         fix = "systemctl status node-device-plugin    # end what is not the service, or the pod beside it:"
-        findings.wrong("plugin", found, "%s\nps -o pid,args -p %s" % (fix, ",".join(pids)))
+        findings.wrong("plugin", found, "{}\nps -o pid,args -p {}".format(fix, ",".join(pids)))
     else:
-        findings.ok("plugin", "%s, configuration %s" % (state["version"], running[:12]))
+        findings.ok("plugin", "{}, configuration {}".format(state["version"], running[:12]))
     return state
 
 
@@ -317,7 +325,7 @@ async def _registration(
     findings: Findings,
     configuration: Configuration,
     root: str,
-    state: Optional[Dict[str, Any]],
+    state: dict[str, Any] | None,
     unit: str,
     commands: Commands,
 ) -> None:
@@ -325,28 +333,28 @@ async def _registration(
     try:
         listing = await kubelet_queries.listing(root, configuration.kubelet_device_plugin_dir)
     except (CheckpointError, OSError) as error:
-        findings.wrong(link, str(error), "systemctl restart %s" % unit)
+        findings.wrong(link, str(error), f"systemctl restart {unit}")
         return
     except PodResourcesError as error:
         fix = "%s    # or --kubelet-root" % (_START_KUBELET % {"kubelet": unit})
         if error.is_limited:
             findings.wrong(link, str(error), "node-device-plugin doctor    # again, when they ask less")
         else:
-            findings.wrong(link, "no kubelet answers below %s" % root, fix)
+            findings.wrong(link, f"no kubelet answers below {root}", fix)
         return
     missing = [resource.name for resource in configuration.resources if resource.name not in listing.registered]
     closed = [each["name"] for each in (state or {}).get("resources", []) if not each["registered"]]
     if missing:
-        found = "the kubelet does not know %s" % ", ".join(missing)
-        findings.wrong(link, found, "%s\n%s" % (commands.restart, commands.log))
+        found = "the kubelet does not know {}".format(", ".join(missing))
+        findings.wrong(link, found, f"{commands.restart}\n{commands.log}")
     elif closed:
-        found = "the kubelet has no stream open for %s" % ", ".join(closed)
-        findings.wrong(link, found, "%s\n%s" % (commands.restart, commands.log))
+        found = "the kubelet has no stream open for {}".format(", ".join(closed))
+        findings.wrong(link, found, f"{commands.restart}\n{commands.log}")
     elif state is None:
         findings.unknown(link, "the kubelet knows every resource from before; no plugin answers now")
     else:
         findings.ok(link, "the kubelet lists every resource")
 
 
-def _dotted(version: Tuple[int, ...]) -> str:
+def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))

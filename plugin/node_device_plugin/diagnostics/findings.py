@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, NamedTuple
 
 from ..support.tables import printable, table
 
@@ -24,7 +24,7 @@ class Finding(NamedTuple):
     fix: str = ""
 
 
-class Findings(List[Finding]):
+class Findings(list[Finding]):
     """All of a node, in the order of the chain."""
 
     def ok(self, link: str, found: str) -> None:
@@ -44,7 +44,7 @@ class Findings(List[Finding]):
         """Whether nothing is wrong."""
         return all(finding.state != WRONG for finding in self)
 
-    def to_data(self) -> Dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """As JSON takes it."""
         return {"healthy": self.is_healthy, "findings": [finding._asdict() for finding in self]}
 
@@ -53,7 +53,7 @@ class Findings(List[Finding]):
         lines = [table(["LINK", "STATE", "FOUND"], [[each.link, each.state, _short(each.found)] for each in self])]
         for finding in self:
             if finding.state in (WRONG, WARNING):
-                lines.append("\n%s: %s\n%s" % (finding.link, finding.found, textwrap.indent(finding.fix, "    ")))
+                lines.append("\n{}: {}\n{}".format(finding.link, finding.found, textwrap.indent(finding.fix, "    ")))
         return "\n".join(lines)
 
 

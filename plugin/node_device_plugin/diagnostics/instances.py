@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Iterator, List, NamedTuple, Optional
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from ..support.sockets import status_socket
 from .node_process import PROC, NotTrusted, node_process, not_roots_alone, option, peer
@@ -31,12 +32,12 @@ _DELETE = "kubectl delete pod --namespace NAMESPACE POD    # its DaemonSet creat
 POD = Commands(_DELETE, _DELETE, "kubectl logs --namespace NAMESPACE POD")
 
 
-def running_instances() -> List[int]:
+def running_instances() -> list[int]:
     """The process ids of every ``node-device-plugin run`` that is the node's own, and in no container."""
     return sorted(pid for pid in _claimed() if _is_own(pid))
 
 
-def pods_configuration(directory: str) -> Optional[str]:
+def pods_configuration(directory: str) -> str | None:
     """The configuration of the plugin that serves from a container, by a path of this node; None if none does.
 
     directory: the kubelet's device plugin directory. The process is known by its status socket there: only root can
@@ -47,7 +48,7 @@ def pods_configuration(directory: str) -> Optional[str]:
         return None
     try:
         pid = peer(path)
-        if os.readlink("%s/%d/ns/pid" % (PROC, pid)) == os.readlink("%s/1/ns/pid" % PROC):
+        if os.readlink("%s/%d/ns/pid" % (PROC, pid)) == os.readlink(f"{PROC}/1/ns/pid"):
             return None
         config = option(_words(pid), "--config")
     except OSError:
@@ -77,6 +78,6 @@ def _claimed() -> Iterator[int]:
                 break
 
 
-def _words(pid: int) -> List[str]:
+def _words(pid: int) -> list[str]:
     with open(os.path.join(PROC, str(pid), "cmdline"), "rb") as file:
         return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]

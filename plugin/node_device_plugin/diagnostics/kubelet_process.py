@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from typing import List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 from ..support.documents import read_yaml
 from ..support.sockets import socket_path
@@ -20,13 +20,13 @@ class KubeletProcess(NamedTuple):
     """
 
     pid: int
-    version: Optional[Tuple[int, ...]]
+    version: tuple[int, ...] | None
     root_dir: str
-    runtime_socket: Optional[str] = None
+    runtime_socket: str | None = None
     build: str = ""
 
 
-def running_kubelet() -> Tuple[Optional[KubeletProcess], List[str]]:
+def running_kubelet() -> tuple[KubeletProcess | None, list[str]]:
     """The running kubelet, None if there is none; and for each process that only claims to be one, a sentence.
 
     Starts a program and waits for it: not for the event loop.
@@ -40,7 +40,7 @@ def running_kubelet() -> Tuple[Optional[KubeletProcess], List[str]]:
     return KubeletProcess(found[0].pid, version, root, _runtime_socket(arguments), build), []
 
 
-def _version(process: NodeProcess) -> Tuple[Optional[Tuple[int, ...]], str]:
+def _version(process: NodeProcess) -> tuple[tuple[int, ...] | None, str]:
     found = re.search(r"v(\d+)\.(\d+)\.(\d+)(?:\+([\w.-]+))?", process.run("--version")[0] or "")
     if not found:
         return None, ""
@@ -48,7 +48,7 @@ def _version(process: NodeProcess) -> Tuple[Optional[Tuple[int, ...]], str]:
     return tuple(int(number) for number in numbers), build or ""
 
 
-def _runtime_socket(arguments: List[str]) -> Optional[str]:
+def _runtime_socket(arguments: list[str]) -> str | None:
     """By its flag, or its configuration file (KubeletConfiguration, containerRuntimeEndpoint)."""
     endpoint = option(arguments, "--container-runtime-endpoint")
     path = option(arguments, "--config")

@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
-import struct
-from typing import Optional, Tuple
 
 from ..support.sockets import RUNTIME_SOCKET
+from .node_process import peer
 
 #: Where unit files are, systemd.unit(5).
 _UNIT_DIRECTORIES = (
@@ -32,8 +30,6 @@ _KUBELETS = {
     "snap.microk8s.daemon-containerd": "snap.microk8s.daemon-kubelite",
 }
 _SERVICE = re.compile(r"/([^/\n]+)\.service(?=[/\n]|$)")
-#: Seconds that a connection may take.
-_TIMEOUT = 5
 
 
 def likely_socket(root: str = "/") -> str:
@@ -59,21 +55,17 @@ def service_of(path: str, root: str = "/") -> str:
     return (there or names)[0]
 
 
-def _listening(path: str, root: str) -> Optional[str]:
+def _listening(path: str, root: str) -> str | None:
     # A socket that systemd listens on has systemd itself at its other end, which is no service.
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_TIMEOUT)
-        connection.connect(path)
-        peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        credentials: Tuple[int, int, int] = struct.unpack("3i", peer)
-        with open(_below(root, "/proc/%d/cgroup" % credentials[0])) as file:
+    with contextlib.suppress(OSError):
+        with open(_below(root, "/proc/%d/cgroup" % peer(path))) as file:
             found = _SERVICE.findall(file.read())
         return str(found[-1]) if found else None
     return None
 
 
 def _unit_file(root: str, directory: str, name: str) -> str:
-    return os.path.join(root, directory, "%s.service" % name)
+    return os.path.join(root, directory, f"{name}.service")
 
 
 def _below(root: str, path: str) -> str:

@@ -5,48 +5,49 @@ from __future__ import annotations
 import asyncio
 import collections
 import datetime
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 from ..declaration.configuration_file import KubeletPlaces
 from ..kubelet import queries as kubelet_queries
+from ..kubelet.queries import HeldDevice, Holders
 from ..status_api import client
 from ..support.tables import printable, table
 
 
 class Status(NamedTuple):
-    """plugin: its own words (see status_api.state), None where it does not answer, why. holders: who has what."""
+    """plugin: its own words (see daemon.state), None where it does not answer, why. holders: who has what."""
 
-    plugin: Optional[Dict[str, Any]]
+    plugin: dict[str, Any] | None
     problem: str
-    holders: Dict[str, Any]
+    holders: Holders
 
     @property
     def is_fine(self) -> bool:
         """Whether the plugin answers, is ready, and runs with what its file says."""
         return self.plugin is not None and self.plugin["ready"] and not self.plugin["configuration"]["problems"]
 
-    def to_data(self) -> Dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """As JSON takes it."""
-        return {"plugin": self.plugin, "problem": self.problem, **self.holders}
+        return {"plugin": self.plugin, "problem": self.problem, **self.holders.to_data()}
 
     def to_text(self) -> str:
         """For people."""
         if self.plugin is None:
             lines = [printable(self.problem), ""]
-            rows = [[h["resource"], h["device"], "", _holder(h), ""] for h in self.holders["held"]]
+            rows = [[each.resource, each.device, "", _holder(each), ""] for each in self.holders.held]
         else:
             lines, rows = [*_head(self.plugin), ""], self._rows(self.plugin["resources"])
-        if self.holders["source"] != "kubelet":
-            where = "nobody says" if self.holders["source"] == "none" else "its checkpoint says, by the pods' uid,"
-            lines.insert(-1, "no kubelet answers: %s who holds what" % where)
+        if self.holders.source != "kubelet":
+            where = "nobody says" if self.holders.source == "none" else "its checkpoint says, by the pods' uid,"
+            lines.insert(-1, f"no kubelet answers: {where} who holds what")
         if not rows:
             return "\n".join([*lines, "no devices" if self.plugin else "no device is known to be held"])
         return "\n".join([*lines, table(["RESOURCE", "DEVICE", "STATE", "HELD BY", "REASON"], rows)])
 
-    def _rows(self, resources: List[Dict[str, Any]]) -> List[List[str]]:
-        holders: Dict[str, List[str]] = {}
-        for held in self.holders["held"]:
-            holders.setdefault(held["device"], []).append(_holder(held))
+    def _rows(self, resources: list[dict[str, Any]]) -> list[list[str]]:
+        holders: dict[str, list[str]] = {}
+        for each in self.holders.held:
+            holders.setdefault(each.device, []).append(_holder(each))
         rows = []
         for resource in resources:
             state = "" if resource["registered"] else "not registered"
@@ -74,26 +75,27 @@ async def status(kubelet: KubeletPlaces) -> Status:
     return Status(plugin, problem, holders)
 
 
-async def _ask_plugin(directory: str) -> Tuple[Optional[Dict[str, Any]], str]:
+async def _ask_plugin(directory: str) -> tuple[dict[str, Any] | None, str]:
     try:
         return await client.ask(directory, "GET", "/status"), ""
     except client.NotAnswering as error:
         return None, str(error)
 
 
-def _head(plugin: Dict[str, Any]) -> List[str]:
+def _head(plugin: dict[str, Any]) -> list[str]:
     configuration = plugin["configuration"]
     since = datetime.datetime.fromtimestamp(plugin["started"], datetime.timezone.utc)
     lines = [
-        "node-device-plugin %s, running since %s, configuration %s"
-        % (plugin["version"], since.strftime("%Y-%m-%d %H:%M:%S UTC"), configuration["sha256"][:12]),
-        "ready" if plugin["ready"] else "not ready: %s" % "; ".join(plugin["not_ready"]),
+        "node-device-plugin {}, running since {}, configuration {}".format(
+            plugin["version"], since.strftime("%Y-%m-%d %H:%M:%S UTC"), configuration["sha256"][:12]
+        ),
+        "ready" if plugin["ready"] else "not ready: {}".format("; ".join(plugin["not_ready"])),
     ]
     if configuration["problems"]:
-        lines.append("%s is refused, and an older configuration in force:" % configuration["path"])
+        lines.append("{} is refused, and an older configuration in force:".format(configuration["path"]))
         lines.extend("  " + problem for problem in configuration["problems"])
     return lines
 
 
-def _holder(held: Dict[str, str]) -> str:
-    return "/".join(part for part in (held["namespace"], held["pod"], held["container"]) if part)
+def _holder(held: HeldDevice) -> str:
+    return "/".join(part for part in (held.namespace, held.pod, held.container) if part)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 #: Its name in the kubelet's device plugin directory.
 FILE_NAME = "kubelet_internal_checkpoint"
@@ -28,7 +28,7 @@ class PodDevices(NamedTuple):
     pod_uid: str
     container: str
     resource: str
-    device_ids: Tuple[str, ...]
+    device_ids: tuple[str, ...]
     allocate_response: bytes
 
 
@@ -39,11 +39,11 @@ class Checkpoint(NamedTuple):
     still the devices of its former life, until the plugin is back.
     """
 
-    registered: Dict[str, Tuple[str, ...]]
-    pod_devices: Tuple[PodDevices, ...]
+    registered: dict[str, tuple[str, ...]]
+    pod_devices: tuple[PodDevices, ...]
 
 
-def read_checkpoint(directory: str) -> Optional[Checkpoint]:
+def read_checkpoint(directory: str) -> Checkpoint | None:
     """The checkpoint in the device plugin ``directory``; None where no plugin has registered there yet.
 
     Raises CheckpointError, and OSError where the file may not be read.
@@ -62,7 +62,7 @@ def read_checkpoint(directory: str) -> Optional[Checkpoint]:
             tuple(_pod_devices(entry) for entry in data["PodDeviceEntries"] or ()),
         )
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise CheckpointError("%s is no device checkpoint of a known form: %r" % (path, error)) from error
+        raise CheckpointError(f"{path} is no device checkpoint of a known form: {error!r}") from error
 
 
 def _pod_devices(entry: Any) -> PodDevices:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple, Optional, Protocol, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from ..declaration import Device, Resource
 from ..devices.table import DeviceTable
@@ -15,7 +16,7 @@ class ResourceStatus(NamedTuple):
     """
 
     is_registered: bool
-    connected_seconds: Optional[float]
+    connected_seconds: float | None
 
 
 class Frontend(Protocol):
@@ -27,8 +28,8 @@ class Frontend(Protocol):
     def without_room(self, resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Mapping[str, str]:
         """Which of the devices found the API cannot carry beside those that stay: id to the reason."""
 
-    async def offer(self, resource: Resource, table: DeviceTable) -> bool:
-        """Offer a resource (as declared) with its devices, in the place of an offer under this name.
+    async def offer(self, table: DeviceTable) -> bool:
+        """Offer a resource with its devices, in the place of an offer under its name.
 
         True where the kubelet's connection for that earlier offer goes on with the new table.
         """

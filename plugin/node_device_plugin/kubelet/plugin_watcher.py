@@ -11,15 +11,14 @@ import asyncio
 import hashlib
 import logging
 import os
-import re
 import secrets
-from typing import Any, Sequence
+from typing import Any
 
+from ..support.cancel_safe import done_within
 from ..support.channels import grpc
-from ..telemetry import metrics
 from ..wire import plugin_registration_v1_pb2 as registry
 from ..wire import plugin_registration_v1_pb2_grpc as registry_grpc
-from .device_plugin.connection import API_VERSION, KubeletConnection, remove_sockets
+from .device_plugin.connection import API_VERSION, KubeletConnection, remove_sockets, socket_name
 from .device_plugin.server import DevicePluginServer
 
 log = logging.getLogger(__name__)
@@ -40,28 +39,18 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
     """Keeps one resource where the kubelet finds it.
 
     root: the kubelet's root directory (its --root-dir). overlaps: whether another instance may serve the resource
-    at the same time. plugin_type, versions: the answer to the kubelet's watcher (k8s.io/kubelet,
-    pkg/apis/pluginregistration/v1: PluginInfo).
+    at the same time.
     """
 
-    def __init__(
-        self,
-        service: DevicePluginServer,
-        root: str,
-        overlaps: bool = False,
-        plugin_type: str = "DevicePlugin",
-        versions: Sequence[str] = (API_VERSION,),
-    ) -> None:
+    def __init__(self, service: DevicePluginServer, root: str, overlaps: bool = False) -> None:
         super().__init__(service)
-        self._type = plugin_type
-        self._versions = tuple(versions)
         self.socket = socket_path(root, self.resource, secrets.token_hex(3) if overlaps else "")
         self._told = asyncio.Event()
 
     async def GetInfo(self, request: registry.InfoRequest, context: Any) -> registry.PluginInfo:
-        """Both services are on the one socket."""
+        """Both services are on the one socket (k8s.io/kubelet, pkg/apis/pluginregistration/v1: PluginInfo)."""
         return registry.PluginInfo(
-            type=self._type, name=self.resource, endpoint=self.socket, supported_versions=self._versions
+            type="DevicePlugin", name=self.resource, endpoint=self.socket, supported_versions=[API_VERSION]
         )
 
     async def NotifyRegistrationStatus(
@@ -71,8 +60,7 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
         if request.plugin_registered:
             self._told.set()
         else:
-            metrics.REGISTRATIONS.increment(self.resource, "refused")
-            self._tries.failed(logging.WARNING, "%s: the kubelet refused: %s", self.resource, request.error)
+            self._failed("refused", logging.WARNING, "the kubelet refused: %s", request.error)
         return registry.RegistrationStatusResponse()
 
     def _add_services(self, server: grpc.aio.Server) -> None:
@@ -85,30 +73,31 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
     async def _stay_registered(self, path: str) -> None:
         log.info("%s: waiting for the kubelet to find %s", self.resource, path)
         while await self._stream_opened(path):
-            metrics.REGISTRATIONS.increment(self.resource, "registered")
-            self._tries.went_well()
-            log.info("%s: registered with the kubelet", self.resource)
+            self._registered()
             await self.service.stream.wait_until(False)
             log.warning("%s: the kubelet's stream has ended", self.resource)
             if self._socket_has_gone(path):
                 return
             # A kubelet that has restarted finds the socket as it is; made anew at once, the socket would take the new
             # kubelet's connection away, which would end its stream, and so on (seen: 20 times and more).
-            if not await self.service.stream.wait_until(True, timeout=_BACK):
-                log.warning("%s: the kubelet does not open it again; serving anew", self.resource)
+            if not await done_within(self.service.stream.wait_until(True), _BACK):
+                log.warning("%s: the kubelet does not open it again; making the socket again", self.resource)
                 return
 
     async def _stream_opened(self, path: str) -> bool:
         """Wait for the stream. False where that is of no use any more."""
         self._told.clear()
         without_stream = 0.0
-        while not await self.service.stream.wait_until(True, timeout=_LOOK):
+        while not await done_within(self.service.stream.wait_until(True), _LOOK):
             if self._socket_has_gone(path):
                 return False
             without_stream += _LOOK if self._told.is_set() else 0
             if without_stream > _STREAM_DEADLINE:
-                metrics.REGISTRATIONS.increment(self.resource, "no_stream")
-                log.warning("%s: registered, but the kubelet opened no stream; serving anew", self.resource)
+                self._failed(
+                    "no_stream",
+                    logging.WARNING,
+                    "registered, but the kubelet opened no stream; making the socket again",
+                )
                 return False
         return True
 
@@ -118,9 +107,8 @@ def socket_path(root: str, resource: str, instance: str = "") -> str:
 
     instance: six characters, where it is the same for one instance only. From 1.37 a kubelet tells sockets apart.
     """
-    name = re.sub(r"[^A-Za-z0-9-]", "-", resource.partition("/")[2])[:12]
-    digest = instance or hashlib.sha256(resource.encode()).hexdigest()[:6]
-    return os.path.join(root, DIRECTORY, "%s%s-%s.sock" % (_PREFIX, name, digest))
+    tail = instance or hashlib.sha256(resource.encode()).hexdigest()[:6]
+    return os.path.join(root, DIRECTORY, _PREFIX + socket_name(resource, tail))
 
 
 def remove_stale_sockets(root: str) -> None:

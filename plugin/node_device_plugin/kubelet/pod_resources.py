@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Set, Tuple, Type, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ..support.channels import grpc, unix_channel
+from ..support.channels import UnixClient, grpc
 from ..wire import pod_resources_v1_pb2 as pod_resources
 from ..wire import pod_resources_v1_pb2_grpc as pod_resources_grpc
 
@@ -45,7 +44,7 @@ class PodResourcesError(Exception):
             if self.is_limited
             else "is it running, and is this its root directory?"
         )
-        super().__init__("the kubelet at %s could not %s: %s: %s (%s)" % (socket, attempted, code.name, details, why))
+        super().__init__(f"the kubelet at {socket} could not {attempted}: {code.name}: {details} ({why})")
 
 
 class Holder(NamedTuple):
@@ -55,37 +54,31 @@ class Holder(NamedTuple):
     pod: str
     container: str
     resource: str
-    device_ids: Tuple[str, ...]
+    device_ids: tuple[str, ...]
 
 
 class Pods(NamedTuple):
     """The pods that a kubelet lists, and who of them holds which devices, sorted."""
 
     number: int
-    holders: List[Holder]
+    holders: list[Holder]
 
 
-class PodResourcesClient:
+class PodResourcesClient(UnixClient):
     """One connection to the kubelet: ``async with PodResourcesClient() as kubelet``. Raises PodResourcesError.
 
-    socket: the path of the kubelet's socket. A client that failed to connect waits before it tries again: make a new
-    one instead. The kubelet serves at most 100 queries a second; a question that it refuses for that is asked again.
+    socket: the path of the kubelet's socket. The kubelet serves at most 100 queries a second; a question that it
+    refuses for that is asked again.
     """
 
     def __init__(self, socket: str = SOCKET) -> None:
-        self.socket = socket
+        super().__init__(socket)
 
-    async def __aenter__(self) -> PodResourcesClient:
-        self._channel = unix_channel(self.socket)
-        self._lister: PodResourcesListerAsyncStub = pod_resources_grpc.PodResourcesListerStub(self._channel)
-        return self
+    @property
+    def _lister(self) -> PodResourcesListerAsyncStub:
+        return pod_resources_grpc.PodResourcesListerStub(self._channel)
 
-    async def __aexit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        await self._channel.close(None)
-
-    async def holders(self) -> List[Holder]:
+    async def holders(self) -> list[Holder]:
         """Who holds which devices, sorted; containers without devices are left out."""
         return (await self.pods()).holders
 
@@ -95,7 +88,7 @@ class PodResourcesClient:
         A pod that has ended holds nothing, and is not told of by kubelets from 1.34 on.
         """
         answer = await self._call("list pods", self._lister.List, pod_resources.ListPodResourcesRequest())
-        held: Dict[Tuple[str, str, str, str], Set[str]] = {}
+        held: dict[tuple[str, str, str, str], set[str]] = {}
         for pod in answer.pod_resources:
             for container in pod.containers:
                 # The kubelet has an entry for each device (and NUMA node), not for each resource.
@@ -105,14 +98,14 @@ class PodResourcesClient:
         holders = [Holder(*key, device_ids=tuple(sorted(ids))) for key, ids in sorted(held.items())]
         return Pods(len(answer.pod_resources), holders)
 
-    async def allocatable(self) -> Dict[str, Tuple[str, ...]]:
+    async def allocatable(self) -> dict[str, tuple[str, ...]]:
         """Resource to the ids of its healthy devices, held or free, sorted.
 
         A resource without healthy devices is left out: only the checkpoint shows it (see kubelet_checkpoint).
         """
         request = pod_resources.AllocatableResourcesRequest()
         answer = await self._call("list allocatable devices", self._lister.GetAllocatableResources, request)
-        ids: Dict[str, Set[str]] = {}
+        ids: dict[str, set[str]] = {}
         for devices in answer.devices:
             ids.setdefault(devices.resource_name, set()).update(devices.device_ids)
         return {resource: tuple(sorted(members)) for resource, members in sorted(ids.items())}

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import functools
 import logging
 import os
-from typing import Any, Collection, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from ..cdi import writer
 from ..cdi.directories import DEFAULT_DIRECTORIES
+from ..cdi.links import Links
 from ..declaration.model import devices_behind
 from ..devices.holdings import Holding
+from ..support.bounded_calls import Key, NoAnswer
 from ..wire import device_plugin_v1beta1_pb2 as api
-from .checkpoint import Checkpoint, CheckpointError, read_checkpoint
+from .checkpoint import CheckpointError, read_checkpoint
 from .pod_resources import Holder, PodResourcesClient, PodResourcesError, Pods
 
 log = logging.getLogger(__name__)
@@ -30,15 +34,15 @@ class Listing(NamedTuple):
     allocatable: resource to the ids of its healthy devices. holders: who holds which. pods: how many there are.
     """
 
-    registered: FrozenSet[str]
-    allocatable: Mapping[str, Tuple[str, ...]]
-    holders: List[Holder]
+    registered: frozenset[str]
+    allocatable: Mapping[str, tuple[str, ...]]
+    holders: list[Holder]
     pods: int
 
-    def held(self, resource: str) -> Dict[str, str]:
+    def held(self, resource: str) -> dict[str, str]:
         """Ids of a resource that are held, each with ``namespace/pod``."""
         return {
-            device: "%s/%s" % (holder.namespace, holder.pod)
+            device: f"{holder.namespace}/{holder.pod}"
             for holder in self.holders
             if holder.resource == resource
             for device in holder.device_ids
@@ -56,110 +60,160 @@ async def listing(kubelet_root: str, device_plugin_dir: str) -> Listing:
     return Listing(frozenset(known) | frozenset(allocatable), allocatable, pods.holders, pods.number)
 
 
-async def _listed(kubelet_root: str) -> Tuple[Mapping[str, Tuple[str, ...]], Pods]:
+async def _listed(kubelet_root: str) -> tuple[Mapping[str, tuple[str, ...]], Pods]:
     async with PodResourcesClient(os.path.join(kubelet_root, POD_RESOURCES_SOCKET)) as kubelet:
         return await kubelet.allocatable(), await kubelet.pods()
 
 
-async def holders(
-    kubelet_root: str, device_plugin_dir: str, spec_dirs: Sequence[str] = DEFAULT_DIRECTORIES
-) -> Dict[str, Any]:
-    """Who holds which device, as JSON takes it.
+class HeldDevice(NamedTuple):
+    """A device that a container holds. pod: its uid, and no namespace, by a checkpoint.
 
-    While no kubelet answers, its checkpoint does: it knows pods by their uid alone. ``unanswered`` is then where the
-    kubelet was asked, and why that failed: it tells one that hangs from one that is not there. Of each device
-    ``host_paths`` are what its container was given of the host for it: by the Allocate answer that the kubelet keeps,
-    and what the specs of ours in spec_dirs say now of the CDI names in it. ``by_our_cdi`` is whether one is in them.
+    all_host_paths: what the container was given of the host for it, sorted: by the Allocate answer that the kubelet
+    keeps, and what the specs of ours say now of the CDI names in it. host_paths: of these, what no other device of its
+    kind gives. by_our_cdi: whether one of the names is in our specs.
     """
+
+    resource: str
+    device: str
+    namespace: str
+    pod: str
+    container: str
+    host_paths: tuple[str, ...] = ()
+    all_host_paths: tuple[str, ...] = ()
+    by_our_cdi: bool = False
+
+
+class Holders(NamedTuple):
+    """Who holds which device. source: who says so: ``kubelet``, its ``checkpoint``, or ``none``.
+
+    allocatable: resource to its healthy devices. unanswered: where the kubelet was asked, and why that failed, which
+    tells one that hangs from one that is not there.
+    """
+
+    source: str
+    held: tuple[HeldDevice, ...] = ()
+    allocatable: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    unanswered: str | None = None
+
+    def to_data(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return {**self._asdict(), "held": [each._asdict() for each in self.held], "allocatable": dict(self.allocatable)}
+
+
+async def holders(
+    kubelet_root: str,
+    device_plugin_dir: str,
+    spec_dirs: Sequence[str] = DEFAULT_DIRECTORIES,
+    links: Links | None = None,
+) -> Holders:
+    """Who holds which device. While no kubelet answers, its checkpoint does.
+
+    links: kept by who asks again and again, so that a path that hangs is not asked each time.
+    Raises OSError where that cannot be read, or hangs, and CheckpointError while no kubelet answers.
+    """
+    links = links or Links()
     try:
         allocatable, pods = await _listed(kubelet_root)
     except PodResourcesError as error:
-        unanswered = "%s: %s: %s" % (error.socket, error.code.name, error.details)
+        unanswered = f"{error.socket}: {error.code.name}: {error.details}"
     else:
         try:
-            given = await asyncio.to_thread(_Given.read, device_plugin_dir, spec_dirs)
-        except (CheckpointError, OSError) as error:
+            given = await _Given.read(device_plugin_dir, spec_dirs, links)
+        except CheckpointError as error:
             log.warning("what containers were given for their devices is not known: %s", error)
-            given = _Given(None, {})
-        held = [
-            given.held(holder.resource, device, holder.namespace, holder.pod, holder.container)
+            given = _Given({}, {}, links)
+        held = (
+            given.held(HeldDevice(holder.resource, device, holder.namespace, holder.pod, holder.container))
             for holder in pods.holders
             for device in holder.device_ids
-        ]
-        return {"source": "kubelet", "held": held, "allocatable": allocatable, "unanswered": None}
-    return await checkpointed_holders(device_plugin_dir, spec_dirs, unanswered)
+        )
+        return Holders("kubelet", tuple(held), allocatable)
+    return await checkpointed_holders(device_plugin_dir, spec_dirs, links, unanswered)
 
 
-async def checkpointed_holders(device_plugin_dir: str, spec_dirs: Sequence[str], unanswered: str) -> Dict[str, Any]:
-    """What ``holders`` answers while the kubelet does not."""
-    checkpoint = read_checkpoint(device_plugin_dir)
+async def checkpointed_holders(
+    device_plugin_dir: str, spec_dirs: Sequence[str], links: Links, unanswered: str
+) -> Holders:
+    """What ``holders`` answers while the kubelet does not. Raises CheckpointError and OSError."""
+    read = functools.partial(read_checkpoint, device_plugin_dir)
+    checkpoint = await links.calls.call(Key("", "the kubelet's checkpoint"), read)
     if checkpoint is None:
-        return {"source": "none", "held": [], "allocatable": {}, "unanswered": unanswered}
-    given = await asyncio.to_thread(_Given.read, device_plugin_dir, spec_dirs)
-    held = [
-        given.held(entry.resource, device, "", entry.pod_uid, entry.container)
+        return Holders("none", unanswered=unanswered)
+    given = await _Given.read(device_plugin_dir, spec_dirs, links)
+    held = (
+        given.held(HeldDevice(entry.resource, device, "", entry.pod_uid, entry.container))
         for entry in checkpoint.pod_devices
         for device in entry.device_ids
-    ]
-    return {"source": "checkpoint", "held": held, "allocatable": checkpoint.registered, "unanswered": unanswered}
+    )
+    return Holders("checkpoint", tuple(held), checkpoint.registered, unanswered)
 
 
-def holdings(state: Mapping[str, Any], own: Collection[str]) -> List[Holding]:
+def holdings(state: Holders, own: Collection[str]) -> list[Holding]:
     """What ``holders`` answers, as what devices are compared with; without what other plugins offer now.
 
-    own: resources that are ours, or were. What nobody offers may have been ours, too, and shared or not.
+    own: resources that are ours, or were. What nobody offers may have been ours, too, and shared or not. A checkpoint
+    still lists former names of ours as offered, so while it answers for the kubelet every holding counts.
     """
-    offered = state["allocatable"] if state["source"] == "kubelet" else ()
+    offered = state.allocatable if state.source == "kubelet" else ()
     found = []
-    for held in state["held"]:
-        is_ours = held["resource"] in own or held["by_our_cdi"]
-        if is_ours or held["resource"] not in offered:
-            found.append(
-                Holding(
-                    "%(namespace)s/%(pod)s" % held if held["namespace"] else "pod %(pod)s" % held,
-                    held["resource"],
-                    held["device"],
-                    frozenset(held["host_paths"]),
-                    is_share=not is_ours or len(devices_behind(held["device"])) > 1,
-                    is_ours=is_ours,
-                )
-            )
+    for held in state.held:
+        is_ours = held.resource in own or held.by_our_cdi
+        if is_ours or held.resource not in offered:
+            holder = f"{held.namespace}/{held.pod}" if held.namespace else f"pod {held.pod}"
+            is_share = not is_ours or len(devices_behind(held.device)) > 1
+            found.append(Holding(holder, held.resource, held.device, frozenset(held.host_paths), is_share, is_ours))
     return found
+
+
+#: An id of a resource is in one container at a time; one of a pod that has ended may still stand before it.
+_Answers = Mapping[tuple[str, str, str], api.ContainerAllocateResponse]
 
 
 class _Given:
     """What containers were given for their devices, by the kubelet's checkpoint and our CDI specs as they are now."""
 
-    def __init__(self, checkpoint: Optional[Checkpoint], by_cdi: Mapping[str, FrozenSet[str]]) -> None:
+    def __init__(self, answers: _Answers, by_cdi: Mapping[str, writer.HostPaths], links: Links) -> None:
+        self._answers = answers
         self._by_cdi = by_cdi
-        #: An id of a resource is in one container at a time; one of a pod that has ended may still stand before it.
-        self._answers: Dict[Tuple[str, str, str], api.ContainerAllocateResponse] = {}
-        for entry in checkpoint.pod_devices if checkpoint else ():
-            with contextlib.suppress(DecodeError):
-                answer = api.ContainerAllocateResponse.FromString(entry.allocate_response)
-                for device in entry.device_ids:
-                    self._answers[entry.container, entry.resource, device] = answer
+        self._links = links
 
     @classmethod
-    def read(cls, device_plugin_dir: str, spec_dirs: Sequence[str]) -> _Given:
-        """It reads files: not for the event loop. Raises CheckpointError and OSError."""
-        return cls(read_checkpoint(device_plugin_dir), writer.host_paths(spec_dirs))
+    async def read(cls, device_plugin_dir: str, spec_dirs: Sequence[str], links: Links) -> _Given:
+        """Raises CheckpointError and OSError."""
+        read = functools.partial(_answers_and_specs, device_plugin_dir, spec_dirs)
+        try:
+            answers, specs = await links.calls.call(Key("", "what containers were given"), read)
+        except NoAnswer as error:
+            raise NoAnswer(f"what containers were given: the kubelet's checkpoint or a CDI spec {error}") from error
+        paths = {node for spec in specs for given in spec.values() for node in given.nodes}
+        await links.look_at(paths.union(node.host_path for answer in answers.values() for node in answer.devices))
+        return cls(answers, writer.host_paths(specs, links), links)
 
-    def held(self, resource: str, device: str, namespace: str, pod: str, container: str) -> Dict[str, Any]:
-        """A device that a container holds."""
-        answer = self._answers.get((container, resource, device), api.ContainerAllocateResponse())
+    def held(self, held: HeldDevice) -> HeldDevice:
+        """A device that a container holds, with what is known of it."""
+        key = held.container, held.resource, held.device
+        answer = self._answers.get(key, api.ContainerAllocateResponse())
         names = [each.name for each in answer.cdi_devices if each.name in self._by_cdi]
         # The answer is for all devices that the container has of the resource.
-        of_device = [name for name in names if name.partition("=")[2] in devices_behind(device)] or names
-        paths = {path for name in of_device for path in self._by_cdi[name]}
-        paths.update(os.path.realpath(node.host_path) for node in answer.devices)
+        of_device = [name for name in names if name.partition("=")[2] in devices_behind(held.device)] or names
+        by_cdi = [self._by_cdi[name] for name in of_device]
+        paths = {self._links.real(node.host_path) for node in answer.devices}
         paths.update(mount.host_path for mount in answer.mounts)
-        return {
-            "resource": resource,
-            "device": device,
-            "namespace": namespace,
-            "pod": pod,
-            "container": container,
-            "host_paths": sorted(paths),
-            "by_our_cdi": bool(names),
-        }
+        return held._replace(
+            host_paths=tuple(sorted(paths.union(*(each.own for each in by_cdi)))),
+            all_host_paths=tuple(sorted(paths.union(*(each.all for each in by_cdi)))),
+            by_our_cdi=bool(names),
+        )
+
+
+def _answers_and_specs(
+    device_plugin_dir: str, spec_dirs: Sequence[str]
+) -> tuple[_Answers, list[dict[str, writer.Given]]]:
+    checkpoint = read_checkpoint(device_plugin_dir)
+    answers = {}
+    for entry in checkpoint.pod_devices if checkpoint else ():
+        with contextlib.suppress(DecodeError):
+            answer = api.ContainerAllocateResponse.FromString(entry.allocate_response)
+            for device in entry.device_ids:
+                answers[entry.container, entry.resource, device] = answer
+    return answers, writer.given(spec_dirs)

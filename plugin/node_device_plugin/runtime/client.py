@@ -6,10 +6,10 @@ Pods and containers go in and come out as CRI's own messages; what is asked abou
 from __future__ import annotations
 
 import json
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ..support.channels import grpc, unix_channel
+from ..support.channels import UnixClient, grpc
 from ..support.sockets import socket_path
 from ..wire import cri_v1_pb2 as cri
 from ..wire import cri_v1_pb2_grpc as cri_grpc
@@ -28,70 +28,50 @@ _Response = TypeVar("_Response")
 
 
 class RuntimeVersion(NamedTuple):
-    """What the runtime says it is, e.g. ``containerd``, ``1.7.24~ds1``, ``v1``."""
+    """What the runtime says it is, e.g. ``containerd``, ``1.7.24~ds1``."""
 
     name: str
     version: str
-    api_version: str
-
-
-class Condition(NamedTuple):
-    """One condition of the runtime, e.g. RuntimeReady or NetworkReady."""
-
-    type: str
-    status: bool
-    reason: str
-    message: str
 
 
 class RuntimeStatus(NamedTuple):
     """What the running daemon believes, whatever its file says.
 
+    conditions: such as RuntimeReady and NetworkReady, each with whether it holds.
     cdi_enabled, cdi_spec_dirs: the effective settings; None where the runtime does not say (containerd 1.6, CRI-O
     before 1.33). cdi_always_on: the runtime has no setting that turns CDI off (containerd from 2.4 on, CRI-O).
     sandbox_image: the sandbox image of its configuration; None where that does not name it (containerd 2.0 and later).
     """
 
-    conditions: Tuple[Condition, ...]
-    cdi_enabled: Optional[bool]
-    cdi_spec_dirs: Optional[Tuple[str, ...]]
+    conditions: dict[str, bool]
+    cdi_enabled: bool | None
+    cdi_spec_dirs: tuple[str, ...] | None
     cdi_always_on: bool
-    sandbox_image: Optional[str]
+    sandbox_image: str | None
 
 
-class ExecResult(NamedTuple):
-    """What a command in a container said, and its exit code."""
-
-    exit_code: int
-    stdout: bytes
-    stderr: bytes
-
-
-class CriClient:
+class CriClient(UnixClient):
     """One connection to a container runtime: ``async with CriClient("/run/containerd/containerd.sock") as runtime``.
 
     socket: a path, or one of the kubelet's forms of it, such as ``unix:///run/containerd/containerd.sock``.
-    Every method raises CriError. A client that failed to connect waits before it tries again: make a new one instead.
+    Every method raises CriError.
     """
 
     def __init__(self, socket: str) -> None:
-        self.socket = socket_path(socket)
+        super().__init__(socket_path(socket))
 
-    async def __aenter__(self) -> CriClient:
-        self._channel = unix_channel(self.socket)
-        self._runtime: RuntimeServiceAsyncStub = cri_grpc.RuntimeServiceStub(self._channel)
-        self._images: ImageServiceAsyncStub = cri_grpc.ImageServiceStub(self._channel)
-        return self
+    @property
+    def _runtime(self) -> RuntimeServiceAsyncStub:
+        return cri_grpc.RuntimeServiceStub(self._channel)
 
-    async def __aexit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        await self._channel.close(None)
+    @property
+    def _images(self) -> ImageServiceAsyncStub:
+        return cri_grpc.ImageServiceStub(self._channel)
 
     async def version(self) -> RuntimeVersion:
         """Which runtime this is."""
         answer = await self._call("tell its version", self._runtime.Version, cri.VersionRequest(), _ASK)
-        return RuntimeVersion(answer.runtime_name, answer.runtime_version, answer.runtime_api_version)
+        return RuntimeVersion(answer.runtime_name, answer.runtime_version)
 
     async def status(self) -> RuntimeStatus:
         """The runtime's conditions and effective settings (from ``info["config"]`` of a verbose Status)."""
@@ -107,7 +87,7 @@ class CriClient:
         # A runtime that has directories and no switch cannot turn CDI off.
         always_on = isinstance(folders, list) and "enableCDI" not in config
         return RuntimeStatus(
-            conditions=tuple(Condition(c.type, c.status, c.reason, c.message) for c in answer.status.conditions),
+            conditions={condition.type: condition.status for condition in answer.status.conditions},
             cdi_enabled=True if always_on else enabled if isinstance(enabled, bool) else None,
             cdi_spec_dirs=tuple(map(str, folders)) if isinstance(folders, list) else None,
             cdi_always_on=always_on,
@@ -117,20 +97,20 @@ class CriClient:
     async def run_pod_sandbox(self, config: cri.PodSandboxConfig) -> str:
         """Create and start a sandbox; gives its id."""
         request = cri.RunPodSandboxRequest(config=config)
-        what = "start a sandbox for pod %s/%s" % (config.metadata.namespace, config.metadata.name)
+        what = f"start a sandbox for pod {config.metadata.namespace}/{config.metadata.name}"
         return (await self._call(what, self._runtime.RunPodSandbox, request, _ACT)).pod_sandbox_id
 
     async def stop_pod_sandbox(self, sandbox: str) -> None:
         """Stop a sandbox and kill every container in it; one that is stopped or gone is no error."""
         request = cri.StopPodSandboxRequest(pod_sandbox_id=sandbox)
-        await self._call("stop sandbox %s" % sandbox, self._runtime.StopPodSandbox, request, _ACT)
+        await self._call(f"stop sandbox {sandbox}", self._runtime.StopPodSandbox, request, _ACT)
 
     async def remove_pod_sandbox(self, sandbox: str) -> None:
         """Remove a sandbox and every container in it; one that is gone is no error."""
         request = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox)
-        await self._call("remove sandbox %s" % sandbox, self._runtime.RemovePodSandbox, request, _ACT)
+        await self._call(f"remove sandbox {sandbox}", self._runtime.RemovePodSandbox, request, _ACT)
 
-    async def pod_sandboxes(self, labels: Optional[Mapping[str, str]] = None) -> List[cri.PodSandbox]:
+    async def pod_sandboxes(self, labels: Mapping[str, str] | None = None) -> list[cri.PodSandbox]:
         """The sandboxes, ready or not, that carry all of ``labels``."""
         request = cri.ListPodSandboxRequest(filter=cri.PodSandboxFilter(label_selector=labels))
         return list((await self._call("list its sandboxes", self._runtime.ListPodSandbox, request, _ASK)).items)
@@ -140,29 +120,26 @@ class CriClient:
     ) -> str:
         """Create a container in a sandbox (with the configuration that the sandbox was made from); gives its id."""
         request = cri.CreateContainerRequest(pod_sandbox_id=sandbox, config=config, sandbox_config=sandbox_config)
-        what = "create container %s of pod %s/%s" % (
-            config.metadata.name,
-            sandbox_config.metadata.namespace,
-            sandbox_config.metadata.name,
-        )
+        pod = sandbox_config.metadata
+        what = f"create container {config.metadata.name} of pod {pod.namespace}/{pod.name}"
         return (await self._call(what, self._runtime.CreateContainer, request, _ACT)).container_id
 
     async def start_container(self, container: str) -> None:
         """Start a container that was created."""
         request = cri.StartContainerRequest(container_id=container)
-        await self._call("start container %s" % container, self._runtime.StartContainer, request, _ACT)
+        await self._call(f"start container {container}", self._runtime.StartContainer, request, _ACT)
 
     async def stop_container(self, container: str, grace: int = 0) -> None:
         """Stop a container: SIGTERM, and SIGKILL after ``grace`` seconds. One that is gone is no error."""
         request = cri.StopContainerRequest(container_id=container, timeout=grace)
-        await self._call("stop container %s" % container, self._runtime.StopContainer, request, _ACT + grace)
+        await self._call(f"stop container {container}", self._runtime.StopContainer, request, _ACT + grace)
 
     async def remove_container(self, container: str) -> None:
         """Remove a container; one that is gone is no error."""
         request = cri.RemoveContainerRequest(container_id=container)
-        await self._call("remove container %s" % container, self._runtime.RemoveContainer, request, _ACT)
+        await self._call(f"remove container {container}", self._runtime.RemoveContainer, request, _ACT)
 
-    async def containers(self, labels: Optional[Mapping[str, str]] = None, sandbox: str = "") -> List[cri.Container]:
+    async def containers(self, labels: Mapping[str, str] | None = None, sandbox: str = "") -> list[cri.Container]:
         """The containers in any state that carry all of ``labels``, of one sandbox or of all."""
         request = cri.ListContainersRequest(filter=cri.ContainerFilter(label_selector=labels, pod_sandbox_id=sandbox))
         return list((await self._call("list its containers", self._runtime.ListContainers, request, _ASK)).containers)
@@ -171,35 +148,28 @@ class CriClient:
         """State, exit code and times (nanoseconds since the epoch) of a container."""
         return (await self._container_status(container, verbose=False)).status
 
-    async def container_info(self, container: str) -> Dict[str, Any]:
+    async def container_info(self, container: str) -> dict[str, Any]:
         """What the runtime tells of a container beyond CRI; containerd: ``pid``, ``config`` (as it was created) ..."""
         return _json_object((await self._container_status(container, verbose=True)).info.get("info"))
 
-    async def container_pid(self, container: str) -> Optional[int]:
+    async def container_pid(self, container: str) -> int | None:
         """The process id, as the runtime sees it, of a container's first process; None while it has none."""
         pid = (await self.container_info(container)).get("pid")
         return pid if isinstance(pid, int) and pid > 0 else None
 
-    async def exec_sync(self, container: str, command: Sequence[str], timeout: int = 10) -> ExecResult:
-        """Run a command in a running container. timeout: seconds."""
-        request = cri.ExecSyncRequest(container_id=container, cmd=command, timeout=timeout)
-        what = "run %s in container %s" % (" ".join(command), container)
-        answer = await self._call(what, self._runtime.ExecSync, request, _ASK + timeout)
-        return ExecResult(answer.exit_code, answer.stdout, answer.stderr)
-
-    async def images(self) -> List[cri.Image]:
+    async def images(self) -> list[cri.Image]:
         """The images that the runtime has."""
         return list(
             (await self._call("list its images", self._images.ListImages, cri.ListImagesRequest(), _ASK)).images
         )
 
-    async def image(self, name: str) -> Optional[cri.Image]:
+    async def image(self, name: str) -> cri.Image | None:
         """One image by a name, as a pod would write it; None where the runtime has not got it."""
         request = cri.ImageStatusRequest(image=cri.ImageSpec(image=name))
-        answer = await self._call("look for image %s" % name, self._images.ImageStatus, request, _ASK)
+        answer = await self._call(f"look for image {name}", self._images.ImageStatus, request, _ASK)
         return answer.image if answer.HasField("image") else None
 
-    async def sandbox_image(self) -> Optional[str]:
+    async def sandbox_image(self) -> str | None:
         """The image of sandboxes: every node that ran a pod has it, so it is there to run without a registry.
 
         From the effective configuration (containerd 1.x), else the image that the runtime pins (containerd from 2.0
@@ -214,7 +184,7 @@ class CriClient:
 
     async def _container_status(self, container: str, verbose: bool) -> cri.ContainerStatusResponse:
         request = cri.ContainerStatusRequest(container_id=container, verbose=verbose)
-        what = "tell the status of container %s" % container
+        what = f"tell the status of container {container}"
         return await self._call(what, self._runtime.ContainerStatus, request, _ASK)
 
     async def _call(
@@ -230,7 +200,7 @@ class CriClient:
             raise CriError(self.socket, what, error.code(), error.details() or "") from error
 
 
-def _json_object(text: Optional[str]) -> Dict[str, Any]:
+def _json_object(text: str | None) -> dict[str, Any]:
     """What a runtime put into a verbose answer; runtimes are free to put anything there."""
     try:
         value = json.loads(text or "{}")

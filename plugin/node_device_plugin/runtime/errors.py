@@ -28,6 +28,7 @@ class CriError(Exception):
         self.details = details
         advice = _ADVICE.get(code)
         super().__init__(
-            "the container runtime at %s could not %s: %s: %s%s"
-            % (socket, attempted, code.name, details, " (%s)" % advice if advice else "")
+            "the container runtime at {} could not {}: {}: {}{}".format(
+                socket, attempted, code.name, details, f" ({advice})" if advice else ""
+            )
         )

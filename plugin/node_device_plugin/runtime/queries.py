@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Dict, List, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from ..declaration.cdi import version_tuple
 from ..support.channels import grpc
@@ -15,7 +16,7 @@ from .errors import CriError
 _FAILS_WITHOUT_CDI = (2, 3, 0)
 
 
-async def runtime(socket: str) -> Dict[str, Any]:
+async def runtime(socket: str) -> dict[str, Any]:
     """What the running container runtime believes, as JSON takes it. Raises CriError where it does not answer."""
     async with CriClient(socket) as cri:
         version = await cri.version()
@@ -31,7 +32,7 @@ async def runtime(socket: str) -> Dict[str, Any]:
                 "spec_dirs": None if status.cdi_spec_dirs is None else list(status.cdi_spec_dirs),
             },
             "sandbox_image": await cri.sandbox_image(),
-            "conditions": {condition.type: condition.status for condition in status.conditions},
+            "conditions": status.conditions,
         }
 
 
@@ -40,7 +41,7 @@ def fails_without_cdi(name: str, version: str) -> bool:
     return name == "containerd" and version_tuple(version) >= _FAILS_WITHOUT_CDI
 
 
-async def running_containers(socket: str) -> List[Dict[str, Any]]:
+async def running_containers(socket: str) -> list[dict[str, Any]]:
     """The containers that run. Raises CriError.
 
     pid: of its first process. unit: the systemd unit of the process that watches that one (a shim, conmon), which a
@@ -56,7 +57,7 @@ async def running_containers(socket: str) -> List[Dict[str, Any]]:
     ]
 
 
-async def ended_containers(socket: str, identities: Sequence[str]) -> List[Dict[str, Any]]:
+async def ended_containers(socket: str, identities: Sequence[str]) -> list[dict[str, Any]]:
     """How those of the named containers ended that the runtime knows, and knows to have ended. Raises CriError.
 
     exit_code: 255 where nobody saw the end, and 128 and the signal's number for one that a signal ended, as a rule.
@@ -72,7 +73,7 @@ async def ended_containers(socket: str, identities: Sequence[str]) -> List[Dict[
     ]
 
 
-def _unit_of_parent(pid: int, proc: str = "/proc") -> Optional[str]:
+def _unit_of_parent(pid: int, proc: str = "/proc") -> str | None:
     """The systemd unit that has the parent of a process, by its cgroup; None where there is no saying. See proc(5)."""
     try:
         with open("%s/%d/stat" % (proc, pid), encoding="utf-8", errors="replace") as file:
@@ -85,7 +86,7 @@ def _unit_of_parent(pid: int, proc: str = "/proc") -> Optional[str]:
     return next((folder for folder in reversed(folders) if folder.endswith((".service", ".scope"))), None)
 
 
-async def _pid(cri: CriClient, container: str) -> Optional[int]:
+async def _pid(cri: CriClient, container: str) -> int | None:
     try:
         return await cri.container_pid(container)
     except CriError as error:

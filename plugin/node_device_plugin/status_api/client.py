@@ -23,21 +23,21 @@ async def ask(directory: str, method: str, path: str) -> Any:
         return await asyncio.wait_for(_ask(socket, method, path), _TIMEOUT[method])
     except (ValueError, asyncio.TimeoutError) as error:
         # Before OSError, of which the latter is a kind since Python 3.11.
-        reason = str(error) or "no answer in %g s" % _TIMEOUT[method]
+        reason = str(error) or f"no answer in {_TIMEOUT[method]:g} s"
     except PermissionError as error:
-        raise NotAnswering("%s: %s: it is root's; run this as root" % (socket, error.strerror)) from error
+        raise NotAnswering(f"{socket}: {error.strerror}: it is root's; run this as root") from error
     except OSError as error:
         reason = error.strerror or str(error)
-    raise NotAnswering("no plugin answers at %s: %s (systemctl status node-device-plugin)" % (socket, reason))
+    raise NotAnswering(f"no plugin answers at {socket}: {reason} (systemctl status node-device-plugin)")
 
 
 async def _ask(socket: str, method: str, path: str) -> Any:
     reader, writer = await asyncio.open_unix_connection(socket)
     try:
-        writer.write(("%s %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (method, path)).encode())
+        writer.write((f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").encode())
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     finally:
         writer.close()
     if not head.startswith(b"HTTP/1.1 ") or b"\r\nContent-Type: application/json\r\n" not in head + b"\r\n":
-        raise ValueError("it says %r" % head.split(b"\r\n")[0].decode("latin-1"))
+        raise ValueError("it says {!r}".format(head.split(b"\r\n")[0].decode("latin-1")))
     return json.loads(body)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Mapping
 from http import HTTPStatus
-from typing import Awaitable, Callable, Dict, Mapping, NamedTuple, Set, Tuple
+from typing import Callable, NamedTuple
 
 log = logging.getLogger(__name__)
 
-#: Bytes of a request line, and of all headers together; larger ones are refused.
-_LARGEST_LINE = 4096
+#: Bytes of a request line and its headers together; larger ones are refused.
 _LARGEST_HEAD = 16384
 #: Seconds that a client may take to send its request, and as many to take its answer. What makes the answer has its own
 #: time: a reload looks through all devices.
@@ -37,7 +37,7 @@ class Response(NamedTuple):
 #: What makes a page.
 Page = Callable[[], Awaitable[Response]]
 #: Method (GET or POST) and path to what answers.
-Routes = Mapping[Tuple[str, str], Page]
+Routes = Mapping[tuple[str, str], Page]
 
 
 class Pages:
@@ -46,8 +46,8 @@ class Pages:
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
         #: The oldest first, each with its client's address; empty for a unix socket.
-        self._open: Dict[asyncio.StreamWriter, str] = {}
-        self._busy: Set[asyncio.StreamWriter] = set()
+        self._open: dict[asyncio.StreamWriter, str] = {}
+        self._busy: set[asyncio.StreamWriter] = set()
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request and close."""
@@ -96,7 +96,7 @@ class Pages:
         writer.write_eof()
         await asyncio.wait_for(_read_to_end(reader), _LINGER)
 
-    async def _response(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Tuple[Response, bool]:
+    async def _response(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[Response, bool]:
         try:
             method, target = await asyncio.wait_for(_request(reader), _TIMEOUT)
         except (ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -118,26 +118,13 @@ class Pages:
             self._busy.discard(writer)
 
 
-async def _request(reader: asyncio.StreamReader) -> Tuple[str, str]:
+async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
     """Method and target. ValueError where it is no HTTP/1 request, or too large."""
-    words = (await _line(reader)).split()
-    if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise ValueError("no HTTP/1 request line")
-    size = 0
-    while True:
-        line = await _line(reader)
-        if not line:
-            return words[0], words[1]
-        size += len(line)
-        if size > _LARGEST_HEAD:
-            raise ValueError("too many headers")
-
-
-async def _line(reader: asyncio.StreamReader) -> str:
-    line = await reader.readuntil(b"\n") if not reader.at_eof() else b""
-    if len(line) > _LARGEST_LINE:
-        raise ValueError("too long a line")
-    return line.decode("latin-1").rstrip("\r\n")
+    head = await reader.readuntil(b"\r\n\r\n")
+    words = head.partition(b"\r\n")[0].decode("latin-1").split()
+    if len(head) > _LARGEST_HEAD or len(words) != 3 or not words[2].startswith("HTTP/1."):
+        raise ValueError("no HTTP/1 request, or too large a one")
+    return words[0], words[1]
 
 
 async def _read_to_end(reader: asyncio.StreamReader) -> None:

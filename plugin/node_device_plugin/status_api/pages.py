@@ -3,47 +3,62 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable
 from http import HTTPStatus
-from typing import Any, Callable, List
+from typing import Any, Callable, NamedTuple
 
+from ..declaration import Problem
 from ..telemetry.exposition import CONTENT_TYPE
 from .http import Response, Routes
-from .state import Reloads, State
 
 
-def public_pages(state: State, is_alive: Callable[[], bool]) -> Routes:
-    """What is served at ``http_address``. is_alive: whether every task of the plugin runs."""
+class Outcome(NamedTuple):
+    """How a reload ended.
 
-    async def metrics() -> Response:
-        return Response(HTTPStatus.OK, state.metrics(), CONTENT_TYPE)
+    result: ``applied``, ``unchanged`` (the plugin runs with these bytes already) or ``refused``.
+    problems: why it was refused.
+    """
+
+    result: str
+    problems: tuple[Problem, ...] = ()
+
+
+def public_pages(metrics: Callable[[], str], not_ready: Callable[[], list[str]]) -> Routes:
+    """What is served at ``http_address``. A plugin that answers is alive: it ends as soon as one of its tasks fails.
+
+    metrics: Prometheus' text. not_ready: why the plugin is not ready, a sentence each.
+    """
+
+    async def show_metrics() -> Response:
+        return Response(HTTPStatus.OK, metrics(), CONTENT_TYPE)
 
     async def healthz() -> Response:
-        return _verdict([] if is_alive() else ["a task of the plugin has ended"])
+        return _verdict([])
 
     async def readyz() -> Response:
-        return _verdict(state.not_ready())
+        return _verdict(not_ready())
 
-    return {("GET", "/metrics"): metrics, ("GET", "/healthz"): healthz, ("GET", "/readyz"): readyz}
+    return {("GET", "/metrics"): show_metrics, ("GET", "/healthz"): healthz, ("GET", "/readyz"): readyz}
 
 
-def private_pages(state: State, reloads: Reloads, public: Routes) -> Routes:
+def private_pages(status: Callable[[], Any], reload: Callable[[], Awaitable[Outcome]], public: Routes) -> Routes:
     """What is served on the unix socket: beside the public pages, one that names devices and files, and the reload."""
 
-    async def status() -> Response:
-        return _json(HTTPStatus.OK, state.as_data())
+    async def show() -> Response:
+        return _json(HTTPStatus.OK, status())
 
-    async def reload() -> Response:
-        outcome = await reloads.reload()
+    async def take_in() -> Response:
+        outcome = await reload()
         problems = [str(problem) for problem in outcome.problems]
         refused = outcome.result == "refused"
         return _json(
             HTTPStatus.CONFLICT if refused else HTTPStatus.OK, {"result": outcome.result, "problems": problems}
         )
 
-    return {**public, ("GET", "/status"): status, ("POST", "/reload"): reload}
+    return {**public, ("GET", "/status"): show, ("POST", "/reload"): take_in}
 
 
-def _verdict(wrong: List[str]) -> Response:
+def _verdict(wrong: list[str]) -> Response:
     if wrong:
         return Response(HTTPStatus.SERVICE_UNAVAILABLE, "".join(sentence + "\n" for sentence in wrong))
     return Response(HTTPStatus.OK, "ok\n")

@@ -23,12 +23,12 @@ def probe(path: str, page: str) -> str:
             # While this pod waits for another instance, that one has the socket. Its process has no pid in here.
             pid = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
             if not pid:
-                return "another instance of the plugin serves %s" % path
-            client.sendall(("GET %s HTTP/1.1\r\n\r\n" % page).encode())
+                return f"another instance of the plugin serves {path}"
+            client.sendall((f"GET {page} HTTP/1.1\r\n\r\n").encode())
             with client.makefile("rb") as file:
                 head, _end, body = file.read().partition(b"\r\n\r\n")
     except OSError as error:
-        return "%s: %s" % (path, error)
+        return f"{path}: {error}"
     return "" if head.startswith(b"HTTP/1.1 200 ") else (body or head or b"no answer").decode("latin-1").rstrip()
 
 

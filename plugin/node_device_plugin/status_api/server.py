@@ -3,36 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-from typing import AsyncIterator, Optional, Tuple
 
 from ..declaration.addresses import parse_http_address
 from ..support.cancel_safe import done_within
+from ..support.file_identity import identity
 from ..support.sockets import directory_is_lost
 from ..telemetry.logs import Tries
 from .http import Pages, Routes
 
 log = logging.getLogger(__name__)
 
-#: Seconds until it is tried again to listen, and between two looks whether the socket is still there.
+#: Seconds until the endpoint tries again to listen, and between two checks whether its socket is still there.
 _AGAIN = 5.0
 
 
-class TcpEndpoint:
-    """Serves pages at an address that may change. A port that is taken is said and tried again: the devices go on."""
+class Endpoint:
+    """Serves pages at an address that may change: ``host:port``, or the path of a unix socket for root alone.
 
-    def __init__(self, routes: Routes) -> None:
+    If the address is taken, the endpoint logs it and tries again: the devices go on. If somebody removes the socket,
+    the endpoint makes another one. If the socket's folder is lost, ``run`` raises: the process ends, and gets the new
+    folder when it starts again.
+    """
+
+    def __init__(self, routes: Routes, address: str = "") -> None:
         self._routes = routes
-        self._address = ""
+        self._address = address
         self._tries = Tries(log)
         #: Set once it listens, or could not the first time.
         self.tried = asyncio.Event()
         self._moved = asyncio.Event()
 
     def move(self, address: str) -> None:
-        """Serve at another address (``host:port``); nowhere if it is empty."""
+        """Serve at another address; nowhere if it is empty. Who is connected already gets its answer."""
         if address != self._address:
             self._address = address
             self._moved.set()
@@ -42,83 +46,41 @@ class TcpEndpoint:
         while True:
             self._moved.clear()
             address = self._address
+            path = address if address.startswith("/") else ""
             try:
-                async with self._listening(address):
-                    self.tried.set()
-                    await self._moved.wait()
+                server = await self._listen(address)
             except OSError as error:
                 self.tried.set()
-                self._tries.failed(logging.ERROR, "cannot serve metrics at %s: %s", address, error.strerror or error)
-                await done_within(self._moved.wait(), _AGAIN)
-
-    @contextlib.asynccontextmanager
-    async def _listening(self, address: str) -> AsyncIterator[None]:
-        if not address:
-            yield
-            return
-        host, port = parse_http_address(address)
-        server = await asyncio.start_server(Pages(self._routes), host or None, port)
-        try:
-            self._tries.went_well()
-            log.info("metrics, health and readiness at http://%s", address)
-            yield
-        finally:
-            server.close()
-
-
-class UnixEndpoint:
-    """Serves pages on a unix socket (see sockets), for root alone. If somebody removes the socket, it makes another.
-
-    Fails where its folder is lost: the process ends, and gets the new folder when it is started again.
-    """
-
-    def __init__(self, path: str, routes: Routes) -> None:
-        self._path = path
-        self._routes = routes
-        self._moved = asyncio.Event()
-        self._tries = Tries(log)
-        #: Set once it listens, or could not the first time.
-        self.tried = asyncio.Event()
-
-    def move(self, path: str) -> None:
-        """Serve at another path; who is connected already gets its answer."""
-        if path != self._path:
-            self._path = path
-            self._moved.set()
-
-    async def run(self) -> None:
-        """Serve until cancelled."""
-        while True:
-            self._moved.clear()
-            path = self._path
-            try:
-                os.makedirs(os.path.dirname(path), mode=0o750, exist_ok=True)
-                server = await asyncio.start_unix_server(Pages(self._routes), path)
-                os.chmod(path, 0o600)
-            except OSError as error:
-                self.tried.set()
-                self._tries.failed(logging.ERROR, "cannot serve %s: %s", path, error.strerror or error)
-                if directory_is_lost(error):
+                self._tries.failed(logging.ERROR, "cannot serve at %s: %s", address, error.strerror or error)
+                if path and directory_is_lost(error):
                     raise
                 await done_within(self._moved.wait(), _AGAIN)
                 continue
             self.tried.set()
             self._tries.went_well()
-            mine = _identity(path)
+            mine = identity(path)
             try:
-                while mine is not None and _identity(path) == mine and not self._moved.is_set():
+                while not (self._moved.is_set() or (path and (mine is None or identity(path) != mine))):
                     await done_within(self._moved.wait(), _AGAIN)
                 if not self._moved.is_set():
-                    log.warning("somebody removed %s; serving anew", path)
+                    log.warning("somebody removed %s; serving again", path)
             finally:
-                server.close()
-                if mine is not None and _identity(path) == mine:
+                if server is not None:
+                    server.close()
+                if mine is not None and identity(path) == mine:
                     os.unlink(path)
 
-
-def _identity(path: str) -> Optional[Tuple[int, int, int]]:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_ctime_ns
+    async def _listen(self, address: str) -> asyncio.AbstractServer | None:
+        """Raises OSError."""
+        pages = Pages(self._routes)
+        if address.startswith("/"):
+            os.makedirs(os.path.dirname(address), mode=0o750, exist_ok=True)
+            own = await asyncio.start_unix_server(pages, address)
+            os.chmod(address, 0o600)
+            return own
+        if not address:
+            return None
+        host, port = parse_http_address(address)
+        server = await asyncio.start_server(pages, host or None, port)
+        log.info("metrics, health and readiness at http://%s", address)
+        return server

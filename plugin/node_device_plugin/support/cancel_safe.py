@@ -7,10 +7,13 @@ Before Python 3.12 ``asyncio.wait_for`` swallows one that comes together with th
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Awaitable, Optional
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
-async def done_within(awaitable: Awaitable[Any], seconds: Optional[float]) -> bool:
+async def done_within(awaitable: Awaitable[Any], seconds: float | None) -> bool:
     """Whether it is done after ``seconds`` at the most (None: however long it takes); cancelled where it is not.
 
     Its error, if it ends with one, is raised.
@@ -24,6 +27,14 @@ async def done_within(awaitable: Awaitable[Any], seconds: Optional[float]) -> bo
     if is_done:
         task.result()
     return is_done
+
+
+async def result_within(awaitable: Awaitable[T], seconds: float) -> T:
+    """What it gives. Raises asyncio.TimeoutError, and cancels it, where it is not done after ``seconds``."""
+    task = asyncio.ensure_future(awaitable)
+    if not await done_within(task, seconds):
+        raise asyncio.TimeoutError
+    return task.result()
 
 
 async def to_the_end(awaitable: Awaitable[Any]) -> None:

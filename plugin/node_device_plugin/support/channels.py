@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from typing import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from typing import Callable, TypeVar
 
 from .cancel_safe import to_the_end
 
@@ -22,6 +23,8 @@ os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
 
 import grpc as grpc
 import grpc.aio
+
+Client = TypeVar("Client", bound="UnixClient")
 
 _OPTIONS = (
     # Python's default for unix sockets is the %-encoded path, which servers in Go refuse.
@@ -52,6 +55,23 @@ def unix_channel(path: str, receive_limit: int = RECEIVE_LIMIT) -> grpc.aio.Chan
     return grpc.aio.insecure_channel(
         "unix:" + path, options=(*_OPTIONS, ("grpc.max_receive_message_length", receive_limit))
     )
+
+
+class UnixClient:
+    """One connection to a server on a unix socket: ``async with client``. Opened: ``_channel`` is there.
+
+    A client that failed to connect waits before it tries again: make a new one instead.
+    """
+
+    def __init__(self, socket: str) -> None:
+        self.socket = socket
+
+    async def __aenter__(self: Client) -> Client:
+        self._channel = unix_channel(self.socket)
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._channel.close(None)
 
 
 def _bind_error(path: str) -> OSError:

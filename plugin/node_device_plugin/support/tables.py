@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import List, Sequence
+from collections.abc import Sequence
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Lines with aligned columns; an empty cell is shown as ``-``, and what would end its line is escaped."""
-    shown: List[List[str]] = [list(head), *([printable(cell) or "-" for cell in row] for row in rows)]
+    shown: list[list[str]] = [list(head), *([printable(cell) or "-" for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in shown) for column in range(len(head))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in shown)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Coroutine, Set
+from collections.abc import Coroutine
+from typing import Any
 
 
 class TaskGroup:
@@ -12,7 +13,7 @@ class TaskGroup:
     def __init__(self) -> None:
         #: Fails with the error of the first task that ended by itself. Never has a result.
         self.defect: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._tasks: Set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Begin ``work``; it goes on until it is stopped."""
@@ -36,12 +37,8 @@ class TaskGroup:
         finally:
             await self.stop()
 
-    def all_run(self) -> bool:
-        """Whether none has ended by itself."""
-        return not self.defect.done()
-
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if task.cancelled() or self.defect.done():
             return
-        self.defect.set_exception(task.exception() or RuntimeError("%r has ended" % task))
+        self.defect.set_exception(task.exception() or RuntimeError(f"{task!r} has ended"))

@@ -7,11 +7,11 @@ sixth of the plugin's memory, and half of the time that its imports take). A tes
 from __future__ import annotations
 
 import bisect
-from typing import Dict, Iterable, Iterator, List, Sequence, Tuple
+from collections.abc import Iterable, Iterator, Sequence
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-Labels = Tuple[str, ...]
+Labels = tuple[str, ...]
 
 
 class Counter:
@@ -19,7 +19,7 @@ class Counter:
 
     def __init__(self, name: str, help: str, labels: Labels = ()) -> None:
         self.name, self.help, self.labels = name, help, labels
-        self._values: Dict[Labels, int] = {}
+        self._values: dict[Labels, int] = {}
 
     def increment(self, *values: str) -> None:
         """Count one more. values: of the labels, in their order."""
@@ -40,8 +40,8 @@ class Histogram:
     def __init__(self, name: str, help: str, labels: Labels, bounds: Sequence[float]) -> None:
         self.name, self.help, self.labels, self.bounds = name, help, labels, bounds
         # For each bound, and for what is larger than all of them, the observations that fell there; and their sum.
-        self._counts: Dict[Labels, List[int]] = {}
-        self._sums: Dict[Labels, float] = {}
+        self._counts: dict[Labels, list[int]] = {}
+        self._sums: dict[Labels, float] = {}
 
     def observe(self, amount: float, *values: str) -> None:
         """Take in one observation. values: of the labels, in their order."""
@@ -61,25 +61,25 @@ class Histogram:
             yield _line(self.name + "_count", self.labels, values, total)
 
 
-def gauge(name: str, help: str, labels: Labels, samples: Iterable[Tuple[Labels, float]]) -> Iterator[str]:
+def gauge(name: str, help: str, labels: Labels, samples: Iterable[tuple[Labels, float]]) -> Iterator[str]:
     """The lines of a number that goes up and down. samples: label values and the number."""
     return _family(name, "gauge", help, labels, samples)
 
 
-def _family(name: str, kind: str, help: str, labels: Labels, samples: Iterable[Tuple[Labels, float]]) -> Iterator[str]:
+def _family(name: str, kind: str, help: str, labels: Labels, samples: Iterable[tuple[Labels, float]]) -> Iterator[str]:
     yield from _head(name, kind, help)
     for values, number in samples:
         yield _line(name, labels, values, number)
 
 
 def _head(name: str, kind: str, help: str) -> Iterator[str]:
-    yield "# HELP %s %s" % (name, help.replace("\\", r"\\").replace("\n", r"\n"))
-    yield "# TYPE %s %s" % (name, kind)
+    yield "# HELP {} {}".format(name, help.replace("\\", r"\\").replace("\n", r"\n"))
+    yield f"# TYPE {name} {kind}"
 
 
 def _line(name: str, labels: Labels, values: Labels, number: float) -> str:
-    pairs = ",".join('%s="%s"' % (label, _escaped(value)) for label, value in zip(labels, values))
-    return "%s%s %s" % (name, "{%s}" % pairs if pairs else "", _number(number))
+    pairs = ",".join(f'{label}="{_escaped(value)}"' for label, value in zip(labels, values))
+    return "{}{} {}".format(name, f"{{{pairs}}}" if pairs else "", _number(number))
 
 
 def _escaped(value: str) -> str:

@@ -10,11 +10,6 @@ import os
 _PRIORITY = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 
 
-class _Text(logging.Formatter):
-    def __init__(self, journal: bool) -> None:
-        super().__init__("%(message)s" if journal else "%(asctime)s %(levelname)s %(message)s")
-
-
 class _Json(logging.Formatter):
     """One object a line: time, level, logger (the module), message, and a traceback where there is one."""
 
@@ -72,5 +67,6 @@ def configure(level: str, form: str) -> None:
     """Log to stderr from ``level`` (debug, info, warning, error) on. form: text or json."""
     journal = "JOURNAL_STREAM" in os.environ
     handler = _Handler(journal)
-    handler.setFormatter(_Json() if form == "json" else _Text(journal))
+    text = logging.Formatter("%(message)s" if journal else "%(asctime)s %(levelname)s %(message)s")
+    handler.setFormatter(_Json() if form == "json" else text)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import stat
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Union
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Callable, NamedTuple
 
 from ..declaration.expectations import Expectation
 from ..declaration.model import DeviceNode, Mount
@@ -21,7 +22,7 @@ class Seen(NamedTuple):
     mode: int
     uid: int
     gid: int
-    device: List[int]
+    device: list[int]
 
 
 class View(NamedTuple):
@@ -32,31 +33,24 @@ class View(NamedTuple):
 
     env: Mapping[str, str]
     mounts: Mapping[str, str]
-    path: Callable[[str], Union[Seen, str]]
+    path: Callable[[str], Seen | str]
 
 
-def look_at(path: str) -> Union[Seen, str]:
-    """A path of this file system, not followed where it is a link."""
+def look_at(path: str, follow: bool = False) -> Seen | str:
+    """A path of this file system. follow: whether links are followed."""
     try:
-        found = os.lstat(path)
+        found = os.stat(path, follow_symlinks=follow)
     except OSError as error:
         return (error.strerror or "").lower()
-    return seen_in(found)
-
-
-def seen_in(found: os.stat_result) -> Seen:
-    """The same from what the system has said."""
     return Seen(found.st_mode, found.st_uid, found.st_gid, [os.major(found.st_rdev), os.minor(found.st_rdev)])
 
 
-def own(paths: Iterable[str]) -> Dict[str, Any]:
+def own(paths: Iterable[str]) -> dict[str, Any]:
     """What the container that this process is in has, as JSON takes it; read_own reads it again."""
-    with open("/proc/self/mountinfo", "rb") as file:
-        mounts = mount_points(file.read())
     seen = {path: look_at(path) for path in paths}
     return {
         "env": dict(os.environ),
-        "mounts": mounts,
+        "mounts": mounts_of("self"),
         "paths": {path: each if isinstance(each, str) else each._asdict() for path, each in seen.items()},
     }
 
@@ -67,7 +61,13 @@ def read_own(data: Mapping[str, Any]) -> View:
     return View(dict(data["env"]), dict(data["mounts"]), lambda path: paths.get(path, "it was not looked at"))
 
 
-def mount_points(mountinfo: bytes) -> Dict[str, str]:
+def mounts_of(process: int | str) -> dict[str, str]:
+    """Mount point to file system type of a process, by its number, or ``self``. OSError where it has ended."""
+    with open(f"/proc/{process}/mountinfo", "rb") as file:
+        return mount_points(file.read())
+
+
+def mount_points(mountinfo: bytes) -> dict[str, str]:
     """Mount point to file system type, from a mountinfo of proc(5), in which spaces and the like are octal numbers."""
     mounts = {}
     for line in mountinfo.split(b"\n"):
@@ -78,21 +78,20 @@ def mount_points(mountinfo: bytes) -> Dict[str, str]:
     return mounts
 
 
-def mismatches(
-    view: View, expectation: Expectation, host: Optional[Callable[[str], Union[Seen, str]]] = None
-) -> List[str]:
+def mismatches(view: View, expectation: Expectation, host: Callable[[str], Seen | str] | None = None) -> list[str]:
     """In what a container falls short of ``expectation``, but for annotations: one sentence each, expected and found.
 
     host: a path of the node; None where nobody can look at it, and then a device node's numbers are held to what is
     declared of them alone.
     """
-    found: List[str] = []
+    found: list[str] = []
     for name, allowed in expectation.env.items():
         value = view.env.get(name)
         if value not in allowed:
             found.append(
-                "variable %s: expected %s, found %s"
-                % (name, " or ".join(map(repr, allowed)), "nothing" if value is None else repr(value))
+                "variable {}: expected {}, found {}".format(
+                    name, " or ".join(map(repr, allowed)), "nothing" if value is None else repr(value)
+                )
             )
     for node in expectation.nodes:
         found.extend(_node(view, node, host))
@@ -101,30 +100,26 @@ def mismatches(
     return found
 
 
-def _node(view: View, node: DeviceNode, host: Optional[Callable[[str], Union[Seen, str]]]) -> Iterator[str]:
+def _node(view: View, node: DeviceNode, host: Callable[[str], Seen | str] | None) -> Iterator[str]:
     found = view.path(node.path)
     if isinstance(found, str):
-        yield "device node %s: %s" % (node.path, found)
+        yield f"device node {node.path}: {found}"
         return
     if not (stat.S_ISCHR(found.mode) or stat.S_ISBLK(found.mode)):
-        yield "%s: expected a device node, found another kind of file" % node.path
+        yield f"{node.path}: expected a device node, found another kind of file"
         return
     if host is not None:
         there = host(node.host_path)
         if isinstance(there, str):
-            yield "device node %s: %s on the host: %s" % (node.path, node.host_path, there)
+            yield f"device node {node.path}: {node.host_path} on the host: {there}"
             return
         if _numbers(found) != _numbers(there):
-            yield "device node %s: expected numbers %s (%s on the host), found %s" % (
-                node.path,
-                _numbers(there),
-                node.host_path,
-                _numbers(found),
-            )
+            expected = f"{_numbers(there)} ({node.host_path} on the host)"
+            yield f"device node {node.path}: expected numbers {expected}, found {_numbers(found)}"
     elif node.type and node.major is not None and node.minor is not None:
         declared = "%s %d:%d" % (node.type, node.major, node.minor)
         if _numbers(found) != declared:
-            yield "device node %s: expected numbers %s, found %s" % (node.path, declared, _numbers(found))
+            yield f"device node {node.path}: expected numbers {declared}, found {_numbers(found)}"
     for what, wanted, has in (
         ("owner", node.uid, found.uid),
         ("group", node.gid, found.gid),
@@ -132,7 +127,7 @@ def _node(view: View, node: DeviceNode, host: Optional[Callable[[str], Union[See
     ):
         if wanted is not None and wanted != has:
             form = "%04o" if what == "mode" else "%d"
-            yield "device node %s: expected %s %s, found %s" % (node.path, what, form % wanted, form % has)
+            yield f"device node {node.path}: expected {what} {form % wanted}, found {form % has}"
 
 
 def _numbers(seen: Seen) -> str:
@@ -143,6 +138,6 @@ def _numbers(seen: Seen) -> str:
 def _mount(mounts: Mapping[str, str], mount: Mount) -> Iterator[str]:
     kind = mounts.get(mount.container_path)
     if kind is None:
-        yield "mount %s: expected, found nothing" % mount.container_path
+        yield f"mount {mount.container_path}: expected, found nothing"
     elif not mount.is_bind and mount.type != kind:
-        yield "mount %s: expected type %s, found %s" % (mount.container_path, mount.type, kind)
+        yield f"mount {mount.container_path}: expected type {mount.type}, found {kind}"

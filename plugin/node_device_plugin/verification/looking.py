@@ -1,15 +1,23 @@
-"""Waiting until a container shows what it was given, whoever created it."""
+"""What a container really got, whoever created it.
+
+Its process's view is read from the node through /proc, so the image needs no shell; the runtime tells the annotations.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import os
 import time
-from typing import List, Mapping, NamedTuple, Sequence, Tuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from ..declaration import Device, Resource
 from ..declaration.expectations import Expectation, expected_in_container
-from ..devices.health.bounded import BoundedChecks
-from .observation import annotation_mismatches, mismatches
+from ..runtime.client import CriClient
+from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
+from . import container_view
+from .container_view import View
 
 #: Seconds between two looks.
 LOOK = 0.1
@@ -26,9 +34,27 @@ class Outcome(NamedTuple):
     unproven: why there was no proof; empty where there was one.
     """
 
-    seen: Tuple[str, ...]
-    mismatches: Tuple[str, ...]
+    seen: tuple[str, ...] = ()
+    mismatches: tuple[str, ...] = ()
     unproven: str = ""
+
+
+async def look_at_allocated(
+    container: str, ids: Sequence[str], resource: Resource, cri: CriClient, settle: float = SETTLE
+) -> Outcome:
+    """Whether a container, by its id, shows the devices that the kubelet calls ``ids``. settle: as for ``look``.
+
+    Raises CriError, and ProcessLookupError where it does not run any more.
+    """
+    try:
+        devices = resource.devices_of(ids)
+    except KeyError as error:
+        return Outcome(mismatches=(f"the kubelet allocated {error.args[0]}, which is not declared",))
+    pid = await cri.container_pid(container)
+    if pid is None:
+        raise ProcessLookupError("the container has ended")
+    annotations = (await cri.container_status(container)).annotations
+    return await look(pid, annotations, resource, devices, settle)
 
 
 async def look(
@@ -42,23 +68,47 @@ async def look(
     while True:
         short = [*await _mismatches(pid, expectation), *unsaid]
         if not short:
-            return Outcome(expectation.devices, ())
+            return Outcome(expectation.devices)
         if time.monotonic() >= settled:
-            return Outcome((), tuple(short))
+            return Outcome(mismatches=tuple(short))
         await asyncio.sleep(LOOK)
 
 
-async def _mismatches(pid: int, expectation: Expectation) -> List[str]:
-    found: List[str] = []
-    gone: List[ProcessLookupError] = []
+async def _mismatches(pid: int, expectation: Expectation) -> list[str]:
+    try:
+        return await BoundedCalls(_LIMIT).call(Key("", "container"), functools.partial(mismatches, pid, expectation))
+    except NoAnswer as error:
+        return [f"the container cannot be looked into: it {error}"]
+    except ProcessLookupError:
+        raise
+    except OSError as error:
+        return [f"the container cannot be looked into: {error.filename}: {error.strerror}"]
 
-    def compare() -> None:
-        try:
-            found.extend(mismatches(pid, expectation))
-        except ProcessLookupError as error:
-            gone.append(error)
 
-    reason = (await BoundedChecks(_LIMIT).run([("", compare)]))[""]
-    if gone:
-        raise gone[0]
-    return ["the container cannot be looked into: %s" % reason] if reason else found
+def mismatches(pid: int, expectation: Expectation) -> list[str]:
+    """In what the process ``pid`` falls short of ``expectation``: one sentence each, expected and found.
+
+    Raises ProcessLookupError where the process has gone, another OSError where it cannot be looked into.
+    """
+    root = "/proc/%d/root" % pid
+    try:
+        mounts = container_view.mounts_of(pid)
+        view = View(_environment(pid), mounts, lambda path: container_view.look_at(root + path))
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise ProcessLookupError("the container's process %d has ended" % pid) from error
+    return container_view.mismatches(view, expectation, lambda path: container_view.look_at(path, follow=True))
+
+
+def annotation_mismatches(found: Mapping[str, str], expectation: Expectation) -> list[str]:
+    """The same for annotations. found: what the runtime says of the container."""
+    return [
+        "annotation {}: expected {!r}, found {}".format(name, value, repr(found[name]) if name in found else "nothing")
+        for name, value in expectation.annotations.items()
+        if found.get(name) != value
+    ]
+
+
+def _environment(pid: int) -> dict[str, str]:
+    with open("/proc/%d/environ" % pid, "rb") as file:
+        assignments = os.fsdecode(file.read()).split("\0")
+    return dict(assignment.split("=", 1) for assignment in assignments if "=" in assignment)

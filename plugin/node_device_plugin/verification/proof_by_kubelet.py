@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from typing import List, Mapping, NamedTuple, Optional
+from typing import NamedTuple
 
 from ..declaration import Resource
 from ..kubelet import queries as kubelet_queries
@@ -15,7 +15,7 @@ from ..runtime.client import CriClient
 from ..runtime.errors import CriError
 from ..wire.cri_v1_pb2 import SANDBOX_READY
 from . import static_pod
-from .looking import LOOK, Outcome, look
+from .looking import LOOK, Outcome, look_at_allocated
 
 
 class Kubelet(NamedTuple):
@@ -41,55 +41,45 @@ async def prove(resource: Resource, shares: int, cri: CriClient, kubelet: Kubele
         with static_pod.placed(kubelet.static_pod_dir, pod):
             outcome = await _outcome(resource, shares, name, cri, kubelet)
         await gone(name, cri, kubelet.root, kubelet.timeout)
+    except static_pod.NotPlaced as error:
+        return Outcome(unproven=str(error))
     except PodResourcesError as error:
-        return Outcome((), (), str(error)) if error.is_limited else Outcome((), (str(error),))
-    except CriError as error:
-        return Outcome((), (str(error),))
-    except OSError as error:
-        where = (kubelet.static_pod_dir, error.strerror)
-        return Outcome((), (), "the proof's pod cannot be placed in %s: %s" % where)
+        return Outcome(unproven=str(error)) if error.is_limited else Outcome(mismatches=(str(error),))
+    except (CriError, static_pod.NotRemoved) as error:
+        return Outcome(mismatches=(str(error),))
     return outcome
 
 
 async def _outcome(resource: Resource, shares: int, name: str, cri: CriClient, kubelet: Kubelet) -> Outcome:
     deadline = time.monotonic() + kubelet.timeout
-    running = await _running(name, cri)
-    while running is None:
+    container = await _running(name, cri)
+    while container is None:
         if time.monotonic() > deadline:
             why = await _why(name)
-            return Outcome((), ("expected a container, found none after %g s%s" % (kubelet.timeout, why),))
+            says = f"expected a container, found none after {kubelet.timeout:g} s{why}"
+            return Outcome(unproven=says) if static_pod.is_no_device_free(why) else Outcome(mismatches=(says,))
         await asyncio.sleep(LOOK)
-        running = await _running(name, cri)
+        container = await _running(name, cri)
     ids = await _allocated(name, kubelet.root)
     if len(ids) != shares:
-        return Outcome((), ("expected %d devices allocated, found %d" % (shares, len(ids)),))
+        return Outcome(mismatches=("expected %d devices allocated, found %d" % (shares, len(ids)),))
     try:
-        devices = resource.devices_of(ids)
-    except KeyError as error:
-        return Outcome((), ("the kubelet allocated %s, which is not declared" % error.args[0],))
-    try:
-        return await look(running.pid, running.annotations, resource, devices)
+        return await look_at_allocated(container, ids, resource, cri)
     except ProcessLookupError as error:
-        return Outcome((), ("%s%s" % (error, await _why(name)),))
+        return Outcome(mismatches=(f"{error}{await _why(name)}",))
 
 
-class _Running(NamedTuple):
-    pid: int
-    annotations: Mapping[str, str]
-
-
-async def _running(name: str, cri: CriClient) -> Optional[_Running]:
-    """The proof's container once it runs. The kubelet adds the node's name to a static pod's."""
+async def _running(name: str, cri: CriClient) -> str | None:
+    """The id of the proof's container once it runs. The kubelet adds the node's name to a static pod's."""
     for container in await cri.containers({"io.kubernetes.container.name": static_pod.CONTAINER}):
         if container.labels.get("io.kubernetes.pod.name", "").startswith(name):
             status = await cri.container_status(container.id)
-            if status.started_at and not status.finished_at:
-                pid = await cri.container_pid(container.id)
-                return None if pid is None else _Running(pid, status.annotations)
+            if status.started_at and not status.finished_at and await cri.container_pid(container.id):
+                return container.id
     return None
 
 
-async def _allocated(name: str, kubelet_root: str) -> List[str]:
+async def _allocated(name: str, kubelet_root: str) -> list[str]:
     """The ids that the kubelet gave the pod."""
     async with PodResourcesClient(os.path.join(kubelet_root, kubelet_queries.POD_RESOURCES_SOCKET)) as client:
         return [
@@ -121,5 +111,5 @@ async def _why(name: str) -> str:
         words, _ = await asyncio.wait_for(process.communicate(), 10)
         lines = [line for line in words.decode(errors="replace").splitlines() if line.strip()]
         if lines:
-            return "; the kubelet's last words: %s" % lines[-1][:500]
+            return f"; the kubelet's last words: {lines[-1][:500]}"
     return ""

@@ -46,11 +46,11 @@ async def prove(resource: Resource, cri: CriClient, image: str) -> Outcome:
             await cri.start_container(started)
             pid = await cri.container_pid(started)
             if pid is None:
-                return Outcome((), ("expected a running container, found that it had ended",))
+                return Outcome(mismatches=("expected a running container, found that it had ended",))
             return await look(pid, {}, resource._replace(env={}, annotations={}), devices)
         finally:
             with contextlib.suppress(CriError):
                 await cri.stop_pod_sandbox(sandbox)
             await cri.remove_pod_sandbox(sandbox)
     except (CriError, ProcessLookupError) as error:
-        return Outcome((), (str(error),))
+        return Outcome(mismatches=(str(error),))

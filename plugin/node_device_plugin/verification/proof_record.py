@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from typing import Dict, Iterable, Mapping, Optional
+from collections.abc import Iterable, Mapping
 
 from ..declaration import Resource
 from ..declaration.serialise import resources_to_data
@@ -22,7 +22,7 @@ class Record:
     """
 
     def __init__(self, proven: Mapping[str, str], plugin: str) -> None:
-        self.proven: Dict[str, str] = dict(proven)
+        self.proven: dict[str, str] = dict(proven)
         self._plugin = plugin
 
     def holds(self, resource: Resource, runtime: str) -> bool:
@@ -44,7 +44,7 @@ class Record:
         return hashlib.sha256(json.dumps(subject, sort_keys=True).encode()).hexdigest()
 
 
-def read_file(path: Optional[str]) -> Dict[str, str]:
+def read_file(path: str | None) -> dict[str, str]:
     """The record in a JSON file; none where there is no path, no file, or one that cannot be read.
 
     Who called writes the new one: the command that reads it changes nothing on the node.
@@ -56,7 +56,7 @@ def read_file(path: Optional[str]) -> Dict[str, str]:
     return {}
 
 
-def read_text(text: str) -> Dict[str, str]:
+def read_text(text: str) -> dict[str, str]:
     """A record as JSON; one that cannot be read proves nothing, and everything is proven again."""
     try:
         return {str(name): str(value) for name, value in dict(json.loads(text)).items()}

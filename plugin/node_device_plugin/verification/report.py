@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..support.tables import table
 
 #: A container saw its devices.
 PROVEN = "proven"
@@ -31,7 +34,7 @@ class Row(NamedTuple):
     resource: str
     capacity: int
     healthy: int
-    seen: Tuple[str, ...]
+    seen: tuple[str, ...]
     state: str
     detail: str
     shares: int = 0
@@ -51,33 +54,20 @@ class Report(NamedTuple):
     problems: Sequence[str]
     proven: Mapping[str, str]
     proven_before: Mapping[str, str]
-    image: Optional[str]
+    image: str | None
 
-    def to_data(self) -> Dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """As JSON takes it."""
-        return {
-            "runtime": self.runtime,
-            "kubelet": self.kubelet,
-            "resources": [row._asdict() for row in self.rows],
-            "problems": list(self.problems),
-            "proven": dict(self.proven),
-            "proven_before": dict(self.proven_before),
-            "image": self.image,
-        }
+        data = self._asdict()
+        return {"resources": [row._asdict() for row in data.pop("rows")], **data}
 
     def to_text(self) -> str:
         """A table for people, the problems below it."""
-        lines = [("RESOURCE", "CAPACITY", "HEALTHY", "CONTAINER SAW", "STATE")]
+        rows = []
         for row in self.rows:
             # What failed is told below, a line for each problem.
-            state = "%s (%s)" % (row.state, row.detail) if row.detail and row.state != FAILED else row.state
-            lines.append((row.resource, str(row.capacity), str(row.healthy), " ".join(row.seen) or "-", state))
-        return "\n".join(
-            ["runtime %s, kubelet %s" % (self.runtime, self.kubelet), *_aligned(lines)]
-            + ["problem: %s" % problem for problem in self.problems]
-        )
-
-
-def _aligned(lines: Sequence[Tuple[str, ...]]) -> List[str]:
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
+            state = f"{row.state} ({row.detail})" if row.detail and row.state != FAILED else row.state
+            rows.append((row.resource, str(row.capacity), str(row.healthy), " ".join(row.seen), state))
+        shown = table(("RESOURCE", "CAPACITY", "HEALTHY", "CONTAINER SAW", "STATE"), rows)
+        problems = [f"problem: {problem}" for problem in self.problems]
+        return "\n".join([f"runtime {self.runtime}, kubelet {self.kubelet}", shown, *problems])

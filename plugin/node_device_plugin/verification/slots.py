@@ -5,12 +5,10 @@ A static pod is critical to the kubelet: where the node has no slot for it, the 
 
 from __future__ import annotations
 
-import asyncio
-from typing import Optional, Union
-
 from ..cluster import kubeconfig
 from ..cluster.api import Api, ApiError, Place
 from ..cluster.pod_slots import Slots, of_node
+from ..support.bounded_calls import in_thread
 
 #: Free slots that a static pod needs: its own, and two for pods that come in at the same time.
 NEEDED = 3
@@ -25,15 +23,15 @@ class SlotCounter:
     known.
     """
 
-    def __init__(self, kubeconfig: Optional[str], max_pods: Optional[int]) -> None:
+    def __init__(self, kubeconfig: str | None, max_pods: int | None) -> None:
         self._kubeconfig = kubeconfig
         self._max_pods = max_pods
 
-    async def count(self, pods: int) -> Union[Slots, str]:
+    async def count(self, pods: int) -> Slots | str:
         """What is free now, or why nobody knows. pods: how many the kubelet lists."""
         if self._kubeconfig is not None:
             try:
-                slots = await asyncio.to_thread(_by_cluster, self._kubeconfig)
+                slots = await in_thread(_by_cluster, self._kubeconfig)
                 if slots is not None:
                     return slots
             except (ApiError, kubeconfig.KubeconfigError):
@@ -44,7 +42,7 @@ class SlotCounter:
         return Slots(self._max_pods, max(0, self._max_pods - pods))
 
 
-def _by_cluster(path: str) -> Optional[Slots]:
+def _by_cluster(path: str) -> Slots | None:
     """As the scheduler counts. Raises ApiError, KubeconfigError."""
     # It is read anew each time: a kubelet's certificate does not last.
     api = Api(kubeconfig.read(path))
@@ -52,5 +50,5 @@ def _by_cluster(path: str) -> Optional[Slots]:
     answer = api.create(Place("selfsubjectreviews", group="authentication.k8s.io/v1"), review)
     user = str(((answer.get("status") or {}).get("userInfo") or {}).get("username", ""))
     if not user.startswith(_NODE_USER):
-        raise ApiError("%s is for %s, which is no node" % (path, user))
+        raise ApiError(f"{path} is for {user}, which is no node")
     return of_node(api, api.node(user[len(_NODE_USER) :]))

@@ -7,19 +7,23 @@ import contextlib
 import functools
 import os
 import time
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, NamedTuple
 
 from ..cdi import writer
+from ..cdi.links import Links, node_paths
 from ..declaration import Configuration, Resource
-from ..devices.discovery import discover, with_discovered
+from ..devices.discovery import Discoverer, with_discovered
 from ..devices.health import unhealthy_reason
 from ..devices.holdings import held_by_other_names
 from ..kubelet import queries as kubelet_queries
+from ..kubelet.checkpoint import CheckpointError
 from ..kubelet.pod_resources import Holder, PodResourcesError
 from ..runtime import queries as runtime_queries
 from ..runtime.client import CriClient
 from ..runtime.errors import CriError
+from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
 from ..support.version import version
 from . import containers, proof_by_kubelet, proof_by_runtime
 from . import report as states
@@ -45,10 +49,10 @@ class Node(NamedTuple):
 
     runtime_socket: str
     kubelet_root: str
-    static_pod_dir: Optional[str]
-    image: Optional[str]
-    kubelet_kubeconfig: Optional[str] = None
-    max_pods: Optional[int] = None
+    static_pod_dir: str | None
+    image: str | None
+    kubelet_kubeconfig: str | None = None
+    max_pods: int | None = None
     makes_static_pods: bool = True
 
 
@@ -64,10 +68,10 @@ class Scope(NamedTuple):
 
     devices: str
     unproven_only: bool
-    record: Optional[str]
+    record: str | None
     timeout: float
     plugin: str = ""
-    proof_pods: Tuple[str, ...] = ()
+    proof_pods: tuple[str, ...] = ()
 
 
 class _Runtime(NamedTuple):
@@ -77,24 +81,31 @@ class _Runtime(NamedTuple):
     """
 
     name: str
-    image: Optional[str]
+    image: str | None
     gives_cdi: bool
     no_image: str = ""
 
 
-async def verify(configuration: Configuration, node: Node, scope: Scope) -> Report:
-    """Verify this node against ``configuration``. What is wrong is in the report, never an exception.
+class _NoListing(NamedTuple):
+    """A kubelet that does not say what it lists: the problem, why in a row, and its state for the report."""
 
-    Raises CheckpointError where the kubelet's checkpoint is of an unknown form.
-    """
+    problem: str
+    why: str = "the kubelet does not answer"
+    state: str = "not answering"
+
+
+async def verify(configuration: Configuration, node: Node, scope: Scope) -> Report:
+    """Verify this node against ``configuration``. What is wrong is in the report, never an exception."""
     # What is discovered is expected as the plugin's own code finds it now.
     offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
-    found = await asyncio.to_thread(discover, configuration.resources, offered=offered)
+    links = Links()
+    discoverer = Discoverer(links)
+    found = await discoverer.discover(configuration.resources, offered)
     resources = [
         with_discovered(resource, found[resource.name].devices) if resource.name in found else resource
         for resource in configuration.resources
     ]
-    problems: List[str] = []
+    problems = ["{}: {}".format(*late) for late in discoverer.late.items()]
     # Before anybody is asked who holds what: the kubelet runs the pod of a leftover, which holds a device.
     await _without_leftovers(node, scope.timeout, problems)
     proven_before = read_file(scope.record)
@@ -102,15 +113,19 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     runtime = await _runtime(node, resources, problems)
     if runtime.name != _UNKNOWN:
         record.keep_only(resources, runtime.name)
-    held = await _held_by_other_names(configuration, resources, node)
+    held: Mapping[str, Mapping[str, str]] = {}
+    try:
+        held = await _held_by_other_names(configuration, resources, node, links)
+    except (OSError, CheckpointError) as error:
+        problems.append(f"who holds which device is not known: {error}")
     expected = {resource.name: _expected_ids(resource, held.get(resource.name, {})) for resource in resources}
     listing = await _listing(configuration, node, expected, scope.timeout)
-    outcomes: Dict[str, Outcome] = {}
-    if isinstance(listing, str):
-        problems.append("kubelet: %s" % listing)
+    outcomes: dict[str, Outcome] = {}
+    if isinstance(listing, _NoListing):
+        problems.append(f"kubelet: {listing.problem}")
         # One that hangs may take containers of ours for leftovers as soon as it goes on.
-        rows = [_pending(resource, expected, "the kubelet does not answer") for resource in resources]
-        kubelet = "not answering"
+        kubelet = listing.state
+        rows = [_pending(resource, expected, listing.why) for resource in resources]
     elif listing is None:
         rows = [_pending(resource, expected, "no kubelet yet") for resource in resources]
         outcomes = await _prove_by_runtime(resources, runtime, node)
@@ -120,7 +135,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
         for resource in resources:
             row = _judge(resource, expected[resource.name], listing, scope, held.get(resource.name, {}))
             if row.state == states.FAILED:
-                problems.append("%s: %s" % (resource.name, row.detail))
+                problems.append(f"{resource.name}: {row.detail}")
             elif row.state in (states.UNPROVEN, states.IN_USE) and not held.get(resource.name):
                 if scope.unproven_only and record.holds(resource, runtime.name):
                     row = row._replace(state=states.PROVEN_BEFORE, detail="", shares=0)
@@ -135,19 +150,23 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
                 record.note(resource, runtime.name, proven=not outcome.mismatches)
         kubelet = "running"
     for name, outcome in outcomes.items():
-        problems.extend("%s: in a container: %s" % (name, mismatch) for mismatch in outcome.mismatches)
+        problems.extend(f"{name}: in a container: {mismatch}" for mismatch in outcome.mismatches)
     rows = [_with_outcome(row, outcomes) for row in rows]
     return Report(runtime.name, kubelet, rows, problems, record.proven, proven_before, runtime.image)
 
 
-async def _without_leftovers(node: Node, timeout: float, problems: List[str]) -> None:
+async def _without_leftovers(node: Node, timeout: float, problems: list[str]) -> None:
     """Take away the static pods of proofs that were killed, and wait until what they held is free."""
     if node.static_pod_dir is None:
         return
+    remove = functools.partial(remove_leftovers, node.static_pod_dir)
     try:
-        names = await asyncio.to_thread(remove_leftovers, node.static_pod_dir)
+        names = await BoundedCalls().call(Key("", "static pods"), remove)
+    except NoAnswer as error:
+        problems.append(f"a killed proof's static pod cannot be removed: {node.static_pod_dir} {error}")
+        return
     except OSError as error:
-        problems.append("a killed proof's static pod cannot be removed: %s: %s" % (error.filename, error.strerror))
+        problems.append(f"a killed proof's static pod cannot be removed: {error.filename}: {error.strerror}")
         return
     # A runtime or a kubelet that does not answer is in the report anyway.
     with contextlib.suppress(CriError, PodResourcesError):
@@ -157,7 +176,7 @@ async def _without_leftovers(node: Node, timeout: float, problems: List[str]) ->
                 await asyncio.gather(*waits)
 
 
-def _pending(resource: Resource, expected: Mapping[str, List[str]], detail: str) -> Row:
+def _pending(resource: Resource, expected: Mapping[str, list[str]], detail: str) -> Row:
     return Row(resource.name, len(expected[resource.name]), 0, (), states.PENDING, detail)
 
 
@@ -176,16 +195,17 @@ def _with_outcome(row: Row, outcomes: Mapping[str, Outcome]) -> Row:
 
 
 async def _held_by_other_names(
-    configuration: Configuration, resources: Sequence[Resource], node: Node
+    configuration: Configuration, resources: Sequence[Resource], node: Node, links: Links
 ) -> Mapping[str, Mapping[str, str]]:
     """Resource to the devices that the plugin gives to nobody until they are free, each with the reason."""
     specs = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)
-    state = await kubelet_queries.holders(node.kubelet_root, configuration.kubelet_device_plugin_dir, specs)
+    state = await kubelet_queries.holders(node.kubelet_root, configuration.kubelet_device_plugin_dir, specs, links)
+    await links.look_at(node_paths(resources))
     holdings = kubelet_queries.holdings(state, [resource.name for resource in resources])
-    return await asyncio.to_thread(held_by_other_names, resources, holdings)
+    return held_by_other_names(resources, holdings, links.real)
 
 
-def _expected_ids(resource: Resource, held: Mapping[str, str]) -> List[str]:
+def _expected_ids(resource: Resource, held: Mapping[str, str]) -> list[str]:
     """What the kubelet is to call allocatable: every device that is required, and every other one that is there.
 
     Without those that are held by other names.
@@ -198,7 +218,7 @@ def _expected_ids(resource: Resource, held: Mapping[str, str]) -> List[str]:
     ]
 
 
-async def _runtime(node: Node, resources: Sequence[Resource], problems: List[str]) -> _Runtime:
+async def _runtime(node: Node, resources: Sequence[Resource], problems: list[str]) -> _Runtime:
     try:
         state = await runtime_queries.runtime(node.runtime_socket)
         image, no_image = (
@@ -208,11 +228,11 @@ async def _runtime(node: Node, resources: Sequence[Resource], problems: List[str
         if node.image is not None:
             async with CriClient(node.runtime_socket) as cri:
                 image = node.image if await cri.image(node.image) else None
-            no_image = "the node has no image %s (verification_image), and a proof pulls none" % node.image
+            no_image = f"the node has no image {node.image} (verification_image), and a proof pulls none"
     except CriError as error:
         problems.append(str(error))
         return _Runtime(_UNKNOWN, None, False, str(error))
-    name = "%(name)s %(version)s" % state
+    name = "{name} {version}".format(**state)
     by_cdi = [resource.name for resource in resources if resource.uses_cdi]
     gives_cdi = bool(state["cdi"]["enabled"])
     if by_cdi and not gives_cdi:
@@ -225,7 +245,7 @@ def _without_cdi(state: Mapping[str, Any], by_cdi: Sequence[str]) -> str:
     found = "off" if state["cdi"]["enabled"] is False else "no word of it"
     fails = runtime_queries.fails_without_cdi(state["name"], state["version"])
     consequence = "could not be created with" if fails else "would start without"
-    return "%s %s: expected CDI on, found %s in the running daemon: a container %s its devices of %s" % (
+    return "{} {}: expected CDI on, found {} in the running daemon: a container {} its devices of {}".format(
         state["name"],
         state["version"],
         found,
@@ -235,24 +255,27 @@ def _without_cdi(state: Mapping[str, Any], by_cdi: Sequence[str]) -> str:
 
 
 async def _listing(
-    configuration: Configuration, node: Node, expected: Dict[str, List[str]], timeout: float
-) -> Union[kubelet_queries.Listing, str, None]:
+    configuration: Configuration, node: Node, expected: dict[str, list[str]], timeout: float
+) -> kubelet_queries.Listing | _NoListing | None:
     """What the kubelet lists, as soon as it is what is expected, else what it is in the end; None without a kubelet.
 
-    A sentence where there is one that does not answer.
+    _NoListing where there is one that does not answer, or whose checkpoint cannot be read.
     """
     socket = os.path.join(node.kubelet_root, kubelet_queries.POD_RESOURCES_SOCKET)
     deadline = time.monotonic() + timeout
     while True:
-        listing: Union[kubelet_queries.Listing, str]
+        listing: kubelet_queries.Listing | _NoListing
         try:
             listing = await kubelet_queries.listing(node.kubelet_root, configuration.kubelet_device_plugin_dir)
         except PodResourcesError as error:
             if not os.path.exists(socket):
                 return None
-            listing = (
-                str(error) if error.is_limited else "expected an answer on %s, found none in %g s" % (socket, timeout)
-            )
+            late = f"expected an answer on {socket}, found none in {timeout:g} s"
+            listing = _NoListing(late)
+            if error.is_limited:
+                listing = _NoListing(str(error), "the kubelet is asked too often", "asked too often")
+        except (OSError, CheckpointError) as error:
+            listing = _NoListing(str(error), "the kubelet's checkpoint cannot be read", "running")
         else:
             if all(
                 sorted(listing.allocatable.get(name, ())) == sorted(ids) and name in listing.registered
@@ -266,7 +289,7 @@ async def _listing(
 
 def _judge(
     resource: Resource,
-    expected: List[str],
+    expected: list[str],
     listing: kubelet_queries.Listing,
     scope: Scope,
     held_by_others: Mapping[str, str] = MappingProxyType({}),
@@ -284,12 +307,12 @@ def _judge(
         detail = "expected %d healthy with the kubelet, found %d" % (len(expected), len(found))
         for what, ids in (("missing", missing), ("not declared", foreign)):
             if ids:
-                detail += " (%s: %s)" % (what, " ".join(ids))
+                detail += " ({}: {})".format(what, " ".join(ids))
         reasons = [reason for reason in map(unhealthy_reason, resource.devices) if reason]
         return row._replace(state=states.FAILED, detail="; ".join([detail, *reasons]))
     if held_by_others:
         # A proof is of a resource as declared, and that is not how it is offered now.
-        each = ["%s: %s" % (device, why) for device, why in sorted(held_by_others.items())]
+        each = [f"{device}: {why}" for device, why in sorted(held_by_others.items())]
         return row._replace(state=states.IN_USE, detail="; ".join(each))
     if not found:
         return row
@@ -308,7 +331,7 @@ def _free_shares(resource: Resource, listing: kubelet_queries.Listing, scope: Sc
 
 
 def _held_by(resource: Resource, listing: kubelet_queries.Listing) -> str:
-    return "by %s" % ", ".join(sorted(set(listing.held(resource.name).values())))
+    return "by {}".format(", ".join(sorted(set(listing.held(resource.name).values()))))
 
 
 class _OfKubelet:
@@ -323,9 +346,9 @@ class _OfKubelet:
 
     async def prove(
         self, resources: Sequence[Resource], rows: Mapping[str, Row], listing: kubelet_queries.Listing
-    ) -> Dict[str, Outcome]:
+    ) -> dict[str, Outcome]:
         """Resource to its outcome; a resource that only others hold, and whose containers are unknown, has none."""
-        outcomes: Dict[str, Outcome] = {}
+        outcomes: dict[str, Outcome] = {}
         if not resources:
             return outcomes
         async with CriClient(self._node.runtime_socket) as cri:
@@ -342,64 +365,64 @@ class _OfKubelet:
                     found = await there.find(resource, others, everyone)
                     shares = rows[resource.name].shares
                     if found.seen and not (everyone and shares):
-                        outcomes[resource.name] = Outcome(found.seen, ())
-                    elif not shares and found.looked_at:
-                        why = "no free device, and a container of %s" % "; of ".join(found.mismatches)
-                        outcomes[resource.name] = Outcome((), (), why)
+                        outcomes[resource.name] = Outcome(found.seen)
+                    elif not shares and found.mismatches:
+                        why = "no free device, and a container of {}".format("; of ".join(found.mismatches))
+                        outcomes[resource.name] = Outcome(unproven=why)
                     elif shares:
                         proof = await self._by_static_pod(resource, cri)
                         outcomes[resource.name] = _together(found, proof)
             except CriError as error:
                 for resource in resources:
-                    outcomes.setdefault(resource.name, Outcome((), (), str(error)))
+                    outcomes.setdefault(resource.name, Outcome(unproven=str(error)))
         return outcomes
 
     async def _of_proof_pod(
         self, there: containers.Containers, resource: Resource, holders: Sequence[Holder]
     ) -> Outcome:
         for holder in holders:
-            if "%s/%s" % (holder.namespace, holder.pod) in self._scope.proof_pods:
+            if f"{holder.namespace}/{holder.pod}" in self._scope.proof_pods:
                 outcome = await there.outcome(resource, holder, SETTLE)
-                return outcome or Outcome((), (), "the proof's container ended before it could be looked into")
-        return Outcome((), (), "the proof's pod holds no device of it any more")
+                return outcome or Outcome(unproven="the proof's container ended before it could be looked into")
+        return Outcome(unproven="the proof's pod holds no device of it any more")
 
     async def _by_static_pod(self, resource: Resource, cri: CriClient) -> Outcome:
         directory, image = self._node.static_pod_dir, self._runtime.image
         if image is None:
-            return Outcome((), (), self._runtime.no_image)
+            return Outcome(unproven=self._runtime.no_image)
         if not self._node.makes_static_pods:
-            return Outcome((), (), "no static pod is to be made (--no-static-pods)")
+            return Outcome(unproven="no static pod is to be made (--no-static-pods)")
         if directory is None:
-            return Outcome((), (), "the kubelet takes no static pods (staticPodPath of its configuration)")
+            return Outcome(unproven="the kubelet takes no static pods (staticPodPath of its configuration)")
         if not os.path.isdir(directory):
-            return Outcome((), (), "the kubelet's static pod directory %s is missing" % directory)
+            return Outcome(unproven=f"the kubelet's static pod directory {directory} is missing")
         try:
             # What is free at this moment: a static pod that asks for more ends another pod for it.
             now = await kubelet_queries.listing(self._node.kubelet_root, self._configuration.kubelet_device_plugin_dir)
-        except PodResourcesError as error:
-            return Outcome((), (), str(error))
+        except (PodResourcesError, OSError, CheckpointError) as error:
+            return Outcome(unproven=str(error))
         shares = _free_shares(resource, now, self._scope)
         if not shares:
-            return Outcome((), (), "no device is free any more: in use %s" % _held_by(resource, now))
+            return Outcome(unproven=f"no device is free any more: in use {_held_by(resource, now)}")
         slots = await self._slots.count(now.pods)
         if isinstance(slots, str):
-            return Outcome((), (), slots)
+            return Outcome(unproven=slots)
         if slots.free < NEEDED:
             why = "the node has %d free of %d pod slots, and a static pod, for which the kubelet ends others, needs %d"
-            return Outcome((), (), why % (slots.free, slots.total, NEEDED))
+            return Outcome(unproven=why % (slots.free, slots.total, NEEDED))
         kubelet = proof_by_kubelet.Kubelet(self._node.kubelet_root, directory, image, self._scope.timeout)
         return await proof_by_kubelet.prove(resource, shares, cri, kubelet)
 
 
-def _together(found: containers.Found, proof: Outcome) -> Outcome:
+def _together(found: Outcome, proof: Outcome) -> Outcome:
     """A proof beside what containers of others showed."""
     seen = tuple(dict.fromkeys([*found.seen, *proof.seen]))
     if proof.unproven and found.mismatches:
-        return Outcome(seen, (), "%s; a container of %s" % (proof.unproven, "; of ".join(found.mismatches)))
+        return Outcome(seen, (), "{}; a container of {}".format(proof.unproven, "; of ".join(found.mismatches)))
     return proof._replace(seen=seen)
 
 
-async def _prove_by_runtime(resources: Sequence[Resource], runtime: _Runtime, node: Node) -> Dict[str, Outcome]:
+async def _prove_by_runtime(resources: Sequence[Resource], runtime: _Runtime, node: Node) -> dict[str, Outcome]:
     if runtime.image is None or not runtime.gives_cdi:
         return {}
     async with CriClient(node.runtime_socket) as cri:

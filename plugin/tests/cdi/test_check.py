@@ -3,8 +3,9 @@
 import copy
 import json
 import os
+import threading
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Optional
 
 import pytest
 
@@ -13,14 +14,15 @@ from node_device_plugin.cdi.spec import VERSIONS, spec_problems
 from node_device_plugin.cli.main import main
 from node_device_plugin.declaration import cdi, parse_resources
 from node_device_plugin.devices.health.cdi_names import CdiNames
+from node_device_plugin.diagnostics import cdi_specs
 from node_device_plugin.diagnostics.cdi_specs import Report
 
-SMALL: Dict[str, Any] = {
+SMALL: dict[str, Any] = {
     "cdiVersion": "0.3.0",
     "kind": "vendor.com/class",
     "devices": [{"name": "d0", "containerEdits": {"env": ["A=b"]}}],
 }
-FULL: Dict[str, Any] = {
+FULL: dict[str, Any] = {
     "cdiVersion": "1.1.0",
     "kind": "vendor.com/class.x",
     "annotations": {"a": "b"},
@@ -55,7 +57,7 @@ FULL: Dict[str, Any] = {
 }
 
 
-def said(spec: Any, accepted: Optional[str] = None) -> List[str]:
+def said(spec: Any, accepted: Optional[str] = None) -> list[str]:
     return [str(problem) for problem in spec_problems(spec, accepted)]
 
 
@@ -83,7 +85,7 @@ def test_what_this_project_renders_is_good() -> None:
     assert said(cdi.render_spec(resource), "0.7.0") == []
 
 
-def changed(path: str, value: Any, spec: Dict[str, Any] = FULL) -> Dict[str, Any]:
+def changed(path: str, value: Any, spec: dict[str, Any] = FULL) -> dict[str, Any]:
     """A copy with one field set, or taken away (None)."""
     result = copy.deepcopy(spec)
     at: Any = result
@@ -167,7 +169,7 @@ def test_bad_specs(path: str, value: Any, says: str) -> None:
 
 
 def test_intel_rdt_s_versions() -> None:
-    def needs(rdt: Dict[str, Any]) -> List[str]:
+    def needs(rdt: dict[str, Any]) -> list[str]:
         return said(changed("devices.0.containerEdits", {"intelRdt": rdt}, {**SMALL, "cdiVersion": "0.6.0"}))
 
     assert needs({}) == ["cdiVersion: Intel RDT (device d0) needs at least 0.7.0, not 0.6.0"]
@@ -207,13 +209,8 @@ def test_files_are_read_as_runtimes_read_them(tmp_path: Path) -> None:
     write(tmp_path / "c.json", changed("devices.0.name", 2, {**SMALL, "cdiVersion": "0.5.0"}))
     files = check_directories([str(tmp_path)], None)
     assert [(file.devices, file.problems) for file in files] == [(("0",), ()), (("1",), ()), (("2",), ())]
-    spelt = (yaml % "2026-01-01").replace("kind", "Kind").replace("env", "ENV")
-    nodes = "containerEdits: {deviceNodes: [{path: /dev/a, fileMode: 432.0}]}\n"
-    write(tmp_path / "e.yaml", spelt + nodes)
-    (_, _, _, read) = check_directories([str(tmp_path)], None)
-    assert (read.kind, read.devices, read.problems) == ("vendor.com/class", ("2026-01-01",), ())
-    write(tmp_path / "f.yaml", spelt + "kind: vendor.com/other\n")
-    assert findings(tmp_path)["f.yaml"][0].startswith("Kind: is not a field of CDI")
+    write(tmp_path / "e.yaml", (yaml % "e").replace("kind", "Kind"))
+    assert findings(tmp_path)["e.yaml"][0].startswith("Kind: is not a field of CDI")
     write(tmp_path / "d.yaml", (yaml % "d").replace("A=b", "5"))
     assert findings(tmp_path)["d.yaml"] == [
         "devices[0] (d).containerEdits.env[0]: must have the form NAME=value, not '5'"
@@ -251,7 +248,7 @@ def write(path: Path, spec: Any, mode: int = 0o644) -> Path:
     return path
 
 
-def findings(*directories: Path) -> Dict[str, List[str]]:
+def findings(*directories: Path) -> dict[str, list[str]]:
     files = check_directories([str(directory) for directory in directories], None)
     return {os.path.basename(file.path): [str(problem) for problem in file.problems] for file in files}
 
@@ -267,6 +264,11 @@ def test_files(tmp_path: Path) -> None:
     write(tmp_path / "broken.json", "{")
     write(tmp_path / "broken.yaml", "a: [")
     write(tmp_path / "twice.json", '{"kind": "a", "kind": "b"}')
+    write(tmp_path / "no-text.json", json.dumps({**SMALL, "kind": "fifth.com/class"}).replace("A=b", "A=\\ud800"))
+    merges = "- &b {name: d0, containerEdits: {env: [A=b]}}\n- <<: *b\n  name: d1\n"
+    write(tmp_path / "merges.yaml", "cdiVersion: 0.3.0\nkind: sixth.com/class\ndevices:\n" + merges)
+    plain = "- {name: d0, containerEdits: &e {env: [A=b]}}\n- name: d1\n  containerEdits:\n    <<: *e\n"
+    write(tmp_path / "plain.yaml", "cdiVersion: 0.3.0\nkind: seventh.com/class\ndevices:\n" + plain)
     write(tmp_path / ".hidden.json", {})
     write(tmp_path / "notes.txt", "nothing")
     (tmp_path / "folder.json").mkdir()
@@ -280,6 +282,9 @@ def test_files(tmp_path: Path) -> None:
     assert found.pop("broken.json")[0].startswith("the file: cannot be parsed: Expecting property name")
     assert found.pop("broken.yaml")[0].startswith("the file: cannot be parsed: ")
     assert found.pop("twice.json") == ["the file: cannot be parsed: the key 'kind' stands twice"]
+    assert "surrogates not allowed" in found.pop("no-text.json")[0]
+    for name in ("merges.yaml", "plain.yaml"):
+        assert found.pop(name)[0].startswith("the file: cannot be parsed: a merge key (<<) stands in ")
     assert found.pop("folder.json") == ["the file: is no regular file"]
     assert found.pop("gone.json") == ["the file: No such file or directory"]
     assert found.pop(".hidden.json")
@@ -343,6 +348,18 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     data = json.loads(capsys.readouterr().out)
     assert data["directories"] == [str(folder)]
     assert [len(file["problems"]) for file in data["files"]] == [0, 1]
+
+
+def test_a_directory_that_hangs_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hangs = threading.Event()
+    monkeypatch.setattr(cdi_specs, "check_directories", lambda *_: hangs.wait())
+    monkeypatch.setattr(cdi_specs, "_LIMIT", 0.2)
+    assert main(["cdi", "check", "--dir", str(tmp_path), "--socket", str(tmp_path / "none.sock")]) == 1
+    hangs.set()
+    problem = "reading the CDI specs in %s did not answer in 0.2 s" % tmp_path
+    assert capsys.readouterr().err == "node-device-plugin: %s\n" % problem
 
 
 def test_a_link_to_another_file_tells_nothing_of_it(tmp_path: Path) -> None:

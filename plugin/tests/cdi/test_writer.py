@@ -4,15 +4,17 @@ import errno
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Optional
 
 import pytest
 
 from node_device_plugin.cdi import writer
-from node_device_plugin.cdi.writer import Held
 from node_device_plugin.cli.main import main
 from node_device_plugin.declaration import Resource, cdi, parse_configuration, parse_resources
+from node_device_plugin.kubelet.queries import HeldDevice, Holders
 from node_device_plugin.telemetry.metrics import CDI_WRITES
+
+from . import specs
 
 FILE = "node-device-plugin_example.com_dev.json"
 
@@ -26,12 +28,12 @@ def resource(*ids: str, **more: Any) -> Resource:
     return only
 
 
-def spec(folder: Path) -> Dict[str, Any]:
-    found: Dict[str, Any] = json.loads((folder / FILE).read_text())
+def spec(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / FILE).read_text())
     return found
 
 
-def names(folder: Path) -> List[str]:
+def names(folder: Path) -> list[str]:
     return [device["name"] for device in spec(folder)["devices"]]
 
 
@@ -39,62 +41,75 @@ def test_written_once_for_everybody_to_read_and_not_touched_without_a_change(tmp
     folder = tmp_path / "run" / "cdi"
     old = os.umask(0o077)
     try:
-        assert writer.write([resource("a", "b")], str(folder)) == {}
+        assert specs.write([resource("a", "b")], str(folder)) == {}
     finally:
         os.umask(old)
     assert names(folder) == ["a", "b"]
     before = (folder / FILE).stat()
     assert before.st_mode & 0o777 == 0o644
-    writer.write([resource("a", "b")], str(folder))
+    specs.write([resource("a", "b")], str(folder))
     assert (folder / FILE).stat().st_ino == before.st_ino
-    writer.write([resource("a", "b", "c")], str(folder))
+    specs.write([resource("a", "b", "c")], str(folder))
     assert (folder / FILE).stat().st_ino != before.st_ino
     assert os.listdir(folder) == [FILE]
 
 
+@pytest.mark.parametrize("mask", [0o000, 0o022])
+def test_everybody_may_look_into_a_directory_that_the_plugin_makes_and_nobody_else_may_write(
+    tmp_path: Path, mask: int
+) -> None:
+    folder = tmp_path / "cdi"
+    old = os.umask(mask)
+    try:
+        specs.write([resource("a")], str(folder))
+    finally:
+        os.umask(old)
+    assert folder.stat().st_mode & 0o777 == 0o755
+
+
 def test_plugins_10_a_mode_that_a_runtime_cannot_read_is_mended(tmp_path: Path) -> None:
     """CDI#224."""
-    writer.write([resource("a")], str(tmp_path))
+    specs.write([resource("a")], str(tmp_path))
     (tmp_path / FILE).chmod(0o600)
-    writer.write([resource("a")], str(tmp_path))
+    specs.write([resource("a")], str(tmp_path))
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o644
 
 
 def test_only_kinds_with_discovered_devices_are_written(tmp_path: Path) -> None:
     (declared,) = parse_resources([{"name": "a.bb/cc", "devices": [{"id": "x", "nodes": [{"path": "/dev/x"}]}]}])
-    assert writer.write([declared, resource()], str(tmp_path)) == {}
+    assert specs.write([declared, resource()], str(tmp_path)) == {}
     assert os.listdir(tmp_path) == []
 
 
 def test_plugins_10_what_a_pod_holds_is_kept_across_a_restart_and_the_rest_is_pruned(tmp_path: Path) -> None:
     """sriov#576: a container that restarts resolves its names again."""
-    writer.write([resource("a", "b", "c", container_edits={"env": ["OLD=1"]})], str(tmp_path))
+    specs.write([resource("a", "b", "c", container_edits={"env": ["OLD=1"]})], str(tmp_path))
     now = resource("a", replicas=2, container_edits={"env": ["NEW=1"]})
-    writer.write([now], str(tmp_path))
+    specs.write([now], str(tmp_path))
     assert names(tmp_path) == ["a", "b", "c"]
-    assert writer.orphans([now], str(tmp_path)) == ["example.com/dev=b", "example.com/dev=c"]
-    assert writer.prune([now], [Held("example.com/dev", "b::1")], str(tmp_path)) == ["example.com/dev=c"]
+    assert specs.orphans([now], str(tmp_path)) == ["example.com/dev=b", "example.com/dev=c"]
+    assert specs.prune([now], ["b::1"], str(tmp_path)) == ["example.com/dev=c"]
     assert names(tmp_path) == ["a", "b"]
     assert spec(tmp_path)["containerEdits"] == {"env": ["NEW=1"]}
     assert spec(tmp_path)["devices"][1]["containerEdits"]["env"] == ["OLD=1"]
-    assert writer.prune([now], [], str(tmp_path)) == ["example.com/dev=b"]
-    assert writer.prune([now], [], str(tmp_path)) == []
+    assert specs.prune([now], [], str(tmp_path)) == ["example.com/dev=b"]
+    assert specs.prune([now], [], str(tmp_path)) == []
 
 
 def test_what_was_given_under_another_kind_is_kept_while_it_is_held(tmp_path: Path) -> None:
     """Its name of that time stands in the kubelet's checkpoint, whatever the kind is called now."""
-    writer.write([resource("a", cdi_kind="example.com/old")], str(tmp_path))
+    specs.write([resource("a", cdi_kind="example.com/old")], str(tmp_path))
     now = resource("a", cdi_kind="example.com/new")
-    writer.write([now], str(tmp_path))
-    assert writer.prune([now], [Held("example.com/dev", "a")], str(tmp_path)) == []
+    specs.write([now], str(tmp_path))
+    assert specs.prune([now], ["a"], str(tmp_path)) == []
     assert writer.devices(str(tmp_path)) == ["example.com/new=a", "example.com/old=a"]
-    assert writer.prune([now], [], str(tmp_path)) == ["example.com/old=a"]
+    assert specs.prune([now], [], str(tmp_path)) == ["example.com/old=a"]
 
 
 def test_what_is_known_to_be_written_is_rendered_again_only_where_something_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rendered: List[str] = []
+    rendered: list[str] = []
     real = cdi.render_spec
 
     def render(resource: Resource) -> Any:
@@ -102,11 +117,11 @@ def test_what_is_known_to_be_written_is_rendered_again_only_where_something_chan
         return real(resource)
 
     monkeypatch.setattr(cdi, "render_spec", render)
-    written: Dict[str, writer.Written] = {}
+    written: dict[str, Optional[writer.Written]] = {}
     for _ in range(2):
-        writer.write([resource("a")], str(tmp_path), written)
+        specs.write([resource("a")], str(tmp_path), written)
     assert rendered == ["a"]
-    writer.write([resource("a", "b")], str(tmp_path), written)
+    specs.write([resource("a", "b")], str(tmp_path), written)
     assert rendered == ["a", "a b"]
     for harm in (
         lambda: (tmp_path / FILE).write_text("{}"),
@@ -114,37 +129,56 @@ def test_what_is_known_to_be_written_is_rendered_again_only_where_something_chan
         lambda: (tmp_path / FILE).chmod(0),
     ):
         harm()
-        writer.write([resource("a", "b")], str(tmp_path), written)
+        specs.write([resource("a", "b")], str(tmp_path), written)
         assert names(tmp_path) == ["a", "b"]
         assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o644
-    writer.write([], str(tmp_path), written)
-    assert written == {}
 
 
 def test_orphans_of_ours_go_and_nothing_else(tmp_path: Path) -> None:
-    writer.write([resource("a", "b")], str(tmp_path))
+    specs.write([resource("a", "b")], str(tmp_path))
     foreign = tmp_path / "vendor.json"
     foreign.write_text('{"kind": "example.com/dev", "devices": [{"name": "a"}]}')
     broken = tmp_path / "node-device-plugin_x.json"
     broken.write_text("{")
-    assert writer.prune([], [Held("example.com/dev", "b")], str(tmp_path)) == ["example.com/dev=a"]
+    assert specs.prune([], ["b"], str(tmp_path)) == ["example.com/dev=a"]
     assert names(tmp_path) == ["b"]
     assert not broken.exists()
-    assert writer.prune([], [], str(tmp_path)) == ["example.com/dev=b"]
+    assert specs.prune([], [], str(tmp_path)) == ["example.com/dev=b"]
     assert os.listdir(tmp_path) == ["vendor.json"]
-    assert writer.prune([], [], str(tmp_path / "not there")) == []
+    assert specs.prune([], [], str(tmp_path / "not there")) == []
 
 
 def test_the_command_that_ends_it_all(short_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    writer.write([resource("a", "b")], str(short_path))
+    specs.write([resource("a", "b")], str(short_path))
     assert writer.devices(str(short_path)) == ["example.com/dev=a", "example.com/dev=b"]
     arguments = ["cdi", "prune", "--dir", str(short_path), "--kubelet-root", str(short_path)]
     arguments += ["--device-plugin-dir", str(short_path), "-o", "json"]
-    assert main(arguments) == 0
-    assert json.loads(capsys.readouterr().out) == {"removed": ["example.com/dev=a", "example.com/dev=b"], "kept": []}
+    said = {"removed": ["example.com/dev=a", "example.com/dev=b"], "kept": [], "holders": {}}
+    for more in (["--dry-run"], []):
+        assert os.listdir(short_path) == [FILE]
+        assert main([*arguments, *more]) == 0
+        assert json.loads(capsys.readouterr().out) == said
     assert os.listdir(short_path) == []
     assert main(arguments[:-2]) == 0
     assert capsys.readouterr().out == "removed: nothing\nkept: nothing\n"
+
+
+@pytest.mark.parametrize("more", [["--dry-run"], []])
+def test_the_command_says_who_holds_what_stays(
+    short_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    async def holders(*_: str) -> Holders:
+        held = HeldDevice("example.com/dev", "b::1", "default", "viewer", "main")
+        return Holders("kubelet", (held, held._replace(device="c", namespace="", pod="uid")))
+
+    monkeypatch.setattr("node_device_plugin.kubelet.queries.holders", holders)
+    specs.write([resource("a", "b")], str(short_path))
+    assert main(["cdi", "prune", "--dir", str(short_path), "-o", "json", *more]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "removed": ["example.com/dev=a"],
+        "kept": ["example.com/dev=b"],
+        "holders": {"example.com/dev=b": "default/viewer"},
+    }
 
 
 def test_the_folder_goes_with_the_last_spec_where_a_boot_would_take_it(tmp_path: Path) -> None:
@@ -163,7 +197,7 @@ def test_the_folder_goes_with_the_last_spec_where_a_boot_would_take_it(tmp_path:
 def test_the_command_takes_the_folder_away(
     short_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: List[str] = []
+    asked: list[str] = []
     monkeypatch.setattr(writer, "remove_directory", asked.append)
     arguments = ["cdi", "prune", "--dir", str(short_path), "--kubelet-root", str(short_path)]
     assert main([*arguments, "--device-plugin-dir", str(short_path)]) == 0
@@ -176,7 +210,7 @@ def test_what_a_killed_instance_left_half_written_goes(tmp_path: Path) -> None:
     old.touch()
     fresh.touch()
     os.utime(old, (1, 1))
-    writer.prune([], [], str(tmp_path))
+    specs.prune([], [], str(tmp_path))
     assert os.listdir(tmp_path) == [fresh.name]
 
 
@@ -184,7 +218,7 @@ def test_what_a_killed_instance_left_half_written_goes(tmp_path: Path) -> None:
 def test_a_full_or_read_only_disk_leaves_the_old_spec_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    writer.write([resource("a")], str(tmp_path))
+    specs.write([resource("a")], str(tmp_path))
     before = (tmp_path / FILE).read_bytes()
     failed = CDI_WRITES.value("failed")
 
@@ -193,14 +227,14 @@ def test_a_full_or_read_only_disk_leaves_the_old_spec_whole(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fchmod", fail)
-        problems = writer.write([resource("a", "b")], str(tmp_path))
+        problems = specs.write([resource("a", "b")], str(tmp_path))
     assert problems == {
         "example.com/dev": "the CDI spec %s cannot be written: %s" % (tmp_path / FILE, os.strerror(number))
     }
     assert (tmp_path / FILE).read_bytes() == before
     assert os.listdir(tmp_path) == [FILE]
     assert CDI_WRITES.value("failed") == failed + 1
-    assert writer.write([resource("a", "b")], str(tmp_path)) == {}
+    assert specs.write([resource("a", "b")], str(tmp_path)) == {}
     assert names(tmp_path) == ["a", "b"]
 
 
@@ -212,9 +246,9 @@ def test_what_is_declared_is_the_plugins_where_nobody_else_can_write_it(tmp_path
         ]
     }
     by_role, by_plugin = (parse_configuration({**data, "cdi_owner": owner}).resources for owner in ("role", "plugin"))
-    assert writer.write(by_role, str(tmp_path)) == {}
+    assert specs.write(by_role, str(tmp_path)) == {}
     assert list(tmp_path.iterdir()) == []
-    assert writer.write(by_plugin, str(tmp_path)) == {}
+    assert specs.write(by_plugin, str(tmp_path)) == {}
     (file,) = tmp_path.iterdir()
     assert {file.name: json.loads(file.read_text())} == cdi.render_specs(by_role)
     assert cdi.render_specs(by_plugin) == {}
@@ -222,9 +256,9 @@ def test_what_is_declared_is_the_plugins_where_nobody_else_can_write_it(tmp_path
 
 
 def test_a_held_id_may_have_what_stands_before_a_share_s_number(tmp_path: Path) -> None:
-    writer.write([resource("a::b", "c::0", "d", "e")], str(tmp_path))
-    held = [Held("example.com/dev", kubelet_id) for kubelet_id in ("a::b", "c::0", "d::7")]
-    assert writer.prune([], held, str(tmp_path)) == ["example.com/dev=e"]
+    specs.write([resource("a::b", "c::0", "d", "e")], str(tmp_path))
+    held = ["a::b", "c::0", "d::7"]
+    assert specs.prune([], held, str(tmp_path)) == ["example.com/dev=e"]
     assert names(tmp_path) == ["a::b", "c::0", "d"]
 
 
@@ -243,11 +277,11 @@ def test_a_held_id_may_have_what_stands_before_a_share_s_number(tmp_path: Path) 
 )
 def test_what_is_no_spec_under_our_name_ends_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text, encoding="latin-1")
-    assert writer.orphans([resource("a")], str(tmp_path)) == []
-    assert writer.write([resource("a")], str(tmp_path)) == {}
+    assert specs.orphans([resource("a")], str(tmp_path)) == []
+    assert specs.write([resource("a")], str(tmp_path)) == {}
     assert names(tmp_path) == ["a"]
     (tmp_path / FILE).write_text(text, encoding="latin-1")
-    assert writer.prune([], [], str(tmp_path)) == []
+    assert specs.prune([], [], str(tmp_path)) == []
     assert os.listdir(tmp_path) == []
 
 
@@ -257,7 +291,7 @@ def test_edits_of_a_kept_device_that_are_no_list_or_nothing_are_kept_too(tmp_pat
     common = {"env": ["A=b"], "mounts": None}
     there = {"cdiVersion": "0.7.0", "kind": "example.com/dev", "containerEdits": common, "devices": [kept]}
     (tmp_path / FILE).write_text(json.dumps(there))
-    assert writer.write([resource("a")], str(tmp_path)) == {}
+    assert specs.write([resource("a")], str(tmp_path)) == {}
     assert spec(tmp_path)["devices"][1] == {
         "name": "b",
         "containerEdits": {"env": ["A=b"], "mounts": [], "intelRdt": {"closID": "x"}},
@@ -271,7 +305,7 @@ def declared(target: Path, *ids: str, **more: Any) -> Resource:
     return only
 
 
-def host_paths(folder: Path) -> Dict[str, str]:
+def host_paths(folder: Path) -> dict[str, str]:
     return {d["name"]: Path(d["containerEdits"]["deviceNodes"][0]["hostPath"]).name for d in spec(folder)["devices"]}
 
 
@@ -282,20 +316,20 @@ def test_plugins_7_where_a_declared_node_is_a_link_its_kind_s_spec_has_what_it_l
     for name in ("ttyUSB0", "ttyUSB1", "plain"):
         (dev / name).touch()
     kind = declared(dev, "gps", "plain", container_edits={"env": ["A=b"]})
-    assert writer.write([kind], str(cdi_dir)) == {}
+    assert specs.write([kind], str(cdi_dir)) == {}
     assert not cdi_dir.exists()
-    written: Dict[str, writer.Written] = {}
+    written: dict[str, Optional[writer.Written]] = {}
     for target in ("ttyUSB0", "ttyUSB1", "nowhere"):
         (dev / "gps").unlink(missing_ok=True)
         (dev / "gps").symlink_to(target)
-        assert writer.write([kind], str(cdi_dir), written) == {}
+        assert specs.write([kind], str(cdi_dir), written) == {}
         # All of the kind: a container with both devices gets the kind's edits once.
         assert host_paths(cdi_dir) == {"gps": target, "plain": "plain"}
         assert spec(cdi_dir)["devices"][0]["containerEdits"]["deviceNodes"][0]["path"] == "/dev/gps"
         assert spec(cdi_dir)["containerEdits"] == {"env": ["A=b"]}
-    assert writer.prune([kind], [], str(cdi_dir)) == []
+    assert specs.prune([kind], [], str(cdi_dir)) == []
     without_cdi = declared(dev, "gps", injection="device_nodes")
-    assert writer.write([without_cdi], str(tmp_path / "none")) == {}
+    assert specs.write([without_cdi], str(tmp_path / "none")) == {}
     assert not (tmp_path / "none").exists()
 
 
@@ -306,23 +340,23 @@ def test_what_the_plugin_wrote_once_never_hides_what_is_declared_now(tmp_path: P
     (dev / "ttyUSB0").touch()
     (dev / "a").symlink_to("ttyUSB0")
     (dev / "b").symlink_to("ttyUSB0")
-    writer.write([declared(dev, "a", "b")], str(cdi_dir))
+    specs.write([declared(dev, "a", "b")], str(cdi_dir))
     (dev / "a").unlink()
     (dev / "a").touch()
     now = declared(dev, "a", "c")
-    writer.write([now], str(cdi_dir))
+    specs.write([now], str(cdi_dir))
     # Nothing is added to what has to go, and what is declared no more stays as it was.
     assert host_paths(cdi_dir) == {"a": "a", "b": "ttyUSB0"}
-    assert writer.prune([now], [Held("example.com/dev", "b")], str(cdi_dir)) == ["example.com/dev=a"]
-    writer.write([now], str(cdi_dir))
+    assert specs.prune([now], ["b"], str(cdi_dir)) == ["example.com/dev=a"]
+    specs.write([now], str(cdi_dir))
     assert host_paths(cdi_dir) == {"b": "ttyUSB0"}
-    assert writer.prune([now], [], str(cdi_dir)) == ["example.com/dev=b"]
-    writer.write([now], str(cdi_dir))
+    assert specs.prune([now], [], str(cdi_dir)) == ["example.com/dev=b"]
+    specs.write([now], str(cdi_dir))
     assert os.listdir(cdi_dir) == []
 
 
 def test_a_link_to_what_no_spec_can_name_ends_nothing(tmp_path: Path) -> None:
     """A file's name is any bytes, a spec is UTF-8."""
     os.symlink(b"\xff", os.fsencode(tmp_path / "a"))
-    assert writer.write([declared(tmp_path, "a")], str(tmp_path / "cdi")) == {}
+    assert specs.write([declared(tmp_path, "a")], str(tmp_path / "cdi")) == {}
     assert not (tmp_path / "cdi").exists()

@@ -4,12 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
 from node_device_plugin.cli.main import main
+from node_device_plugin.kubelet.queries import Holders
 from node_device_plugin.verification.report import Report
 
 PLUGIN = Path(__file__).parents[2]
@@ -125,6 +127,22 @@ def test_holders_where_there_is_no_kubelet(tmp_path: Path, capsys: pytest.Captur
     assert said == {"source": "none", "held": [], "allocatable": {}}
 
 
+def test_holders_reads_the_specs_of_the_directory_that_is_given_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a container was given stands in a spec, wherever the plugin writes it."""
+    read: list[Sequence[str]] = []
+
+    async def holders(_root: str, _device_plugins: str, specs: Sequence[str]) -> Any:
+        read.append(specs)
+        return Holders("kubelet")
+
+    monkeypatch.setattr("node_device_plugin.kubelet.queries.holders", holders)
+    assert main(["holders"]) == main(["holders", "--cdi-dir", "/srv/cdi"]) == 0
+    assert capsys.readouterr().out == "no device is held\n" * 2
+    assert read == [["/etc/cdi", "/var/run/cdi"], ["/etc/cdi", "/var/run/cdi", "/srv/cdi"]]
+
+
 def test_holders_says_that_nobody_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,7 +150,7 @@ def test_holders_says_that_nobody_says(
     assert "no kubelet answers below %s" % tmp_path in capsys.readouterr().err
 
     async def holders(*_: str) -> Any:
-        return {"source": "kubelet", "held": [], "allocatable": {}}
+        return Holders("kubelet")
 
     monkeypatch.setattr("node_device_plugin.kubelet.queries.holders", holders)
     assert main(["holders"]) == 0

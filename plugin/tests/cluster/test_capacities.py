@@ -5,10 +5,14 @@ What it restores is held to API servers in tests/kubernetes.
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from node_device_plugin.cli.main import main
+from node_device_plugin.cluster import restore
+from node_device_plugin.cluster.api import Conflict
+from node_device_plugin.cluster.extended_resources import ANNOTATION, Memory
 
 
 def restored(path: Path) -> int:
@@ -20,7 +24,9 @@ def test_no_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err == "node-device-plugin: %s/none.json: No such file or directory\n" % tmp_path
 
 
-def test_an_api_server_that_is_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    """The file that role extended_resources writes; no API server answers at its address."""
     kubeconfig = {
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
@@ -28,15 +34,60 @@ def test_an_api_server_that_is_away(tmp_path: Path, capsys: pytest.CaptureFixtur
         "users": [{"name": "u", "user": {"token": "x"}}],
     }
     (tmp_path / "kubelet.conf").write_text(json.dumps(kubeconfig))
-    settings = {
+    given = {
         "kubeconfig": str(tmp_path / "kubelet.conf"),
         "node": "worker1",
         "capacities": {"example.com/dongle": 4},
         "kubelet_device_plugin_dir": str(tmp_path),
     }
-    (tmp_path / "capacities.json").write_text(json.dumps(settings))
-    assert restored(tmp_path / "capacities.json") == 1
+    (tmp_path / "capacities.json").write_text(json.dumps(given))
+    return tmp_path / "capacities.json"
+
+
+def test_an_api_server_that_is_away(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert restored(settings) == 1
     assert capsys.readouterr().err == (
         "node-device-plugin: as the kubelet of worker1, by %s/kubelet.conf: the API server https://127.0.0.1:1 does "
-        "not answer: Connection refused: run again when it does\n" % tmp_path
+        "not answer: Connection refused: run again when it does\n" % settings.parent
     )
+
+
+class BusyNode:
+    """An API server at which somebody else writes the node's status between a look and the patch, so many times."""
+
+    def __init__(self, times: int) -> None:
+        self._left = times
+
+    def node(self, name: str) -> dict[str, Any]:
+        ours = Memory({"example.com/dongle": None}, ()).text()
+        metadata = {"name": name, "annotations": {ANNOTATION: ours}}
+        return {"metadata": metadata, "status": {"capacity": {"example.com/dongle": "0"}}}
+
+    def patch_node_status(self, *_: Any) -> None:
+        self._left -= 1
+        if self._left >= 0:
+            raise Conflict("the node has changed")
+
+
+@pytest.mark.parametrize(
+    ("times", "pauses", "says"),
+    [(0, 0, ""), (4, 4, ""), (5, 4, "the node has changed")],
+    ids=["never", "four times", "for ever"],
+)
+def test_a_node_that_others_write_to_is_tried_again_after_a_pause_and_not_for_ever(
+    settings: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    times: int,
+    pauses: int,
+    says: str,
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(restore.time, "sleep", waited.append)
+    monkeypatch.setattr(restore, "Api", lambda _access: BusyNode(times))
+    assert restored(settings) == (1 if says else 0)
+    said = capsys.readouterr()
+    assert ("example.com/dongle: 4 again" in said.out) is not bool(says)
+    assert says in said.err
+    assert len(waited) == pauses
+    assert all(seconds > 0 for seconds in waited)

@@ -249,6 +249,12 @@ def test_probes_ask_the_plugins_own_socket():
     }
 
 
+def test_a_pod_has_ten_minutes_to_wait_for_the_end_of_another_instance():
+    """Until then Kubernetes does not restart it."""
+    startup = pod(IMAGINARY)["containers"][0]["startupProbe"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= 10 * 60
+
+
 def test_scrapers_find_the_port():
     (container,) = pod(IMAGINARY, http_address="127.0.0.1:8080")["containers"]
     assert container["ports"] == [{"name": "http", "containerPort": 8080}]

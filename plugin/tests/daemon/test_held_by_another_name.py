@@ -1,36 +1,40 @@
 """A device that a container holds by another name is given to nobody else: after a rename, a move, a restart."""
 
 import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
-from typing import Any, AsyncIterator, Dict, List, Optional
+from typing import Any, Callable, Optional
 
 import pytest
 
 from kubelet_stand_in import StandInKubelet
 from kubelet_stand_in.stand_in import PodRejected
-from node_device_plugin.daemon import resource_manager
+from node_device_plugin.daemon import reconcile, resource_manager
 from node_device_plugin.daemon.resource_manager import ResourceManager
-from node_device_plugin.declaration import parse_configuration
-from node_device_plugin.devices import reconcile
+from node_device_plugin.declaration import Resource, parse_configuration
+from node_device_plugin.devices.discovery import Discoverer
 from node_device_plugin.devices.events.watch import Watch
-from node_device_plugin.devices.holdings import Holding, held_by_other_names
+from node_device_plugin.devices.holdings import IN_DOUBT, Holding, held_by_other_names, renamed
 from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.kubelet import queries
 from node_device_plugin.kubelet.checkpoint import CheckpointError
 from node_device_plugin.kubelet.device_plugin.kubelet_socket import KubeletSocket
 from node_device_plugin.kubelet.device_plugin.registration import Registration
+from node_device_plugin.support.bounded_calls import NoAnswer
 from node_device_plugin.support.task_group import TaskGroup
 
+from ..devices.discovery.conftest import Machine
 from ..serving import kept_registered
 
 OLD, NEW = "example.com/old", "example.com/new"
 
 
-def device(name: str, path: Optional[str] = None) -> Dict[str, Any]:
+def device(name: str, path: Optional[str] = None) -> dict[str, Any]:
     return {"id": name, **({"nodes": [{"path": path}]} if path else {})}
 
 
-def resource(name: str, *devices: Dict[str, Any], **others: Any) -> Dict[str, Any]:
+def resource(name: str, *devices: dict[str, Any], **others: Any) -> dict[str, Any]:
     return {"name": name, "devices": list(devices), **others}
 
 
@@ -45,7 +49,7 @@ class Node:
         self.resources: Optional[ResourceManager] = None
         self.ask = asyncio.Event()
 
-    async def start(self, *resources: Dict[str, Any]) -> None:
+    async def start(self, *resources: dict[str, Any]) -> None:
         """Start a plugin that knows nothing of those before it."""
         self.tasks, self.watch = TaskGroup(), Watch()
         self.resources = ResourceManager(self.tasks, DeviceScanner(self.watch))
@@ -58,7 +62,7 @@ class Node:
             self.watch.close()
             self.resources = None
 
-    async def apply(self, *resources: Dict[str, Any]) -> None:
+    async def apply(self, *resources: dict[str, Any]) -> None:
         assert self.resources is not None
         await self.resources.apply(
             parse_configuration(
@@ -73,7 +77,7 @@ class Node:
             )
         )
 
-    def reasons(self) -> Dict[str, Optional[str]]:
+    def reasons(self) -> dict[str, Optional[str]]:
         assert self.resources is not None
         return {d.id: table.reason(d) for table in self.resources.tables for d in table.resource.devices}
 
@@ -98,14 +102,14 @@ async def hold(kubelet: StandInKubelet, name: str, count: int = 1, pod: str = "o
     return (await kubelet.allocate_pod(pod, {"main": {name: count}})).uid
 
 
-async def has(kubelet: StandInKubelet, name: str, devices: Dict[str, str]) -> None:
+async def has(kubelet: StandInKubelet, name: str, devices: dict[str, str]) -> None:
     await kubelet.registered(name)
     await kubelet.until(lambda: kubelet.devices(name) == devices, 10, "%s is not %s" % (name, devices))
 
 
-def recorded(kubelet: StandInKubelet) -> List[Dict[str, str]]:
+def recorded(kubelet: StandInKubelet) -> list[dict[str, str]]:
     """Every list of devices that the kubelet gets from now on."""
-    lists: List[Dict[str, str]] = []
+    lists: list[dict[str, str]] = []
     update = kubelet.manager.state.update
     kubelet.manager.state.update = lambda name, devices: (  # type: ignore[method-assign]
         lists.append({each.ID: each.health for each in devices}),
@@ -130,7 +134,7 @@ def test_a_name_that_is_gone_is_matched_by_what_it_gave() -> None:
         }
     ).resources
 
-    def found(name: str, kubelet_id: str, *host_paths: str) -> Dict[str, Dict[str, str]]:
+    def found(name: str, kubelet_id: str, *host_paths: str) -> dict[str, dict[str, str]]:
         is_share = "::" in kubelet_id
         return held_by_other_names(
             resources, [Holding("default/own", name, kubelet_id, frozenset(host_paths), is_share)]
@@ -138,7 +142,8 @@ def test_a_name_that_is_gone_is_matched_by_what_it_gave() -> None:
 
     assert found(OLD, "gpu", "/dev/a", "/dev/control") == {NEW: {"a": "held by default/own as " + OLD}}
     assert found(OLD, "gpu", "/dev/control") == {}
-    assert found(OLD, "b", "/dev/control") == {NEW: {"b": "held by default/own as " + OLD}}
+    for same in ("a", "b"):
+        assert found(OLD, same, "/dev/control") == {NEW: {same: "held by default/own as " + OLD}}
     # A node that both have among others tells nothing; one that has all of the other's is the same, with more or less.
     assert found(OLD, "gpu", "/dev/s", "/dev/other") == {"example.com/shares": {"s": "held by default/own as " + OLD}}
     assert found(OLD, "gpu", "/dev/a", "/dev/other") == {}
@@ -158,6 +163,15 @@ def test_a_name_that_is_gone_is_matched_by_what_it_gave() -> None:
     assert found("example.com/shares", "s", "/dev/s") == {
         "example.com/shares": {"s": "held by default/own as example.com/shares"}
     }
+
+
+def test_a_renamed_device_is_in_doubt_unless_it_was_shared_and_still_is() -> None:
+    def declared(name: str, replicas: int) -> tuple[Resource, ...]:
+        return parse_configuration({"resources": [resource(name, NULL, replicas=replicas)]}).resources
+
+    for before, after in ((1, 1), (1, 2), (2, 1)):
+        assert renamed(declared(OLD, before), declared(NEW, after)) == {NEW: {"null0": IN_DOUBT}}
+    assert renamed(declared(OLD, 2), declared(NEW, 2)) == {}
 
 
 async def test_a_rename_gives_no_held_device_out_again(node: Node, kubelet: StandInKubelet) -> None:
@@ -260,6 +274,30 @@ async def test_without_a_checkpoint_that_can_be_read_ids_tell_and_doubt_ends(
     assert node.reasons()["null0"] == HELD % OLD
 
 
+async def test_while_what_containers_were_given_cannot_be_read_what_was_known_stays(
+    node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another id, so that only what the container was given tells."""
+    asked = 0
+
+    def hang(*_: object) -> None:
+        nonlocal asked
+        asked += 1
+        raise NoAnswer("did not answer in 2 s")
+
+    monkeypatch.setattr(resource_manager, "_DOUBT", 0.0)
+    await node.start(resource(OLD, NULL))
+    pod = await hold(kubelet, OLD)
+    await node.apply(resource(NEW, device("other", "/dev/null")))
+    assert node.reasons() == {"other": HELD % OLD}
+    with monkeypatch.context() as patched:
+        patched.setattr(queries, "_answers_and_specs", hang)
+        await kubelet.until(lambda: asked > 3)
+        assert node.reasons() == {"other": HELD % OLD}
+    await kubelet.remove_pod(pod)
+    await has(kubelet, NEW, {"other": "Healthy"})
+
+
 async def test_nobody_who_says_who_holds_what_keeps_no_device_in_doubt_for_ever(
     node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,6 +336,26 @@ async def test_a_device_is_not_offered_before_it_is_known_who_holds_it(
     await has(kubelet, NEW, {"null0": "Unhealthy"})
 
 
+async def test_who_holds_what_is_asked_twice_only_where_a_name_has_changed(
+    node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a start, and where another configuration changes nothing, no device goes out by a former name meanwhile."""
+    monkeypatch.setattr(resource_manager, "SWEEP", 600.0)
+    asked, holders = [0], queries.holders
+
+    async def counted(*arguments: Any) -> Any:
+        asked[0] += 1
+        return await holders(*arguments)
+
+    monkeypatch.setattr(queries, "holders", counted)
+    await node.start(resource(OLD, NULL))
+    assert asked == [1]
+    await node.apply(resource(OLD, NULL))
+    assert asked == [2]
+    await node.apply(resource(NEW, NULL))
+    assert asked[0] >= 4
+
+
 async def test_a_free_device_is_offered_by_its_new_name_at_once(node: Node, kubelet: StandInKubelet) -> None:
     await node.start(resource(OLD, NULL))
     await kubelet.registered(OLD)
@@ -324,3 +382,183 @@ async def test_what_is_given_out_while_the_name_changes_is_found_before_the_new_
     monkeypatch.setattr(queries, "holders", stale)
     await node.apply(resource(OLD, device("null1", "/dev/null")))
     assert node.reasons() == {"null1": HELD % OLD}
+
+
+async def test_what_several_devices_give_is_held_and_tells_none_apart(node: Node, kubelet: StandInKubelet) -> None:
+    control, mount = {"path": "/dev/full"}, {"host_path": "/dev/random", "container_path": "/dev/x"}
+    cameras = [
+        {"id": name, "nodes": [{"path": path}, control]} for name, path in (("c0", "/dev/null"), ("c1", "/dev/zero"))
+    ]
+    await node.start(resource(OLD, *cameras, container_edits={"mounts": [mount]}))
+    await hold(kubelet, OLD)
+    folder = str(node.folder)
+    (held,) = (await queries.holders(folder, folder + "/dp", [folder + "/cdi"])).held
+    own = {"c0": "/dev/null", "c1": "/dev/zero"}[held.device]
+    assert held.host_paths == (own,)
+    assert held.all_host_paths == tuple(sorted([own, "/dev/full", "/dev/random"]))
+
+
+FIRST, SECOND = "first", "second"
+
+
+def given(folder: Path) -> dict[str, str]:
+    """The host's node of each name, by the spec as a runtime reads it."""
+    (file,) = (folder / "cdi").glob("*.json")
+    return {
+        device["name"]: node.get("hostPath", node["path"])
+        for device in json.loads(file.read_text())["devices"]
+        for node in device["containerEdits"]["deviceNodes"]
+    }
+
+
+@pytest.fixture(params=["a reload", "a restart"])
+def change(request: pytest.FixtureRequest, node: Node) -> Callable[..., Awaitable[None]]:
+    """How the plugin comes by another configuration."""
+
+    async def changed(*resources: dict[str, Any]) -> None:
+        if request.param == "a reload":
+            await node.apply(*resources)
+        else:
+            await node.stop()
+            await node.start(*resources)
+
+    return changed
+
+
+async def test_a_held_name_means_the_same_device_until_it_is_free(
+    node: Node, kubelet: StandInKubelet, change: Callable[..., Awaitable[None]]
+) -> None:
+    """The container comes back with it after its restart, by a CDI name."""
+    null, zero = device(FIRST, "/dev/null"), device(SECOND, "/dev/zero")
+    await node.start(resource(OLD, null))
+    pod = await hold(kubelet, OLD)
+    await node.apply(resource(OLD, null, zero))
+    await change(resource(OLD, {**null, "nodes": zero["nodes"]}, {**zero, "nodes": null["nodes"]}, device("third")))
+    await has(kubelet, OLD, {FIRST: "Unhealthy", SECOND: "Unhealthy", "third": "Healthy"})
+    assert node.reasons()[FIRST] == HELD % OLD + ", with the device nodes that it had before"
+    assert node.reasons()[SECOND] == HELD % OLD
+    assert given(node.folder)[FIRST] == "/dev/null"
+    with pytest.raises(PodRejected):
+        await kubelet.allocate_pod("thief", {"main": {OLD: 2}})
+    await kubelet.remove_pod(pod)
+    await has(kubelet, OLD, dict.fromkeys([FIRST, SECOND, "third"], "Healthy"))
+    assert given(node.folder) == {FIRST: "/dev/zero", SECOND: "/dev/null"}
+
+
+async def test_a_free_name_means_another_device_once_the_reload_is_done(
+    node: Node, kubelet: StandInKubelet, change: Callable[..., Awaitable[None]]
+) -> None:
+    await node.start(resource(OLD, device(FIRST, "/dev/null")))
+    await kubelet.registered(OLD)
+    await change(resource(OLD, device(FIRST, "/dev/zero")))
+    assert node.reasons() == {FIRST: None}
+    assert given(node.folder) == {FIRST: "/dev/zero"}
+
+
+async def test_what_a_link_leads_to_may_change_and_which_link_it_is_may_not(
+    node: Node, kubelet: StandInKubelet
+) -> None:
+    """A device that is plugged in again keeps its link, and gets another node."""
+    by_id = node.folder / "by-id"
+    by_id.mkdir()
+    links = {name: by_id / name for name in ("lamp", "meter")}
+    links["lamp"].symlink_to("/dev/null")
+    links["meter"].symlink_to("/dev/zero")
+    await node.start(resource(OLD, device(FIRST, str(links["lamp"]))))
+    pod = await hold(kubelet, OLD)
+    links["lamp"].unlink()
+    links["lamp"].symlink_to("/dev/full")
+    assert node.resources is not None
+    await node.resources.check()
+    assert given(node.folder) == {FIRST: "/dev/full"}
+    assert node.reasons() == {FIRST: None}
+    await node.apply(resource(OLD, device(FIRST, str(links["meter"]))))
+    assert given(node.folder) == {FIRST: "/dev/full"}
+    await has(kubelet, OLD, {FIRST: "Unhealthy"})
+    await kubelet.remove_pod(pod)
+    await has(kubelet, OLD, {FIRST: "Healthy"})
+    assert given(node.folder) == {FIRST: "/dev/zero"}
+
+
+async def test_one_more_node_makes_no_other_device(node: Node, kubelet: StandInKubelet) -> None:
+    await node.start(resource(OLD, device(FIRST, "/dev/null")))
+    await hold(kubelet, OLD)
+    await node.apply(resource(OLD, {"id": FIRST, "nodes": [{"path": "/dev/null"}, {"path": "/dev/zero"}]}))
+    assert node.reasons() == {FIRST: None}
+    assert given(node.folder) == {FIRST: "/dev/zero"}
+
+
+async def test_an_id_is_free_for_another_resource_when_its_device_is_long_gone_and_nobody_holds_it(
+    node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A card that gets another driver, and with it another resource; and ever new serial numbers."""
+    monkeypatch.setattr("node_device_plugin.devices.table.FORGOTTEN_AFTER", 0.0)
+    first, second = node.folder / "first", node.folder / "second"
+    first.symlink_to("/dev/null")
+    await node.start({"name": OLD, "discover": {"paths": [str(first), str(second)]}})
+    pod = await hold(kubelet, OLD)
+    first.unlink()
+    second.symlink_to("/dev/zero")
+    assert node.resources is not None
+    await node.resources.check()
+    gone, new = (device.id for table in node.resources.tables for device in table.resource.devices)
+    await node.resources.prune()
+    await has(kubelet, OLD, {gone: "Unhealthy", new: "Healthy"})
+    await kubelet.remove_pod(pod)
+    await node.resources.prune()
+    await has(kubelet, OLD, {new: "Healthy"})
+    assert list(node.reasons()) == [new]
+
+
+async def test_a_device_goes_to_another_resource_when_its_id_is_free(
+    node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A PCI device keeps its address, and so its id, when it is another device after an update of its firmware."""
+    address, machine = "0000:3b:00.0", Machine(tmp_path)
+
+    def is_now(model: str) -> None:
+        machine.on_bus("pci", "pci0000:00/" + address, vendor="0x10de", device="0x" + model, **{"class": "0x030200"})
+
+    models = {OLD: "0001", NEW: "0002"}
+    resources = [{"name": name, "discover": {"pci": [{"device": model}]}} for name, model in models.items()]
+    is_now(models[OLD])
+    await node.start()
+    assert node.resources is not None
+    scanner = node.resources._scanner
+    scanner._discoverer = Discoverer(scanner.links, str(machine.path))
+    await node.apply(*resources)
+    pod = await hold(kubelet, OLD)
+    is_now(models[NEW])
+    for _ in range(2):
+        await node.resources.check()
+        await node.resources.prune()
+        await has(kubelet, OLD, {"pci-" + address: "Unhealthy"})
+        await has(kubelet, NEW, {})
+        assert [len(table.resource.devices) for table in node.resources.tables] == [1, 0]
+        # From now on it is gone for long, and a pod holds it.
+        monkeypatch.setattr("node_device_plugin.devices.table.FORGOTTEN_AFTER", 0.0)
+    await kubelet.remove_pod(pod)
+    await node.resources.prune()
+    await node.resources.check()
+    await has(kubelet, OLD, {})
+    await has(kubelet, NEW, {"pci-" + address: "Healthy"})
+
+
+async def test_a_device_that_is_long_gone_only_after_the_kubelet_was_asked_is_not_forgotten(
+    node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = node.folder / "first"
+    path.symlink_to("/dev/null")
+    await node.start({"name": OLD, "discover": {"paths": [str(path)]}})
+    await hold(kubelet, OLD)
+    path.unlink()
+    assert node.resources is not None
+    await node.resources.check()
+
+    async def no_orphans(*_: object) -> bool:
+        monkeypatch.setattr("node_device_plugin.devices.table.FORGOTTEN_AFTER", 0.0)
+        return False
+
+    monkeypatch.setattr(DeviceScanner, "has_orphans", no_orphans)
+    await node.resources.prune()
+    assert len(node.reasons()) == 1

@@ -7,8 +7,9 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, AsyncIterator, List, Tuple
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ class Journal:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(path))
         self._socket.setblocking(False)
-        self.heard: List[str] = []
+        self.heard: list[str] = []
 
     async def until(self, text: str) -> str:
         """The first message with ``text``, heard already or still to come."""
@@ -52,8 +53,8 @@ class Journal:
 
 @contextlib.asynccontextmanager
 async def running(
-    short_path: Path, more: str = "", command: Tuple[str, ...] = ("-m", "node_device_plugin", "run", "--config")
-) -> AsyncIterator[Tuple["asyncio.subprocess.Process", Journal]]:
+    short_path: Path, more: str = "", command: tuple[str, ...] = ("-m", "node_device_plugin", "run", "--config")
+) -> AsyncIterator[tuple["asyncio.subprocess.Process", Journal]]:
     config = short_path / "config.yaml"
     config.write_text(CONFIG % (short_path / "dp", short_path / "hotplugged") + more)
     journal = Journal(short_path / "notify")
@@ -105,7 +106,7 @@ async def test_the_end_does_not_wait_for_a_first_look_that_hangs(
 
 
 async def test_who_hears_that_it_is_ready_can_ask_it(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: List[str] = []
+    said: list[str] = []
     start_server = asyncio.start_server
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -276,7 +277,7 @@ async def test_another_directory_is_served_where_nobody_else_does(short_path: Pa
         config = short_path / "config.yaml"
         config.write_text(config.read_text().replace(str(first), str(second)))
         problem = "kubelet_device_plugin_dir: another instance serves in %s/node-device-plugin" % second
-        problems: List[str] = []
+        problems: list[str] = []
         for _ in range(1000):
             problems = problems or (await client.ask(str(first), "GET", "/status"))["configuration"]["problems"]
             await asyncio.sleep(0 if problems else 0.01)

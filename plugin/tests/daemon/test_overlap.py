@@ -8,8 +8,9 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import AsyncIterator, Callable, Dict, List
+from typing import Callable
 
 import pytest
 
@@ -63,7 +64,7 @@ class Instance:
 
 
 @pytest.fixture
-async def node(short_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[List[Instance]]:
+async def node(short_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[list[Instance]]:
     registration = getattr(request, "param", "device_plugins")
     (short_path / "cdi").mkdir()
     (short_path / "config.yaml").write_text(CONFIG % {"root": short_path, "registration": registration})
@@ -76,7 +77,7 @@ async def node(short_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
 @contextlib.asynccontextmanager
 async def watched(short_path: Path) -> AsyncIterator[StandInKubelet]:
     """A kubelet of 1.37. Inside this block it has each resource's two devices healthy, without a moment in between."""
-    drops: List[Dict[str, str]] = []
+    drops: list[dict[str, str]] = []
     async with StandInKubelet(str(short_path / "dp"), minor=(1, 37), registry_interval=0.05) as kubelet:
         received, marked = kubelet.manager._received, kubelet.manager.state.mark_unhealthy
 
@@ -126,7 +127,7 @@ def spec(short_path: Path) -> Path:
 @pytest.mark.parametrize("node", ["device_plugins", "plugins_registry"], indirect=True)
 @pytest.mark.parametrize("first_overlaps", [True, False], ids=["same", "one that holds the lock as long as it lives"])
 async def test_the_devices_never_drop_while_one_instance_takes_over_from_another(
-    node: List[Instance], short_path: Path, first_overlaps: bool
+    node: list[Instance], short_path: Path, first_overlaps: bool
 ) -> None:
     async with watched(short_path) as kubelet:
         await node[0].start(first_overlaps)
@@ -148,7 +149,7 @@ async def test_the_devices_never_drop_while_one_instance_takes_over_from_another
 
 
 async def test_what_a_killed_instance_leaves_is_removed_and_what_a_living_one_has_is_not(
-    node: List[Instance], short_path: Path
+    node: list[Instance], short_path: Path
 ) -> None:
     sockets = short_path / "dp" / "node-device-plugin"
     async with watched(short_path):
@@ -164,7 +165,7 @@ async def test_what_a_killed_instance_leaves_is_removed_and_what_a_living_one_ha
         assert all(answers(str(sockets / name)) for name in os.listdir(sockets))
 
 
-async def test_the_specs_are_written_by_one_instance(node: List[Instance], short_path: Path) -> None:
+async def test_the_specs_are_written_by_one_instance(node: list[Instance], short_path: Path) -> None:
     async with StandInKubelet(str(short_path / "dp"), minor=(1, 37)) as kubelet:
         await node[0].start(overlaps=True)
         await node[0].registered()
@@ -182,7 +183,7 @@ async def test_the_specs_are_written_by_one_instance(node: List[Instance], short
 
 
 async def test_what_the_other_instance_offers_by_another_name_waits_for_its_end(
-    node: List[Instance], short_path: Path
+    node: list[Instance], short_path: Path
 ) -> None:
     """Its configuration is older: a device must not be free by both names."""
     for instance, resources in (
@@ -207,7 +208,7 @@ async def test_what_the_other_instance_offers_by_another_name_waits_for_its_end(
 
 
 async def test_the_list_of_the_instance_that_stays_is_the_one_that_counts(
-    node: List[Instance], short_path: Path
+    node: list[Instance], short_path: Path
 ) -> None:
     """A kubelet keeps the list that came last, also of a stream that has ended."""
     async with StandInKubelet(str(short_path / "dp"), minor=(1, 37)) as kubelet:

@@ -1,14 +1,12 @@
 """What depends on the process that serves: an unprivileged pod may open no device of its host."""
 
 from pathlib import Path
-from typing import Dict
 
 import pytest
 
 from node_device_plugin.cli.main import main
 from node_device_plugin.daemon import pod_privileges
-from node_device_plugin.daemon.pod_privileges import open_probe_problems
-from node_device_plugin.declaration import parse_configuration
+from node_device_plugin.declaration import DeclarationError, parse_configuration
 
 PROBED = [{"name": "example.com/dev", "health": {"open": True}}, {"name": "example.com/other"}]
 
@@ -22,12 +20,19 @@ PROBED = [{"name": "example.com/dev", "health": {"open": True}}, {"name": "examp
     ],
 )
 def test_an_unprivileged_pod_may_not_probe(
-    tmp_path: Path, capabilities: str, environ: Dict[str, str], refused: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capabilities: str, environ: dict[str, str], refused: bool
 ) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
     status = tmp_path / "status"
     status.write_text("Name:\tpython\nCapEff:\t%s\n" % capabilities)
-    problems = list(open_probe_problems(parse_configuration({"resources": PROBED}), environ, str(status)))
-    assert [problem.where for problem in problems] == ["resources[0] (example.com/dev).health.open"] * refused
+    found = []
+    try:
+        pod_privileges.refuse_open_probes(parse_configuration({"resources": PROBED}), str(status))
+    except DeclarationError as error:
+        found = [problem.where for problem in error.problems]
+    assert found == ["resources[0] (example.com/dev).health.open"] * refused
 
 
 @pytest.fixture

@@ -3,19 +3,24 @@
 import asyncio
 import contextlib
 import functools
+import gc
+import threading
+import weakref
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, AsyncIterator, Dict, List
+from typing import Any
 
 import pytest
 
 from kubelet_stand_in import StandInKubelet
+from node_device_plugin.daemon import reload
 from node_device_plugin.daemon.reload import Outcome, Reloader
-from node_device_plugin.daemon.resource_manager import Change, ResourceManager
+from node_device_plugin.daemon.resource_manager import Change, ResourceManager, ServedResource
+from node_device_plugin.declaration import parse_configuration
 from node_device_plugin.declaration.configuration_file import LoadedConfiguration, load
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.kubelet.device_plugin.frontend import DevicePluginFrontend
-from node_device_plugin.status_api.state import ServedResource
 from node_device_plugin.support.task_group import TaskGroup
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
@@ -50,7 +55,7 @@ class Running:
         self.tasks = TaskGroup()
         self.watch = Watch()
         self.resources = ResourceManager(self.tasks, DeviceScanner(self.watch))
-        self.changes: Dict[str, Change] = {}
+        self.changes: dict[str, Change] = {}
         self.reloader = Reloader(str(self.file), load(str(self.file)), self.apply)
 
     def write(self, text: str) -> None:
@@ -70,7 +75,7 @@ async def running(short_path: Path) -> AsyncIterator[Running]:
     process.watch.close()
 
 
-def served(running: Running) -> Dict[str, ServedResource]:
+def served(running: Running) -> dict[str, ServedResource]:
     return {each.name: each for each in running.resources.served()}
 
 
@@ -104,7 +109,7 @@ async def test_only_what_changed_is_touched(running: Running) -> None:
         assert kubelet.manager.endpoints["example.com/options"] is not connections["options"]
 
 
-def has_devices(kubelet: StandInKubelet, wanted: Dict[str, str]) -> bool:
+def has_devices(kubelet: StandInKubelet, wanted: dict[str, str]) -> bool:
     return kubelet.devices("example.com/dev") == wanted
 
 
@@ -114,7 +119,7 @@ async def test_no_pod_meets_a_resource_without_devices_because_of_a_reload(
     """Whatever changes that needs no registration: the kubelet goes from the old list to the new one in one step."""
     head = "kubelet_device_plugin_dir: %s\ncdi_spec_dirs: []\n"
     resource = "resources: [{name: example.com/dev, devices: [{id: a}%s]%s}]"
-    lists: List[Dict[str, str]] = []
+    lists: list[dict[str, str]] = []
     async with StandInKubelet(str(running.directory)) as kubelet:
         running.write(head + resource % ("", ""))
         await running.reloader.reload()
@@ -165,7 +170,7 @@ resources:
     for name, node in (("found", "/dev/zero"), ("may", "/dev/null")):
         (folder / name).symlink_to(node)
 
-    async def listed(env: str, node: str) -> Dict[str, bool]:
+    async def listed(env: str, node: str) -> dict[str, bool]:
         running.write(text.format(folder, env, node))
         assert (await running.reloader.reload()).result == "applied"
         table = served(running)["example.com/dev"].table
@@ -176,6 +181,12 @@ resources:
         (folder / name).unlink()
     assert await listed("b", "may") == {"may": False, "found": False}
     assert await listed("b", "other") == {"found": False}
+
+
+def test_the_log_names_what_changed() -> None:
+    change = Change(added=("a.b/c", "a.b/d"), changed=(), registered_again=("a.b/e",), removed=(), kept=())
+    assert str(change) == "added a.b/c a.b/d; registered again a.b/e"
+    assert str(Change((), (), (), (), ())) == "no resources"
 
 
 async def test_the_same_content_touches_nothing(running: Running) -> None:
@@ -207,6 +218,43 @@ async def test_a_bad_file_is_refused_and_the_old_configuration_stays(
     assert (running.resources.tables, running.reloader.loaded) == before
     running.write(AFTER)
     assert (await running.reloader.reload()).result == "applied"
+
+
+async def test_a_file_that_hangs_is_refused(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    monkeypatch.setattr(reload, "_LIMIT", 0.2)
+    monkeypatch.setattr(reload, "load", lambda path: release.wait(60))
+    reloader = Reloader(str(running.file), running.reloader.loaded, running.apply)
+    running.tasks.start(reloader.run())
+    outcome = await asyncio.wait_for(reloader.reload(), 30)
+    release.set()
+    says = ["%s: reading it did not answer in 0.2 s" % running.file]
+    assert (outcome.result, [str(problem) for problem in outcome.problems]) == ("refused", says)
+
+
+async def test_a_thousand_reloads_leave_nothing_behind(running: Running) -> None:
+    """Of a resource whose list stays the same: the stream of before goes on with the newest table."""
+    async with StandInKubelet(str(running.directory)) as kubelet:
+        await kubelet.registered("example.com/changed")
+        first = weakref.ref(served(running)["example.com/changed"].table)
+        resource = {"name": "example.com/changed", "devices": [{"id": "c0"}]}
+        for number in range(1100):
+            await running.resources.apply(
+                parse_configuration(
+                    {
+                        "kubelet_device_plugin_dir": str(running.directory),
+                        "cdi_spec_dirs": [],
+                        "resources": [{**resource, "env": {"N": str(number)}}],
+                    }
+                )
+            )
+        gc.collect()
+        assert first() is None
+        await kubelet.restart()
+        await kubelet.registered("example.com/changed")
+        await kubelet.until(lambda: kubelet.devices("example.com/changed") == {"c0": "Healthy"})
+        pod = await kubelet.allocate_pod("pod", {"main": {"example.com/changed": 1}})
+        assert pod.uid
 
 
 async def test_who_asks_while_it_reloads_is_answered_by_another_reload(running: Running) -> None:

@@ -1,14 +1,14 @@
 """CDI rendering: content, the version that it needs, and what a runtime refuses."""
 
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any, Optional
 
 import pytest
 import yaml
 
-from node_device_plugin.cdi import writer
 from node_device_plugin.declaration import cdi, parse_resources
 
+from ..cdi import specs
 from .test_parse import EVERYTHING
 
 
@@ -161,7 +161,7 @@ def test_the_same_content_is_the_same_bytes() -> None:
         (", type: tmpfs, options: [nosuid]", ["nosuid"]),
     ],
 )
-def test_a_bind_mount_says_so(mount: str, options: Optional[List[str]]) -> None:
+def test_a_bind_mount_says_so(mount: str, options: Optional[list[str]]) -> None:
     """runc takes a mount that names no file system and has no such option for a file system without a name."""
     text = "{id: x, container_edits: {mounts: [{host_path: /opt/x, container_path: /x%s}]}}" % mount
     (rendered,) = spec("- {name: a.bb/cc, devices: [%s]}" % text)["devices"][0]["containerEdits"]["mounts"]
@@ -185,5 +185,5 @@ def test_each_kind_has_a_file_of_its_own_that_can_be_written(tmp_path: Path) -> 
             if "_" not in kind.partition("/")[0]
         ]
     )
-    assert writer.write(resources, str(tmp_path)) == {}
+    assert specs.write(resources, str(tmp_path)) == {}
     assert len(list(tmp_path.iterdir())) == len(resources)

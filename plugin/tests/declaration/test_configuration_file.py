@@ -2,7 +2,7 @@
 
 import hashlib
 from pathlib import Path
-from typing import Optional, Tuple
+from typing import Optional
 
 import pytest
 
@@ -75,7 +75,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
     ],
 )
 def test_the_kubelets_places_are_those_of_the_file_even_where_it_is_refused(
-    tmp_path: Path, text: Optional[str], places: Tuple[str, str]
+    tmp_path: Path, text: Optional[str], places: tuple[str, str]
 ) -> None:
     """status finds a plugin that goes on with an older configuration, and who holds what."""
     if text is not None:

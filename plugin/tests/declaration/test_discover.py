@@ -1,6 +1,6 @@
 """The key ``discover``: read, written again, and every mistake in it named."""
 
-from typing import List, Optional, Tuple
+from typing import Optional
 
 import pytest
 import yaml
@@ -26,7 +26,7 @@ EVERYTHING = """
 """
 
 
-def problems(text: str) -> List[str]:
+def problems(text: str) -> list[str]:
     with pytest.raises(DeclarationError) as caught:
         parse_resources(yaml.safe_load(text))
     return [str(problem) for problem in caught.value.problems]
@@ -163,7 +163,7 @@ def test_placeholders_that_every_method_knows_are_fine() -> None:
         ("/dev/*/by-*", "/dev/serial/by-id", ("serial", "id")),
     ],
 )
-def test_what_wildcards_match(pattern: str, text: str, groups: Optional[Tuple[str, ...]]) -> None:
+def test_what_wildcards_match(pattern: str, text: str, groups: Optional[tuple[str, ...]]) -> None:
     match = compiled(pattern).match(text)
     assert (match.groups() if match else None) == groups
     assert groups is None or wildcards(pattern) == len(groups)

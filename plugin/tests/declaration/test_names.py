@@ -68,13 +68,3 @@ def test_device_names() -> None:
         assert names.cdi_device_problem(good) is None
     for bad in ("/node1/dev1/1", "", "-a", "a-", "a b", "a=b"):
         assert "not a legal CDI device name" in (names.cdi_device_problem(bad) or "")
-
-
-def test_qualified_names_can_be_taken_apart_again() -> None:
-    assert names.split_qualified_cdi_name(names.qualified_cdi_name("vendor.com/class", "dev0")) == (
-        "vendor.com/class",
-        "dev0",
-    )
-    for bad in ("kvm0", "vendor.com/class", "v/c=d", "vendor.com/class="):
-        with pytest.raises(ValueError, match="fully qualified"):
-            names.split_qualified_cdi_name(bad)

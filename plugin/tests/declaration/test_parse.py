@@ -1,7 +1,8 @@
 """Reading a declaration: every mistake is found, all at once, each with its field."""
 
 import copy
-from typing import Any, Dict, Iterator, List
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import yaml
@@ -31,7 +32,7 @@ EVERYTHING = """
 """
 
 
-def problems(text: str) -> List[str]:
+def problems(text: str) -> list[str]:
     with pytest.raises(DeclarationError) as caught:
         parse_resources(yaml.safe_load(text))
     return [str(problem) for problem in caught.value.problems]
@@ -63,6 +64,19 @@ def test_all_problems_come_at_once_each_with_its_field() -> None:
         "resources[1] (example.com/xx).devices[1] (a).id",
         "resources[2] (example.com/xx).replicas",
         "resources[2] (example.com/xx).name",
+    ]
+
+
+def test_a_node_may_have_every_number_that_linux_has_and_no_other() -> None:
+    """12 bits for the driver, 20 for the device."""
+    node = "[{name: a.b/cc, devices: [{id: d, nodes: [{path: /dev/x, major: %d, minor: %d}]}]}]"
+    (resource,) = parse_resources(yaml.safe_load(node % (4095, 1048575)))
+    (parsed,) = resource.devices[0].nodes
+    assert (parsed.major, parsed.minor) == (4095, 1048575)
+    found = problems(node % (4096, 1048576))
+    assert [problem.rpartition(": ")[2] for problem in found] == [
+        "must be at most 4095, not 4096",
+        "must be at most 1048575, not 1048576",
     ]
 
 
@@ -209,7 +223,7 @@ def test_what_needs_no_cdi_is_free_of_its_names() -> None:
 
 
 class TestConfiguration:
-    def read(self, **keys: Any) -> Dict[str, Any]:
+    def read(self, **keys: Any) -> dict[str, Any]:
         return configuration_to_data(parse_configuration({"resources": [], **keys}))
 
     def test_defaults_are_not_written(self) -> None:
@@ -254,7 +268,7 @@ class TestConfiguration:
 ANYTHING = [None, True, 7, -1, 2**40, 1.5, "", "text", [], [None], [[]], ["x"], {}, {"x": None}, {1: 2}, [{}]]
 
 
-def places(value: Any) -> Iterator[List[Any]]:
+def places(value: Any) -> Iterator[list[Any]]:
     """The path of every value inside ``value``."""
     yield []
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

@@ -1,8 +1,10 @@
 """Commands of the configuration: what they are told, how they fail, and that their limit holds."""
 
 import asyncio
+import fcntl
 import os
 import signal
+import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -55,6 +57,38 @@ async def test_a_command_that_closes_its_stderr_costs_the_loop_nothing(monkeypat
         "/bin/sh ended with 1: last"
     )
     assert reads < 10
+
+
+async def test_a_program_that_hangs_before_it_begins_holds_up_nothing_and_is_killed_then(tmp_path: Path) -> None:
+    """Whoever opens a file waits for whoever has a lease on it (fcntl(2), 45 s), as for a file system that is dead."""
+    program, begun = tmp_path / "program", tmp_path / "begun"
+    program.write_text("#!/bin/sh\ntouch %s\nexec sleep 60\n" % begun)
+    program.chmod(0o755)
+    handler = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    holder = os.open(program, os.O_RDONLY)
+    try:
+        fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        asked = time.monotonic()
+        running = asyncio.ensure_future(run_command([str(program)], VARIABLES, 1))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert time.monotonic() - asked < 30
+        assert await running == "%s took longer than 1 s" % program
+        assert not begun.exists()
+    finally:
+        os.close(holder)
+        signal.signal(signal.SIGIO, handler)
+    # Whatever waited for the program goes on, and ends.
+    while any(_is_child(pid) for pid in os.listdir("/proc") if pid.isdecimal()):
+        await asyncio.sleep(0.02)
+
+
+def _is_child(pid: str) -> bool:
+    try:
+        with open("/proc/%s/stat" % pid) as file:
+            return file.read().rpartition(") ")[2].split()[1] == str(os.getpid())
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 async def test_no_file_descriptor_left_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

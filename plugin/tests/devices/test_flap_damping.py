@@ -1,6 +1,6 @@
 """A loss shows at once; only the recovery of a device that flaps is delayed."""
 
-from typing import Dict, Optional
+from typing import Optional
 
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.devices.flap_damping import UNSTEADY
@@ -20,7 +20,7 @@ class Clock:
 
 
 def shown(table: DeviceTable, reason: Optional[str]) -> Optional[str]:
-    checked: Dict[str, Optional[str]] = {"d0": reason}
+    checked: dict[str, Optional[str]] = {"d0": reason}
     table.update(checked)
     return table.reason(RESOURCE.devices[0])
 

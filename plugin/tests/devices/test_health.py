@@ -5,20 +5,21 @@ import json
 import os
 import stat
 import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Optional
 
 import pytest
 
 from node_device_plugin.declaration import DeclarationError, Device, Resource, cdi, parse_resources
-from node_device_plugin.devices.health import Health, unhealthy_reason, user_commands
-from node_device_plugin.devices.health.bounded import BoundedChecks
+from node_device_plugin.devices.health import Health, cdi_names, unhealthy_reason, user_commands
 from node_device_plugin.devices.health.cdi_names import CdiNames
 from node_device_plugin.devices.health.nodes import open_problem
 from node_device_plugin.devices.table import UNANSWERED
 
 
-def resource(*nodes: Dict[str, Any], **keys: Any) -> Resource:
+def resource(*nodes: dict[str, Any], **keys: Any) -> Resource:
     devices = [{"id": "d%d" % number, "nodes": [node]} for number, node in enumerate(nodes)]
     (made,) = parse_resources([{"name": "example.com/dev", "devices": devices, **keys}])
     return made
@@ -55,7 +56,7 @@ def test_a_node_has_the_expected_type_and_numbers() -> None:
 
 def test_an_open_probe_asks_for_what_a_container_gets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_problem(device("/dev/null")) is None
-    asked: List[int] = []
+    asked: list[int] = []
 
     def refuse(error: int) -> Callable[..., int]:
         def opened(path: str, flags: int) -> int:
@@ -74,6 +75,20 @@ def test_an_open_probe_asks_for_what_a_container_gets(monkeypatch: pytest.Monkey
     assert open_problem(device("/dev/null")) is None
 
 
+async def test_a_device_that_cannot_be_opened_is_unhealthy_where_the_probe_is_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(path: str, flags: int) -> int:
+        raise OSError(6, os.strerror(6))
+
+    monkeypatch.setattr(os, "open", refuse)
+    node = {"path": "/dev/d", "host_path": "/dev/null"}
+    health = Health(lambda: None)
+    assert await checked(health, resource(node), ()) == {"d0": None}
+    said = "/dev/null: cannot be opened: No such device or address"
+    assert await checked(health, resource(node, health={"open": True}), ()) == {"d0": said}
+
+
 @pytest.mark.parametrize(
     ("keys", "where"),
     [
@@ -86,42 +101,44 @@ def test_an_open_probe_asks_for_what_a_container_gets(monkeypatch: pytest.Monkey
         ({"health": {"command": ["check"]}}, "health.command[0]"),
     ],
 )
-def test_a_probe_that_cannot_work_is_refused(keys: Dict[str, Any], where: str) -> None:
+def test_a_probe_that_cannot_work_is_refused(keys: dict[str, Any], where: str) -> None:
     with pytest.raises(DeclarationError) as caught:
         parse_resources([{"name": "example.com/dev", **keys}])
     assert [problem.where for problem in caught.value.problems] == ["resources[0] (example.com/dev)." + where]
 
 
-async def test_a_check_that_hangs_holds_up_nothing() -> None:
-    checks = BoundedChecks(limit=0.1, most=2)
+async def test_a_check_that_hangs_holds_up_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
-    begun: List[str] = []
 
-    def hang() -> Optional[str]:
-        begun.append("b")
-        release.wait(10)
+    def look(device: Device) -> Optional[str]:
+        if device.nodes[0].host_path == "/dev/hangs":
+            release.wait(60)
+        if device.nodes[0].host_path == "/dev/fails":
+            raise ValueError("x")
         return None
 
-    def fail() -> Optional[str]:
-        raise ValueError("x")
-
-    due = [("a", lambda: None), ("b", hang), ("c", lambda: "broken"), ("d", fail)]
-    overdue, failed = "its check did not answer in 0.1 s", "its check failed: ValueError('x')"
-    expected = {"a": None, "b": overdue, "c": "broken", "d": failed}
-    assert await checks.run(due) == expected
-    # While it hangs it is not begun again, and nobody waits for it again.
-    before = threading.active_count()
-    for _ in range(5):
-        assert await checks.run(due) == expected
-    assert threading.active_count() <= before + 1
-    assert begun == ["b"]
-    assert (await checks.run([("e", hang), ("f", lambda: None)]))["f"] == "not checked: 2 other checks hang"
+    monkeypatch.setattr("node_device_plugin.devices.health.checks.unhealthy_reason", look)
+    health = Health(lambda: None, limit=2)
+    devices = [{"id": name, "nodes": [{"path": "/dev/" + name}]} for name in ("a", "hangs", "b", "fails")]
+    (one,) = parse_resources([{"name": "example.com/dev", "devices": devices}])
+    expected = {
+        "a": None,
+        "hangs": "its check did not answer in 2 s",
+        "b": None,
+        "fails": "its check failed: ValueError('x')",
+    }
+    for _ in range(2):
+        assert await checked(health, one, ()) == expected
     release.set()
     for _ in range(200):
-        if (await checks.run(due))["b"] is None:
+        if (await checked(health, one, ()))["hangs"] is None:
             return
         await asyncio.sleep(0.02)
     raise AssertionError("what is back is still called hanging")
+
+
+async def checked(health: Health, resource: Resource, spec_dirs: Sequence[str]) -> dict[str, Optional[str]]:
+    return (await health.check([resource], spec_dirs))[resource.name]
 
 
 RESOURCE = resource({"path": "/dev/d", "host_path": "/dev/null"}, {"path": "/dev/e", "host_path": "/dev/zero"})
@@ -171,6 +188,14 @@ def test_a_spec_that_runtimes_do_not_load_counts_for_nothing(tmp_path: Path) -> 
         (specs.static / name).write_text(content)
         assert "is in no valid spec" in specs.problem()
     assert "a.yml: the file's name: ends in neither" in specs.problem()
+
+
+def test_of_a_spec_with_several_faults_the_reason_is_the_first(tmp_path: Path) -> None:
+    """As ``cdi check`` names them: in the order of the file."""
+    specs = Specs(tmp_path)
+    wrong = {**json.loads(one()), "colour": "red", "shape": "round"}
+    (specs.static / "a.json").write_text(json.dumps(wrong))
+    assert "/a.json: colour: is not a field of CDI" in specs.problem()
 
 
 def test_two_files_of_a_directory_drop_a_device_and_a_later_directory_overrides(tmp_path: Path) -> None:
@@ -224,13 +249,13 @@ def test_the_highest_directory_decides_whose_device_it_is(tmp_path: Path) -> Non
 
 async def test_all_of_it_together(tmp_path: Path) -> None:
     health = Health(on_news=lambda: None)
-    found = await health.check(RESOURCE, [str(tmp_path)])
+    found = await checked(health, RESOURCE, [str(tmp_path)])
     assert found == {
         name: "the CDI name example.com/dev=%s is in no valid spec of %s" % (name, tmp_path) for name in ("d0", "d1")
     }
     (tmp_path / FILE).write_text(cdi.serialise(SPEC))
-    assert await health.check(RESOURCE, [str(tmp_path)]) == {"d0": None, "d1": None}
-    assert await health.check(RESOURCE, []) == {"d0": None, "d1": None}
+    assert await checked(health, RESOURCE, [str(tmp_path)]) == {"d0": None, "d1": None}
+    assert await checked(health, RESOURCE, []) == {"d0": None, "d1": None}
 
 
 async def test_a_command_of_the_user(tmp_path: Path) -> None:
@@ -246,10 +271,10 @@ async def test_a_command_of_the_user(tmp_path: Path) -> None:
         while reason == known:
             await asyncio.wait_for(news.wait(), 10)
             news.clear()
-            reason = (await health.check(asked, []))["d0"]
+            reason = (await checked(health, asked, []))["d0"]
         return reason
 
-    first = await health.check(asked, [])
+    first = await checked(health, asked, [])
     assert first == {"d0": UNANSWERED, "d1": "/none: No such file or directory"}
     assert await other_than(UNANSWERED) == "/bin/sh ended with 1: too hot"
     (tmp_path / "d0").touch()
@@ -261,10 +286,10 @@ async def test_a_command_runs_once_a_period_whoever_asks_and_calls_for_its_next_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     period = 0.05
-    begun: List[float] = []
+    begun: list[float] = []
 
     async def run(*_: Any) -> Optional[str]:
-        begun.append(commands._begun["example.com/dev", "d0"][0])
+        begun.append(commands._asked["example.com/dev", "d0"].begun)
         return None
 
     async def until(runs: int, ask: Callable[[], object]) -> None:
@@ -281,11 +306,11 @@ async def test_a_command_runs_once_a_period_whoever_asks_and_calls_for_its_next_
     await asyncio.wait_for(until(4, lambda: None), 10)
     await asyncio.wait_for(until(6, lambda: commands.reason(asked, asked.devices[0])), 10)
     await commands.close()
-    assert all(later - earlier >= period for earlier, later in zip(begun, begun[1:]))
+    assert all(later - earlier >= period - 1e-6 for earlier, later in zip(begun, begun[1:]))
 
 
 async def test_a_command_that_is_slower_than_its_period_runs_once_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: List[float] = []
+    begun: list[float] = []
     end = asyncio.Event()
 
     async def run(*_: Any) -> Optional[str]:
@@ -317,10 +342,14 @@ async def test_what_a_command_said_of_a_device_that_went_counts_for_nothing_when
     async def run(*_: Any) -> Optional[str]:
         return await answers.get()
 
-    async def state() -> Dict[str, Optional[str]]:
-        found = await health.check(asked, [])
+    async def state() -> dict[str, Optional[str]]:
+        found = await checked(health, asked, [])
         await asyncio.sleep(0)
         return found
+
+    async def until(reason: Optional[str]) -> None:
+        while await state() != {"d0": reason}:
+            await asyncio.sleep(0.01)
 
     monkeypatch.setattr(user_commands, "run_command", run)
     node = tmp_path / "d"
@@ -329,16 +358,14 @@ async def test_what_a_command_said_of_a_device_that_went_counts_for_nothing_when
     health = Health(on_news=lambda: None)
     assert await state() == {"d0": UNANSWERED}
     answers.put_nowait(None)
-    await asyncio.sleep(0.01)
-    assert await state() == {"d0": None}
+    await until(None)
     for _again in range(2):
         node.unlink()
         assert await state() != {"d0": None}
         node.symlink_to("/dev/null")
         assert await state() == {"d0": UNANSWERED}
     answers.put_nowait("it is another one")
-    await asyncio.sleep(0.01)
-    assert await state() == {"d0": "it is another one"}
+    await until("it is another one")
     await health.close()
 
 
@@ -347,9 +374,9 @@ async def test_a_command_that_hangs_is_unhealthy_and_holds_up_nobody() -> None:
     health = Health(on_news=news.set)
     command = {"command": ["/bin/sleep", "60"], "timeout": 1}
     asked = resource({"path": "/dev/d", "host_path": "/dev/null"}, health=command)
-    assert await health.check(asked, []) == {"d0": UNANSWERED}
+    assert await checked(health, asked, []) == {"d0": UNANSWERED}
     await asyncio.wait_for(news.wait(), 10)
-    assert await health.check(asked, []) == {"d0": "/bin/sleep took longer than 1 s"}
+    assert await checked(health, asked, []) == {"d0": "/bin/sleep took longer than 1 s"}
     await health.close()
 
 
@@ -360,14 +387,50 @@ async def test_another_command_is_asked_at_once_and_until_then_the_last_answer_c
     def asking(*command: str) -> Resource:
         return resource({"path": "/dev/d", "host_path": "/dev/null"}, health={"command": list(command), "period": 3600})
 
-    await health.check(asking("/bin/true"), [])
+    await checked(health, asking("/bin/true"), [])
     await asyncio.wait_for(news.wait(), 10)
-    assert await health.check(asking("/bin/true"), []) == {"d0": None}
+    assert await checked(health, asking("/bin/true"), []) == {"d0": None}
     news.clear()
-    assert await health.check(asking("/bin/false"), []) == {"d0": None}
+    assert await checked(health, asking("/bin/false"), []) == {"d0": None}
     await asyncio.wait_for(news.wait(), 10)
-    assert await health.check(asking("/bin/false"), []) == {"d0": "/bin/false ended with 1"}
+    assert await checked(health, asking("/bin/false"), []) == {"d0": "/bin/false ended with 1"}
     await health.close()
+
+
+async def test_devices_wait_for_specs_that_take_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, health = cdi_names.check_directories, Health(on_news=lambda: None, limit=20)
+
+    def slowly(*arguments: Any) -> Any:
+        time.sleep(0.3)
+        return real(*arguments)
+
+    monkeypatch.setattr(cdi_names, "check_directories", slowly)
+    for number in range(2):
+        (tmp_path / FILE).write_text(cdi.serialise(SPEC) + " " * number)
+        assert await checked(health, RESOURCE, [str(tmp_path)]) == {"d0": None, "d1": None}
+    await health.close()
+
+
+async def test_specs_that_hang_are_as_they_were_read_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release, read = threading.Event(), CdiNames.read
+
+    def hang(names: CdiNames) -> None:
+        release.wait(20)
+
+    health = Health(on_news=lambda: None, limit=2)
+    monkeypatch.setattr(CdiNames, "read", hang)
+    unread = "CDI specs: its check did not answer in 2 s"
+    assert [*(await checked(health, RESOURCE, [str(tmp_path)])).values()] == [unread, unread]
+    release.set()
+    monkeypatch.setattr(CdiNames, "read", read)
+    (tmp_path / FILE).write_text(cdi.serialise(SPEC))
+    health = Health(on_news=lambda: None, limit=2)
+    assert await checked(health, RESOURCE, [str(tmp_path)]) == {"d0": None, "d1": None}
+    release.clear()
+    monkeypatch.setattr(CdiNames, "read", hang)
+    (tmp_path / FILE).unlink()
+    assert await checked(health, RESOURCE, [str(tmp_path)]) == {"d0": None, "d1": None}
+    release.set()
 
 
 async def test_specs_that_cannot_be_read_any_more_are_the_reason(
@@ -379,12 +442,12 @@ async def test_specs_that_cannot_be_read_any_more_are_the_reason(
     (asked,) = parse_resources(
         [{"name": "example.com/dev", "devices": [{"id": "d0", "nodes": [{"path": "/dev/null"}]}, {"id": "plain"}]}]
     )
-    assert await health.check(asked, [str(tmp_path)]) == {"d0": None, "plain": None}
+    assert await checked(health, asked, [str(tmp_path)]) == {"d0": None, "plain": None}
 
     def fail(names: CdiNames) -> None:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(CdiNames, "read", fail)
     reason = "CDI specs: its check failed: OSError(5, 'Input/output error')"
-    assert await health.check(asked, [str(tmp_path)]) == {"d0": reason, "plain": None}
+    assert await checked(health, asked, [str(tmp_path)]) == {"d0": reason, "plain": None}
     await health.close()

@@ -1,19 +1,22 @@
 """What comes and goes on the node, as tables, CDI specs and the kubelet see it."""
 
 import asyncio
+import errno
 import json
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, AsyncIterator, Callable, Dict, List
+from typing import Any, Callable
 
 import pytest
 
-from node_device_plugin.cdi.writer import Held
+from node_device_plugin.cdi import writer
 from node_device_plugin.declaration import Device, parse_resources
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.health import Health
 from node_device_plugin.devices.scanner import DeviceScanner, Places
 from node_device_plugin.devices.table import DeviceTable
+from node_device_plugin.support.bounded_calls import NoAnswer
 
 FILE = "node-device-plugin_example.com_dev.json"
 #: Somebody else's spec of a device that is declared here.
@@ -35,21 +38,19 @@ class Node:
         self.places = Places(str(folder / "cdi"))
         self.watch = Watch()
         self.scanner = DeviceScanner(self.watch)
-        self.tables: Dict[str, DeviceTable] = {}
-        self.pairs: List[Any] = []
+        self.tables: dict[str, DeviceTable] = {}
 
-    def declare(self, *resources: Dict[str, Any]) -> None:
-        self.pairs = [(resource, DeviceTable(resource)) for resource in parse_resources(list(resources))]
-        self.tables = {resource.name: table for resource, table in self.pairs}
+    def declare(self, *resources: dict[str, Any]) -> None:
+        self.tables = {resource.name: DeviceTable(resource) for resource in parse_resources(list(resources))}
 
     async def scan(self) -> None:
-        await self.scanner.scan(self.pairs, self.places)
+        await self.scanner.scan(list(self.tables.values()), self.places)
 
-    def listed(self, name: str = "example.com/dev") -> Dict[str, bool]:
+    def listed(self, name: str = "example.com/dev") -> dict[str, bool]:
         """The front of an id is the folder's path."""
         return {device.id.rpartition("-dev-")[2]: reason is None for device, reason in self.tables[name].shown()}
 
-    def discovering(self, *patterns: str, **more: Any) -> Dict[str, Any]:
+    def discovering(self, *patterns: str, **more: Any) -> dict[str, Any]:
         return {
             "name": "example.com/dev",
             "discover": {"paths": ["%s/%s" % (self.dev, pattern) for pattern in patterns]},
@@ -84,7 +85,7 @@ async def test_what_is_unplugged_is_unhealthy_and_recovers(node: Node) -> None:
 async def test_the_spec_is_there_before_the_device_is_listed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.declare(node.discovering("tty*"))
     (node.dev / "tty0").touch()
-    seen: List[bool] = []
+    seen: list[bool] = []
     real = Health.check
 
     def check(*arguments: Any) -> Any:
@@ -109,6 +110,80 @@ async def test_a_device_whose_spec_cannot_be_written_is_not_given_away(node: Nod
     Path(node.places.cdi).unlink()
     await node.scan()
     assert node.listed() == {"plain": True, "d": True, "tty0": True}
+
+
+async def test_while_writing_a_spec_hangs_what_is_in_it_is_offered(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.declare(node.discovering("tty*"))
+    (node.dev / "tty0").touch()
+    await node.scan()
+
+    def hang(*_: Any) -> None:
+        raise NoAnswer("did not answer in 2 s")
+
+    write = writer.write
+    monkeypatch.setattr(writer, "write", hang)
+    (node.dev / "tty1").touch()
+    for _again in range(2):
+        await node.scan()
+        assert node.listed() == {"tty0": True}
+    # An environment of its own, which the old spec does not give.
+    node.declare(node.discovering("tty*", container_edits={"env": ["NEW=1"]}))
+    await node.scan()
+    assert node.listed() == {}
+    monkeypatch.setattr(writer, "write", write)
+    await node.scan()
+    assert node.listed() == {"tty0": True, "tty1": True}
+
+
+async def test_where_our_specs_cannot_be_read_no_name_may_mean_another_device(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = {"id": "d", "nodes": [{"path": "/dev/null"}]}
+    resources = parse_resources([node.discovering("tty*", devices=[declared])])
+    Path(node.places.cdi).touch()
+    assert await node.scanner.redefined(resources, (), node.places) == {"example.com/dev=d"}
+    assert writer.offered(node.places.cdi) == {}
+    node.declare(node.discovering("tty*", devices=[declared]))
+    node.scanner.writes = False
+    await node.scan()
+    assert node.listed() == {"d": False}
+    Path(node.places.cdi).unlink()
+    assert await node.scanner.redefined(resources, (), node.places) == set()
+
+    def redefined(*_: object) -> None:
+        raise NoAnswer("did not answer in 2 s")
+
+    monkeypatch.setattr(writer, "redefined", redefined)
+    assert await node.scanner.redefined(resources, (), node.places) == {"example.com/dev=d"}
+
+
+async def test_where_there_is_no_room_only_the_new_device_waits_for_its_spec(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full /run."""
+    node.declare(node.discovering("tty*"))
+    (node.dev / "tty0").touch()
+    await node.scan()
+    (node.dev / "tty1").touch()
+    with monkeypatch.context() as full:
+        full.setattr("tempfile.mkstemp", no_room)
+        await node.scan()
+        assert node.listed() == {"tty0": True}
+        (node.dev / "tty0").unlink()
+        await node.scan()
+        (node.dev / "tty0").touch()
+        await node.scan()
+        assert node.listed() == {"tty0": True}
+        # A spec that says something else is none.
+        node.declare(node.discovering("tty*", container_edits={"env": ["A=b"]}))
+        await node.scan()
+        assert node.listed() == {}
+    await node.scan()
+    assert node.listed() == {"tty0": True, "tty1": True}
+
+
+def no_room(*arguments: Any, **options: Any) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 async def test_the_host_path_changes_under_a_stable_id(node: Node) -> None:
@@ -145,7 +220,7 @@ async def test_orphans_go_unless_somebody_holds_them(node: Node) -> None:
     resources = [table.resource for table in node.tables.values()]
     assert not await node.scanner.has_orphans(resources, node.places)
     assert await node.scanner.has_orphans([], node.places)
-    await node.scanner.prune([], [Held("example.com/dev", device.id) for device in devices_of(node)], node.places)
+    await node.scanner.prune([], [device.id for device in devices_of(node)], node.places)
     assert os.listdir(node.places.cdi) == [FILE]
     await node.scanner.prune(resources, [], node.places)
     assert os.listdir(node.places.cdi) == [FILE]
@@ -161,13 +236,14 @@ async def test_a_device_that_is_gone_stays_with_its_resource(node: Node, caplog:
     await node.scan()
     assert node.listed("example.com/one") == {"tty0": True}
     # Only the second resource would find it from now on.
-    first, second = node.pairs
-    node.pairs = [(first[0]._replace(discover=first[0].discover._replace(paths=("/nowhere/*",))), first[1]), second]
+    first = node.tables["example.com/one"]
+    declared = first.declared
+    first.declared = declared._replace(discover=declared.discover._replace(paths=("/nowhere/*",)))
     await node.scan()
     assert node.listed("example.com/one") == {"tty0": False}
     assert node.listed("example.com/two") == {}
     assert "example.com/one has a device of this id" in caplog.text
-    node.pairs = [first, second]
+    first.declared = declared
     await node.scan()
     assert node.listed("example.com/one") == {"tty0": True}
 
@@ -194,7 +270,7 @@ async def test_thousands_of_devices_are_not_thousands_of_lines(node: Node, caplo
     assert caplog.messages[12:] == ["example.com/dev: device d20 is healthy"]
 
 
-def devices_of(node: Node) -> List[Device]:
+def devices_of(node: Node) -> list[Device]:
     return list(node.tables["example.com/dev"].resource.devices)
 
 
@@ -205,7 +281,7 @@ async def test_hot_plug_without_polling(node: Node) -> None:
     await node.scan()
     assert node.listed() == {"fixed": False}
 
-    async def until(wanted: Dict[str, bool]) -> None:
+    async def until(wanted: dict[str, bool]) -> None:
         while node.listed() != wanted:
             assert await asyncio.wait_for(node.watch.changed(), 10), "the sweep saw it, not the watch"
             await node.scan()
@@ -229,7 +305,7 @@ async def test_specs_that_come_later_or_are_written_in_place_are_news(node: Node
     node.declare({"name": "example.com/dev", "devices": [{"id": "d"}], "container_edits": {"env": ["A=b"]}})
     table = node.tables["example.com/dev"]
     # Directory by directory, then the file, its text, and another text in its place.
-    steps: List[Callable[[], object]] = [
+    steps: list[Callable[[], object]] = [
         specs.parent.mkdir,
         specs.mkdir,
         (specs / "x.json").touch,

@@ -1,14 +1,14 @@
 """The table: what is listed, what is news, and when watchers hear of it."""
 
 import asyncio
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 import pytest
 
 from node_device_plugin.declaration import Device, parse_resources
 from node_device_plugin.declaration.response_size import listed_size
 from node_device_plugin.devices.flap_damping import UNSTEADY
-from node_device_plugin.devices.table import DeviceTable
+from node_device_plugin.devices.table import UNANSWERED, DeviceTable
 from node_device_plugin.kubelet.device_plugin import device_list
 from node_device_plugin.kubelet.device_plugin.device_list import DeviceList, Listed
 
@@ -24,7 +24,7 @@ from node_device_plugin.kubelet.device_plugin.device_list import DeviceList, Lis
 FINE = {"need": None, "may": None}
 
 
-def listed(table: DeviceTable) -> Tuple[Listed, ...]:
+def listed(table: DeviceTable) -> tuple[Listed, ...]:
     """The entries that a kubelet gets of a table."""
     return DeviceList(table).listed()
 
@@ -48,10 +48,20 @@ async def test_what_is_required_is_listed_from_the_start_and_says_why_it_is_unhe
     assert table.update({"need": "/dev/x: gone", "may": "gone"}) == []
 
 
+async def test_a_device_is_unhealthy_until_its_command_has_answered_and_then_stays_as_it_was() -> None:
+    table = DeviceTable(RESOURCE)
+    unanswered = dict.fromkeys(FINE, UNANSWERED)
+    assert [(device.id, reason) for device, reason in table.update(unanswered)] == [("need", UNANSWERED)]
+    assert listed(table) == (Listed("need::0", False), Listed("need::1", False))
+    table.update(FINE)
+    assert table.update(unanswered) == []
+    assert [reason for _, reason in table.shown()] == [None, None]
+
+
 async def test_a_watcher_hears_of_every_change_that_shows_and_of_nothing_else() -> None:
     table = DeviceTable(RESOURCE)
     table.update(FINE)
-    heard: List[Any] = []
+    heard: list[Any] = []
 
     async def watch() -> None:
         last, offered = None, DeviceList(table)
@@ -67,7 +77,7 @@ async def test_a_watcher_hears_of_every_change_that_shows_and_of_nothing_else() 
     assert heard == [[True] * 4, [False, False, True, True], [True] * 4]
 
 
-def discovered(*ids: str, path: str = "/dev/null") -> List[Device]:
+def discovered(*ids: str, path: str = "/dev/null") -> list[Device]:
     (resource,) = parse_resources(
         [{"name": "example.com/xx", "devices": [{"id": each, "nodes": [{"path": path}]} for each in ids]}]
     )
@@ -78,7 +88,7 @@ def all_fine(table: DeviceTable) -> None:
     table.update({device.id: None for device in table.resource.devices})
 
 
-def states(table: DeviceTable) -> Dict[str, bool]:
+def states(table: DeviceTable) -> dict[str, bool]:
     return {entry.kubelet_id: entry.healthy for entry in listed(table)}
 
 
@@ -177,3 +187,55 @@ async def test_other_devices_are_read_before_a_pod_waits_for_them() -> None:
     change = table.change
     table.set_devices(discovered("a"))
     assert not change.is_set()
+
+
+async def test_what_is_gone_for_ten_minutes_may_be_forgotten() -> None:
+    now = 0.0
+    (resource,) = parse_resources([{"name": "example.com/found", "discover": {"paths": ["/dev/tty*"]}}])
+    stays, goes = (device._replace(id=name) for device, name in zip(RESOURCE.devices, ("stays", "goes")))
+    table = DeviceTable(resource, clock=lambda: now)
+    table.set_devices([stays, goes])
+    table.update({"stays": None, "goes": None})
+    now = 100.0
+    table.set_devices([stays])
+    # Another declaration of the same devices knows since when.
+    table = DeviceTable(resource._replace(replicas=2), clock=lambda: now, former=table)
+    now = 699.0
+    table.set_devices([stays])
+    assert table.long_gone() == frozenset()
+    now = 700.0
+    assert table.long_gone() == {"goes"}
+    table.set_devices([stays, goes])
+    assert table.long_gone() == frozenset()
+    table.set_devices([stays])
+    now = 1300.0
+    woken = table.change
+    table.forget(table.long_gone())
+    assert woken.is_set()
+    assert [device.id for device in table.resource.devices] == ["stays"]
+    assert table.discovered == {"stays"}
+    assert listed(table) == (Listed("stays::0", True), Listed("stays::1", True))
+    table.set_devices([stays, goes])
+    # As if it had never been there: not shown before it is checked.
+    assert listed(table) == (Listed("stays::0", True), Listed("stays::1", True))
+
+
+async def test_ever_new_serial_numbers_do_not_fill_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is there for 5 minutes; a device that somebody holds stays, though it went first."""
+    now = 0.0
+    (empty,) = parse_resources([{"name": "example.com/dev"}])
+    held, *serials = discovered("held", *("d%03d" % number for number in range(50)))
+    room_for_five = 5 * listed_size(empty, serials[0])
+    monkeypatch.setattr(device_list, "LIMIT", room_for_five)
+    table = DeviceTable(empty, clock=lambda: now, without_room=device_list.without_room)
+    table.set_devices([held])
+    all_fine(table)
+    for number, serial in enumerate(serials):
+        now += 300.0
+        table.set_devices([serial])
+        all_fine(table)
+        assert table.left_out == {}
+        # As a ResourceManager does, which asks the kubelet who holds what.
+        table.forget(table.long_gone() - {"held"})
+        gone = {each.id: False for each in serials[max(0, number - 2) : number]}
+        assert states(table) == {"held": False, **gone, serial.id: True}

@@ -5,8 +5,10 @@ import contextlib
 import copy
 import json
 import os
+import threading
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
-from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Optional
 
 import pytest
 
@@ -14,11 +16,13 @@ from kubelet_stand_in import StandInKubelet
 from node_device_plugin.cli.main import main
 from node_device_plugin.daemon.reload import Reloader
 from node_device_plugin.daemon.resource_manager import ResourceManager
+from node_device_plugin.daemon.state import State
 from node_device_plugin.declaration import cdi
 from node_device_plugin.declaration.configuration_file import KubeletPlaces, kubelet_places, load
+from node_device_plugin.devices import health
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.scanner import DeviceScanner
-from node_device_plugin.diagnostics import instances, kubelet_process
+from node_device_plugin.diagnostics import cdi_specs, doctor, instances, kubelet_process
 from node_device_plugin.diagnostics.doctor import Doctor
 from node_device_plugin.diagnostics.findings import Finding, Findings
 from node_device_plugin.diagnostics.instances import POD, pods_configuration, running_instances
@@ -26,12 +30,12 @@ from node_device_plugin.diagnostics.kubelet_process import KubeletProcess, runni
 from node_device_plugin.diagnostics.node_process import NotTrusted
 from node_device_plugin.diagnostics.status import Status, status
 from node_device_plugin.kubelet import pod_resources
-from node_device_plugin.kubelet.queries import POD_RESOURCES_SOCKET
+from node_device_plugin.kubelet.queries import POD_RESOURCES_SOCKET, HeldDevice, Holders
 from node_device_plugin.runtime.errors import CriError
 from node_device_plugin.status_api import client
 from node_device_plugin.status_api.pages import private_pages
-from node_device_plugin.status_api.server import UnixEndpoint
-from node_device_plugin.status_api.state import State
+from node_device_plugin.status_api.server import Endpoint
+from node_device_plugin.support.bounded_calls import BoundedCalls
 from node_device_plugin.support.sockets import status_socket
 from node_device_plugin.support.tables import table
 from node_device_plugin.support.task_group import TaskGroup
@@ -46,7 +50,7 @@ resources:
     devices: [{id: d0, nodes: [{path: /dev/null}]}, {id: d1, required: false, nodes: [{path: /dev/none}]}]
   - {name: example.com/none}
 """
-CONTAINERD: Dict[str, Any] = {
+CONTAINERD: dict[str, Any] = {
     "name": "containerd",
     "version": "1.7.24",
     "cdi": {"enabled": True, "always_on": False, "spec_dirs": None},
@@ -67,7 +71,7 @@ class Node:
         self.runtime = copy.deepcopy(CONTAINERD)
         self.runtime["cdi"]["spec_dirs"] = [str(self.specs)]
         self.kubelet: Optional[KubeletProcess] = KubeletProcess(1, (1, 36, 2), str(folder))
-        self.refused: List[str] = []
+        self.refused: list[str] = []
         self.instances = [10]
         self.config.write_text(CONFIG % (folder, self.directory))
         self.specs.mkdir()
@@ -79,7 +83,7 @@ class Node:
         )
         monkeypatch.setattr("node_device_plugin.diagnostics.doctor.running_instances", lambda: self.instances)
 
-    async def _runtime(self, socket: str) -> Dict[str, Any]:
+    async def _runtime(self, socket: str) -> dict[str, Any]:
         self.asked = socket
         if not self.runtime:
             from node_device_plugin.support.channels import grpc
@@ -97,15 +101,15 @@ class Node:
 
         self.reloader = Reloader(str(self.config), loaded, apply)
         await resources.apply(loaded.configuration)
-        pages = private_pages(State(resources, self.reloader), self.reloader, {})
-        tasks.start(UnixEndpoint(status_socket(str(self.directory)), pages).run())
+        pages = private_pages(State(resources, self.reloader).as_data, self.reloader.reload, {})
+        tasks.start(Endpoint(pages, status_socket(str(self.directory))).run())
         tasks.start(self.reloader.run())
 
-    async def wrong(self) -> Dict[str, str]:
+    async def wrong(self) -> dict[str, str]:
         """Each link that is wrong, and what was found there."""
         return {each.link: each.found for each in await self.examine() if each.state == "wrong"}
 
-    async def wrongs(self) -> List[Finding]:
+    async def wrongs(self) -> list[Finding]:
         return [each for each in await self.examine() if each.state == "wrong"]
 
     async def examine(self) -> Findings:
@@ -144,7 +148,21 @@ async def test_a_directory_in_which_a_service_without_powers_may_not_serve(node:
     assert await node.wrong() == {}
 
 
-def claiming(folder: Path, number: int, words: List[str]) -> None:
+async def test_what_hangs_is_named_and_the_rest_is_looked_at(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = threading.Event()
+    monkeypatch.setattr(doctor, "BoundedCalls", lambda: BoundedCalls(0.2))
+    monkeypatch.setattr(health, "unhealthy_reason", lambda _device: hangs.wait())
+    monkeypatch.setattr(cdi_specs, "check_directories", lambda *_: hangs.wait())
+    monkeypatch.setattr(cdi_specs, "_LIMIT", 0.2)
+    found = await node.wrong()
+    hangs.set()
+    assert found == {
+        "CDI specs": "reading the CDI specs in %s did not answer in 0.2 s" % node.specs,
+        "devices": "d0: its check did not answer in 0.2 s",
+    }
+
+
+def claiming(folder: Path, number: int, words: list[str]) -> None:
     """A process with that command line, as /proc shows it."""
     (folder / str(number)).mkdir()
     (folder / str(number) / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
@@ -183,8 +201,8 @@ async def test_the_plugin_of_a_pod_is_known_by_its_status_socket(
         (short_path / str(number) / "ns").mkdir(parents=True)
         (short_path / str(number) / "ns" / "pid").symlink_to(namespace)
     monkeypatch.setattr(instances, "PROC", str(short_path))
-    asked: List[str] = []
-    alone: List[Optional[str]] = [None]
+    asked: list[str] = []
+    alone: list[Optional[str]] = [None]
     monkeypatch.setattr(instances, "not_roots_alone", lambda path: asked.append(path) or alone[0])
     assert pods_configuration(str(short_path)) is None
     path = Path(status_socket(str(short_path)))
@@ -460,9 +478,9 @@ async def test_status_where_plugin_and_kubelet_hang(short_path: Path, monkeypatc
     places = kubelet_places(str(config))
     kubelet = os.path.join(places.root_dir, POD_RESOURCES_SOCKET)
     # Whoever is asked second is asked while the first one is still waited for.
-    asked: List[str] = []
+    asked: list[str] = []
     both = asyncio.Event()
-    given_up: List[bool] = []
+    given_up: list[bool] = []
 
     def hanging(name: str) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
         async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -489,8 +507,8 @@ async def test_status_where_plugin_and_kubelet_hang(short_path: Path, monkeypatc
 
 
 def test_status_without_a_plugin_shows_holders() -> None:
-    held = {"resource": "example.com/dev", "device": "d0", "namespace": "", "pod": "uid", "container": "main"}
-    found = Status(None, "no plugin answers", {"source": "checkpoint", "held": [held], "allocatable": {}})
+    held = HeldDevice("example.com/dev", "d0", "", "uid", "main")
+    found = Status(None, "no plugin answers", Holders("checkpoint", (held,)))
     assert found.to_text().splitlines() == [
         "no plugin answers",
         "no kubelet answers: its checkpoint says, by the pods' uid, who holds what",
@@ -499,7 +517,7 @@ def test_status_without_a_plugin_shows_holders() -> None:
         "example.com/dev  d0      -      uid/main  -",
     ]
     assert not found.is_fine
-    nobody = Status(None, "no plugin answers", {"source": "kubelet", "held": [], "allocatable": {}})
+    nobody = Status(None, "no plugin answers", Holders("kubelet"))
     assert nobody.to_text().splitlines() == ["no plugin answers", "", "no device is known to be held"]
 
 
@@ -527,7 +545,7 @@ def kubelet_that(prints: Optional[str], *arguments: str) -> Optional[KubeletProc
         def __init__(self) -> None:
             self.arguments = ["/usr/bin/kubelet", *arguments]
 
-        def run(self, argument: str) -> Tuple[Optional[str], Optional[str]]:
+        def run(self, argument: str) -> tuple[Optional[str], Optional[str]]:
             assert argument == "--version"
             return prints, None
 
@@ -583,7 +601,7 @@ async def test_doctor_asks_the_runtime_that_the_kubelet_uses(node: Node, monkeyp
     [("/run/crio/crio.sock", "crio", "kubelet"), ("/run/k0s/containerd.sock", "k0sworker", "k0sworker")],
 )
 async def test_doctor_names_the_services_of_this_node(node: Node, socket: str, runtime: str, kubelet: str) -> None:
-    async def fixes() -> Dict[str, str]:
+    async def fixes() -> dict[str, str]:
         return {each.link: each.fix for each in await Doctor(str(node.config), socket).examine()}
 
     node.kubelet = None
@@ -608,7 +626,7 @@ def test_a_kubelet_that_tells_no_version_and_none_at_all(monkeypatch: pytest.Mon
 
 
 def test_tables() -> None:
-    rows: List[List[str]] = [["a", "", "long one"], ["bbb", "c", ""]]
+    rows: list[list[str]] = [["a", "", "long one"], ["bbb", "c", ""]]
     assert table(["X", "YY", "Z"], rows) == "X    YY  Z\na    -   long one\nbbb  c   -"
 
 

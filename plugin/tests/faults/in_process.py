@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import gc
 import os
-from typing import Any, AsyncIterator, NamedTuple
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
 
 from node_device_plugin.declaration import Resource, parse_resources
 from node_device_plugin.devices.table import DeviceTable

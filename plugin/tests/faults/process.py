@@ -5,8 +5,9 @@ import contextlib
 import ctypes
 import os
 import sys
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any, AsyncIterator, Dict
+from typing import Any, Optional
 
 import yaml
 
@@ -39,15 +40,22 @@ def _without_power_over_files() -> None:
 
 @contextlib.asynccontextmanager
 async def plugin_process(
-    folder: Path, configuration: Dict[str, Any], name: str = "plugin"
+    folder: Path,
+    configuration: dict[str, Any],
+    name: str = "plugin",
+    module: str = "node_device_plugin",
+    environment: Optional[Mapping[str, str]] = None,
 ) -> AsyncIterator[PluginProcess]:
-    """Run the plugin with a configuration; it is killed at the end, if it runs then. folder: for its files."""
+    """Run the plugin with a configuration; it is killed at the end, if it runs then. folder: for its files.
+
+    module: what runs it. environment: more variables.
+    """
     config, log = folder / (name + ".yaml"), folder / (name + ".log")
     config.write_text(yaml.safe_dump(configuration))
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "node_device_plugin", "run", "--config", str(config)),
-            env={**os.environ, "PYTHONPATH": PATH},
+            *(sys.executable, "-m", module, "run", "--config", str(config)),
+            env={**os.environ, "PYTHONPATH": PATH, **(environment or {})},
             stderr=output,
             preexec_fn=_without_power_over_files,
         )

@@ -1,7 +1,7 @@
 """Configurations by chance, made from the schema itself: a new key is tried from the day that it is there."""
 
 import functools
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ BY_CHANCE = settings(
     phases=[Phase.generate],
 )
 #: What is plausible by key, two that are right first; what is not listed is text by chance.
-_PLAUSIBLE: Dict[str, List[str]] = {
+_PLAUSIBLE: dict[str, list[str]] = {
     "name": ["example.com/a", "example.com/b-b", "x.example.com/c.d", "kubernetes.io/x", "requests.x/y", "a/b/c", "a"],
     "id": ["a", "b0", "c:d", "0", "::", "a::0", "a b", "/dev/x", "-", ""],
     "path": ["/dev/a", "/dev/b", "/dev//c", "/", "dev/a", "/dev/a b", "/dev/{match1}", "/dev/é"],
@@ -91,7 +91,7 @@ def _right(key: str, field: Field, junk: int, least: int = 0) -> st.SearchStrate
     return st.sampled_from(field.choices) if field.choices else _text(key)
 
 
-def _mapping(fields: Any, junk: int) -> st.SearchStrategy[Dict[str, Any]]:
+def _mapping(fields: Any, junk: int) -> st.SearchStrategy[dict[str, Any]]:
     required = {key: _value(key, field, junk) for key, field in fields.items() if field.required}
     optional = {key: _value(key, field, junk) for key, field in fields.items() if not field.required}
     if junk:
@@ -101,7 +101,7 @@ def _mapping(fields: Any, junk: int) -> st.SearchStrategy[Dict[str, Any]]:
     choices = next((keys for keys in _ONE_OF if set(keys) <= set(fields)), ())
     needed = {key: _right(key, fields[key], junk, least=1) for key in choices}
 
-    def made(chosen: Tuple[str, List[str]]) -> st.SearchStrategy[Dict[str, Any]]:
+    def made(chosen: tuple[str, list[str]]) -> st.SearchStrategy[dict[str, Any]]:
         one, keys = chosen
         more = {key: optional[key] for key in keys}
         return st.fixed_dictionaries({**required, **more, **({one: needed[one]} if one else {})})

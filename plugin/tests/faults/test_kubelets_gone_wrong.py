@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, AsyncIterator, List
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ class HalfAKubelet(api_grpc.RegistrationServicer):
     """Takes registrations and never calls back; hangs: it does not even answer."""
 
     def __init__(self, hangs: bool) -> None:
-        self.requests: List[str] = []
+        self.requests: list[str] = []
         self._hangs = hangs
         self._changed = asyncio.Event()
 

@@ -9,7 +9,7 @@ import signal
 import socket
 import urllib.request
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 from kubelet_stand_in import StandInKubelet
 from node_device_plugin.cluster.manifests import parse_deployment
@@ -28,7 +28,7 @@ def limit() -> float:
     return float(text[:-2])
 
 
-def configuration(folder: Path, port: int, suffix: str = "") -> Dict[str, Any]:
+def configuration(folder: Path, port: int, suffix: str = "") -> dict[str, Any]:
     return {
         "kubelet_device_plugin_dir": str(folder / "dp"),
         "cdi_spec_dirs": [],

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 
@@ -15,7 +15,7 @@ from .process import plugin_process
 NAME = "example.com/dev"
 
 
-def configuration(short_path: Path) -> Dict[str, Any]:
+def configuration(short_path: Path) -> dict[str, Any]:
     return {
         "kubelet_device_plugin_dir": str(short_path / "dp"),
         "cdi_spec_dirs": [],

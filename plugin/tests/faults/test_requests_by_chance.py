@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import os
+from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Awaitable, Callable, Iterator, List, Sequence
+from typing import Any, Callable
 
 import pytest
 from hypothesis import given, settings
@@ -78,7 +79,7 @@ def served(short_path: Path) -> Iterator[Served]:
 
 @FUZZ
 @given(containers=st.lists(IDS, max_size=3))
-def test_allocate(served: Served, containers: List[List[str]]) -> None:
+def test_allocate(served: Served, containers: list[list[str]]) -> None:
     code = served.allocate(containers)
     assert code in CLEAR
     known = all(device in ("d0", "d1") for ids in containers for device in ids)
@@ -88,7 +89,7 @@ def test_allocate(served: Served, containers: List[List[str]]) -> None:
 
 @FUZZ
 @given(available=IDS, must=IDS, size=st.integers(-(2**31), 2**31 - 1))
-def test_a_preference_is_never_an_error(served: Served, available: List[str], must: List[str], size: int) -> None:
+def test_a_preference_is_never_an_error(served: Served, available: list[str], must: list[str], size: int) -> None:
     """An error would cost the pod its admission."""
     asked = api.ContainerPreferredAllocationRequest(
         available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
@@ -99,7 +100,7 @@ def test_a_preference_is_never_an_error(served: Served, available: List[str], mu
 
 @FUZZ
 @given(ids=IDS)
-def test_before_a_container_starts(served: Served, ids: List[str]) -> None:
+def test_before_a_container_starts(served: Served, ids: list[str]) -> None:
     request = api.PreStartContainerRequest(devices_ids=ids)
     assert served.code(lambda: served.stub.PreStartContainer(request)) in CLEAR
 

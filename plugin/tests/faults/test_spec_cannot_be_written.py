@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from node_device_plugin.cdi import writer
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.declaration.cdi import file_name
+
+from ..cdi import specs
 
 NAME = "example.com/found"
 _PLAIN = {"id": "a", "nodes": [{"path": "/dev/null"}]}
@@ -57,15 +58,15 @@ def test_the_old_spec_stays_whole_and_the_next_try_succeeds(
     """Complaint 10: CDI specs are lost, or cannot be read."""
     directory = str(tmp_path)
     path = tmp_path / file_name(NAME)
-    assert writer.write(resources("a"), directory) == {}
+    assert specs.write(resources("a"), directory) == {}
     before = path.read_bytes()
     with monkeypatch.context() as fault:
         fault.setattr({"os": os, "tempfile": tempfile}[where.split(".")[0]], where.split(".")[1], function)
-        problems = writer.write(resources("a", "b"), directory)
+        problems = specs.write(resources("a", "b"), directory)
     assert list(problems) == [NAME]
     assert says in problems[NAME]
     assert path.read_bytes() == before
     assert os.listdir(directory) == [path.name]
-    assert writer.write(resources("a", "b"), directory) == {}
+    assert specs.write(resources("a", "b"), directory) == {}
     assert [device["name"] for device in json.loads(path.read_text())["devices"]] == ["a", "b"]
     assert path.stat().st_mode & 0o777 == 0o644

@@ -1,7 +1,6 @@
 """What a kubelet keeps of a resource whose plugin was taken off the node."""
 
 from pathlib import Path
-from typing import List
 
 from kubelet_stand_in import StandInKubelet
 from kubelet_stand_in.device_manager import GRACE_PERIOD
@@ -28,7 +27,7 @@ async def test_the_kubelet_forgets_a_resource_that_was_taken_off(short_path: Pat
         assert (kubelet.capacity().capacity, kubelet.capacity().allocatable) == ({NAME: 0}, {NAME: 0})
         now[0] += GRACE_PERIOD + 1
         # Said to the Node object once, as a zero.
-        removed: List[List[str]] = [kubelet.capacity().removed for _ in range(2)]
+        removed: list[list[str]] = [kubelet.capacity().removed for _ in range(2)]
         assert removed == [[NAME], []]
         await kubelet.restart()
         assert kubelet.capacity() == ({}, {}, [])

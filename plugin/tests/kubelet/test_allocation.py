@@ -6,7 +6,7 @@ import yaml
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.declaration.expectations import expected_in_container
 from node_device_plugin.devices.table import DeviceTable
-from node_device_plugin.kubelet.device_plugin.allocation import OverLimit, UnhealthyDevice, UnknownDevice, allocate
+from node_device_plugin.kubelet.device_plugin.allocation import NotAllocatable, allocate
 from node_device_plugin.kubelet.device_plugin.device_list import DeviceList
 
 (RESOURCE,) = parse_resources(
@@ -35,10 +35,12 @@ async def test_names_and_numbers_follow_the_declaration() -> None:
 
 
 async def test_an_unknown_or_unhealthy_device_is_refused_by_name() -> None:
-    with pytest.raises(UnknownDevice, match=r"example\.com/dev has no device cc"):
+    with pytest.raises(NotAllocatable, match=r"example\.com/dev has no device cc") as refusal:
         allocate(DeviceList(table()), ["aa", "cc"])
-    with pytest.raises(UnhealthyDevice, match="device bb: /dev/b: gone"):
+    assert refusal.value.code.name == "NOT_FOUND"
+    with pytest.raises(NotAllocatable, match="device bb: /dev/b: gone") as refusal:
         allocate(DeviceList(table(bb="/dev/b: gone")), ["aa", "bb"])
+    assert refusal.value.code.name == "FAILED_PRECONDITION"
 
 
 WITHOUT_CDI = """
@@ -90,5 +92,8 @@ async def test_a_container_gets_no_more_than_its_limit() -> None:
     made = DeviceTable(resource)
     made.update({"d0": None})
     assert allocate(DeviceList(made), ["d0::3", "d0::0"])
-    with pytest.raises(OverLimit, match=r"a container may have 2 of example\.com/dev \(container_limit\), not 3"):
+    with pytest.raises(
+        NotAllocatable, match=r"a container may have 2 of example\.com/dev \(container_limit\), not 3"
+    ) as refusal:
         allocate(DeviceList(made), ["d0::0", "d0::1", "d0::2"])
+    assert refusal.value.code.name == "RESOURCE_EXHAUSTED"

@@ -1,8 +1,9 @@
 """The v1beta1 frontend: what it offers, what it says of it, and how it ends."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, AsyncIterator, Dict
+from typing import Any
 
 import pytest
 
@@ -39,17 +40,17 @@ async def frontend(short_path: Path) -> AsyncIterator[DevicePluginFrontend]:
 async def test_a_resource_is_offered_changed_and_withdrawn(frontend: DevicePluginFrontend, short_path: Path) -> None:
     async with StandInKubelet(str(short_path / "dp")) as kubelet:
         assert frontend.status(NAME) == ResourceStatus(False, None)
-        assert not await frontend.offer(resource(), healthy(resource()))
+        assert not await frontend.offer(healthy(resource()))
         await asyncio.wait_for(frontend.all_served(), 10)
         assert await kubelet.registered(NAME) == {"d0": "Healthy"}
         status = frontend.status(NAME)
         assert status.is_registered
         assert status.connected_seconds is not None
         # Another table goes on with the connection, other options do not.
-        assert await frontend.offer(resource(replicas=2), healthy(resource(replicas=2)))
+        assert await frontend.offer(healthy(resource(replicas=2)))
         await kubelet.until(lambda: set(kubelet.devices(NAME)) == {"d0::0", "d0::1"})
-        assert not await frontend.offer(resource(preference="packed"), healthy(resource(preference="packed")))
-        assert await kubelet.registered(NAME) == {"d0": "Healthy"}
+        assert not await frontend.offer(healthy(resource(preference="packed")))
+        await kubelet.until(lambda: kubelet.devices(NAME) == {"d0": "Healthy"})
         await frontend.withdraw(NAME)
         await kubelet.disconnected(NAME)
         assert frontend.status(NAME) == ResourceStatus(False, None)
@@ -60,7 +61,7 @@ async def test_a_connection_that_fails_ends_the_frontend_and_all_others(
     short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process ends with it: systemd or the kubelet starts it again."""
-    running: Dict[str, int] = {"connections": 0}
+    running: dict[str, int] = {"connections": 0}
     fails = asyncio.Event()
 
     async def run(connection: KubeletConnection) -> None:
@@ -75,7 +76,7 @@ async def test_a_connection_that_fails_ends_the_frontend_and_all_others(
     frontend = DevicePluginFrontend(Place("plugins_registry", str(short_path / "dp"), str(short_path)))
     task = asyncio.create_task(frontend.run())
     (other,) = parse_resources([{"name": "example.com/other"}])
-    await asyncio.gather(frontend.offer(resource(), healthy(resource())), frontend.offer(other, healthy(other)))
+    await asyncio.gather(frontend.offer(healthy(resource())), frontend.offer(healthy(other)))
     await asyncio.sleep(0)
     assert running["connections"] == 2
     fails.set()

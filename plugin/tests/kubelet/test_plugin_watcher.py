@@ -1,10 +1,10 @@
 """The other way in: the kubelet finds our sockets in plugin_watcher."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import AsyncContextManager, Dict, List, Tuple
 
 import pytest
 
@@ -12,6 +12,11 @@ from kubelet_stand_in import StandInKubelet
 from node_device_plugin.declaration import DeclarationError, names, parse_configuration, parse_resources
 from node_device_plugin.kubelet import plugin_watcher
 from node_device_plugin.kubelet.plugin_watcher import PluginWatcherRegistration, remove_stale_sockets, socket_path
+from node_device_plugin.support.cancel_safe import done_within
+from node_device_plugin.support.channels import grpc
+from node_device_plugin.telemetry import metrics
+from node_device_plugin.wire import plugin_registration_v1_pb2 as registry
+from node_device_plugin.wire import plugin_registration_v1_pb2_grpc as registry_grpc
 
 from ..serving import kept_registered
 
@@ -26,7 +31,7 @@ HEALTHY = {"d0": "Healthy", "d1": "Healthy"}
 
 
 @pytest.fixture(autouse=True, params=[(1, 36), (1, 37)], ids=["1.36", "1.37"])
-def minor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tuple[int, int]:
+def minor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """The version of the kubelet, which looks every 50 ms: ten times as fast as a real one."""
     monkeypatch.setattr(plugin_watcher, "_BACK", 0.25)
     monkeypatch.setattr(sys.modules[__name__], "MINOR", request.param)
@@ -34,7 +39,7 @@ def minor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tu
     return MINOR
 
 
-def plugin(root: Path) -> AsyncContextManager[Dict[str, PluginWatcherRegistration]]:
+def plugin(root: Path) -> contextlib.AbstractAsyncContextManager[dict[str, PluginWatcherRegistration]]:
     return kept_registered(RESOURCES, lambda service: PluginWatcherRegistration(service, str(root)))
 
 
@@ -42,7 +47,7 @@ def kubelet_at(root: Path) -> StandInKubelet:
     return StandInKubelet(str(root / "dp"), registry_interval=0.05, minor=MINOR)
 
 
-def sockets(root: Path) -> List[str]:
+def sockets(root: Path) -> list[str]:
     return sorted(os.listdir(root / "plugins_registry"))
 
 
@@ -87,9 +92,34 @@ async def test_a_lost_stream_makes_the_socket_anew(short_path: Path) -> None:
             assert await kubelet.registered("example.com/dev") == HEALTHY
             stream = registrations["example.com/dev"].service.stream
             stream.end()
-            await stream.wait_until(False, timeout=3)
+            await done_within(stream.wait_until(False), 3)
             await asyncio.wait_for(stream.wait_until(True), 10)
         assert len(sockets(short_path)) == len(RESOURCES)
+
+
+async def test_who_registers_and_opens_no_stream_finds_another_socket_and_who_refuses_tries_again(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(plugin_watcher, "_LOOK", 0.02)
+    monkeypatch.setattr(plugin_watcher, "_STREAM_DEADLINE", 0.05)
+    name = "example.com/dev"
+
+    def counted() -> list[float]:
+        return [metrics.REGISTRATIONS.value(name, what) for what in ("refused", "no_stream", "registered")]
+
+    async with plugin(short_path) as registrations:
+        await registrations[name].serving()
+        refused, no_stream, registered = counted()
+        async with grpc.aio.insecure_channel("unix:" + registrations[name].socket) as channel:
+            tell = registry_grpc.RegistrationStub(channel).NotifyRegistrationStatus
+            await tell(registry.RegistrationStatus(plugin_registered=False, error="no room"))
+            assert "%s: the kubelet refused: no room" % name in caplog.messages
+            await asyncio.sleep(0.2)
+            assert counted() == [refused + 1, no_stream, registered]
+            await tell(registry.RegistrationStatus(plugin_registered=True))
+        while counted() == [refused + 1, no_stream, registered]:
+            await asyncio.sleep(0.01)
+        assert counted() == [refused + 1, no_stream + 1, registered]
 
 
 async def test_a_socket_that_somebody_removed_is_made_anew(short_path: Path) -> None:
@@ -97,7 +127,7 @@ async def test_a_socket_that_somebody_removed_is_made_anew(short_path: Path) -> 
         await kubelet.registered("example.com/dev")
         os.unlink(registrations["example.com/dev"].socket)
         # The kubelet lets go of what has gone from its folder, or the plugin has seen it first and is back already.
-        await registrations["example.com/dev"].service.stream.wait_until(False, timeout=3)
+        await done_within(registrations["example.com/dev"].service.stream.wait_until(False), 3)
         await kubelet.until(lambda: os.path.exists(registrations["example.com/dev"].socket))
         assert await kubelet.registered("example.com/dev") == HEALTHY
 

@@ -1,7 +1,6 @@
 """A kubelet that has too much to do, as PodResources' client meets it."""
 
 from pathlib import Path
-from typing import List
 
 import pytest
 
@@ -18,7 +17,7 @@ LIMIT = "rejected by rate limit"
 class Busy(services.PodResourcesListerServicer):
     """Refuses the first calls with these words, then answers."""
 
-    def __init__(self, refusals: List[str]) -> None:
+    def __init__(self, refusals: list[str]) -> None:
         self.refusals = refusals
         self.calls = 0
 

@@ -1,7 +1,7 @@
 """The policies behind GetPreferredAllocation, as tables."""
 
 import random
-from typing import Any, Dict, List, Optional
+from typing import Any, Optional
 
 import pytest
 
@@ -10,7 +10,7 @@ from node_device_plugin.kubelet.device_plugin.preference import preferred
 
 
 def resource(preference: str, replicas: int = 1, **numa_nodes: Optional[int]) -> Resource:
-    devices: List[Dict[str, Any]] = [{"id": name, "numa_node": node} for name, node in numa_nodes.items()]
+    devices: list[dict[str, Any]] = [{"id": name, "numa_node": node} for name, node in numa_nodes.items()]
     (made,) = parse_resources(
         [{"name": "example.com/dev", "devices": devices, "replicas": replicas, "preference": preference}]
     )
@@ -37,7 +37,7 @@ PARTLY = ["a::0", "a::1", "a::2", "b::2", "c::0", "c::1", "c::2"]
         ("packed", [], 99, PARTLY),
     ],
 )
-def test_shares(preference: str, must: List[str], size: int, expected: List[str]) -> None:
+def test_shares(preference: str, must: list[str], size: int, expected: list[str]) -> None:
     asked = resource(preference, replicas=3, **SHARED)
     for seed in range(5):
         available = random.Random(seed).sample(PARTLY, len(PARTLY))

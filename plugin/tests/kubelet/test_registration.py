@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import errno
 import os
+import random
 import socket
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, AsyncContextManager, AsyncIterator, Awaitable, Callable, Coroutine, Dict, Iterator, List, Tuple
+from typing import Any, Callable
 
 import pytest
 import yaml
@@ -17,7 +19,7 @@ from node_device_plugin.declaration import names, parse_resources
 from node_device_plugin.kubelet.device_plugin import kubelet_socket, registration
 from node_device_plugin.kubelet.device_plugin.kubelet_socket import KubeletSocket
 from node_device_plugin.kubelet.device_plugin.registration import Registration, remove_stale_sockets, socket_path
-from node_device_plugin.status_api.server import UnixEndpoint
+from node_device_plugin.status_api.server import Endpoint
 from node_device_plugin.support.channels import unix_server
 from node_device_plugin.telemetry import metrics
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
@@ -36,7 +38,7 @@ RESOURCES = parse_resources(
 )
 
 
-def plugin(directory: str) -> AsyncContextManager[Dict[str, Registration]]:
+def plugin(directory: str) -> contextlib.AbstractAsyncContextManager[dict[str, Registration]]:
     kubelet = KubeletSocket(directory)
     return kept_registered(RESOURCES, lambda service: Registration(service, kubelet))
 
@@ -56,7 +58,7 @@ def deleted(short_path: Path) -> Iterator[str]:
     os.close(descriptor)
 
 
-def sockets(directory: str) -> List[str]:
+def sockets(directory: str) -> list[str]:
     with contextlib.suppress(FileNotFoundError):
         return sorted(os.listdir(os.path.join(directory, "node-device-plugin")))
     return []
@@ -135,7 +137,7 @@ KUBELETS = pytest.mark.parametrize("minor", [(1, 36), (1, 37)], ids=["1.36", "1.
 
 
 @contextlib.asynccontextmanager
-async def no_name_twice(directory: str, minor: Tuple[int, int]) -> AsyncIterator[StandInKubelet]:
+async def no_name_twice(directory: str, minor: tuple[int, int]) -> AsyncIterator[StandInKubelet]:
     """A kubelet that gets each socket once at most, and has no healthy device when the plugin has gone."""
     async with StandInKubelet(directory, minor=minor) as kubelet:
         async with plugin(directory):
@@ -163,7 +165,7 @@ def first_time(before: Callable[[], Awaitable[None]], function: Callable[..., Aw
 
 
 @KUBELETS
-async def test_a_stream_that_ended_is_registered_by_another_name(directory: str, minor: Tuple[int, int]) -> None:
+async def test_a_stream_that_ended_is_registered_by_another_name(directory: str, minor: tuple[int, int]) -> None:
     async with no_name_twice(directory, minor) as kubelet:
         await all_registered(kubelet)
         for _ in range(5):
@@ -177,7 +179,7 @@ async def test_a_stream_that_ended_is_registered_by_another_name(directory: str,
 
 @KUBELETS
 async def test_a_stream_that_is_slower_than_its_deadline_is_registered_by_another_name(
-    directory: str, minor: Tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    directory: str, minor: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From 1.37 a second Register with the same socket makes a kubelet keep its devices for ever."""
     monkeypatch.setattr(registration, "_STREAM_DEADLINE", 0.1)
@@ -188,7 +190,7 @@ async def test_a_stream_that_is_slower_than_its_deadline_is_registered_by_anothe
 
 @KUBELETS
 async def test_after_a_register_that_nobody_answered_another_name_is_registered(
-    directory: str, minor: Tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    directory: str, minor: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration, "_REGISTER_DEADLINE", 0.2)
     monkeypatch.setattr(Client, "connect", first_time(lambda: asyncio.sleep(0.5), Client.connect))
@@ -198,7 +200,7 @@ async def test_after_a_register_that_nobody_answered_another_name_is_registered(
 
 @KUBELETS
 async def test_after_a_refusal_another_name_is_registered(
-    directory: str, minor: Tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    directory: str, minor: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse() -> None:
         raise CallError("no luck today")
@@ -206,6 +208,61 @@ async def test_after_a_refusal_another_name_is_registered(
     monkeypatch.setattr(Client, "connect", first_time(refuse, Client.connect))
     async with no_name_twice(directory, minor) as kubelet:
         await kubelet.until(lambda: len(kubelet.manager.clients.asked) > len(RESOURCES))
+
+
+class Faults:
+    """What happens before each call of the kubelet's to the plugin, by chance, until there have been enough."""
+
+    def __init__(self, seed: int, count: int = 6) -> None:
+        self._chance = random.Random(seed)
+        self.left = count
+
+    async def next(self) -> None:
+        if self.left > 0:
+            self.left -= 1
+            fault = self._chance.choice(["late", "later", "error", "nothing"])
+            await asyncio.sleep({"late": 0.05, "later": 1.5}.get(fault, 0))
+            if fault == "error":
+                raise CallError("no luck today")
+
+    def before(self, function: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
+        async def wrapped(client: Any, *arguments: Any) -> Any:
+            if client.resource == "example.com/dev":
+                await self.next()
+            return await function(client, *arguments)
+
+        return wrapped
+
+
+@KUBELETS
+@pytest.mark.parametrize("seed", range(3))
+async def test_whatever_is_late_or_fails_one_registration_is_left(
+    directory: str, minor: tuple[int, int], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = Faults(seed)
+
+    async def watch(client: Any, on_devices: Any) -> str:
+        try:
+            return str(await opened(client, on_devices))
+        except CallError as error:
+            return str(error)
+
+    opened = faults.before(Client.watch)
+    monkeypatch.setattr(registration, "_STREAM_DEADLINE", 1)
+    monkeypatch.setattr(registration, "_REGISTER_DEADLINE", 1)
+    monkeypatch.setattr(Client, "connect", faults.before(Client.connect))
+    monkeypatch.setattr(Client, "watch", watch)
+    async with no_name_twice(directory, minor) as kubelet:
+        while faults.left:
+            await all_registered(kubelet)
+            client = kubelet.manager.endpoints["example.com/dev"].client
+            if client is not None:
+                await client.close()
+            await kubelet.until(lambda old=client: kubelet.manager.endpoints["example.com/dev"].client is not old, 60)
+        await all_registered(kubelet)
+        clients = kubelet.manager.clients
+        await kubelet.until(lambda: [each.resource for each in clients._open].count("example.com/dev") == 1)
+        assert len(sockets(directory)) == len(RESOURCES)
 
 
 async def test_registered_twice_with_one_kubelet_a_lost_stream_is_noticed_all_the_same(directory: str) -> None:
@@ -279,13 +336,13 @@ async def test_a_deleted_folder_that_a_mount_still_shows_ends_the_process(
         with pytest.raises(FileNotFoundError):
             await asyncio.wait_for(registration.run(), 10)
     with pytest.raises(FileNotFoundError):
-        await asyncio.wait_for(UnixEndpoint(deleted + "/status.sock", {}).run(), 10)
+        await asyncio.wait_for(Endpoint({}, deleted + "/status.sock").run(), 10)
 
 
 async def test_a_kubelet_that_ends_every_stream_at_once_is_not_hammered(
     directory: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pauses: List[float] = []
+    pauses: list[float] = []
 
     async def pause(news: Coroutine[Any, Any, Any], seconds: float) -> bool:
         pauses.append(seconds)
@@ -362,7 +419,7 @@ async def test_that_nobody_answers_is_said_once_each_time(directory: str, caplog
     caplog.set_level("INFO")
     path = os.path.join(directory, "kubelet.sock")
 
-    async def tried(times: int) -> List[str]:
+    async def tried(times: int) -> list[str]:
         before = metrics.REGISTRATIONS.value("example.com/dev", "no_kubelet")
         os.makedirs(directory, exist_ok=True)
         with socket.socket(socket.AF_UNIX) as left_behind:

@@ -8,20 +8,26 @@ import os
 import signal
 import subprocess
 import sys
+import syslog
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, AsyncIterator, Dict, List, NoReturn, Tuple
+from typing import Any, NoReturn
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kubelet_stand_in import PodRejected, StandInKubelet
-from node_device_plugin.daemon import systemd, watchdog
+from node_device_plugin.daemon import systemd
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.declaration.configuration_file import load
+from node_device_plugin.devices.commands import run_command
+from node_device_plugin.devices.health import unhealthy_reason
 from node_device_plugin.devices.health.cdi_names import CdiNames
+from node_device_plugin.devices.holdings import Holding, held_by_other_names
+from node_device_plugin.devices.reason import kind_of
 from node_device_plugin.status_api import client
-from node_device_plugin.status_api.state import kind_of_reason
 from node_device_plugin.support.sockets import status_socket
+from node_device_plugin.telemetry import logs
 from node_device_plugin.telemetry.exposition import Counter, Histogram, gauge
 
 from ..daemon.test_main import PATH, Journal, running
@@ -38,7 +44,7 @@ resources:
 """
 
 
-def samples(text: str) -> Dict[str, float]:
+def samples(text: str) -> dict[str, float]:
     """Each sample as ``name{label=value,...}``."""
     return {
         "%s{%s}" % (s.name, ",".join("%s=%s" % pair for pair in sorted(s.labels.items()))): s.value
@@ -73,7 +79,7 @@ class Plugin:
         self.folder, self.process, self.journal, self._port = folder, process, journal, port
         self.config = folder / "config.yaml"
 
-    async def get(self, path: str) -> Tuple[int, str]:
+    async def get(self, path: str) -> tuple[int, str]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         writer.write(b"GET %s HTTP/1.1\r\n\r\n" % path.encode())
         head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
@@ -208,28 +214,13 @@ async def test_pings_while_it_lives_and_none_while_it_hangs(plugin: Plugin) -> N
     ],
 )
 def test_whether_systemd_wants_pings(
-    monkeypatch: pytest.MonkeyPatch, environment: Dict[str, str], expected: "float | None"
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: "float | None"
 ) -> None:
     for name in ("WATCHDOG_USEC", "WATCHDOG_PID"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert watchdog.interval() == expected
-
-
-async def test_no_pings_once_a_task_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: List[str] = []
-    monkeypatch.setattr("node_device_plugin.daemon.systemd.notify", sent.append)
-    alive = [True]
-    task = asyncio.create_task(watchdog.ping(0.01, lambda: alive[0]))
-    await asyncio.sleep(0.05)
-    alive[0] = False
-    await asyncio.sleep(0.02)
-    count = len(sent)
-    await asyncio.sleep(0.05)
-    task.cancel()
-    assert count > 1
-    assert len(sent) == count
+    assert systemd.watchdog_interval() == expected
 
 
 def test_that_nobody_listens_holds_nobody_up(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,26 +252,49 @@ async def test_logs_for_programs(plugin: Plugin) -> None:
     ]
 
 
+@pytest.fixture
+def root_logger() -> Iterator[None]:
+    """As it was, after a test that configures it."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.mark.usefixtures("root_logger")
+def test_the_journal_has_each_line_by_the_priority_of_its_level(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JOURNAL_STREAM", "1:2")
+    logs.configure("debug", "text")
+    priorities = {
+        logging.DEBUG: syslog.LOG_DEBUG,
+        logging.INFO: syslog.LOG_INFO,
+        logging.WARNING: syslog.LOG_WARNING,
+        logging.ERROR: syslog.LOG_ERR,
+        logging.CRITICAL: syslog.LOG_CRIT,
+    }
+    for level in priorities:
+        logging.getLogger("x").log(level, "one\ntwo")
+    assert capsys.readouterr().err.splitlines() == [
+        "<%d>%s" % (priority, line) for priority in priorities.values() for line in ("one", "two")
+    ]
+
+
+@pytest.mark.usefixtures("root_logger")
 @pytest.mark.parametrize("journal", [True, False])
 def test_a_traceback_is_part_of_its_record(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], journal: bool
 ) -> None:
-    from node_device_plugin.telemetry import logs
-
     monkeypatch.delenv("JOURNAL_STREAM", raising=False)
     if journal:
         monkeypatch.setenv("JOURNAL_STREAM", "1:2")
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    logs.configure("info", "json")
     try:
-        logs.configure("info", "json")
-        try:
-            raise ValueError("here")
-        except ValueError:
-            logging.getLogger("x").exception("it failed for %s", "d0")
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
+        raise ValueError("here")
+    except ValueError:
+        logging.getLogger("x").exception("it failed for %s", "d0")
     line = capsys.readouterr().err.rstrip("\n")
     assert line.startswith("<3>{") == journal
     record = json.loads(line[3:] if journal else line)
@@ -288,7 +302,7 @@ def test_a_traceback_is_part_of_its_record(
     assert record["exception"].endswith("ValueError: here")
 
 
-async def command(plugin: Plugin, *arguments: str) -> Tuple[int, str]:
+async def command(plugin: Plugin, *arguments: str) -> tuple[int, str]:
     """Exit code and output of a command beside the running plugin."""
     done = await asyncio.to_thread(
         subprocess.run,
@@ -350,31 +364,29 @@ async def test_what_the_running_plugin_alone_refuses_the_command_says_and_does_n
         assert output.endswith(", not %s\n" % sha256)
 
 
-def test_reasons_are_as_few_as_there_are_kinds_of_them() -> None:
+async def test_reasons_are_as_few_as_there_are_kinds_of_them(tmp_path: Path) -> None:
     """Each label's value is a series: neither a device's name nor what a thermometer says makes one."""
-    (resource,) = parse_resources(
-        [
-            {
-                "name": "example.com/dev",
-                "devices": [{"id": "d0", "nodes": [{"path": "/dev/d", "host_path": "/dev/a: b"}]}],
-                "health": {"command": ["/bin/probe"]},
-            }
-        ]
-    )
-    (device,) = resource.devices
+    file = tmp_path / "a: b"
+    file.touch()
+    null = {"path": "/dev/null", "minor": 5}
+    devices = [{"id": "d0", "nodes": [{"path": "/dev/d", "host_path": str(file)}]}, {"id": "d1", "nodes": [null]}]
+    (resource,) = parse_resources([{"name": "example.com/dev", "devices": devices}])
     names = CdiNames(["/none"])
     names.read()
+    probe = ["/bin/sh", "-c", "echo '71.2 °C: too hot' >&2; exit 1"]
+    holding = Holding("default/own", "example.com/old", "d0", frozenset([str(file)]))
+    held = held_by_other_names([resource], [holding])["example.com/dev"]["d0"]
     for reason, kind in (
-        ("", ""),
-        ("/dev/a: b: not a device node", "not a device node"),
-        ("/dev/a: b: expected any 1:3, found c 1:5", "expected any 1:3, found c 1:5"),
+        (unhealthy_reason(resource.devices[0]), "not a device node"),
+        (unhealthy_reason(resource.devices[1]), "expected any any:5, found c 1:3"),
         (names.problem("example.com/dev=d0"), "the CDI name is in no valid spec of /none"),
-        ("/bin/probe ended with 1: 71.2 °C: too hot", "ended with 1"),
-        ("/bin/probe took longer than 5 s", "took longer than 5 s"),
+        (await run_command(probe, {}, 5), "ended with 1"),
+        (await run_command(["/bin/sleep", "9"], {}, 0.1), "took longer than 0.1 s"),
         ("gone", "gone"),
-        ("held by default/own as example.com/old", "held by another name"),
+        (held, "held by another name"),
     ):
-        assert kind_of_reason(reason or "", resource, device) == kind
+        assert kind_of(reason or "") == kind
+        assert kind == "gone" or len(str(reason)) > len(kind)
 
 
 async def test_a_plugin_that_takes_the_question_and_says_nothing(

@@ -1,7 +1,6 @@
 """Waiting never loses a cancellation, not even one that comes together with the result."""
 
 import asyncio
-from typing import List
 
 import pytest
 
@@ -34,7 +33,7 @@ async def test_a_cancellation_with_the_result_is_not_lost() -> None:
 
 
 async def test_cleaning_up_ends_before_whoever_cleans_up_is_cancelled() -> None:
-    done: List[str] = []
+    done: list[str] = []
 
     async def clean_up() -> None:
         await asyncio.sleep(0.02)

@@ -2,8 +2,9 @@
 
 import asyncio
 import importlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Optional
 
 import pytest
 
@@ -14,7 +15,7 @@ from node_device_plugin.kubelet.pod_resources import Holder
 from node_device_plugin.kubelet.queries import Listing
 from node_device_plugin.runtime import queries as runtime_queries
 from node_device_plugin.runtime.errors import CriError
-from node_device_plugin.verification import containers, proof_by_kubelet
+from node_device_plugin.verification import looking, proof_by_kubelet
 from node_device_plugin.verification.looking import Outcome
 from node_device_plugin.verification.report import Report
 from node_device_plugin.verification.verify import Node, Scope, verify
@@ -33,24 +34,24 @@ class FakeNode:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, path: Path, allocatable: Mapping[str, Sequence[str]]) -> None:
         self.path = path
         self.allocatable = {name: tuple(ids) for name, ids in allocatable.items()}
-        self.holders: List[Holder] = []
+        self.holders: list[Holder] = []
         #: What is held, as ``holders`` tells it: by other names than are declared.
-        self.held: List[Mapping[str, Any]] = []
-        self.running: List[cri.Container] = []
-        self.shows: Dict[int, List[str]] = {}
+        self.held: list[kubelet_queries.HeldDevice] = []
+        self.running: list[cri.Container] = []
+        self.shows: dict[int, list[str]] = {}
         self.slots: Any = Slots(10, 10)
-        self.asked: List[str] = []
+        self.asked: list[str] = []
         self.at_once = self.most_at_once = self.lists = 0
         self.outcome: Optional[Outcome] = None
         self.cri_error: Optional[CriError] = None
         #: Manifest to how often it is still asked for once the manifest is gone; None is for ever.
-        self.static_pods: Dict[Path, Optional[int]] = {}
+        self.static_pods: dict[Path, Optional[int]] = {}
         monkeypatch.setattr(kubelet_queries, "listing", self._listing)
         monkeypatch.setattr(kubelet_queries, "holders", self._holders)
         monkeypatch.setattr(runtime_queries, "runtime", self._runtime)
         monkeypatch.setattr(proof_by_kubelet, "prove", self._prove)
         monkeypatch.setattr(proof_by_kubelet, "PodResourcesClient", lambda _socket: PodResources(self))
-        monkeypatch.setattr(containers, "look", self._look)
+        monkeypatch.setattr(looking, "look", self._look)
         monkeypatch.setattr(VERIFY, "CriClient", lambda _socket: self)
         monkeypatch.setattr(VERIFY, "SlotCounter", lambda *_: self)
 
@@ -95,7 +96,7 @@ class FakeNode:
     async def verify(self, *resources: Mapping[str, Any], **scope: Any) -> Report:
         """What is found of these, as the command does it. scope: other than the defaults here."""
         configuration = parse_configuration({"resources": list(resources)})
-        defaults: Dict[str, Any] = {"devices": "one", "unproven_only": False, "record": None, "timeout": 0.0}
+        defaults: dict[str, Any] = {"devices": "one", "unproven_only": False, "record": None, "timeout": 0.0}
         place = scope.pop("static_pod_dir", str(self.path))
         makes = scope.pop("makes_static_pods", True)
         node = Node("/none.sock", str(self.path), place, scope.pop("image", None), "/kubelet.conf", 10, makes)
@@ -107,14 +108,14 @@ class FakeNode:
         self.lists += 1
         return Listing(frozenset(self.allocatable), self.allocatable, self.holders, 3)
 
-    async def _holders(self, *_: object) -> Dict[str, Any]:
-        return {"source": "kubelet", "held": self.held, "allocatable": {}, "unanswered": None}
+    async def _holders(self, *_: object) -> kubelet_queries.Holders:
+        return kubelet_queries.Holders("kubelet", tuple(self.held))
 
     async def count(self, pods: int) -> Any:
         assert pods == 3
         return self.slots
 
-    async def _runtime(self, _socket: str) -> Dict[str, Any]:
+    async def _runtime(self, _socket: str) -> dict[str, Any]:
         return {"name": "containerd", "version": "2.1.9", "cdi": {"enabled": True}, "sandbox_image": "pause"}
 
     async def __aenter__(self) -> "FakeNode":
@@ -123,12 +124,12 @@ class FakeNode:
     async def __aexit__(self, *_: object) -> None:
         """Nothing is open."""
 
-    async def containers(self) -> List[cri.Container]:
+    async def containers(self) -> list[cri.Container]:
         if self.cri_error:
             raise self.cri_error
         return self.running
 
-    async def pod_sandboxes(self, _labels: object) -> List[cri.PodSandbox]:
+    async def pod_sandboxes(self, _labels: object) -> list[cri.PodSandbox]:
         """Those of static pods end with what they hold."""
         return []
 
@@ -169,6 +170,6 @@ class PodResources:
     async def __aexit__(self, *_: object) -> None:
         """Nothing is open."""
 
-    async def holders(self) -> List[Holder]:
+    async def holders(self) -> list[Holder]:
         self._node.sync()
         return self._node.holders

@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 
@@ -57,6 +57,6 @@ def test_a_link_is_no_device_node(said: container_view.View, tmp_path: Path) -> 
     ],
 )
 def test_numbers_are_held_to_what_is_declared_of_them(
-    said: container_view.View, node: Dict[str, Any], says: Any
+    said: container_view.View, node: dict[str, Any], says: Any
 ) -> None:
     assert container_view.mismatches(said, expectation(nodes=[{"path": "/dev/null", **node}])) == says

@@ -3,15 +3,15 @@
 import asyncio
 import subprocess
 import sys
-from typing import Any, Dict, Iterator, List
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.declaration.expectations import Expectation, expected_in_container
 from node_device_plugin.verification.container_view import mount_points
-from node_device_plugin.verification.looking import look
-from node_device_plugin.verification.observation import annotation_mismatches, mismatches
+from node_device_plugin.verification.looking import annotation_mismatches, look, mismatches
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def pid() -> Iterator[int]:
 
 
 def expectation(**device: Any) -> Expectation:
-    raw: Dict[str, Any] = {"name": "example.com/dev", "env": device.pop("env", {}), "devices": [{"id": "d", **device}]}
+    raw: dict[str, Any] = {"name": "example.com/dev", "env": device.pop("env", {}), "devices": [{"id": "d", **device}]}
     (resource,) = parse_resources([raw])
     return expected_in_container(resource, list(resource.devices))
 
@@ -47,7 +47,7 @@ def test_nothing_is_missing(pid: int) -> None:
 @pytest.mark.parametrize(
     "mount", [{}, {"type": "bind"}, {"type": "none"}, {"type": "ext4", "options": ["ro", "rbind"]}]
 )
-def test_what_is_mounted_from_the_host_has_any_file_system(pid: int, mount: Dict[str, Any]) -> None:
+def test_what_is_mounted_from_the_host_has_any_file_system(pid: int, mount: dict[str, Any]) -> None:
     mounts = [{"host_path": "/srv", "container_path": "/proc", **mount}]
     assert mismatches(pid, expectation(container_edits={"mounts": mounts})) == []
 
@@ -86,7 +86,7 @@ def test_what_is_mounted_from_the_host_has_any_file_system(pid: int, mount: Dict
         ),
     ],
 )
-def test_each_mismatch_names_what_was_expected_and_found(pid: int, device: Dict[str, Any], says: List[str]) -> None:
+def test_each_mismatch_names_what_was_expected_and_found(pid: int, device: dict[str, Any], says: list[str]) -> None:
     assert mismatches(pid, expectation(**device)) == says
 
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from node_device_plugin.kubelet import queries as kubelet_queries
 from node_device_plugin.kubelet.pod_resources import Holder, PodResourcesError
 from node_device_plugin.kubelet.queries import Listing
 from node_device_plugin.runtime.errors import CriError
+from node_device_plugin.support.bounded_calls import BoundedCalls
 from node_device_plugin.support.channels import grpc
-from node_device_plugin.verification import containers
+from node_device_plugin.verification import looking
 from node_device_plugin.verification.looking import Outcome
 from node_device_plugin.verification.report import Report, Row
 from node_device_plugin.wire import cri_v1_pb2 as cri
 
-from .fake_node import FakeNode
+from .fake_node import VERIFY, FakeNode
 
 LAMP = {"name": "example.com/lamp", "devices": [{"id": "l0"}, {"id": "l1"}], "env": {"LAMP_{index}": "{id}"}}
 
@@ -170,7 +172,7 @@ async def test_what_a_killed_proof_left_is_no_device_by_another_name(
 
     async def holders(*_: object) -> Any:
         asked.append(list(node.holders))
-        return {"source": "kubelet", "held": [], "allocatable": {}, "unanswered": None}
+        return kubelet_queries.Holders("kubelet")
 
     monkeypatch.setattr(kubelet_queries, "holders", holders)
     assert ((await row_of(node, timeout=60.0)).state, asked) == ("proven", [[]])
@@ -195,6 +197,15 @@ async def test_what_a_killed_proof_left_and_cannot_be_removed_is_wrong(
     report = await verify(node)
     problem = "a killed proof's static pod cannot be removed: %s: Operation not permitted" % manifest
     assert report.problems == [problem]
+
+
+async def test_a_directory_of_static_pods_that_hangs_is_named(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = threading.Event()
+    monkeypatch.setattr(VERIFY, "remove_leftovers", lambda _directory: hangs.wait())
+    monkeypatch.setattr(VERIFY, "BoundedCalls", lambda: BoundedCalls(0.2))
+    report = await verify(node)
+    hangs.set()
+    assert report.problems == ["a killed proof's static pod cannot be removed: %s did not answer in 0.2 s" % node.path]
 
 
 async def test_the_proofs_of_others_prove_nothing(node: FakeNode) -> None:
@@ -247,7 +258,7 @@ async def test_a_container_that_has_ended_proves_nothing(
     elif how == "without a process":
         monkeypatch.setattr(node, "container_pid", no_process)
     else:
-        monkeypatch.setattr(containers, "look", ends)
+        monkeypatch.setattr(looking, "look", ends)
     row = await row_of(node, proof_pods=("default/node-device-proof-x",))
     says = "the proof's container ended before it could be looked into"
     assert (row.state, row.seen, row.detail) == ("unproven", (), says)

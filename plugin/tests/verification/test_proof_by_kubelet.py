@@ -1,18 +1,24 @@
 """The proof by a static pod: which container counts, and what does not prove a resource."""
 
+import errno
+import functools
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, List, Mapping, Sequence, cast
+from typing import Any, cast
 
 import pytest
 
 from node_device_plugin.declaration import Device, Resource, parse_resources
 from node_device_plugin.kubelet.pod_resources import Holder
 from node_device_plugin.runtime.client import CriClient
-from node_device_plugin.verification import proof_by_kubelet, static_pod
-from node_device_plugin.verification.looking import Outcome
+from node_device_plugin.verification import looking, proof_by_kubelet, static_pod
+from node_device_plugin.verification.looking import Outcome, look, look_at_allocated
 from node_device_plugin.wire import cri_v1_pb2 as api
 
 NAME = "node-device-proof-0badcafe"
+#: Reads the journal, which no other test does.
+WHY = proof_by_kubelet._why
 
 
 class Node:
@@ -23,7 +29,7 @@ class Node:
         self.status = api.ContainerStatus(started_at=1)
         self.ends = False
 
-    async def containers(self, labels: Mapping[str, str]) -> List[api.Container]:
+    async def containers(self, labels: Mapping[str, str]) -> list[api.Container]:
         assert labels == {"io.kubernetes.container.name": static_pod.CONTAINER}
         return [api.Container(id="c", labels={"io.kubernetes.pod.name": NAME + "-node1"})]
 
@@ -33,7 +39,7 @@ class Node:
     async def container_pid(self, container: str) -> int:
         return 7
 
-    async def pod_sandboxes(self, _labels: object) -> List[api.PodSandbox]:
+    async def pod_sandboxes(self, _labels: object) -> list[api.PodSandbox]:
         return []
 
     async def __aenter__(self) -> "Node":
@@ -42,10 +48,12 @@ class Node:
     async def __aexit__(self, *_: object) -> None:
         """Nothing is open."""
 
-    async def holders(self) -> List[Holder]:
+    async def holders(self) -> list[Holder]:
         return [Holder("kube-system", NAME + "-node1", "proof", "example.com/lamp", tuple(self.ids))]
 
-    async def look(self, pid: int, _annotations: object, resource: Resource, devices: Sequence[Device]) -> Outcome:
+    async def look(
+        self, pid: int, _annotations: object, resource: Resource, devices: Sequence[Device], _settle: float
+    ) -> Outcome:
         assert pid == 7
         if self.ends:
             raise ProcessLookupError("the container's process 7 has ended")
@@ -60,14 +68,14 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Node:
         return "; the kubelet's last words: no"
 
     monkeypatch.setattr(proof_by_kubelet, "PodResourcesClient", lambda _socket: made)
-    monkeypatch.setattr(proof_by_kubelet, "look", made.look)
+    monkeypatch.setattr(looking, "look", made.look)
     monkeypatch.setattr(proof_by_kubelet, "_why", why)
     monkeypatch.setattr(static_pod, "new_name", lambda: NAME)
     return made
 
 
 async def prove(node: Node, path: Path) -> Outcome:
-    lamps: List[Mapping[str, Any]] = [{"name": "example.com/lamp", "devices": [{"id": "l0"}, {"id": "l1"}]}]
+    lamps: list[Mapping[str, Any]] = [{"name": "example.com/lamp", "devices": [{"id": "l0"}, {"id": "l1"}]}]
     (lamp,) = parse_resources(lamps)
     kubelet = proof_by_kubelet.Kubelet("/none", str(path), "pause", 0.0)
     return await proof_by_kubelet.prove(lamp, 2, cast(CriClient, node), kubelet)
@@ -92,7 +100,68 @@ async def test_a_container_that_has_not_begun_or_has_ended_is_waited_for(
     assert await prove(node, tmp_path) == Outcome((), (says,))
 
 
+@pytest.mark.parametrize("words", ["requested number of devices unavailable for x", "no healthy devices present"])
+async def test_a_share_that_another_pod_took_meanwhile_is_no_failure(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    async def why(_name: str) -> str:
+        return "; the kubelet's last words: " + words
+
+    monkeypatch.setattr(proof_by_kubelet, "_why", why)
+    node.status = api.ContainerStatus()
+    says = "expected a container, found none after 0 s; the kubelet's last words: " + words
+    assert await prove(node, tmp_path) == Outcome((), (), says)
+
+
+@pytest.mark.parametrize(
+    ("journal", "says"),
+    [
+        ("", ""),
+        ("no image\\n", "; the kubelet's last words: no image"),
+        ("no image\\npulled\\nno room\\n \\n", "; the kubelet's last words: no room"),
+    ],
+    ids=["no line", "one line", "lines"],
+)
+async def test_where_there_is_no_container_the_kubelets_last_line_of_it_is_told(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal: str, says: str
+) -> None:
+    journalctl = tmp_path / "bin" / "journalctl"
+    journalctl.parent.mkdir()
+    journalctl.write_text("#!/bin/sh\nprintf '%s'\n" % journal)
+    journalctl.chmod(0o755)
+    monkeypatch.setenv("PATH", str(journalctl.parent))
+    monkeypatch.setattr(proof_by_kubelet, "_why", WHY)
+    node.status = api.ContainerStatus()
+    assert await prove(node, tmp_path) == Outcome((), ("expected a container, found none after 0 s" + says,))
+
+
 async def test_a_container_that_ends_while_it_is_looked_into_proves_nothing(node: Node, tmp_path: Path) -> None:
     node.ends = True
     says = "the container's process 7 has ended; the kubelet's last words: no"
+    assert await prove(node, tmp_path) == Outcome((), (says,))
+
+
+def refused(*arguments: Any, **options: Any) -> Any:
+    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), "/somewhere/else")
+
+
+async def test_what_cannot_be_placed_is_unproven_and_what_cannot_be_removed_is_a_problem(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leftover = tmp_path / (NAME + ".json")
+    says = "remove %s, or its pod stays: Operation not permitted" % leftover
+    with monkeypatch.context() as fault:
+        fault.setattr(os, "unlink", refused)
+        assert await prove(node, tmp_path) == Outcome((), (says,))
+    says = "the proof's pod cannot be placed in %s: No such file or directory" % (tmp_path / "none")
+    assert await prove(node, tmp_path / "none") == Outcome((), (), says)
+
+
+async def test_an_error_while_the_container_is_looked_into_is_called_what_it_is(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looking, "look", look)
+    monkeypatch.setattr(proof_by_kubelet, "look_at_allocated", functools.partial(look_at_allocated, settle=0.0))
+    monkeypatch.setattr(looking, "mismatches", refused)
+    says = "the container cannot be looked into: /somewhere/else: Operation not permitted"
     assert await prove(node, tmp_path) == Outcome((), (says,))

@@ -1,6 +1,6 @@
 """How many pods a node takes: its cluster knows, and else the kubelet's own list."""
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Optional
 
 import pytest
 
@@ -13,13 +13,13 @@ from node_device_plugin.verification.slots import SlotCounter
 class Cluster:
     """As a kubelet sees it: who it is, its own node, and the pods that are bound there."""
 
-    def __init__(self, user: str, pods: List[str]) -> None:
+    def __init__(self, user: str, pods: list[str]) -> None:
         self.user = user
         self.phases = pods
         self.away: Optional[ApiError] = None
         self.asked = 0
 
-    def create(self, place: Place, content: Dict[str, Any]) -> Dict[str, Any]:
+    def create(self, place: Place, content: dict[str, Any]) -> dict[str, Any]:
         self.asked += 1
         if self.away:
             raise self.away
@@ -27,11 +27,11 @@ class Cluster:
         assert content["kind"] == "SelfSubjectReview"
         return {"status": {"userInfo": {"username": self.user}}}
 
-    def node(self, name: str) -> Dict[str, Any]:
+    def node(self, name: str) -> dict[str, Any]:
         assert name == "worker1"
         return {"metadata": {"name": name}, "status": {"capacity": {"pods": "110"}, "allocatable": {"pods": "10"}}}
 
-    def list(self, place: Place, **selectors: str) -> List[Dict[str, Any]]:
+    def list(self, place: Place, **selectors: str) -> list[dict[str, Any]]:
         # The Node authorizer lets a kubelet list its own pods alone.
         assert (place.path, selectors) == ("/api/v1/pods", {"fieldSelector": "spec.nodeName=worker1"})
         return [{"status": {"phase": phase}} for phase in self.phases]

@@ -2,16 +2,19 @@
 
 import socket
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple, cast
+from typing import Any, Optional, cast
 
+import grpc
 import pytest
 
 from node_device_plugin.declaration import Resource, parse_configuration, parse_resources
 from node_device_plugin.kubelet import pod_resources
 from node_device_plugin.kubelet import queries as kubelet_queries
+from node_device_plugin.kubelet.checkpoint import CheckpointError
 from node_device_plugin.kubelet.queries import Listing
 from node_device_plugin.runtime import queries as runtime_queries
 from node_device_plugin.runtime.client import CriClient
+from node_device_plugin.support.bounded_calls import NoAnswer
 from node_device_plugin.verification import proof_by_runtime
 from node_device_plugin.verification.looking import Outcome
 from node_device_plugin.verification.verify import Node, Scope, _judge, _runtime, verify
@@ -39,18 +42,18 @@ def test_a_proof_asks_for_no_more_than_a_container_may_have(limit: Optional[int]
         ({}, "expected it registered with the kubelet, found no such resource there"),
     ],
 )
-def test_other_devices_than_are_declared_are_a_failure(found: Dict[str, Tuple[str, ...]], says: str) -> None:
+def test_other_devices_than_are_declared_are_a_failure(found: dict[str, tuple[str, ...]], says: str) -> None:
     (resource,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "d0"}], "replicas": 4}])
     row = _judge(resource, list(IDS), Listing(frozenset(found), found, [], 0), Scope("all", False, None, 1.0))
     assert (row.state, row.shares, row.detail) == ("failed", 0, says)
 
 
 @pytest.mark.parametrize(("limit", "given"), [(None, ["a", "b"]), (1, ["a"]), (3, ["a", "b"])])
-async def test_without_a_kubelet_neither(limit: Optional[int], given: List[str]) -> None:
+async def test_without_a_kubelet_neither(limit: Optional[int], given: list[str]) -> None:
     class Runtime:
         """Remembers what a container asks for; it ends at once."""
 
-        asked: List[str]
+        asked: list[str]
 
         def __getattr__(self, name: str) -> Any:
             async def answer(*arguments: Any) -> Any:
@@ -83,16 +86,33 @@ async def test_without_a_kubelet_neither(limit: Optional[int], given: List[str])
 async def test_a_runtime_without_cdi(
     monkeypatch: pytest.MonkeyPatch, name: str, version: str, enabled: Optional[bool], said: Optional[str]
 ) -> None:
-    async def runtime(_socket: str) -> Dict[str, Any]:
+    async def runtime(_socket: str) -> dict[str, Any]:
         return {"name": name, "version": version, "cdi": {"enabled": enabled}, "sandbox_image": "pause"}
 
     monkeypatch.setattr(runtime_queries, "runtime", runtime)
     device = {"id": "d0", "nodes": [{"path": "/dev/null"}]}
     resources = parse_resources([{"name": "example.com/dev", "devices": [device]}])
-    problems: List[str] = []
+    problems: list[str] = []
     found = await _runtime(Node("/run/x.sock", "/var/lib/kubelet", None, None), resources, problems)
     assert found.gives_cdi is (said is None)
     assert [said in problem and problem.endswith("of example.com/dev") for problem in problems] == [True] * bool(said)
+
+
+async def test_a_kubelet_with_too_many_questions_is_not_one_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, short_path: Path
+) -> None:
+    async def listing(*_: object) -> Any:
+        raise pod_resources.PodResourcesError(
+            "/s", "list", grpc.StatusCode.RESOURCE_EXHAUSTED, pod_resources._RATE_LIMIT
+        )
+
+    monkeypatch.setattr(kubelet_queries, "listing", listing)
+    (short_path / kubelet_queries.POD_RESOURCES_SOCKET).parent.mkdir()
+    (short_path / kubelet_queries.POD_RESOURCES_SOCKET).touch()
+    resources = [{"name": "example.com/dev", "devices": [{"id": "d0", "nodes": [{"path": "/dev/null"}]}]}]
+    node = Node("/run/x.sock", str(short_path), None, None)
+    report = await verify(parse_configuration({"resources": resources}), node, Scope("all", False, None, 0.0))
+    assert (report.kubelet, report.rows[0].detail) == ("asked too often", "the kubelet is asked too often")
 
 
 @pytest.mark.parametrize(
@@ -104,13 +124,13 @@ async def test_a_kubelet_that_hangs_is_another_than_none(
 ) -> None:
     """It is said in the row, and nothing is proven beside it: when it goes on it may end what it does not know."""
     monkeypatch.setattr(pod_resources, "_TIMEOUT", 0.1)
-    proofs: List[str] = []
+    proofs: list[str] = []
 
     async def prove(resource: Resource, *_: object) -> Outcome:
         proofs.append(resource.name)
         return Outcome((), ())
 
-    async def runtime(_socket: str) -> Dict[str, Any]:
+    async def runtime(_socket: str) -> dict[str, Any]:
         return {"name": "containerd", "version": "2.1.9", "cdi": {"enabled": True}, "sandbox_image": "pause"}
 
     monkeypatch.setattr(runtime_queries, "runtime", runtime)
@@ -130,3 +150,33 @@ async def test_a_kubelet_that_hangs_is_another_than_none(
     problem = "kubelet: expected an answer on %s, found none in 0 s" % path
     assert report.problems == [problem] * is_there
     assert proofs == ["example.com/dev"] * (not is_there)
+
+
+@pytest.mark.parametrize(
+    "error", [CheckpointError("x is no device checkpoint"), PermissionError(13, "Permission denied", "/x")], ids=repr
+)
+async def test_a_checkpoint_that_cannot_be_read_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch, short_path: Path, error: Exception
+) -> None:
+    async def listing(*_: object) -> Any:
+        raise error
+
+    monkeypatch.setattr(kubelet_queries, "listing", listing)
+    resources = [{"name": "example.com/dev", "devices": [{"id": "d0", "nodes": [{"path": "/dev/null"}]}]}]
+    node = Node(str(short_path / "none"), str(short_path), None, None)
+    report = await verify(parse_configuration({"resources": resources}), node, Scope("all", False, None, 0.0))
+    assert "kubelet: %s" % error in report.problems
+    (row,) = report.rows
+    assert (report.kubelet, row.state, row.detail) == ("running", "pending", "the kubelet's checkpoint cannot be read")
+
+
+async def test_what_nobody_says_of_holders_is_a_problem(monkeypatch: pytest.MonkeyPatch, short_path: Path) -> None:
+    async def holders(*_: object) -> None:
+        raise NoAnswer("what containers were given: it did not answer in 5 s")
+
+    monkeypatch.setattr(kubelet_queries, "holders", holders)
+    configuration = parse_configuration({"resources": [{"name": "example.com/dev", "devices": []}]})
+    node = Node(str(short_path / "none"), str(short_path), None, None)
+    report = await verify(configuration, node, Scope("all", False, None, 0.0))
+    said = "who holds which device is not known: what containers were given: it did not answer in 5 s"
+    assert said in report.problems

@@ -1,12 +1,12 @@
 """What is discovered, as a verification expects it of the kubelet and of a container."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 import pytest
 
 from node_device_plugin.devices import holdings
-from node_device_plugin.devices.discovery import discover
+from node_device_plugin.devices.discovery import Discoverer
 from node_device_plugin.kubelet import queries as kubelet_queries
 from node_device_plugin.kubelet.pod_resources import Holder
 from node_device_plugin.kubelet.queries import Listing
@@ -25,7 +25,7 @@ LAMP = {
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeNode:
     """With its device nodes below the test's directory."""
-    monkeypatch.setattr(VERIFY, "discover", lambda resources, **more: discover(resources, str(tmp_path), **more))
+    monkeypatch.setattr(VERIFY, "Discoverer", lambda links: Discoverer(links, str(tmp_path)))
     monkeypatch.setattr(VERIFY, "unhealthy_reason", lambda device: None)
     return FakeNode(monkeypatch, tmp_path, {})
 
@@ -90,9 +90,8 @@ async def test_what_a_pod_holds_by_another_name_is_in_use_and_proves_nothing(
 ) -> None:
     """Nor is it missed; and it may have come free since."""
     plug(tmp_path, "lamp0")
-    held = {"resource": "example.com/old", "device": "lamp0", "namespace": "default", "pod": "own", "container": "main"}
-    node.held = [{**held, "host_paths": [], "by_our_cdi": True}]
-    monkeypatch.setattr(holdings, "_host_paths", lambda device: frozenset())
+    node.held = [kubelet_queries.HeldDevice("example.com/old", "lamp0", "default", "own", "main", by_our_cdi=True)]
+    monkeypatch.setattr(holdings, "_host_paths", lambda device, real: frozenset())
     for listed in (["first"], ["first", "lamp0"]):
         report = await verified(node, listed)
         says = "lamp0: held by default/own as example.com/old"

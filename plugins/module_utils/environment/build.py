@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import configparser
+import ctypes
 import io
 import json
 import os
@@ -14,10 +15,13 @@ import tarfile
 import zipfile
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import answer_of
 
 #: The command in an environment's ``bin``.
 COMMAND = "node-device-plugin"
 _MARKER = "complete.json"
+# Seconds that a slow node may take to load all of it for the first time.
+_LOADING = 300
 SCRIPT = """\
 #!{python} -I
 import sys
@@ -28,7 +32,7 @@ sys.exit({function}())
 """
 
 
-class VersionError(Exception):
+class VersionError(ledgers.LedgerConflict):
     """A version of the plugin cannot be had or does not serve; the message says why."""
 
 
@@ -36,7 +40,7 @@ def run(command):
     """Run a command; VersionError with its last words if it fails."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
-        raise VersionError("%s failed: %s" % (" ".join(command[:4]), done.stdout.strip()[-800:]))
+        raise VersionError("{} failed: {}".format(" ".join(command[:4]), done.stdout.strip()[-800:]))
 
 
 def base_python():
@@ -59,10 +63,7 @@ def can_run(directory, name):
 
 def edited(directory):
     """The files that somebody changed or removed since the environment was made, by their paths in it."""
-    files = _marker_of(directory).get("files")
-    if not isinstance(files, dict):
-        # Made before there was a list of them.
-        return []
+    files = _marker_of(directory).get("files") or {}
     return sorted(path for path, was in files.items() if _looks(os.path.join(directory, path)) != was)
 
 
@@ -98,16 +99,16 @@ def unpack_wheel(archive, member, digest, site):
     # One read: what is unpacked is what was hashed, whoever writes the archive meanwhile.
     content = archive.extractfile(member).read()
     if ledgers.sha256(content) != digest:
-        raise VersionError("%s did not arrive as it was sent" % member)
+        raise VersionError(f"{member} did not arrive as it was sent")
     with zipfile.ZipFile(io.BytesIO(content)) as wheel:
         names = wheel.namelist()
         for entry in wheel.infolist():
             outside = os.path.isabs(entry.filename) or "\\" in entry.filename or ".." in entry.filename.split("/")
             if outside or stat.S_ISLNK(entry.external_attr >> 16):
-                raise VersionError("%s has a file for another place, or a link: %s" % (member, entry.filename))
+                raise VersionError(f"{member} has a file for another place, or a link: {entry.filename}")
         data = [name for name in names if name.split("/")[0].endswith(".data")]
         if data:
-            raise VersionError("%s has files for other places than site-packages: %s" % (member, data[0]))
+            raise VersionError(f"{member} has files for other places than site-packages: {data[0]}")
         wheel.extractall(site)  # noqa: S202 (its names are checked above)
     return next(name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info"))
 
@@ -124,19 +125,33 @@ def entry_point(site, dist_info):
 def _try_to_load(partial, module):
     """Load the command and its compiled part, before a node that cannot do that has anything of it in use."""
     python = os.path.join(partial, "bin", "python")
-    tried = [python, "-I", "-c", "import %s, grpc" % module]
-    done = subprocess.run(tried, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["status %d" % done.returncode])[-1]
+    tried = [python, "-I", "-c", f"import {module}, grpc"]
+    _said, problem = answer_of(tried, _LOADING)
+    if problem:
         raise VersionError(
-            "the plugin does not load on this node: %s. It needs glibc and libstdc++.so.6 (Debian: libstdc++6, Fedora: "
-            "libstdc++), and a file system that is not mounted noexec below %s" % (said, os.path.dirname(partial))
+            f"the plugin does not load on this node: {problem}. It needs glibc and libstdc++.so.6 "
+            f"(Debian: libstdc++6, Fedora: libstdc++), and a file system that is not mounted noexec "
+            f"below {os.path.dirname(partial)}"
         )
+
+
+def _sync_file_system(path):
+    """Make durable what lies on the file system of ``path`` (syncfs(2)).
+
+    One call for thousands of files. os.sync waits for every other file system, too, such as one whose server hangs.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), path)
+    finally:
+        os.close(descriptor)
 
 
 def build(directory, name, archive_path, wheels):
     """Make the environment in a neighbour of ``directory`` that nobody reads, then give it its name."""
-    partial = os.path.join(os.path.dirname(directory), ".%s.partial" % name)
+    partial = os.path.join(os.path.dirname(directory), f".{name}.partial")
     ledgers.remove_tree(partial)
     # Debian's Python has no ensurepip without python3-venv, hence --without-pip.
     run([base_python(), "-I", "-m", "venv", "--without-pip", "--symlinks", partial])
@@ -160,7 +175,7 @@ def build(directory, name, archive_path, wheels):
     marker = {"name": name, "python": list(sys.version_info[:2]), "wheels": wheels, "files": _files_of(partial)}
     with open(os.path.join(partial, _MARKER), "w", encoding="utf-8") as file:
         json.dump(marker, file)
-    os.sync()
+    _sync_file_system(partial)
     ledgers.remove_tree(directory)
     os.rename(partial, directory)
-    ledgers.sync_directory(os.path.dirname(directory))
+    ledgers.sync(os.path.dirname(directory))

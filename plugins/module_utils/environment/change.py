@@ -9,18 +9,16 @@ the next one (``settle``).
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import serving
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND, VersionError
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import answer_of
 
-UNITS = "/etc/systemd/system"
 _GUARD = "node-devices-version.service"
-_WANTS = "multi-user.target.wants"
 _PAUSE = 0.3
 _TEXT = """\
 # Written by node-devices while another version of the device plugin is on trial; it goes with the trial.
@@ -79,7 +77,7 @@ class Versions:
 
     def flip(self, name):
         """Make a version the current one, in one step."""
-        ledgers.write_link(self.link, "versions/%s" % name)
+        ledgers.write_link(self.link, f"versions/{name}")
 
     def change(self, was, name):
         """Make ``name`` the version that the service runs from; with ``close`` it is done.
@@ -89,7 +87,7 @@ class Versions:
         """
         config = self.unit.config_run_from(self.root)
         if config is None:
-            raise VersionError("%s does not run from %s any more" % (self.unit.name, self.root))
+            raise VersionError(f"{self.unit.name} does not run from {self.root} any more")
         self._refuse_invalid(name, config)
         before = serving.ask(self.directory(was), config)
         if before.resources is None:
@@ -108,26 +106,25 @@ class Versions:
             raise
         if not wrong:
             return round(time.monotonic() - began, 2)
-        journal = self.unit.journal()
-        last = "\nThe last journal lines of %s:\n%s" % (name, journal) if journal else ""
+        all_wrong, journal = "; ".join(wrong), self.unit.journal()
+        last = f"\nThe last journal lines of {name}:\n{journal}" if journal else ""
         if not way_back:
             raise VersionError(
-                "version %s does not serve what was served before: %s; there is no version to go back to%s"
-                % (name, "; ".join(wrong), last)
+                f"version {name} does not serve what was served before: {all_wrong}; "
+                f"there is no version to go back to{last}"
             )
         still_wrong = self._go_back(was, config, before)
-        outcome = ", and that does not serve it either: %s" % "; ".join(still_wrong) if still_wrong else ""
+        outcome = ", and that does not serve it either: {}".format("; ".join(still_wrong)) if still_wrong else ""
         raise NotReady(
-            "version %s did not serve what %s did: %s. Version %s runs again%s%s"
-            % (name, was, "; ".join(wrong), was, outcome, last),
-            "; ".join(wrong),
+            f"version {name} did not serve what {was} did: {all_wrong}. Version {was} runs again{outcome}{last}",
+            all_wrong,
         )
 
     def is_open(self):
         """Whether a change below this root was begun, and neither closed nor undone."""
         try:
             with open(_paths()[0], encoding="utf-8") as file:
-                return " %s/current\n" % self.root in file.read()
+                return f" {self.root}/current\n" in file.read()
         except OSError:
             return False
 
@@ -172,8 +169,8 @@ class Versions:
         _said, problem = answer_of([command, "validate", "--config", config], 60)
         if problem:
             raise VersionError(
-                "version %s does not take the configuration in force, so nothing was changed: %s (site.yml of the "
-                "release in use writes that file anew)" % (name, problem)
+                f"version {name} does not take the configuration in force, so nothing was changed: {problem} "
+                "(site.yml of the release in use writes that file again)"
             )
 
     def _can_run(self, name):
@@ -183,19 +180,13 @@ class Versions:
 
 def close():
     """A change is done, and known to the ledger: the next boot need not undo it."""
-    for path in reversed(_paths()):
-        ledgers.remove_file(path)
+    boot_unit.remove(boot_unit.UNITS, _GUARD)
 
 
 def _write_guard(unit, root, was):
     path, link = _paths()
-    text = _TEXT.format(unit=unit, root=root, was=was, path=path, link=link)
-    ledgers.write_file(path, text.encode(), 0o644)
-    ledgers.make_directory(os.path.dirname(link))
-    with contextlib.suppress(FileExistsError):
-        os.symlink(path, link)
-    ledgers.sync_directory(os.path.dirname(link))
+    boot_unit.write(boot_unit.UNITS, _GUARD, _TEXT.format(unit=unit, root=root, was=was, path=path, link=link))
 
 
 def _paths():
-    return os.path.join(UNITS, _GUARD), os.path.join(UNITS, _WANTS, _GUARD)
+    return boot_unit.paths(boot_unit.UNITS, _GUARD)

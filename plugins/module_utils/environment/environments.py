@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change, failed_upgrade
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (
     COMMAND,
@@ -19,9 +20,10 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.unit import Unit
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict, remove_tree
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed, Report
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Report
 
 _OWNER = "node_tools"
+_SERVICE = "node-device-plugin.service"
 # Of the files that somebody edited, how many are named.
 _SHOWN = 5
 
@@ -33,9 +35,9 @@ class Environments:
         self.module = module
         self.ledger = ledger
         self.root = module.params["root"]
-        self.owner = "%s %s" % (_OWNER, self.root)
+        self.owner = f"{_OWNER} {self.root}"
         self.directories = os.path.join(self.root, "versions")
-        self.versions = change.Versions(self.root, Unit(module.params["service"]), module.params["timeout"])
+        self.versions = change.Versions(self.root, Unit(_SERVICE), module.params["timeout"])
         self.previous = os.path.join(self.root, "previous")
         #: What there is to tell beside the report.
         self.told = {}
@@ -43,12 +45,7 @@ class Environments:
         self.laid_out = Report()
 
     def managed(self):
-        return Managed(
-            self.ledger,
-            self.owner,
-            check=self.module.check_mode,
-            after_write=lambda path: self.module.set_default_selinux_context(path, False),
-        )
+        return node_module.managed(self.module, self.ledger, self.owner)
 
     def wanted(self, name, previous, failed=None):
         """The folder of the environments, the links, and the upgrade that failed.
@@ -57,10 +54,10 @@ class Environments:
         """
         wanted = [
             {"kind": "directory", "path": self.directories, "mode": 0o755},
-            {"kind": "link", "path": self.versions.link, "target": "versions/%s" % name},
+            {"kind": "link", "path": self.versions.link, "target": f"versions/{name}"},
         ]
         if previous:
-            wanted.append({"kind": "link", "path": self.previous, "target": "versions/%s" % previous})
+            wanted.append({"kind": "link", "path": self.previous, "target": f"versions/{previous}"})
         command = self.module.params["command"]
         if command:
             target = os.path.join(self.root, "current", "bin", COMMAND)
@@ -69,13 +66,17 @@ class Environments:
             wanted.append(failed_upgrade.item(self.root, failed))
         return wanted
 
+    def answer(self, report):
+        """What the module answers."""
+        return node_module.answer(report, incomplete=False, **self.told)
+
     def names(self):
         """The environments that are there, the newest first."""
         entries = [path for path in self.ledger.of(self.owner) if self.ledger.entries[path]["kind"] == "tree"]
         trees = [path for path in entries if os.path.isdir(path) and not os.path.basename(path).startswith(".")]
         return [os.path.basename(path) for path in sorted(trees, key=lambda path: os.stat(path).st_mtime, reverse=True)]
 
-    def settle(self):
+    def _settle(self):
         """Undo what a run before this one was cut off in."""
         known = self.ledger.entries.get(self.versions.link, {}).get("target", "")
         if self.versions.settle(os.path.basename(known) or None):
@@ -93,7 +94,7 @@ class Environments:
         # The folders and the ledger's entry first, so that an interrupted run leaves nothing unknown.
         directories = {"kind": "directory", "path": self.directories, "mode": 0o755}
         self.laid_out = self.managed().converge([directories], keep=self.ledger.of(self.owner))
-        partial = self.versions.directory(".%s.partial" % name)
+        partial = self.versions.directory(f".{name}.partial")
         for path in (directory, partial):
             self.ledger.entries[path] = {"kind": "tree", "owner": self.owner}
         self.ledger.save()
@@ -132,7 +133,7 @@ class Environments:
             previous = was if was and self._can_run(was) else None
         try:
             report = self._go_to(was, name, previous, remade=made)
-        except (VersionError, LedgerConflict) as error:
+        except LedgerConflict as error:
             if was not in (None, name) and self.versions.current() == was:
                 # As if it had not been tried. What did stand its trial before is not what is to be undone now.
                 failed = failed_upgrade.read(self.root)
@@ -151,7 +152,7 @@ class Environments:
         """Undo the last upgrade, or make the version current that ``wanted`` names, by its beginning."""
         was, previous = self.versions.current(), self._previous()
         if was is None:
-            raise VersionError("there is no version below %s: site.yml installs one" % self.root)
+            raise VersionError(f"there is no version below {self.root}: site.yml installs one")
         if not wanted:
             name = previous or was
         elif _is_named(was, wanted):
@@ -160,12 +161,12 @@ class Environments:
             name = next((each for each in self.names() if _is_named(each, wanted)), None)
         if name is None:
             raise VersionError(
-                "version %s is not below %s; there are: %s" % (wanted, self.root, ", ".join(self.names()))
+                "version {} is not below {}; there are: {}".format(wanted, self.root, ", ".join(self.names()))
             )
         if name == was:
             return self._go_to(was, was, previous)
         if not self._can_run(name):
-            raise VersionError("version %s cannot run here any more: its Python has gone" % name)
+            raise VersionError(f"version {name} cannot run here any more: its Python has gone")
         return self._go_to(was, name, None)
 
     def _previous(self):
@@ -184,12 +185,15 @@ class Environments:
         if tried and not self.module.check_mode:
             self.told["seconds"] = self.versions.change(was, name)
         failed = failed_upgrade.read(self.root) if was == name else None
-        report = self.managed().converge(self.wanted(name, previous, failed), keep=self.stay(name, previous))
+        managed, wanted, stay = self.managed(), self.wanted(name, previous, failed), self.stay(name, previous)
         if tried and not self.module.check_mode:
+            # Until it is closed, the next boot leads back to the version before, whatever is to stay.
+            managed.converge(wanted, keep=[*stay, self.versions.directory(was)])
             change.close()
-            if was != name:
-                report.written.append(self.versions.link)
-                report.add_diff(self.versions.link, _link(was), _link(name))
+        report = managed.converge(wanted, keep=stay)
+        if tried and was != name and not self.module.check_mode:
+            report.written.append(self.versions.link)
+            report.add_diff(self.versions.link, _link(was), _link(name))
         return report
 
     def _enter_link(self):
@@ -199,7 +203,7 @@ class Environments:
         """
         link, current = self.ledger.entries.get(self.versions.link), self.versions.current()
         if link and current in self.names():
-            link["target"] = "versions/%s" % current
+            link["target"] = f"versions/{current}"
 
     def absent(self):
         # After a first one that could not be laid out, there are folders alone.
@@ -214,7 +218,7 @@ class Environments:
         if not others:
             return self.managed().converge([])
         report = Report()
-        reason = "needed to take away what is left of %s" % " and ".join(others)
+        reason = "needed to take away what is left of {}".format(" and ".join(others))
         report.kept.append({"path": self.root, "reason": reason})
         return report
 
@@ -225,6 +229,8 @@ class Environments:
 
     def converge(self, state, name):
         """Make the state so; returns the report."""
+        if not self.module.check_mode:
+            self._settle()
         self._enter_link()
         if state == "present":
             return self.present(name)
@@ -232,7 +238,7 @@ class Environments:
 
 
 def _link(name):
-    return {"kind": "link", "target": "versions/%s" % name} if name else None
+    return {"kind": "link", "target": f"versions/{name}"} if name else None
 
 
 def _edited_environment(files):

@@ -25,9 +25,9 @@ class FailedUpgrade(NamedTuple):
     def sentence(self, current):
         """What is said of it instead of another trial. current: name of the version that runs."""
         return (
-            "version %s did not stand its trial on this node at %s, and is not tried again unasked: %s. Version %s "
-            "goes on. Once that is fixed, -e node_tools_retry=true tries it again; any other version is tried as ever"
-            % (self.name, self.when, self.why, current)
+            f"version {self.name} did not stand its trial on this node at {self.when}, and is not tried again unasked: "
+            f"{self.why}. Version {current} goes on. Once that is fixed, -e node_tools_retry=true tries it again; "
+            "any other version is tried as ever"
         )
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from typing import Any, Mapping, NamedTuple, Optional
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND
 
 # Seconds that an answer may take.
 _TIMEOUT = 30
-# Begins the reason of a device that is held by another name, or may be (holdings.HELD and IN_DOUBT of the plugin).
+# Begins the reason of a device that is held by another name, or may be (holdings._held and IN_DOUBT of the plugin).
 _WAITS = ("held by ", "the kubelet has not said yet")
 
 
@@ -29,8 +30,8 @@ class Serving(NamedTuple):
     not_ready: why the plugin is not ready, a sentence each.
     """
 
-    resources: Optional[Mapping[str, Any]]
-    listed: Optional[Mapping[str, Any]]
+    resources: Mapping[str, Any] | None
+    listed: Mapping[str, Any] | None
     not_ready: tuple = ()
     problem: str = ""
 
@@ -44,8 +45,9 @@ def ask(environment, config):
     except (OSError, subprocess.SubprocessError) as error:
         return Serving(None, None, problem=str(error))
     except (ValueError, KeyError, TypeError):
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        return Serving(None, None, problem="%s status: %s" % (command[0], said[-1] if said else "no answer"))
+        said = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
+        said = said or ["it ended with exit code %d and said nothing" % done.returncode]
+        return Serving(None, None, problem=f"{command[0]} status: {said[-1]}")
 
 
 def _read(data):
@@ -82,20 +84,20 @@ def lacking(before, now):
     for name, resource in sorted(before.resources.items()):
         there = now.resources.get(name)
         if there is None:
-            sentences.append("%s is not served" % name)
+            sentences.append(f"{name} is not served")
             continue
         if resource["registered"] and not there["registered"]:
-            sentences.append("%s: the kubelet has no stream open" % name)
+            sentences.append(f"{name}: the kubelet has no stream open")
         elif before.listed is not None and now.listed is not None:
             gone = set(before.listed.get(name, ())) - set(now.listed.get(name, ()))
             # The ids of shares are the device's with a number.
             gone = {each for each in gone if each.partition("::")[0] not in _waiting(there)}
             if gone:
-                sentences.append("%s: the kubelet does not list %s" % (name, ", ".join(sorted(gone))))
+                sentences.append("{}: the kubelet does not list {}".format(name, ", ".join(sorted(gone))))
         for device, (state, _reason) in sorted(resource["devices"].items()):
             state_now, reason = there["devices"].get(device, ("not there", None))
             if state == "healthy" and state_now != "healthy" and device not in _waiting(there):
-                sentences.append("%s: %s is %s%s" % (name, device, state_now, ", " + reason if reason else ""))
+                sentences.append("{}: {} is {}{}".format(name, device, state_now, ", " + reason if reason else ""))
     if before.listed is not None and now.listed is None:
         sentences.append("no kubelet answers any more")
     return sentences

@@ -7,9 +7,8 @@ import re
 import time
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import answer_of, option
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import answer_of, option, properties
 
-_PROPERTIES = ("ActiveState", "SubState", "InvocationID", "ExecStart")
 _PAUSE = 0.1
 _JOURNAL_LINES = "10"
 
@@ -22,15 +21,14 @@ class Unit:
 
     def show(self):
         """Its properties as systemd tells them; empty where there is no systemd."""
-        said = answer_of(["systemctl", "show", self.name, "--property=" + ",".join(_PROPERTIES)])[0] or ""
-        return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+        return properties(self.name, "ActiveState", "SubState", "InvocationID", "ExecStart")
 
     def config_run_from(self, root):
         """The configuration file that it runs with, if it runs from the environments below ``root``; else None."""
         state = self.show()
         started = re.search(r"argv\[\]=(.*?) ; ", state.get("ExecStart", ""))
         words = started.group(1).split() if started else []
-        if state.get("ActiveState") != "active" or words[:1] != ["%s/current/bin/%s" % (root, COMMAND)]:
+        if state.get("ActiveState") != "active" or words[:1] != [f"{root}/current/bin/{COMMAND}"]:
             return None
         return option(words, "--config")
 
@@ -42,7 +40,7 @@ class Unit:
         before = self.show().get("InvocationID")
         _said, problem = answer_of(["systemctl", "restart", "--no-block", self.name])
         if problem:
-            return "it could not be restarted: %s" % problem
+            return f"it could not be restarted: {problem}"
         while time.monotonic() < until:
             state = self.show()
             if state.get("InvocationID") not in (before, None, ""):

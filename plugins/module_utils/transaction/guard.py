@@ -7,14 +7,12 @@ read everything; a program in /var it may not start itself where SELinux enforce
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit
 
 NAME = "node-devices-recovery.service"
-_WANTS = "multi-user.target.wants"
 
 _UNIT = """\
 # Written by node-devices while a change of the container runtime is under way; it goes with it.
@@ -44,30 +42,9 @@ def write(places, plan):
         program=os.path.join(places.open, "program.zip"),
         command=" ".join(recover(places, "--boot")),
     )
-    staged, path, link = _paths(places)
-    with open(staged, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.chmod(staged, 0o644)
-    ledgers.put_in_place(staged, path)
-    ledgers.make_directory(os.path.dirname(link))
-    with contextlib.suppress(FileExistsError):
-        os.symlink(path, link)
-    ledgers.sync_directory(os.path.dirname(link))
+    boot_unit.write(places.units, NAME, text)
 
 
 def remove(places):
     """Take it away again, where it is."""
-    for path in reversed(_paths(places)):
-        if os.path.lexists(path):
-            ledgers.remove_file(path)
-
-
-def _paths(places):
-    """In the order in which they are made."""
-    return (
-        os.path.join(places.units, ".%s.new" % NAME),
-        os.path.join(places.units, NAME),
-        os.path.join(places.units, _WANTS, NAME),
-    )
+    boot_unit.remove(places.units, NAME)

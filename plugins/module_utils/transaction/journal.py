@@ -45,7 +45,7 @@ class Journal:
         with ledgers.naming(path), open(path, "xb", opener=_private) as file:
             os.posix_fallocate(file.fileno(), 0, _SPACE)
             os.fsync(file.fileno())
-        ledgers.sync_directory(directory)
+        ledgers.sync(directory)
 
     def append(self, step, **fields):
         """Write a record, durably."""

@@ -29,15 +29,15 @@ def new(path):
 
 def _for_people(path, which, state):
     """Where a file is put beside its place for people to find: a name for each content, and for each kind of thing."""
-    return _beside(path, "%s-%s" % (which, text_of(state)[:8].replace(" ", "-")), hidden="")
+    return _beside(path, "{}-{}".format(which, text_of(state)[:8].replace(" ", "-")), hidden="")
 
 
 def _beside(path, which, hidden="."):
     directory, name = os.path.split(path)
     above, inner = os.path.split(directory)
     if directory.endswith(".d") and _one_file_system(directory, above, path):
-        directory, name = above, "%s.%s" % (inner, name)
-    return os.path.join(directory, "%s%s.node-devices-%s" % (hidden, name, which))
+        directory, name = above, f"{inner}.{name}"
+    return os.path.join(directory, f"{hidden}{name}.node-devices-{which}")
 
 
 def _one_file_system(directory, above, path):
@@ -117,18 +117,24 @@ def text_of(state):
     return state and state.get("sha256", state["kind"])
 
 
-def restore(path, original):
-    """What was there takes its place again. Repeated, it does nothing more. Returns whether it did anything.
+def restore(file, original):
+    """What was there before a plan's file takes its place again. Repeated, it does nothing more.
 
-    original: what ``look`` said of it.
+    original: what ``look`` said of it. Returns whether it did anything; None where somebody else wrote the file, which
+    stays.
     """
+    path = file.path
+    there = os.path.lexists(path)
+    # A file that cannot be replaced was not, and putting it back would fail as well.
+    kept = original is not None and (not os.path.lexists(old(path)) or _all_of(path) == _all_of(old(path)))
+    # Whoever writes between this look and the next system call is overwritten: there is no lock to ask for.
+    if is_theirs(file, original):
+        return None
+    if kept:
+        return False
     if original is None:
-        there = os.path.lexists(path)
         ledgers.remove_file(path)
         return there
-    # A file that cannot be replaced was not, and putting it back would fail as well.
-    if not os.path.lexists(old(path)) or _all_of(path) == _all_of(old(path)):
-        return False
     ledgers.put_in_place(old(path), path)
     return True
 
@@ -152,7 +158,7 @@ def swap_back(path, original):
         theirs = _for_people(path, "theirs", state)
         with contextlib.suppress(FileExistsError):
             os.link(path, theirs)
-        ledgers.sync_directory(os.path.dirname(theirs))
+        ledgers.sync(os.path.dirname(theirs))
     if original is None:
         ledgers.remove_file(path)
     else:
@@ -182,9 +188,5 @@ def _discard(path):
 
 
 def _make_durable(path):
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    ledgers.sync_directory(os.path.dirname(path))
+    ledgers.sync(path)
+    ledgers.sync(os.path.dirname(path))

@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import guard, program, recovery
@@ -36,8 +36,8 @@ class Outcome(NamedTuple):
     """
 
     identity: str
-    error: Optional[str]
-    seconds: Optional[float]
+    error: str | None
+    seconds: float | None
 
 
 def carry_out(places, plan):
@@ -45,16 +45,16 @@ def carry_out(places, plan):
     prepared = _prepared(places, plan)
     # Where its process is killed, systemd undoes it at once.
     path = os.path.join(places.open, program.NAME)
-    recover = "test ! -e %s || exec %s" % (shlex.quote(path), " ".join(map(shlex.quote, guard.recover(places))))
-    after = "ExecStopPost=/bin/sh -c %s" % shlex.quote(recover)
+    recover = "test ! -e {} || exec {}".format(shlex.quote(path), " ".join(map(shlex.quote, guard.recover(places))))
+    after = f"ExecStopPost=/bin/sh -c {shlex.quote(recover)}"
     command = [sys.executable, "-I", os.path.join(prepared, program.NAME), "run", prepared]
     said = _as_service(command, "--property=" + after)
     if os.path.isdir(prepared):
         shutil.rmtree(prepared)
-        raise Failed("the change could not be started, nothing was changed: %s" % said)
+        raise Failed(f"the change could not be started, nothing was changed: {said}")
     outcome = settle(places)
     if outcome is None or outcome.identity != plan.identity:
-        raise Failed("it is not known how the change ended: journalctl --unit %s" % UNIT)
+        raise Failed(f"it is not known how the change ended: journalctl --unit {UNIT}")
     return outcome
 
 
@@ -100,7 +100,7 @@ def _prepared(places, plan):
         plan.save(prepared)
         ledgers.write_file(os.path.join(prepared, program.NAME), program.archive(), 0o600)
         Journal.create(prepared)
-        ledgers.sync_directory(places.directory)
+        ledgers.sync(places.directory)
     except BaseException:
         shutil.rmtree(prepared)
         raise

@@ -7,8 +7,9 @@ import base64
 import glob
 import json
 import os
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, NamedTuple
 
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 
 _NAME = "plan.json"
@@ -23,7 +24,7 @@ class Places(NamedTuple):
     """
 
     directory: str = ledgers.DIRECTORY
-    units: str = "/etc/systemd/system"
+    units: str = boot_unit.UNITS
     lock: str = "/run/node-devices-transaction.lock"
 
     @property
@@ -57,19 +58,19 @@ class File(NamedTuple):
     """
 
     path: str
-    content: Optional[bytes]
+    content: bytes | None
     mode: int
     uid: int
     gid: int
-    expected_sha256: Optional[str]
-    context: Optional[str] = None
+    expected_sha256: str | None
+    context: str | None = None
 
 
 class Directory(NamedTuple):
     """A directory to make, with its SELinux context."""
 
     path: str
-    context: Optional[str] = None
+    context: str | None = None
 
 
 class Plan(NamedTuple):
@@ -87,14 +88,14 @@ class Plan(NamedTuple):
 
     identity: str
     owner: str
-    files: List[File]
-    directories: List[Directory]
-    entries: Dict[str, Any]
+    files: list[File]
+    directories: list[Directory]
+    entries: dict[str, Any]
     undo: bool
-    check: List[str]
+    check: list[str]
     unit: str
-    question: List[str]
-    spec_dirs: Optional[List[str]]
+    question: list[str]
+    spec_dirs: list[str] | None
     timeout: float
 
     def save(self, directory):
@@ -121,7 +122,7 @@ class Plan(NamedTuple):
             return cls(**data)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ledgers.LedgerConflict(
-                "%s is damaged (%s), so nobody knows what was under way. See whether the runtime's configuration is as "
-                "it should be (a copy of the former one may be beside it, .config.toml.node-devices-old), put it in "
-                "order, remove that copy and %s" % (path, error, directory)
+                f"{path} is damaged ({error}), so nobody knows what was under way. See whether the runtime's "
+                "configuration is as it should be (a copy of the former one may be beside it, "
+                f".config.toml.node-devices-old), put it in order, remove that copy and {directory}"
             ) from error

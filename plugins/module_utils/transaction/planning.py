@@ -6,8 +6,6 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
-import os
-
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Directory, File
@@ -39,12 +37,12 @@ class Planning:
         """
         state = ledgers.state_of(path)
         if state is not None and state["kind"] != "file":
-            raise LedgerConflict("%s is a %s; a file is wanted there" % (path, state["kind"]))
+            raise LedgerConflict("{} is a {}; a file is wanted there".format(path, state["kind"]))
         known = self._entries_now.get(path)
         if known is not None and known["owner"] != self._owner:
-            raise LedgerConflict("%s belongs to %s; %s does not write it" % (path, known["owner"], self._owner))
+            raise LedgerConflict("{} belongs to {}; {} does not write it".format(path, known["owner"], self._owner))
         if self._undo and known is None:
-            raise LedgerConflict("the ledger knows of no change of ours in %s" % path)
+            raise LedgerConflict(f"the ledger knows of no change of ours in {path}")
         wanted = self._undone(known, content, state) if self._undo else self._wanted(content, state)
         if self._undo:
             self.entries[path] = None
@@ -93,12 +91,7 @@ class Planning:
 
     def _claim_directories(self, path):
         """The folders that are missing, outermost first."""
-        missing = []
-        directory = os.path.dirname(path)
-        while not os.path.lexists(directory):
-            missing.append(directory)
-            directory = os.path.dirname(directory)
-        for directory in reversed(missing):
+        for directory in ledgers.missing_parents(path):
             if directory not in self.entries:
                 self.entries[directory] = {"kind": "directory", "owners": [self._owner]}
                 self.directories.append(Directory(directory, self._context_of(directory)))

@@ -11,11 +11,9 @@ import io
 import sys
 import zipfile
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict, sentence
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import recovery
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import Failed
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.steps import sentence
 
 NAME = "program.zip"
 _OURS = "ansible_collections.nodedevices.kubernetes.plugins.module_utils."
@@ -33,7 +31,7 @@ def main(arguments, places=_PLACES):
         else:
             print(_USAGE, file=sys.stderr)
             return 2
-    except (Failed, LedgerConflict, OSError) as error:
+    except (LedgerConflict, OSError) as error:
         print(sentence(error), file=sys.stderr)
         return 1
     return 0
@@ -47,9 +45,9 @@ def archive():
         if name.startswith(_OURS) and module.__spec__.submodule_search_locations is None
     }
     packages = {name[:position] for name in sources for position, letter in enumerate(name) if letter == "."}
-    files = {"%s/__init__.py" % package.replace(".", "/"): "" for package in packages}
-    files.update({"%s.py" % name.replace(".", "/"): source for name, source in sources.items()})
-    files["__main__.py"] = "import sys\nfrom %s import main\nsys.exit(main(sys.argv[1:]))\n" % __name__
+    files = {"{}/__init__.py".format(package.replace(".", "/")): "" for package in packages}
+    files.update({"{}.py".format(name.replace(".", "/")): source for name, source in sources.items()})
+    files["__main__.py"] = f"import sys\nfrom {__name__} import main\nsys.exit(main(sys.argv[1:]))\n"
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as packed:
         for name, source in sorted(files.items()):

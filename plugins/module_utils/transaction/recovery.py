@@ -36,7 +36,7 @@ def run(places, prepared):
     with exclusive(places):
         _recover(places, boot=False)
         os.rename(prepared, places.open)
-        ledgers.sync_directory(places.directory)
+        ledgers.sync(places.directory)
         Transaction(places).carry_out()
 
 
@@ -66,5 +66,5 @@ def _recover(places, boot):
         transaction.undo(undo["reason"], undo["lines"], boot=boot)
         return
     steps = [record["step"] for record in transaction.journal.records]
-    where = "in step %s" % steps[-1] if steps else "before its first step"
-    transaction.undo("it was cut off %s: its process was killed, or the power failed" % where, boot=boot)
+    where = f"in step {steps[-1]}" if steps else "before its first step"
+    transaction.undo(f"it was cut off {where}: its process was killed, or the power failed", boot=boot)

@@ -11,6 +11,8 @@ import subprocess
 import time
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import stat_of
 
 _JOURNAL_LINES = "15"
 _PAUSE = 0.05
@@ -18,7 +20,7 @@ _PAUSE = 0.05
 _RESTART = 300
 
 
-class Failed(Exception):
+class Failed(LedgerConflict):
     """Something did not work out; the message says what."""
 
 
@@ -40,13 +42,8 @@ def run(command, seconds=60):
 
 def process(pid):
     """A process's parent, and when it started, in clock ticks since the boot; None if it has ended. See proc(5)."""
-    try:
-        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
-            # The name, in parentheses, may hold anything.
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else (int(fields[1]), int(fields[19]))
+    fields = stat_of(pid)
+    return None if not fields or fields[0] in "ZX" else (int(fields[1]), int(fields[19]))
 
 
 def started(pid):
@@ -77,7 +74,7 @@ class Runtime:
         run(["systemctl", "reset-failed", self.plan.unit])
         code, _output, error = run(["systemctl", "restart", self.plan.unit], seconds=_RESTART)
         if code:
-            raise Failed("%s did not start: %s" % (self.plan.unit, (error.strip().splitlines() or ["?"])[0]))
+            raise Failed("{} did not start: {}".format(self.plan.unit, (error.strip().splitlines() or ["?"])[0]))
 
     def ask(self, *more):
         """Its own answer. more: arguments of the question. Raises Failed where there is none."""
@@ -86,8 +83,8 @@ class Runtime:
             try:
                 return json.loads(output)
             except ValueError as problem:
-                raise Failed("%s does not answer in JSON: %s" % (self.plan.question[0], problem)) from problem
-        said = (error.strip().splitlines() or ["%s failed" % self.plan.question[0]])[-1]
+                raise Failed(f"{self.plan.question[0]} does not answer in JSON: {problem}") from problem
+        said = (error.strip().splitlines() or [f"{self.plan.question[0]} failed"])[-1]
         # gRPC's word for a service that is not there: the daemon serves, and its CRI plugin did not come up.
         raise (Final if "UNIMPLEMENTED" in said else Failed)(said)
 
@@ -108,7 +105,7 @@ class Runtime:
                 state, now = self.state()
                 # Of a service that does not say when it is ready, a start that failed is seen only now.
                 if state == "failed" or (start and now and now != start):
-                    raise Failed("%s ended right after its start: %s" % (self.plan.unit, failure)) from failure
+                    raise Failed(f"{self.plan.unit} ended right after its start: {failure}") from failure
                 if time.monotonic() > until:
                     raise
             time.sleep(_PAUSE)
@@ -118,7 +115,7 @@ class Runtime:
             said = answer["cdi"]
             if not said["enabled"] or directory_names.lacking(self.plan.spec_dirs, said["spec_dirs"] or []):
                 raise Failed(
-                    "the running daemon says that CDI is %s, folders %s" % (said["enabled"], said["spec_dirs"])
+                    "the running daemon says that CDI is {}, folders {}".format(said["enabled"], said["spec_dirs"])
                 )
         return answer
 

@@ -7,11 +7,10 @@ ledger's entry, which is the last, everything can be undone; from then on it is 
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import time
-from typing import Any, Callable, Dict, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
@@ -48,7 +47,7 @@ class Transaction:
                 step.do(self)
         except Exception as error:
             if not self.committed:
-                self.undo(sentence(error), self._lines())
+                self.undo(ledgers.sentence(error), self._lines())
                 return
         self.finish()
 
@@ -73,7 +72,7 @@ class Transaction:
             os.mkdir(directory.path)
             os.chmod(directory.path, 0o755)  # noqa: S103 (runtimes read it)
             kept.label(directory.path, directory.context)
-            ledgers.sync_directory(os.path.dirname(directory.path))
+            ledgers.sync(os.path.dirname(directory.path))
         for file in self.plan.files:
             if file.content is not None:
                 kept.stage(file)
@@ -85,7 +84,7 @@ class Transaction:
         path = self.plan.files[0].path
         code, _output, error = run([word.replace("{staged}", kept.new(path)) for word in self.plan.check])
         if code:
-            raise Failed("%s refuses it: %s" % (self.plan.check[0], error.strip().replace(kept.new(path), path)))
+            raise Failed(f"{self.plan.check[0]} refuses it: {error.strip().replace(kept.new(path), path)}")
 
     def write(self):
         """The new files take their places."""
@@ -110,8 +109,9 @@ class Transaction:
         ended = self.runtime.torn_down(self.journal.find("restart")["containers"], answer)
         if ended:
             raise Failed(
-                "container %s ran before the restart, and does not run after it (%s)"
-                % (", ".join(ended), ", ".join(ended.values()))
+                "container {} ran before the restart, and does not run after it ({})".format(
+                    ", ".join(ended), ", ".join(ended.values())
+                )
             )
 
     def enter(self):
@@ -155,11 +155,10 @@ class Transaction:
         before, others, theirs = {}, set(), ""
         if touched:
             before = self.journal.find("snapshot")["files"]
-            others = {file.path for file in self.plan.files if kept.is_theirs(file, before[file.path])}
+            put_back = {file.path: kept.restore(file, before[file.path]) for file in self.plan.files}
+            others = {path for path, done in put_back.items() if done is None}
             theirs = "".join(_stays(path, before[path]) for path in sorted(others))
-            mine = [file.path for file in self.plan.files if file.path not in others]
-            put_back = [kept.restore(path, before[path]) for path in mine]
-            touched = any(put_back) or repeated or self.journal.find("restart")
+            touched = any(put_back.values()) or repeated or self.journal.find("restart")
         self._forget()
         if self.journal.find("stage"):
             for directory in reversed(self.plan.directories):
@@ -181,7 +180,7 @@ class Transaction:
                 self.runtime.restart()
             self.runtime.wait(cdi=False)
         except Failed as failure:
-            return False, "The old configuration was put back, and still: %s" % failure
+            return False, f"The old configuration was put back, and still: {failure}"
         if self._away_since is not None:
             self._seconds = round(time.monotonic() - self._away_since, 2)
         return True, "The old configuration was put back, and the runtime answers again."
@@ -194,7 +193,7 @@ class Transaction:
         guard.remove(self.places)
         shutil.rmtree(self.places.closed, ignore_errors=True)
         os.rename(self.places.open, self.places.closed)
-        ledgers.sync_directory(self.places.directory)
+        ledgers.sync(self.places.directory)
 
     def _forget(self):
         for file in self.plan.files:
@@ -211,50 +210,31 @@ class Transaction:
         return self.runtime.journal() if self.journal.find("restart") else ""
 
 
-#: What is behind an error of a file system that does not say it.
-_HINTS = {
-    errno.EBUSY: "it is a mount point: change it where it is mounted from",
-    errno.EPERM: "it may be immutable: lsattr tells, chattr -i ends it",
-    errno.EROFS: "change it where it comes from, or mount it for writing",
-}
-
-
-def sentence(error):
-    """What an exception says to somebody who is to act on it."""
-    if isinstance(error, OSError):
-        path = error.filename2 or error.filename
-        hint = "; " + _HINTS[error.errno] if error.errno in _HINTS else ""
-        return "%s: %s%s" % (path, error.strerror, hint) if path else str(error)
-    if isinstance(error, (Failed, ledgers.LedgerConflict)):
-        return str(error)
-    return "%s: %s" % (type(error).__name__, error)
-
-
 def _refuse_changed(file, state):
     """Raise Failed where a plan's file is not what it was when the plan was made. state: what ``kept.look`` says."""
     if kept.text_of(state) != file.expected_sha256:
-        raise Failed("%s was changed by someone else in the meantime; run again" % file.path)
+        raise Failed(f"{file.path} was changed by someone else in the meantime; run again")
 
 
 def _stays(path, original):
     """Leave what others wrote where it is; returns the sentence about it."""
-    beside = "" if original is None else "; what was there before is in %s" % kept.set_aside(path, original)
-    return "%s was changed by someone else in the meantime and stays as they wrote it%s.\n" % (path, beside)
+    beside = "" if original is None else f"; what was there before is in {kept.set_aside(path, original)}"
+    return f"{path} was changed by someone else in the meantime and stays as they wrote it{beside}.\n"
 
 
 def _replaced(path, original):
     """Take away from its place what others wrote, with which the runtime does not run; returns the sentence."""
     theirs = kept.swap_back(path, original)
-    where = "" if theirs is None else ", which is in %s now" % theirs
-    return "%s was changed by someone else in the meantime; the runtime does not run with that%s.\n" % (path, where)
+    where = "" if theirs is None else f", which is in {theirs} now"
+    return f"{path} was changed by someone else in the meantime; the runtime does not run with that{where}.\n"
 
 
 def _message(reason, outcome, lines):
-    text = "%s\n%s" % (reason, outcome)
-    return "%s\nThe runtime's last journal lines when it failed:\n%s" % (text, lines) if lines else text
+    text = f"{reason}\n{outcome}"
+    return f"{text}\nThe runtime's last journal lines when it failed:\n{lines}" if lines else text
 
 
-def _nothing(transaction: Transaction) -> Dict[str, Any]:
+def _nothing(transaction: Transaction) -> dict[str, Any]:
     return {}
 
 
@@ -262,7 +242,7 @@ class Step(NamedTuple):
     """A step: its name in the journal, what is read for its record before it is written, and what is done then."""
 
     name: str
-    look: Callable[[Transaction], Dict[str, Any]]
+    look: Callable[[Transaction], dict[str, Any]]
     do: Callable[[Transaction], None]
 
 

@@ -18,6 +18,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     NotFound,
     Place,
 )
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import is_ready
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
     Configuration,
     DeclarationError,
@@ -106,7 +107,7 @@ class DaemonSet:
         found = [self.api.get(Place("nodes", node)) for node in nodes]
         try:
             # A node that is not Ready gets no pod.
-            found = [node for node in found if node is not None and _is_ready(node)]
+            found = [node for node in found if node is not None and is_ready(node)]
             full = daemonset_slot.full(self.api, [node for node in found if self.is_selected(node)])
         except LacksRights:
             # Who may not list pods does not know, and the scheduler decides.
@@ -188,9 +189,13 @@ class DaemonSet:
         """Take away what no node needs any more. leaving: nodes of this play, which in check mode still have a key."""
         if set(self.texts()) - set(leaving):
             return []
-        places = [*self._monitors.values(), self.place, self._config_map]
-        changes = [self._objects.delete(place) for place in places]
-        return changes + self._namespace.remove()
+        changes = [self._objects.delete(place) for place in (*self._monitors.values(), self.place)]
+        config_map = self._objects.delete(self._config_map)
+        if config_map.changed:
+            # `forget_configuration` shows each node's key; in check mode, they are all still there.
+            before = {key: value for key, value in config_map.before.items() if key != "data"}
+            config_map = config_map._replace(before=before)
+        return [*changes, config_map, *self._namespace.remove()]
 
     @property
     def namespace_kept(self) -> str:
@@ -235,11 +240,6 @@ class DaemonSet:
         status = (self.api.get(self.place) or {}).get("status") or {}
         moving = ("observedGeneration", "desiredNumberScheduled", "updatedNumberScheduled")
         return [status.get(key) for key in moving], status.get("numberReady") or 0
-
-
-def _is_ready(node: Mapping[str, Any]) -> bool:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def _selected_by(node: Mapping[str, Any]) -> str | None:

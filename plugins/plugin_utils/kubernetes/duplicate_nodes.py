@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -21,15 +22,10 @@ def found(hosts: Iterable[Host], cluster_of: Callable[[str], str]) -> Iterator[s
     cluster_of: a kubeconfig's path to what the files of one cluster have in common; asked only where it matters.
     """
     known: dict[str, list[Host]] = {}
-    clusters: dict[str, str] = {}
+    cluster = functools.cache(cluster_of)
 
     def are_one(one: Host, other: Host) -> bool:
-        if one.kubeconfig == other.kubeconfig:
-            return True
-        for path in (one.kubeconfig, other.kubeconfig):
-            if path not in clusters:
-                clusters[path] = cluster_of(path)
-        return clusters[one.kubeconfig] == clusters[other.kubeconfig]
+        return one.kubeconfig == other.kubeconfig or cluster(one.kubeconfig) == cluster(other.kubeconfig)
 
     for host in hosts:
         namesakes = known.setdefault(host.node, [])

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, quantity
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, pod_slots, quantity
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
     ApiError,
@@ -160,12 +160,15 @@ def manifest(kind: Kind, node: str, wanted: Wanted, timeout: float) -> dict[str,
 class Proofs:
     """The proofs of one node."""
 
-    def __init__(self, api: Api, kind: Kind, node: str, timeout: float) -> None:
-        """timeout: seconds for pods to be ready."""
+    def __init__(
+        self, api: Api, kind: Kind, node: str, timeout: float, renew: Callable[[], None] = lambda: None
+    ) -> None:
+        """timeout: seconds for pods to be ready. renew: keeps the play's lock of the node; called at each look."""
         self._api = api
         self._kind = kind
         self._node = node
         self._timeout = timeout
+        self._renew = renew
         self._place = Place("pods", namespace=kind.namespace)
 
     def prove(self, wanted: Iterable[Wanted], look: Look) -> dict[str, Outcome]:
@@ -221,6 +224,7 @@ class Proofs:
         words = dict.fromkeys(pods, "")
         deadline = time.monotonic() + timeout
         while True:
+            self._renew()
             is_late = time.monotonic() >= deadline
             try:
                 for resource in pods.keys() - outcomes.keys() - ready:
@@ -302,7 +306,8 @@ def _outcome(pod: Mapping[str, Any] | None, words: str, waited: float | None) ->
     if status.get("phase") == "Failed":
         # A pod of which the kubelet did not admit the devices, or whose program failed. For all else (Preempting,
         # Evicted, OutOfpods, a node that shuts down) its devices are not the reason.
-        is_wrong = status.get("reason", "UnexpectedAdmissionError") == "UnexpectedAdmissionError"
+        is_refused = status.get("reason", "UnexpectedAdmissionError") == "UnexpectedAdmissionError"
+        is_wrong = is_refused and not static_pod.is_no_device_free(words)
         said = f"pod {name} failed: {words}"
         return Outcome(failed=said) if is_wrong else Outcome(unproven=said)
     if status.get("phase") == "Succeeded":
@@ -343,9 +348,7 @@ class Use(NamedTuple):
 def in_use(api: Api, node: str) -> dict[str, Use]:
     """Resource to its use on the node, as the scheduler counts it. Raises ApiError."""
     uses: dict[str, Use] = {}
-    for pod in api.list(Place("pods"), fieldSelector=f"spec.nodeName={node}"):
-        if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-            continue
+    for pod in pod_slots.unfinished(api, node):
         name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         for resource, shares in _asked(pod["spec"]).items():
             before = uses.get(resource, Use(0, ()))
@@ -354,15 +357,25 @@ def in_use(api: Api, node: str) -> dict[str, Use]:
 
 
 def _asked(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Extended resources of a pod: of all containers that run side by side, or of the init container with more."""
+    """Extended resources of a pod: of all that run side by side, or of the init container with more.
+
+    A sidecar goes on beside those after it.
+    """
     together: dict[str, int] = {}
     for container in spec.get("containers") or ():
         for resource, shares in _limits(container):
             together[resource] = together.get(resource, 0) + shares
+    most: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
     for container in spec.get("initContainers") or ():
         for resource, shares in _limits(container):
-            together[resource] = max(together.get(resource, 0), shares)
-    return together
+            before = sidecars.get(resource, 0)
+            if container.get("restartPolicy") == "Always":
+                sidecars[resource] = before + shares
+            most[resource] = max(most.get(resource, 0), before + shares)
+    for resource, shares in sidecars.items():
+        together[resource] = together.get(resource, 0) + shares
+    return {name: max(together.get(name, 0), most.get(name, 0)) for name in {**together, **most}}
 
 
 def _limits(container: Mapping[str, Any]) -> Iterator[tuple[str, int]]:

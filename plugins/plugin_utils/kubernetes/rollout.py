@@ -37,6 +37,14 @@ _HELD = re.compile(
 _REFUSED = re.compile(r"^node_device_plugin_configuration_refused 1$", re.MULTILINE)
 
 
+#: Keeps the lock of a play that waits for a node.
+Renew = Callable[[], None]
+
+
+def _nobody() -> None:
+    """Where no play has a lock."""
+
+
 class Running(NamedTuple):
     """What a running plugin says of itself. sha256: of its configuration, empty where none answers.
 
@@ -51,12 +59,8 @@ class Running(NamedTuple):
 
 def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:
     """What a pod serves, through the API server: for nodes that only the API reaches."""
-    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-    # A service mesh may have put containers of its own beside ours, or before it.
-    ours = next(each for each in pod["spec"]["containers"] if each["name"] == manifests.CONTAINER)
-    port = ours["ports"][0]["containerPort"]
     try:
-        text = api.text(Place("pods", f"{name}:{port}", namespace, part="proxy/metrics"))
+        text = _metrics(api, pod)
     except ApiError as error:
         return Running("", (f"its metrics cannot be read through the API server: {error}",))
     found = _SHA256.search(text)
@@ -69,34 +73,46 @@ def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:
     )
 
 
+def _metrics(api: Api, pod: Mapping[str, Any]) -> str:
+    """The metrics that a pod serves. Raises ApiError."""
+    # A service mesh may have put containers of its own beside ours, or before it.
+    ours = next(each for each in pod["spec"]["containers"] if each["name"] == manifests.CONTAINER)
+    name = f"{pod['metadata']['name']}:{ours['ports'][0]['containerPort']}"
+    return api.text(Place("pods", name, pod["metadata"]["namespace"], part="proxy/metrics"))
+
+
 def held_by_other_names(cluster: DaemonSet, node: str) -> dict[str, int]:
     """Resource to how many devices of it the plugin offers to nobody, because containers hold them by other names."""
     pod = newest(cluster, node)
     if pod is None or not is_started(pod):
         return {}
-    ours = next(each for each in pod["spec"]["containers"] if each["name"] == manifests.CONTAINER)
-    name = f"{pod['metadata']['name']}:{ours['ports'][0]['containerPort']}"
     try:
-        text = cluster.api.text(Place("pods", name, pod["metadata"]["namespace"], part="proxy/metrics"))
+        found = _HELD.findall(_metrics(cluster.api, pod))
     except Unavailable:
         raise
     except ApiError:
         # Nobody says that any is.
         return {}
-    return {resource: int(float(count)) for resource, count in _HELD.findall(text)}
+    return {resource: int(float(count)) for resource, count in found}
 
 
 def await_node(
-    cluster: DaemonSet, node: str, sha256: str, ask: Callable[[Mapping[str, Any]], Running], timeout: float
+    cluster: DaemonSet,
+    node: str,
+    sha256: str,
+    ask: Callable[[Mapping[str, Any]], Running],
+    timeout: float,
+    renew: Renew = _nobody,
 ) -> dict[str, Any]:
     """The pod of a node once it is ready and runs with the configuration of that hash.
 
-    ask: what the plugin of a pod says of itself. timeout: seconds without any progress.
+    ask: what the plugin of a pod says of itself. timeout: seconds without any progress. renew: called at each look.
     Raises DeploymentError: the reason.
     """
     deadline, progress = time.monotonic() + timeout, None
     look_again, looks, most_ready = time.monotonic(), 0, 0
     while True:
+        renew()
         try:
             pods = cluster.pods(node)
             pod, said = _newest(cluster, pods), Running("", ("it does not run",))
@@ -130,12 +146,13 @@ def await_node(
         time.sleep(_PAUSE)
 
 
-def await_start(cluster: DaemonSet, node: str, timeout: float) -> None:
+def await_start(cluster: DaemonSet, node: str, timeout: float, renew: Renew = _nobody) -> None:
     """Until the process of a node's pod runs, be it to wait for another instance; one that serves beside that, until it
     is ready. Raises DeploymentError.
     """
     deadline = time.monotonic() + timeout
     while True:
+        renew()
         try:
             pod = newest(cluster, node)
             if pod is not None and (is_ready if manifests.pods_overlap(pod["spec"]) else is_running)(pod):
@@ -149,10 +166,11 @@ def await_start(cluster: DaemonSet, node: str, timeout: float) -> None:
         time.sleep(_PAUSE)
 
 
-def await_end(cluster: DaemonSet, node: str, timeout: float) -> None:
+def await_end(cluster: DaemonSet, node: str, timeout: float, renew: Renew = _nobody) -> None:
     """Until no pod is left on a node. Raises DeploymentError."""
     deadline = time.monotonic() + timeout
     while True:
+        renew()
         try:
             pods = [pod["metadata"]["name"] for pod in cluster.pods(node)]
             if not pods:

@@ -6,13 +6,10 @@
 | Containerd | the root file, from --config | config dump | CRI |
 | Rancher (k3s, RKE2) | a drop-in that the generated file imports, or its template | config dump | CRI |
 | Crio | /etc/crio/crio.conf.d/99-node-devices.conf | crio config | CRI; before 1.33 it does not tell its directories |
-| Docker | /etc/docker/daemon.json | by its rules | docker info |
 | Microk8s, K0s | nothing: where CDI is not effective, they say what to do by hand | config dump | CRI |
 | CriDockerd, Unknown | nothing: they say what to do by hand | - | - |
 
-Adapters work on texts alone, on the controller. An adapter has `claims(runtime)`, `obstacles(cdi)`, `cdi`,
-`plan(check)`, `undo(path, ours, before, check)`, `check_command(path)` and `question(command)`, and says of itself
-`tells_cdi`, `by_hand` and `keeps_containers` (else it has `ended(answer)`); see Containerd for what they mean.
+Adapters work on texts alone, on the controller. `adapter.Adapter` says what each of them can be asked.
 """
 
 from __future__ import annotations
@@ -20,15 +17,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .by_hand import ByHand, CriDockerd, K0s, Microk8s, Unknown
+from .adapter import Adapter
+from .by_hand import CriDockerd, K0s, Microk8s, Unknown
 from .containerd import Containerd
 from .crio import Crio
-from .docker import Docker
 from .rancher import Rancher
 
-Adapter = Containerd | Crio | Docker | ByHand
 #: The first that claims a runtime has it: what is special stands before what is general.
-ADAPTERS: tuple[type[Adapter], ...] = (Rancher, Microk8s, K0s, Containerd, Crio, Docker, CriDockerd, Unknown)
+ADAPTERS: tuple[type[Adapter], ...] = (Rancher, Microk8s, K0s, Containerd, Crio, CriDockerd, Unknown)
 
 
 def of(runtime: Mapping[str, Any]) -> Adapter:

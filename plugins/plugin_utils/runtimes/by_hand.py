@@ -8,59 +8,27 @@ from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 
-from .cdi import Cdi, Change, Check, UnsupportedConfig
+from .adapter import Adapter
+from .cdi import Change, Check, UnsupportedConfig
 from .containerd import Containerd
 from .containerd_config import ENABLE, TABLES, always_on, wanted_keys
 from .toml_edit import key_lines
 
 
-class ByHand:
+class ByHand(Adapter):
     """A runtime that is not ours to change. advice: what to do."""
 
-    name = ""
-    #: Whether the running daemon says what it makes of CDI.
-    tells_cdi = True
-    #: Whether its containers go on while it is restarted.
-    keeps_containers = True
-    #: Whether it is not ours to restart.
     by_hand = True
     advice = ""
-
-    def __init__(self, runtime: Mapping[str, Any]) -> None:
-        self.runtime = runtime
-
-    @classmethod
-    def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        raise NotImplementedError
-
-    @property
-    def program(self) -> str:
-        return self.runtime["executable"]
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
         """What to do, where devices are given by CDI."""
         if cdi:
             yield f"the container runtime at {self.runtime['socket']} is {self.name}: {self.advice}"
 
-    @property
-    def cdi(self) -> Cdi:
-        raise UnsupportedConfig(self.advice)
-
     def plan(self, check: Check) -> Change | None:
         """Raises UnsupportedConfig with the advice."""
         raise UnsupportedConfig(self.advice)
-
-    def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """Nothing of it was ever changed."""
-        return None
-
-    def check_command(self, path: str) -> list[str]:
-        """Nothing is written."""
-        return []
-
-    def question(self, command: str) -> list[str]:
-        """What asks the running daemon."""
-        return [command, "runtime", "--socket", self.runtime["socket"], "-o", "json"]
 
 
 class _Distribution(Containerd):
@@ -74,10 +42,6 @@ class _Distribution(Containerd):
     @property
     def advice(self) -> str:
         """What to do."""
-        raise NotImplementedError
-
-    @classmethod
-    def claims(cls, runtime: Mapping[str, Any]) -> bool:
         raise NotImplementedError
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
@@ -168,7 +132,7 @@ class Unknown(ByHand):
     """Anything else."""
 
     advice = (
-        "containerd, CRI-O and Docker are known, also those of k3s, RKE2 and kind; name another socket in "
+        "containerd and CRI-O are known, also those of k3s, RKE2 and kind; name another socket in "
         "node_devices_cri_socket if the node has one of them too"
     )
 

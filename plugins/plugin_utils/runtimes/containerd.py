@@ -9,7 +9,8 @@ from typing import Any
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 
 from . import containerd_imports
-from .cdi import Cdi, Change, Check, Checked, UnsupportedConfig
+from .adapter import Adapter
+from .cdi import Cdi, Change, Check, UnsupportedConfig
 from .comparison import unexpected_changes
 from .containerd_config import (
     DIRS,
@@ -20,79 +21,72 @@ from .containerd_config import (
     cri_table,
     effective,
     last_version,
-    misspelt,
     table_of,
     wanted_keys,
 )
-from .containerd_imports import BOM, lenient
 from .containerd_obstacles import obstacles
-from .toml_edit import UnixLines, edited, parsed, with_version
+from .toml_edit import edited, keeps_line_ends, lenient, parsed, with_version
 
 # Keys that mean different things in a version 1 file (which a file without a version is) and in later ones.
 _VERSIONED_KEYS = ("plugins", "disabled_plugins", "required_plugins")
 
 
-class Containerd:
-    """One node's containerd. runtime: as module node_preflight returned it."""
+class Containerd(Adapter):
+    """One node's containerd."""
 
     name = "containerd"
-    #: Whether the running daemon says what it makes of CDI.
-    tells_cdi = True
-    #: Whether it is not ours to restart.
-    by_hand = False
-
-    def __init__(self, runtime: Mapping[str, Any]) -> None:
-        self.runtime = runtime
-        self.config = runtime.get("config") or {}
-        self.version = runtime.get("version")
 
     @classmethod
     def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        """Whether a runtime is of this kind."""
         return runtime["name"] == "containerd"
 
-    @property
-    def program(self) -> str:
-        """What can check a configuration."""
-        return self.runtime["executable"]
-
-    @property
-    def keeps_containers(self) -> bool:
-        """Whether they go on while it is restarted: their shims are processes of its unit."""
-        return self.runtime.get("kill_mode") not in ("control-group", "mixed")
-
-    def ended(self, answer: Mapping[str, Any]) -> tuple[int, str]:
-        """How many containers a restart would end, by the daemon's answer, and what to do so that it does not."""
-        unit = self.runtime["unit"]
-        return len(answer.get("containers") or ()), f"set KillMode=process for {unit} (systemctl edit {unit})"
-
     def obstacles(self, cdi: bool) -> Iterator[str]:
-        """A sentence for each thing that stands in the way. cdi: whether devices are given by CDI."""
+        """Its version, and files that it, or its kubelet, cannot work with."""
         yield from obstacles(self.program, self.version, self.config, self._imported, cdi)
 
     @property
     def cdi(self) -> Cdi:
-        """What the files make of CDI. Raises UnsupportedConfig where containerd cannot say."""
+        """By ``containerd config dump``."""
         if not self.config["effective"]:
             command = f"{self.program} --config {self.config['path']} config dump"
             raise UnsupportedConfig(f"{command} fails with it ({self.config['problem']}); fix it first")
         return effective(self.config["effective"])
 
     def plan(self, check: Check) -> Change | None:
-        """The least change that makes CDI effective, checked; None where it is. Raises UnsupportedConfig."""
-        if self.cdi.suffices:
+        """An edit of the root file, or of what overrides it."""
+        if self._is_effective():
             return None
         self._require_one_version()
-        self._require_small_letters()
         content = self.config["content"]
         after = self._turned_on(content or "")
         checked = self._checked(after, check)
-        if effective(checked.effective).suffices:
+        if checked.suffices:
             return Change(self.config["real_path"], content, after)
         change = self._by_drop_in(check)
         if change is None:
             raise UnsupportedConfig(self._overridden())
         return change
+
+    def _is_effective(self) -> bool:
+        """Whether CDI is effective at every start. Raises UnsupportedConfig where chance decides that.
+
+        Of a file of version 1 with two CRI tables, containerd 2.0 to 2.3 takes one at random.
+        """
+        is_effective = self.cdi.suffices
+        files = {"it": self.config["content"] or "", **self._imported}
+        if not self._merges or always_on(self.version):
+            files = {}
+        for name, text in files.items():
+            data = lenient(text)
+            former, full = table_of(data, TABLES[1]), table_of(data, TABLES[2])
+            agree = all(former.get(key) == full.get(key) for key in KEYS)
+            if data.get("version") in (None, 0, 1) and former and full and not (agree and is_effective):
+                names = "[plugins.cri]", f'[plugins."{TABLES[2]}"]'
+                raise UnsupportedConfig(
+                    f"{name} has {names[0]} and {names[1]} and no version above 1, so containerd {self.version} takes "
+                    f"one of them at random: move the keys of {names[0]} into {names[1]}, and remove {names[0]}"
+                )
+        return is_effective
 
     def _require_one_version(self) -> None:
         """What runs must be what the next start runs. Raises UnsupportedConfig."""
@@ -103,18 +97,6 @@ class Containerd:
                 f"{self.runtime.get('unit') or 'it'} first, as CDI is planned for what the next start runs"
             )
 
-    def _require_small_letters(self) -> None:
-        """What is edited must find what containerd finds. Raises UnsupportedConfig."""
-        if not self._merges:
-            return
-        files = {"it": lenient(self.config["content"] or "")}
-        files.update({f"{path}, which it imports,": lenient(text) for path, text in self._imported.items()})
-        for name, data in files.items():
-            for key in misspelt(data):
-                raise UnsupportedConfig(
-                    f"{name} has {key}, which containerd 2 takes for {key.lower()}: write it so first"
-                )
-
     def _overridden(self) -> str:
         """Why an edit of the root file has no effect."""
         unreadable = self.config.get("unreadable_imports")
@@ -123,25 +105,19 @@ class Containerd:
         return containerd_imports.overridden(self._imported, self.version, wanted_keys(self.cdi))
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """What gives the two keys back what they were; None where there is nothing to undo in this runtime.
-
-        path: of the file that was changed. ours: whether it is still as we wrote it. before: its text before us.
-        """
-        if self.config.get("real_path") != path:
-            return self._undo_drop_in(path, ours, before, check)
-        now = self.config.get("content")
+        """The file as it was; of one that others changed since, the two keys."""
+        is_root = self.config.get("real_path") == path
+        now = self.config.get("content") if is_root else self._imported.get(path)
         if now is None:
             return None
-        after = before if ours else self._keys_of(before, now)
+        after = before if ours or (before is None and not is_root) else self._keys_of(now, before)
         if after is not None and after != now:
-            self._checked(after, check)
+            root, drop_in = (after, None) if is_root else (self.config["content"] or "", (path, after))
+            self._checked(root, check, drop_in)
         return Change(path, now, after)
 
     def left_on(self, changes: Iterable[Change]) -> str | None:
-        """The file of others that keeps CDI on where our changes are taken back; None where none does.
-
-        changes: that take them back. nvidia-ctk copies all of CRI's settings, ours too, into a drop-in of its own.
-        """
+        """nvidia-ctk copies all of CRI's settings, ours too, into a drop-in of its own."""
         changes = list(changes)
         if always_on(self.version) or not any(map(_turns_off, changes)):
             return None
@@ -160,35 +136,29 @@ class Containerd:
                 return path if table.get(ENABLE) is True else None
         return None
 
-    def question(self, command: str) -> list[str]:
-        """What asks the running daemon. command: the plugin's."""
-        return [command, "runtime", "--socket", self.runtime["socket"], "-o", "json"]
-
     def check_command(self, path: str) -> list[str]:
-        """What must succeed before the file with that path is written; ``{staged}`` is its new text."""
+        """``config dump`` of the new text, where it lies as the file does."""
         if path != self.config["real_path"]:
             return []
         linked = path != self.config["path"]
-        if linked and containerd_imports.has_relative((self.config["content"] or "").removeprefix(BOM)):
+        if linked and containerd_imports.has_relative(self.config["content"] or ""):
             # They are relative to the link, and the new text lies beside the file.
             return []
         return [self.program, "--config", "{staged}", "config", "dump"]
 
+    @keeps_line_ends
     def _turned_on(self, text: str) -> str:
-        mark = BOM if text.startswith(BOM) else ""
-        with UnixLines(text.removeprefix(BOM)) as lines:
-            data = parsed(lines.value)
-            file_version = self._version_of(data)
-            if file_version is None:
-                file_version = 3 if self._merges else 2
-                lines.value = with_version(lines.value, file_version)
-            if file_version not in TABLES:
-                raise UnsupportedConfig(
-                    f"its version is {file_version}, and {min(TABLES)} to {max(TABLES)} are known; fix it"
-                )
-            wanted = wanted_keys(self.cdi)
-            lines.value = edited(lines.value, self._table_with(wanted, data, file_version), wanted)
-        return mark + lines.value
+        data = parsed(text)
+        file_version = self._version_of(data)
+        if file_version is None:
+            file_version = 3 if self._merges else 2
+            text = with_version(text, file_version)
+        if file_version not in TABLES:
+            raise UnsupportedConfig(
+                f"its version is {file_version}, and {min(TABLES)} to {max(TABLES)} are known; fix it"
+            )
+        wanted = wanted_keys(self.cdi)
+        return edited(text, self._table_with(wanted, data, file_version), wanted)
 
     @property
     def _merges(self) -> bool:
@@ -203,38 +173,48 @@ class Containerd:
         """
         said, imported = data.get("version"), {} if self._merges else self._imported
         if not self._merges:
-            root = parsed((self.config["content"] or "").removeprefix(BOM))
+            root = parsed(self.config["content"] or "")
             said = last_version([root, *map(lenient, imported.values())])
         depends = "version" in data or imported or any(data.get(key) for key in _VERSIONED_KEYS)
         return said or (1 if depends else None)
 
     def _table_with(self, wanted: Mapping[str, Any], data: Mapping[str, Any], file_version: int) -> str:
-        """The table that the keys are to be in: that of the file's version, as a rule.
+        """The table that the keys are to be in. Raises UnsupportedConfig where containerd ignores the file's own.
 
-        containerd 2 heeds version 3's table in a file of version 2 too, where it stands against the other.
+        That of the file's version, as a rule. containerd 2 heeds version 3's table in a file of version 2 too, where it
+        stands against the other; and in a file of version 1 the table of any version. A second one beside that would be
+        merged at random.
         """
-        newer = TABLES[3]
+        usual, newer = TABLES[file_version], TABLES[3]
         if self._merges and set(wanted) & set(table_of(data, newer)):
             return newer
-        return TABLES[file_version]
+        known = (TABLES[2], newer, usual) if self._merges else (usual, TABLES[2])
+        there = next((name for name in known if table_of(data, name)), usual)
+        if file_version != 1 or there == usual:
+            return usual
+        if not self._merges:
+            raise UnsupportedConfig(
+                f'it has no version above 1, so containerd {self.version} ignores [plugins."{there}"] in it: set '
+                f"version = 2 before its first table"
+            )
+        return there
 
-    def _keys_of(self, before: str | None, now: str) -> str:
+    @keeps_line_ends
+    def _keys_of(self, now: str, before: str | None) -> str:
         """``now`` with those of the two keys that are as we set them as they were in ``before``.
 
         For a file that others have changed since: a key that they gave another value is theirs.
         """
-        mark = BOM if now.startswith(BOM) else ""
-        old = parsed((before or "").removeprefix(BOM))
-        with UnixLines(now.removeprefix(BOM)) as lines:
-            # Whichever it was: see _table_with; and somebody may have migrated the file.
-            for name in sorted(set(TABLES.values())):
-                was, there = table_of(old, name), table_of(parsed(lines.value), name)
-                ours = {ENABLE} if there.get(ENABLE) is True else set()
-                if not Cdi(True, tuple(there.get(DIRS) or ())).missing_dirs:
-                    ours.add(DIRS)
-                differing = {key: was.get(key) for key in KEYS if key in ours and was.get(key) != there.get(key)}
-                lines.value = edited(lines.value, name, differing) if differing else lines.value
-        return mark + lines.value
+        old = parsed(before or "")
+        # Whichever it was: see _table_with; and somebody may have migrated the file.
+        for name in sorted(set(TABLES.values())):
+            was, there = table_of(old, name), table_of(parsed(now), name)
+            ours = {ENABLE} if there.get(ENABLE) is True else set()
+            if not Cdi(True, tuple(there.get(DIRS) or ())).missing_dirs:
+                ours.add(DIRS)
+            differing = {key: was.get(key) for key in KEYS if key in ours and was.get(key) != there.get(key)}
+            now = edited(now, name, differing) if differing else now
+        return now
 
     def _by_drop_in(self, check: Check) -> Change | None:
         """Where what the root file imports overrides it: the change that takes effect; None where there is none.
@@ -243,25 +223,16 @@ class Containerd:
         CRI table replaces the others whole: nothing takes effect but a line in that one. So it is with containerd 2
         where no drop-in of ours would be read last.
         """
-        root = (self.config["content"] or "").removeprefix(BOM)
+        root = self.config["content"] or ""
         wanted = wanted_keys(self.cdi) if self._merges else None
         for path, after in containerd_imports.candidates(root, self.config, self._imported, wanted, self._turned_on):
             try:
                 checked = self._checked(self.config["content"] or "", check, (path, after))
             except UnsupportedConfig:
                 continue
-            if effective(checked.effective).suffices:
+            if checked.suffices:
                 return Change(path, self._imported.get(path), after)
         return None
-
-    def _undo_drop_in(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        now = self._imported.get(path)
-        if now is None:
-            return None
-        after = before if ours or before is None else self._keys_of(before, now)
-        if after is not None and after != now:
-            self._checked(self.config["content"] or "", check, (path, after))
-        return Change(path, now, after)
 
     @property
     def _imported(self) -> Mapping[str, str]:
@@ -270,19 +241,17 @@ class Containerd:
         root = lenient(self.config["content"] or "")
         return {path: texts[path] for path in containerd_imports.taken_in(root, self.config["path"], texts)}
 
-    def _checked(self, text: str, check: Check, drop_in: tuple[str, str] | None = None) -> Checked:
-        """What containerd makes of a text. Raises UnsupportedConfig unless only CDI's two keys differ from now.
+    def _checked(self, text: str, check: Check, drop_in: tuple[str, str] | None = None) -> Cdi:
+        """What a text makes of CDI. Raises UnsupportedConfig unless only CDI's two keys differ from now.
 
         drop_in: path and new text of a file that it imports.
         """
         paths = (self.config["path"], self.config["real_path"])
-        mark = BOM if text.startswith(BOM) else ""
-        staged = containerd_imports.staged(text.removeprefix(BOM), *paths)
+        staged = containerd_imports.staged(text, *paths)
         if drop_in:
             staged = containerd_imports.with_drop_in(staged, paths[0], self._imported, drop_in[0])
-        beside = containerd_imports.has_relative(staged)
-        checked = check(mark + staged, beside, drop_in[1] if drop_in else None)
-        differences = unexpected_changes(self.config["effective"], checked.effective, *paths, checked.staged)
+        answer = check(staged, containerd_imports.has_relative(staged), drop_in[1] if drop_in else None)
+        differences = unexpected_changes(self.config["effective"], answer.effective, *paths, answer.staged)
         if drop_in:
             # The copy's are ours to write.
             differences = [path for path in differences if path != "imports"]
@@ -291,7 +260,7 @@ class Containerd:
                 f"the edit would change more than CDI: {', '.join(differences)} would differ in what containerd makes "
                 f"of it; nothing was written"
             )
-        return checked
+        return effective(answer.effective)
 
 
 def _turns_off(change: Change) -> bool:

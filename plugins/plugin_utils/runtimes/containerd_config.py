@@ -24,7 +24,6 @@ TABLES = {
 }
 #: From here on there is no enable_cdi: CDI is always on, and a key that is left over changes nothing.
 _ALWAYS_ON = (2, 4, 0)
-_TOP = ("version", "imports", "plugins", "disabled_plugins")
 # What 1.7 prints as it is, and TOML has escaped.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -69,15 +68,6 @@ def last_version(files: Iterable[Mapping[str, Any]]) -> Any:
     return next((version for data in reversed(list(files)) if (version := data.get("version"))), None)
 
 
-def misspelt(data: Mapping[str, Any]) -> list[str]:
-    """The keys that containerd 2 takes for one that matters here, whatever letters are capitals; 1.x does not."""
-    tables = [(data, _TOP)]
-    for key, plugins in data.items():
-        if key.lower() == "plugins" and isinstance(plugins, dict):
-            tables += [(table, KEYS) for name in set(TABLES.values()) if isinstance(table := plugins.get(name), dict)]
-    return sorted(key for table, known in tables for key in table if key not in known and key.lower() in known)
-
-
 def wanted_keys(cdi: Cdi) -> dict[str, Any]:
     """The keys that make CDI effective: only those that lack, as enable_cdi is deprecated since 2.2."""
     wanted: dict[str, Any] = {}
@@ -89,10 +79,15 @@ def wanted_keys(cdi: Cdi) -> dict[str, Any]:
 
 
 def table_of(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A plugin's table; empty where there is none, or something else in its place."""
-    plugins = data.get("plugins")
-    table = plugins.get(name) if isinstance(plugins, dict) else None
-    return table if isinstance(table, dict) else {}
+    """A plugin's table."""
+    return table_at(data, "plugins", name)
+
+
+def table_at(data: Any, *names: str) -> dict[str, Any]:
+    """The table below these names; empty where there is none, or something else in its place."""
+    for name in names:
+        data = data.get(name) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else {}
 
 
 def cri_table(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,12 +15,11 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from . import containerd_config
 from .cdi import SPEC_DIRS, STAGED_DROP_IN, Cdi, UnsupportedConfig
 from .containerd_config import TABLES, texts_in
-from .toml_edit import key_lines, parsed, tomlkit
+from .toml_edit import key_lines, lenient, parsed
 from .toml_text import statements
 
 #: A drop-in of ours; read after every other file of its folder, so that nothing there overrides it.
 DROP_IN = "zz-node-devices.toml"
-BOM = "\ufeff"
 #: What stands for other characters in a pattern; a name without a star is none.
 _WILD = set("*?[\\")
 
@@ -56,7 +55,7 @@ def has_relative(text: str) -> bool:
 def data_of(path: str, text: str) -> dict[str, Any]:
     """An imported file as data. Raises UnsupportedConfig with its name where it is not valid TOML."""
     try:
-        return parsed(text.removeprefix(BOM))
+        return parsed(text)
     except UnsupportedConfig as error:
         raise UnsupportedConfig(f"{path}, which is imported: {error}") from error
 
@@ -70,20 +69,11 @@ def taken_in(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> li
     pending = [(path, data)]
     while pending:
         parent, content = pending.pop(0)
-        for name in _absolute(content, parent):
-            for file in sorted(texts):
-                if file not in order and (file == name or _matches(file, name)):
-                    order.append(file)
-                    pending.append((file, lenient(texts[file])))
+        for file in _in_order(content, parent, texts):
+            if file not in order:
+                order.append(file)
+                pending.append((file, lenient(texts[file])))
     return order
-
-
-def lenient(text: str) -> dict[str, Any]:
-    """A text as data; nothing of one that is not valid, which `config dump` has refused."""
-    try:
-        return parsed(text.removeprefix(BOM))
-    except UnsupportedConfig:
-        return {}
 
 
 def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]) -> str:
@@ -91,7 +81,8 @@ def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]
 
     texts: of the files that it imports, by path. wanted: CDI's keys that were to be set.
     """
-    if not texts:
+    tables = {path: containerd_config.cri_table(data_of(path, text)) for path, text in sorted(texts.items())}
+    if not any(tables.values()):
         keys = " and ".join(key_lines(wanted))
         return (
             f"containerd does not heed an edit of it: set {keys} by hand, and see with `containerd config dump` that "
@@ -100,17 +91,13 @@ def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]
     always_on = containerd_config.always_on(version)
     whole = version_tuple(version) < (2, 0, 0)
     advice = []
-    for path, text in sorted(texts.items()):
-        table = containerd_config.cri_table(data_of(path, text))
+    for path, table in tables.items():
         enabled = always_on or bool(table.get(containerd_config.ENABLE, not whole))
         there = Cdi(enabled, tuple(table.get(containerd_config.DIRS, SPEC_DIRS)))
         # Before 2.0 an imported table replaces the root file's, later its keys do.
         if not table or there.suffices:
             continue
-        wrong = {} if there.enabled else {containerd_config.ENABLE: True}
-        if there.missing_dirs:
-            wrong[containerd_config.DIRS] = there.wanted_dirs
-        advice.append(f"{' and '.join(key_lines(wrong))} in {path}")
+        advice.append(f"{' and '.join(key_lines(containerd_config.wanted_keys(there)))} in {path}")
     by = "an imported CRI table replaces its own" if whole else "what it imports overrides it"
     what = "turning CDI on" if containerd_config.ENABLE in wanted else "naming CDI's directories"
     return f"{what} in it has no effect, because {by}: set {', '.join(advice) or 'the same in its imports'}"
@@ -125,19 +112,14 @@ def staged(content: str, path: str, real_path: str) -> str:
     data = parsed(content)
     given_names = texts_in(data, "imports")
     names = _absolute(data, path)
-    itself = [at for at, name in enumerate(names) if name in (path, real_path)]
     for given, name in zip(given_names, names, strict=True):
         if any(_matches(file, name) for file in (path, real_path)):
             raise UnsupportedConfig(
                 f"its import {given} takes in the file itself, so that a change of it cannot be tried before it is "
                 f"written; import a folder of its own, such as conf.d/*.toml"
             )
-    if not itself:
-        return content
-    document = tomlkit().parse(content)
-    for at in reversed(itself):
-        del document["imports"][at]
-    return str(document.as_string())
+    others = [given for given, name in zip(given_names, names, strict=True) if name not in (path, real_path)]
+    return content if others == given_names else _with_imports(content, others)
 
 
 def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str | None:
@@ -155,7 +137,7 @@ def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str |
     for name in (DROP_IN, alike, f"99-{DROP_IN}"):
         place = posixpath.join(directory, name)
         # An earlier import may take it in, too.
-        order = _in_order(content, path, {**texts, place: ""})
+        order = _in_order(parsed(content), path, {**texts, place: ""})
         if _matches(place, names[-1]) and order[-1] == place:
             return place
     return None
@@ -165,7 +147,7 @@ def deciding(content: str, path: str, texts: Mapping[str, str]) -> list[str]:
     """The imports that have a CRI table, the last first: whose containerd 1.7 takes whole, and a later one's first."""
     if _nested(texts):
         return []
-    order = reversed(_in_order(content, path, texts))
+    order = reversed(_in_order(parsed(content), path, texts))
     return [file for file in order if containerd_config.cri_table(data_of(file, texts[file]))]
 
 
@@ -201,9 +183,14 @@ def with_drop_in(content: str, path: str, texts: Mapping[str, str], drop_in: str
     """The text for a copy that imports STAGED_DROP_IN: in the place of the import `drop_in`, or else as the last."""
     names = texts_in(parsed(content), "imports")
     if drop_in in texts:
-        names = [STAGED_DROP_IN if file == drop_in else file for file in _in_order(content, path, texts)]
+        names = [STAGED_DROP_IN if file == drop_in else file for file in _in_order(parsed(content), path, texts)]
     else:
         names.append(STAGED_DROP_IN)
+    return _with_imports(content, names)
+
+
+def _with_imports(content: str, names: list[str]) -> str:
+    """The text with these imports in place of its own. Raises UnsupportedConfig where it has none."""
     for statement in statements(content):
         if statement.path == ("imports",) and statement.value:
             start, end = statement.value
@@ -216,9 +203,9 @@ def _nested(texts: Mapping[str, str]) -> bool:
     return any(texts_in(data_of(path, text), "imports") for path, text in texts.items())
 
 
-def _in_order(content: str, path: str, texts: Mapping[str, str]) -> list[str]:
+def _in_order(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> list[str]:
     """Those of the texts that the file imports itself, in the order in which containerd reads them."""
-    names = _absolute(parsed(content), path)
+    names = _absolute(data, path)
     found = [file for name in names for file in sorted(texts) if file == name or _matches(file, name)]
     # What was read is passed over.
     return list(dict.fromkeys(found))

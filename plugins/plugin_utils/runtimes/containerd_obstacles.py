@@ -12,8 +12,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from . import containerd_imports
 from .cdi import UnsupportedConfig
 from .containerd_config import cri_table, last_version, printed, texts_in
-from .containerd_imports import BOM, lenient
-from .toml_edit import parsed
+from .toml_edit import lenient, parsed
 
 #: The first version that the kubelet's CDI names reach.
 OLDEST = (1, 7, 2)
@@ -45,11 +44,12 @@ def obstacles(
         yield f"{path} cannot be read as text: {config['why_no_text']}; fix it first"
         return
     try:
-        data = tomllib.loads((config["content"] or "").removeprefix(BOM))
+        data = tomllib.loads(config["content"] or "")
     except tomllib.TOMLDecodeError as error:
         # Some parsers of containerd's take what TOML has not.
         but = "this containerd reads it all the same" if config.get("effective") else "it will not start again"
-        yield f"{path} is not valid TOML ({error}): {but}; fix it first"
+        why = "it begins with a byte order mark" if config["content"].startswith("\ufeff") else error
+        yield f"{path} is not valid TOML ({why}): {but}; fix it first"
         return
     files = {path: data, **{name: lenient(text) for name, text in imported.items()}}
     for name, text in files.items():

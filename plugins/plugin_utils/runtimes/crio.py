@@ -16,10 +16,11 @@ from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
 
+from .adapter import Adapter
 from .cdi import SPEC_DIRS, Cdi, Change, Check, UnsupportedConfig
 from .comparison import differences
-from .containerd_config import DIRS
-from .toml_edit import key_lines, parsed
+from .containerd_config import DIRS, table_at
+from .toml_edit import key_lines, lenient
 from .toml_text import statements
 
 #: Drop-ins are read in the order of their names, and a later one wins.
@@ -30,45 +31,25 @@ _TELLS_CDI = (1, 33, 0)
 _KEY = ("crio", "runtime", DIRS)
 
 
-class Crio:
-    """One node's CRI-O. runtime: as module node_preflight returned it."""
+class Crio(Adapter):
+    """One node's CRI-O."""
 
     name = "CRI-O"
-    #: Whether it is not ours to restart.
-    by_hand = False
-
-    def __init__(self, runtime: Mapping[str, Any]) -> None:
-        self.runtime = runtime
-        self.config = runtime["config"]
-        self.version = runtime["version"]
 
     @classmethod
     def claims(cls, runtime: Mapping[str, Any]) -> bool:
         return runtime["name"] == "crio"
 
     @property
-    def program(self) -> str:
-        return self.runtime["executable"]
-
-    @property
     def tells_cdi(self) -> bool:
-        """Whether the running daemon says what it makes of CDI."""
+        """From 1.33 on."""
         return self.version is not None and version_tuple(self.version) >= _TELLS_CDI
 
-    @property
-    def keeps_containers(self) -> bool:
-        """Whether they go on while it is restarted, whatever unit their conmon is in."""
-        return self.runtime.get("kill_mode") not in ("control-group", "mixed")
-
-    def ended(self, answer: Mapping[str, Any]) -> tuple[int, str]:
-        """How many containers a restart would end, by the daemon's answer, and what to do so that it does not.
-
-        With systemd's cgroups each conmon has a scope of its own; with cgroupfs it stays in CRI-O's service, whose
+    def _ends_with_unit(self, container: Mapping[str, Any]) -> bool:
+        """With systemd's cgroups each conmon has a scope of its own; with cgroupfs it stays in CRI-O's service, whose
         KillMode the packages do not set.
         """
-        unit = self.runtime["unit"]
-        inside = [each for each in answer.get("containers") or () if each.get("unit") == unit]
-        return len(inside), f"set KillMode=process for {unit} (systemctl edit {unit})"
+        return container.get("unit") == self.runtime["unit"]
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
         """Too old a version."""
@@ -101,13 +82,14 @@ class Crio:
             return None
         path = posixpath.join(self.config["drop_in_directory"], DROP_IN)
         (line,) = key_lines({DIRS: cdi.wanted_dirs})
-        later = [file for file, text in self.config["files"].items() if _after(path, file) and _sets_dirs(text)]
+        files = self.config["files"]
+        later = [file for file in files if _after(path, file) and _dirs_in(files[file]) is not None]
         if later:
             raise UnsupportedConfig(
                 f"{max(later)} is read after any drop-in of ours: set {line} there, and restart CRI-O"
             )
-        before = self.config["files"].get(path)
-        if before is not None and _data(before) != {"crio": {"runtime": {DIRS: _dirs_in(before)}}}:
+        before = files.get(path)
+        if before is not None and lenient(before) != {"crio": {"runtime": {DIRS: _dirs_in(before)}}}:
             raise UnsupportedConfig(f"{path} has more in it than ours: set {line} there, and restart CRI-O")
         after = "\n".join(["[crio.runtime]", line, ""])
         self._require_effective(path, after, check)
@@ -146,21 +128,12 @@ class Crio:
         if now is None:
             return None
         without = None if ours else _without_dirs(now)
-        return Change(path, now, without if without is not None and _data(without) else before)
-
-    def check_command(self, path: str) -> list[str]:
-        """Nothing: CRI-O reads no drop-in by itself, and the folder with it was read when it was planned."""
-        return []
-
-    def question(self, command: str) -> list[str]:
-        """What asks the running daemon."""
-        return [command, "runtime", "--socket", self.runtime["socket"], "-o", "json"]
+        return Change(path, now, without if without is not None and lenient(without) else before)
 
 
 def _cdi(effective: Mapping[str, Any]) -> Cdi:
     # What is not set is printed as a comment.
-    table = effective.get("crio", {}).get("runtime", {})
-    return Cdi(True, tuple(table.get(DIRS, SPEC_DIRS)))
+    return Cdi(True, tuple(table_at(effective, "crio", "runtime").get(DIRS, SPEC_DIRS)))
 
 
 def _after(one: str, other: str) -> bool:
@@ -168,29 +141,15 @@ def _after(one: str, other: str) -> bool:
     return other.split("/") > one.split("/")
 
 
-def _data(text: str) -> dict[str, Any]:
-    """A drop-in as data; nothing of one that is not valid, with which ``crio config`` has failed."""
-    try:
-        return parsed(text)
-    except UnsupportedConfig:
-        return {}
-
-
 def _dirs_in(text: str) -> Any:
-    crio = _data(text).get("crio")
-    runtime = crio.get("runtime") if isinstance(crio, dict) else None
-    return runtime.get(DIRS) if isinstance(runtime, dict) else None
-
-
-def _sets_dirs(text: str) -> bool:
-    return _dirs_in(text) is not None
+    return table_at(lenient(text), "crio", "runtime").get(DIRS)
 
 
 def _without_dirs(text: str) -> str:
     """Without the key; as it is where that stands in an inline table."""
-    for statement in statements(text) if _sets_dirs(text) else ():
+    for statement in statements(text) if _dirs_in(text) is not None else ():
         if statement.path == _KEY:
             rest = text[: statement.start] + text[statement.end :]
             # A header alone says nothing.
-            return "" if _data(rest) in ({}, {"crio": {"runtime": {}}}) else rest
+            return "" if lenient(rest) in ({}, {"crio": {"runtime": {}}}) else rest
     return text

@@ -14,11 +14,9 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
-
 from .cdi import Change, Check, UnsupportedConfig
 from .containerd import Containerd
-from .containerd_config import KEYS, TABLES, effective, wanted_keys
+from .containerd_config import KEYS, TABLES, wanted_keys
 from .toml_edit import indent_below, key_lines, lines_of
 
 _DIRECTORY = "/agent/etc/containerd/"
@@ -35,27 +33,30 @@ class Rancher(Containerd):
 
     def plan(self, check: Check) -> Change | None:
         """A drop-in where the generated file imports one and containerd merges it, else an edit of the template."""
-        cdi = self.cdi
-        if cdi.suffices:
+        if self._is_effective():
             return None
-        if version_tuple(self.version) >= (2, 0, 0):
+        if self._merges:
             change = self._by_drop_in(check)
             if change is not None:
                 return change
         self._require_one_version()
-        wanted = wanted_keys(cdi)
+        wanted = wanted_keys(self.cdi)
         # As if it were written in the root file: what is generated then differs in these keys.
         checked = self._checked(self._turned_on(self.config["content"] or ""), check)
-        if not effective(checked.effective).suffices:
+        if not checked.suffices:
             raise UnsupportedConfig(self._overridden())
         path, template = self._template()
         if template is not None:
             return Change(path, template, self._in_template(template, wanted))
+        why = (
+            "imports no folder in which a drop-in would be read last:"
+            if self._merges
+            else f"containerd {self.version} would not merge a drop-in: upgrade to a release with containerd 2 (k3s or "
+            f"RKE2 1.31.6, 1.32.2 or later), where CDI is on; or"
+        )
         raise UnsupportedConfig(
-            f"it is generated at every start, and containerd {self.version} would not merge a drop-in: upgrade to a "
-            f"release with containerd 2 (k3s or RKE2 1.31.6, 1.32.2 or later), where CDI is on; or copy the file to "
-            f"{path}, set {' and '.join(key_lines(wanted))} below [plugins.'{self._table}'] in the copy, and keep it "
-            f"up to date"
+            f"it is generated at every start, and {why} copy the file to {path}, set "
+            f"{' and '.join(key_lines(wanted))} below [plugins.'{self._table}'] in the copy, and keep it up to date"
         )
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:

@@ -9,10 +9,11 @@ is a matter of trust.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .cdi import UnsupportedConfig
@@ -21,19 +22,16 @@ from .toml_text import Statement, statements
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
-class UnixLines:
-    """A text whose line ends are Windows' throughout is edited with plain ones, and gets its own back."""
+def keeps_line_ends(edit: Callable[..., str]) -> Callable[..., str]:
+    """A method that edits a text with plain line ends; where they are Windows' throughout, the text gets these back."""
 
-    def __init__(self, text: str) -> None:
-        self._windows = "\r\n" in text and "\n" not in text.replace("\r\n", "")
-        self.value = text.replace("\r\n", "\n") if self._windows else text
+    @functools.wraps(edit)
+    def edit_plain(self: Any, text: str, *more: Any) -> str:
+        if "\r\n" not in text or "\n" in text.replace("\r\n", ""):
+            return edit(self, text, *more)
+        return edit(self, text.replace("\r\n", "\n"), *more).replace("\n", "\r\n")
 
-    def __enter__(self) -> UnixLines:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        if self._windows:
-            self.value = self.value.replace("\n", "\r\n")
+    return edit_plain
 
 
 def parsed(text: str) -> dict[str, Any]:
@@ -42,6 +40,14 @@ def parsed(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UnsupportedConfig(f"it is not valid TOML ({error}); fix it first") from error
+
+
+def lenient(text: str) -> dict[str, Any]:
+    """The text as data; nothing of one that is not valid, which the runtime itself has refused."""
+    try:
+        return parsed(text)
+    except UnsupportedConfig:
+        return {}
 
 
 def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:

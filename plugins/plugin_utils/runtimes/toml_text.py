@@ -27,7 +27,7 @@ class Statement(NamedTuple):
     """One header or one key with its value.
 
     path: from the document's root; None for an array of tables. header: of the table that it stands in.
-    start, end: of its lines, the line end included. part_starts, part_ends: of the parts of its key as written.
+    start, end: of its lines, the line end included. part_ends: of the parts of its key as written.
     value: where its value begins and ends; None for a header.
     """
 
@@ -35,7 +35,6 @@ class Statement(NamedTuple):
     header: tuple[str, ...] | None
     start: int
     end: int
-    part_starts: tuple[int, ...]
     part_ends: tuple[int, ...]
     value: tuple[int, int] | None
 
@@ -53,30 +52,29 @@ def statements(text: str) -> Iterator[Statement]:
             position = _line_end(text, position)
         elif text[position] == "[":
             array = text.startswith("[[", position)
-            names, starts, ends = _key(text, _BLANK.match(text, position + (2 if array else 1)).end())
+            names, ends = _key(text, _BLANK.match(text, position + (2 if array else 1)).end())
             header = None if array else names
             position = _line_end(text, ends[-1])
-            yield Statement(header, header, start, position, starts, ends, None)
+            yield Statement(header, header, start, position, ends, None)
         else:
-            names, starts, ends = _key(text, position)
+            names, ends = _key(text, position)
             at = _BLANK.match(text, text.index("=", ends[-1]) + 1).end()
             value = (at, _value_end(text, at))
             position = _line_end(text, value[1])
-            yield Statement(None if header is None else header + names, header, start, position, starts, ends, value)
+            yield Statement(None if header is None else header + names, header, start, position, ends, value)
 
 
-def _key(text: str, position: int) -> tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]:
-    """A key's parts, and where each begins and ends."""
-    names, starts, ends = [], [], []
+def _key(text: str, position: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """A key's parts, and where each ends."""
+    names, ends = [], []
     while True:
         part = _KEY_PART.match(text, position)
         raw = part[0]
         names.append(tomllib.loads(f"_ = {raw}")["_"] if raw[0] in "\"'" else raw)
-        starts.append(part.start())
         ends.append(part.end())
         dot = _DOT.match(text, part.end())
         if not dot:
-            return tuple(names), tuple(starts), tuple(ends)
+            return tuple(names), tuple(ends)
         position = dot.end()
 
 

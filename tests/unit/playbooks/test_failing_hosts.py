@@ -31,7 +31,7 @@ class ActionModule(ActionBase):
         if step in task_vars.get("failing", ()):
             # As what an action did not foresee: `failed_when` has no say in it.
             raise RuntimeError(f"{host} cannot {step}")
-        known = {"environment": {}, "ledger": {}, "host": host, "node": host, "needs_cdi": True, "device_paths": {}}
+        known = {"environment": {}, "ledger": {}, "host": host, "node": host, "needs_cdi": True, "declaration": {}}
         return {"changed": False, "what": [], "other_daemonsets": {}, **known}
 """
 
@@ -70,11 +70,9 @@ def run(tmp_path):
     role = CHECKOUT / "roles" / "device_plugin"
     for name in ("daemonset.yml", "absent.yml"):
         shutil.copy(role / "tasks" / name, collection / "roles" / "device_plugin" / "tasks")
-    for part in ("defaults", "vars"):
-        shutil.copytree(role / part, collection / "roles" / "device_plugin" / part)
-    converge = [{"ansible.builtin.include_tasks": {"file": "{{ device_plugin_part }}.yml"}}]
-    for name in ("converge.yml", "main.yml"):
-        (collection / "roles" / "device_plugin" / "tasks" / name).write_text(yaml.safe_dump(converge))
+    for path in [*(CHECKOUT / "roles").glob("*/defaults"), role / "vars"]:
+        shutil.copytree(path, collection / path.relative_to(CHECKOUT))
+    shutil.copy(role / "tasks" / "main.yml", collection / "roles" / "device_plugin" / "tasks")
     steps = tmp_path / "steps"
     variables = {
         "ansible_connection": "local",
@@ -83,8 +81,8 @@ def run(tmp_path):
         "node_tools_environment": {"environment": "1.0.0", "changed": False},
     }
 
-    def run_playbook(name, failing, *arguments):
-        hosts = {host: {"failing": failing.get(host, [])} for host in ("a", "b")}
+    def run_playbook(name, failing, *arguments, **variables_of):
+        hosts = {host: {"failing": failing.get(host, []), **variables_of.get(host, {})} for host in ("a", "b")}
         inventory = {"node_devices": {"hosts": hosts, "vars": variables}}
         (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
         program = pathlib.Path(sys.executable).parent / "ansible-playbook"
@@ -151,3 +149,14 @@ def test_what_is_done_once_for_all_hosts_fails_each_of_them(run, name, step):
     assert done.hosts_of("node_lock") == ["a", "b"]
     for host in "ab":
         assert re.search(rf"^fatal: \[{host}\]: FAILED!.*a cannot {step}", done.said, re.MULTILINE), done.said
+
+
+@pytest.mark.parametrize("name", ["site.yml", "uninstall.yml", "rollback.yml"])
+def test_a_node_that_only_the_api_reaches_has_a_play_of_its_own(run, name):
+    done = run(name, {}, *ONE_BATCH, b={"node_devices_api_only": True})
+    assert done.code == 0, done.said
+    assert {*done.hosts_of("node_lock")} == {"a"}
+    daemonset = {"site.yml": "daemonset configured", "uninstall.yml": "daemonset removed"}.get(name)
+    assert daemonset is None or done.hosts_of(daemonset) == ["a", "b"]
+    assert "WARNING" not in done.said
+    assert "changed=1" not in done.said

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import re
 
 import pytest
 import yaml
@@ -28,7 +27,8 @@ def plays(name):
 
 def rolling(name):
     """The play of a playbook that changes nodes, and what it is given."""
-    play = next(each for each in plays(name) if "serial" in each or "ansible.builtin.import_playbook" in each)
+    part = "ansible.builtin.import_playbook"
+    play = next(each for each in plays(name) if "serial" in each or each.get(part, "api_only.yml") != "api_only.yml")
     if "serial" in play:
         return play, {}
     imported, given = rolling(play["ansible.builtin.import_playbook"])
@@ -103,41 +103,41 @@ def test_a_play_lets_go_of_its_node_once_however_it_ends(name):
 
 
 @pytest.mark.parametrize("name", ["site.yml", "rollback.yml", "uninstall.yml"])
-@pytest.mark.parametrize("api_only", [True, False])
-def test_what_only_the_api_reaches_is_not_connected_to(name, api_only):
+def test_what_only_the_api_reaches_is_not_connected_to(name):
     """Before the roles, which are told by themselves: whoever looks at the node."""
-    play = next(each for each in plays(name) if "nodedevices.kubernetes.node_lock" in str(each))
-    tasks = [*play.get("pre_tasks", ()), *play.get("tasks", ()), *play.get("post_tasks", ())]
-    connecting = [
-        each for each in leaves(tasks) if re.search(r"kubernetes\.(node_preflight|node_lock)\b", str(each[0]))
-    ]
-    assert connecting
-    for _task, conditions in connecting:
-        (condition,) = {each for each in conditions if "node_devices_api_only" in each}
-        assert value("{{ %s }}" % condition, {"node_devices_api_only": api_only}) is not api_only
+    first, *others = plays(name)
+    assert first["ansible.builtin.import_playbook"] == "api_only.yml"
+    connecting = [play for play in others if "nodedevices.kubernetes.node_lock" in str(play)]
+    assert [play["hosts"] for play in connecting] == ["{{ node_devices_reached }}"]
+    for_both = [play for play in others if play.get("hosts") == "{{ node_devices_by_api }}"]
+    assert len(for_both) == (0 if name == "rollback.yml" else 1)
 
 
 @pytest.mark.parametrize("name", ["site.yml", "status.yml", "verify.yml", "uninstall.yml"])
 def test_facts_are_gathered_where_something_reaches_the_node(name):
-    tasks = [task for play in plays(name) for part in ("pre_tasks", "tasks") for task in play.get(part, ())]
-    (conditions,) = [conditions for task, conditions in leaves(tasks) if "ansible.builtin.setup" in task]
-    for api_only, gathered in ((False, True), (True, False)):
+    gathering = [
+        (play["hosts"], conditions)
+        for play in plays(name)
+        for part in ("pre_tasks", "tasks")
+        for task, conditions in leaves(play.get(part, ()))
+        if "ansible.builtin.setup" in task
+    ]
+    ((hosts, conditions),) = gathering
+    reached_alone = hosts == "{{ node_devices_reached }}"
+    for api_only, gathered in ((False, True), (True, reached_alone)):
         known = {"node_devices_gather_facts": True, "node_devices_api_only": api_only}
         assert all(value("{{ %s }}" % each, known) for each in conditions) is gathered
     assert not all(value("{{ %s }}" % each, {}) for each in conditions)
 
 
-@pytest.mark.parametrize(("api_only", "way"), [(True, "through_api.yml"), (False, "prove.yml")])
-def test_a_node_is_proven_in_the_way_that_reaches_it(api_only, way):
-    play = next(each for each in plays("site.yml") if "serial" in each)
-    proving = [
-        (role["tasks_from"], task["vars"]["verification_proofs"])
-        for task, conditions in leaves(play["tasks"])
-        for role in [task.get("ansible.builtin.include_role") or task.get("ansible.builtin.import_role") or {}]
-        if role.get("name") == "nodedevices.kubernetes.verification"
-        and all(value("{{ %s }}" % each, {"node_devices_api_only": api_only}) for each in conditions)
-    ]
-    assert proving == [(way, "unproven")]
+def test_each_node_is_proven_by_the_play_that_reaches_it():
+    proving = {
+        play["hosts"]: task["vars"]["verification_proofs"]
+        for play in plays("site.yml")
+        for task, _conditions in leaves(play.get("tasks", ()))
+        if task.get("ansible.builtin.import_role", {}).get("name") == "nodedevices.kubernetes.verification"
+    }
+    assert proving == {"{{ node_devices_reached }}": "unproven", "{{ node_devices_by_api }}": "unproven"}
 
 
 def leaves(tasks, conditions=()):
@@ -200,75 +200,12 @@ def test_a_node_is_let_go_where_its_runtime_answers(cordoned, result, names):
     assert reached == names
 
 
-def kept_names(tasks):
-    """What tasks keep for those after them, of this play and of the next ones."""
-    for task in tasks:
-        yield task.get("register")
-        yield from task.get("ansible.builtin.set_fact", {})
-        for part in ("block", "rescue", "always"):
-            yield from kept_names(task.get(part, ()))
-
-
-def given_names(tasks):
-    """What a task gives a role that it imports."""
-    for task in tasks:
-        if "ansible.builtin.import_role" in task or "ansible.builtin.import_tasks" in task:
-            yield from task.get("vars", {})
-        for part in ("block", "rescue", "always"):
-            yield from given_names(task.get(part, ()))
-
-
-def test_what_a_role_is_given_is_never_what_an_earlier_play_kept():
-    """What was registered goes before a task's own variables, also in another play of the same run."""
-    roles = PLAYBOOKS.parent / "roles"
-    files = [*roles.glob("*/tasks/*.yml"), *(PLAYBOOKS / "tasks").glob("*.yml")]
-    tasks = [task for path in files for task in yaml.safe_load(path.read_text())]
-    for path in PLAYBOOKS.glob("*.yml"):
-        for play in plays(path.name):
-            tasks += [*play.get("pre_tasks", ()), *play.get("tasks", ()), *play.get("post_tasks", ())]
-    given = set(given_names(tasks))
-    assert {"cdi_specs_given_node", "verification_given_declaration"} <= given
-    assert given & set(kept_names(tasks)) == set()
-
-
 def included(role, file, known):
-    """Whether a role's converge.yml goes on with a file of tasks, where so much is known."""
-    tasks = yaml.safe_load((ROLES / role / "tasks" / "converge.yml").read_text())
+    """Whether a role goes on with a file of tasks, where so much is known."""
+    tasks = yaml.safe_load((ROLES / role / "tasks" / "main.yml").read_text())
     (task,) = [each for each in tasks if each.get("ansible.builtin.include_tasks") == file]
     conditions = task["when"] if isinstance(task["when"], list) else [task["when"]]
     return all(value("{{ %s }}" % condition, known) for condition in conditions)
-
-
-NODE_MADE = {
-    "host_devices_state": "present",
-    "host_devices_modules": [],
-    "host_devices_udev_rules": [],
-    "host_devices_nodes": [{"path": "/dev/lamp0"}],
-    "host_devices_result": {"changed": False},
-    "node_devices_declaration": {},
-    "node_devices_node": {"missing_devices": [], "other_than_devices": {}},
-}
-
-
-@pytest.mark.parametrize(
-    ("differs", "again"),
-    [
-        ({}, False),
-        ({"host_devices_result": {"changed": True}}, True),
-        # Nobody has said it yet: the look before was without them.
-        ({"node_devices_node": {"missing_devices": ["/dev/a"], "other_than_devices": {}}}, True),
-        ({"node_devices_node": {"missing_devices": [], "other_than_devices": {"/dev/a": "a file"}}}, True),
-        ({"host_devices_result": {"changed": True}, "host_devices_nodes": []}, False),
-        ({"host_devices_result": {"changed": True}, "host_devices_state": "absent"}, False),
-    ],
-)
-def test_devices_are_looked_for_again_where_that_can_tell_something(differs, again):
-    assert included("host_devices", "look_again.yml", {**NODE_MADE, **differs}) is again
-
-
-def test_the_role_alone_looks_at_no_device_again():
-    known = {key: each for key, each in NODE_MADE.items() if not key.startswith("node_devices")}
-    assert not included("host_devices", "look_again.yml", {**known, "host_devices_result": {"changed": True}})
 
 
 TIMER = "/etc/systemd/system/node-device-capacities.timer"
@@ -282,7 +219,7 @@ TIMER = "/etc/systemd/system/node-device-capacities.timer"
         ({"node_devices_node": {"ledger": {}}, "node_devices_kubeconfig": "~/.kube/config"}, True),
         # Without a kubeconfig it is an error, which somebody has to say.
         (
-            {"node_devices_node": {"ledger": {}}, "extended_resources_given_declaration": {"capacities": {"a/b": 1}}},
+            {"node_devices_node": {"ledger": {}}, "extended_resources_declaration": {"capacities": {"a/b": 1}}},
             True,
         ),
         ({"node_devices_node": {"ledger": {TIMER: {}}}}, True),
@@ -293,7 +230,7 @@ TIMER = "/etc/systemd/system/node-device-capacities.timer"
 )
 def test_a_node_that_has_no_capacities_of_ours_is_asked_once(known, concerned):
     variables = yaml.safe_load((ROLES / "extended_resources" / "vars" / "main.yml").read_text())
-    known = {"extended_resources_given_declaration": {"capacities": {}}, "extended_resources_timer": TIMER, **known}
+    known = {"extended_resources_declaration": {"capacities": {}}, "extended_resources_timer": TIMER, **known}
     for name in ("reached", "may_restore", "concerned"):
         name = f"extended_resources_{name}"
         known[name] = value(variables[name], known)

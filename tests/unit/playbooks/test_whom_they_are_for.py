@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 PLAYBOOKS = pathlib.Path(__file__).resolve().parents[3] / "playbooks"
+PATTERNS = {"{{ node_devices_%s }}" % name for name in ("pattern", "reached", "by_api")}
 NAMES = ["rollback", "site", "status", "uninstall", "upgrade", "verify"]
 DATABASE = {"database": {"hosts": {"database1": {}}}}
 WORKERS = {"workers": {"hosts": {"worker1": {}, "worker2": {}}}}
@@ -40,18 +41,32 @@ def test_without_a_word_of_the_nodes_nothing_begins(tmp_path, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_group_of_the_nodes_alone(tmp_path, name):
     code, said, plays = listed(tmp_path, name, {**WORKERS, **GROUP})
-    assert (code, set(map(tuple, plays))) == (0, {("worker1", "worker2")}), said
+    # Nobody is known yet that only the API reaches.
+    assert (code, set(map(tuple, plays)) - {()}) == (0, {("worker1", "worker2")}), said
 
 
 def test_a_pattern_goes_before_the_group(tmp_path):
     for groups in (WORKERS, {**WORKERS, **GROUP}):
         code, said, plays = listed(tmp_path, "site", groups, "-e", "node_devices_hosts=worker1:&workers")
-        assert (code, set(map(tuple, plays))) == (0, {("worker1",)}), said
+        assert (code, set(map(tuple, plays)) - {()}) == (0, {("worker1",)}), said
+
+
+@pytest.mark.parametrize("name", ["site", "uninstall"])
+@pytest.mark.parametrize(("hosts", "plays_of"), [("worker1,worker2", ["worker1", "worker2"]), ("[]", [])])
+def test_a_list_of_them_may_be_empty(tmp_path, name, hosts, plays_of):
+    """An exception alone means all others to Ansible: of no hosts, those without the API's alone are none."""
+    chosen = yaml.safe_dump({"node_devices_hosts": [] if hosts == "[]" else hosts.split(",")}, default_flow_style=True)
+    groups = {**WORKERS, **GROUP, "node_devices_api_only": {"hosts": {"worker2": {}}}}
+    code, said, plays = listed(tmp_path, name, groups, "-e", chosen)
+    assert code == 0, said
+    assert {host for hosts in plays for host in hosts} == set(plays_of)
+    # Some plays are for all of them, and each other one for some.
+    assert {tuple(hosts) for hosts in plays} >= ({("worker1",), ("worker2",)} if plays_of else {()})
 
 
 def test_every_play_is_for_them():
     for path in PLAYBOOKS.glob("*.yml"):
         for play in yaml.safe_load(path.read_text()):
             if "ansible.builtin.import_playbook" not in play:
-                found = (play["hosts"], play["vars_files"])
-                assert found == ("{{ node_devices_pattern }}", ["vars/node_devices_hosts.yml"]), path
+                assert play["hosts"] in PATTERNS, path
+                assert play["vars_files"] == ["vars/node_devices_hosts.yml"], path

@@ -32,7 +32,7 @@ def proc(tmp_path, monkeypatch):
     shown = Proc(tmp_path / "proc")
     monkeypatch.setattr(node_process, "PROC", str(shown.path))
     # No systemd runs here; a test in which one does says what it answers.
-    monkeypatch.setattr(node_process, "_properties", lambda unit, *names: {})
+    monkeypatch.setattr(node_process, "properties", lambda unit, *names: {})
     return shown
 
 

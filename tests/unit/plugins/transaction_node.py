@@ -92,11 +92,13 @@ class Node:
     def daemon(self) -> dict[str, Any]:
         return json.loads(self._daemon.read_text())
 
-    def plan(self, content: str | None = NEW, *, undo: bool = False, original: str | None = None) -> Plan:
-        """The root file, and with NEW a drop-in in a folder that is to be made."""
+    def plan(
+        self, content: str | None = NEW, *, undo: bool = False, original: str | None = None, drop_in: bool = False
+    ) -> Plan:
+        """The root file, and with NEW or drop_in a drop-in in a folder that is to be made."""
         planning = Planning(ledger.Ledger(self.places.directory).entries, "cdi_runtime", undo)
         wanted = {self.config: content}
-        if undo or content == NEW:
+        if undo or drop_in or content == NEW:
             wanted[self.drop_in] = None if undo else DROP_IN
         for path, text in wanted.items():
             now = ledger.sha256(path.read_bytes()) if path.exists() else None

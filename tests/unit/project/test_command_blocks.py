@@ -192,5 +192,5 @@ def test_what_ci_makes_is_read_from_the_makefile():
     targets = project.targets_of(makefile)
     assert set(targets) == {"a", "b", "c", "d", "e", "g"}
     assert project.reached_from("a", targets) == {"a", "b", "d", "e"}
-    assert {"test", "check", "lint", "unit", "scenario-default", "scenario-cluster", "api-server"} <= project.in_ci()
+    assert {"test", "check", "lint", "unit", "scenario-default", "scenario-daemonset", "api-server"} <= project.in_ci()
     assert not {"lab", "bench", "soak", "lock"} & project.in_ci()

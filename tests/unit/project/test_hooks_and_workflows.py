@@ -12,8 +12,11 @@ from documented_blocks import ROOT
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
+STEP = "${{ matrix.step }}"
+
+
 def made(commands_text):
-    """The make targets of a script; it may do nothing else."""
+    """The make targets of a script, and what it sets; it may do nothing else."""
     targets = []
     for command in commands(commands_text):
         assert command[0] == "make", command
@@ -44,10 +47,17 @@ def test_workflows_make_what_ci_makes():
             for step in job["steps"]:
                 assert set(step) in ({"run"}, {"uses", "with"}, {"uses", "if", "with"}), step
                 if "run" in step:
-                    targets += made(step["run"])
-    assert sorted(targets) == ["check", "test-all"]
+                    targets += made(step["run"].replace(STEP, "scenario-default"))
+    assert sorted(targets) == ["ONLY=scenario-default", "check", "programs", "test-all"]
     # The same as .ci/run: all that it makes, and nothing beside it.
     assert {name for target in targets for name in project.reached_from(target, project.targets())} == project.in_ci()
+
+
+def test_each_step_of_test_all_is_a_job_of_its_own():
+    job = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["test-all"]
+    steps = project.targets()["test-all"].leads_to - {"system", "dev", "programs"}
+    assert sorted(job["strategy"]["matrix"]["step"]) == sorted(steps)
+    assert [step["run"] for step in job["steps"] if "run" in step] == [f"make test-all ONLY={STEP}"]
 
 
 def test_ci_keeps_the_evidence_of_a_failure():
@@ -67,7 +77,7 @@ def test_every_scenario_keeps_the_evidence_of_a_failure():
         playbooks = scenario["ansible"]["playbooks"]
         assert playbooks["cleanup"] == "../shared/evidence.yml", path
         create = (path.parent / playbooks["create"]).read_text()
-        assert "shared/create.yml" in create or "evidence_absent.yml" in create, path
+        assert "shared/create" in create or "evidence_absent.yml" in create, path
         for sequence in scenario["scenario"].values():
             assert "cleanup" not in sequence, path
 

@@ -6,10 +6,10 @@ import re
 import types
 
 import the_project as project
-from documented_blocks import ROOT, text_of
+from documented_blocks import PAGES, ROOT, text_of
 
 from node_device_plugin.cli import main as command_line
-from node_device_plugin.status_api.state import State
+from node_device_plugin.daemon.state import State
 from node_device_plugin.telemetry import metrics
 
 
@@ -49,7 +49,7 @@ def test_metrics():
 
 
 def test_playbooks():
-    parts = {"verification_table.yml"}
+    parts = {"api_only.yml", "verification_table.yml"}
     assert sorted(first_column("docs/playbooks.md", "playbook")) == sorted(project.playbooks() - parts)
     assert all(f"`{part}`" in text_of("docs/playbooks.md") for part in parts)
 
@@ -82,6 +82,10 @@ def test_ci_runs_every_scenario():
 def test_scenarios():
     scenarios = [path.parent.name for path in (ROOT / "molecule").glob("*/molecule.yml")]
     assert sorted(first_column("docs/testing.md", "scenario")) == sorted(scenarios)
+    # The changelog names those that are gone, too.
+    for page in sorted({*PAGES} - {"CHANGELOG.md"}):
+        for names in re.findall(r"[Ss]cenarios? ((?:`\w+`(?:, | and )?)+)", " ".join(text_of(page).split())):
+            assert set(re.findall(r"`(\w+)`", names)) <= set(scenarios), page
 
 
 def test_what_the_architecture_names_is_there():

@@ -15,7 +15,7 @@ case $2 in
   scenario-default) echo "    msg: 'node1 runs $KUBELET over containerd 2.4.2 (Debian forky)'" ;;
   scenario-devices) echo "devices ➜ side_effect: Executed: Missing playbook (Remove from test_sequence to suppress)" ;;
   scenario-*) echo "    msg: 'skipped: CRI-O'" ;;
-  broken) exit 3 ;;
+  broken) echo "fatal: [node1]: FAILED! =>"; echo "    msg: no address"; exit 3 ;;
 esac
 """
 
@@ -54,6 +54,13 @@ def test_a_step_that_fails_ends_the_run(run):
     assert lines[-1].startswith("failed: broken; not run: scenario-default;")
 
 
+def test_the_end_says_again_what_failed(run):
+    """Another step may have printed for minutes since."""
+    _code, lines = run("check", beside=["broken", "scenario-default"])
+    at = lines.index("=== make it: what failed in broken")
+    assert lines[at + 1 : at + 3] == ["fatal: [node1]: FAILED! =>", "    msg: no address"]
+
+
 def test_two_steps_run_at_a_time_and_each_is_shown_whole(run, tmp_path):
     """Each waits for the other, and says so in the end."""
     words = [f"touch {tmp_path}/{me}; until [ -e {tmp_path}/{you} ]; do sleep 0.01; done" for me, you in ("ab", "ba")]
@@ -74,6 +81,13 @@ def test_what_judged_and_what_failed_is_read_of_steps_at_a_time_too(run):
     assert code == 1
     assert "failed: broken" in lines[-1]
     assert "not run: scenario-default;" in lines[-1]
+
+
+def test_one_step_can_be_made_alone_after_the_programs(run):
+    code, lines = run("--only", "scenario-default", "programs", "check", beside=["scenario-default", "broken"])
+    assert (code, lines[-1][:24]) == (0, "judged by: containerd 2.")
+    assert [line.split()[-1] for line in lines[-3:-1]] == ["programs", "scenario-default"]
+    assert run("--only", "scenario-defalt", "programs", "check")[0] == 2
 
 
 def test_programs_that_cannot_be_built_fail_the_run(run):

@@ -67,6 +67,21 @@ def test_another_inventory_may_have_nodes_too_unless_it_is_said_that_none_does(f
     assert found(HOSTS, "device_plugin_nodes", omit="(omitted)", device_plugin_prune_nodes=by_default) == "(omitted)"
 
 
+def test_a_daemonset_is_deployed_once_for_the_hosts_of_both_plays(found):
+    hosts = {"a": {}, "by-api": {"node_devices_api_only": True}}
+    groups = {"all": list(hosts), "node_devices_api_only": ["by-api"]}
+    of_first = {"groups": groups, "ansible_play_hosts_all": ["a"]}
+    of_second = {"groups": groups, "ansible_play_hosts_all": ["by-api"]}
+    assert found(hosts, "device_plugin_to_come", **of_first) == ["by-api"]
+    assert found(hosts, "device_plugin_to_come", **of_second) == []
+    assert found(hosts, "device_plugin_to_come", groups={"all": ["a"]}, ansible_play_hosts_all=["a"]) == []
+    assert found(hosts, "device_plugin_deployed_before", **of_second) is False
+    # What a task has registered of every host of its play.
+    hosts["a"]["device_plugin_deployed"] = {"changed": True}
+    assert found(hosts, "device_plugin_deployed_before", **of_second) is True
+    assert found(hosts, "device_plugin_deployed_before", **of_first) is False
+
+
 @pytest.mark.parametrize(
     ("tasks", "state", "option"), [("daemonset", "deployed", "nodes"), ("absent", "absent", "known")]
 )

@@ -33,7 +33,7 @@ def test_they_are_what_the_pod_mounts(settings, directories):
         {"node_devices_resources": [resource]}, lambda value: value, {"http_address": ":9100", **settings}
     ).as_data()
     (task, _reload) = yaml.safe_load(TASKS.read_text())
-    variables = {"device_plugin_given_declaration": read, **trust(task["vars"])}
+    variables = {"device_plugin_declaration": read, **trust(task["vars"])}
     files = Templar(DataLoader(), variables=variables).template(
         trust_as_template(task["nodedevices.kubernetes.managed_files"]["files"])
     )

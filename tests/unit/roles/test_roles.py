@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -22,6 +23,15 @@ def test_options_and_defaults_agree(name):
     assert own == defaults
 
 
+@pytest.mark.parametrize("name", sorted(name for name in ROLES if not name.startswith("lab_")))
+def test_every_variable_of_a_host_that_a_role_reads_is_an_option_of_it(name):
+    (spec,) = yaml.safe_load((ROLES[name] / "meta" / "argument_specs.yml").read_text())["argument_specs"].values()
+    parts = [path for part in ("tasks", "vars", "defaults", "templates") for path in ROLES[name].glob(f"{part}/*")]
+    read = {found for path in parts for found in re.findall(r"\bnode_devices_\w+", path.read_text())}
+    # What a play has registered: its look at the node, and the group that api_only.yml makes, which has the name.
+    assert read - {"node_devices_node"} <= set(spec["options"])
+
+
 @pytest.mark.parametrize("name", sorted(ROLES))
 def test_described(name):
     assert (ROLES[name] / "README.md").read_text().startswith(f"# {name}\n")
@@ -30,3 +40,39 @@ def test_described(name):
 def test_the_declarations_options_are_the_schemas():
     command = [sys.executable, str(CHECKOUT / "tools" / "generate_argument_specs"), "--check"]
     assert subprocess.run(command, capture_output=True, text=True, check=False).stdout == ""
+
+
+def _tasks(tasks):
+    for task in tasks or ():
+        yield task
+        for part in ("block", "rescue", "always"):
+            yield from _tasks(task.get(part))
+
+
+def _of_roles():
+    paths = sorted(
+        path for name in ROLES if ROLES[name].parent.parent == CHECKOUT for path in ROLES[name].glob("tasks/*")
+    )
+    return [(path, task) for path in paths for task in _tasks(yaml.safe_load(path.read_text()))]
+
+
+@pytest.mark.parametrize("module", ["command", "shell"])
+def test_no_command_that_check_mode_skips_is_a_change(module):
+    """A check would not foretell it; a module of ours beside it says what changes."""
+    tasks = [(path, task) for path, task in _of_roles() if f"ansible.builtin.{module}" in task]
+    told = [
+        task["name"]
+        for _path, task in tasks
+        if task["changed_when"] is not False and task.get("check_mode") is not False
+    ]
+    assert told == []
+
+
+def test_what_a_switch_of_the_mode_needs_for_a_moment_is_no_change():
+    """The check has not the file that the run takes away."""
+    files = [
+        task
+        for path, task in _of_roles()
+        if path.name == "from_daemonset.yml" and {"ansible.builtin.copy", "ansible.builtin.file"} & set(task)
+    ]
+    assert [(task["changed_when"], task["diff"]) for task in files] == [(False, False)] * 2

@@ -9,6 +9,7 @@ import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime, cdi_specs, node_tools
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_tools as node_tools_module
 
@@ -17,6 +18,11 @@ SPEC = "/etc/cdi/node-device-plugin_example.com_camera.json"
 BEFORE = {CONFIG: {"kind": "file", "owner": "cdi_runtime", "before": None, "sha256": "x"}}
 OF_SPECS = {SPEC: {"kind": "file", "owner": "cdi_specs", "before": None}}
 HELD = [{"device": "example.com/camera=a", "reason": "held by default/pod"}]
+DYNAMIC = {"directory": "/run/cdi", "name": "node-device-plugin_example.com_usb.json"}
+DYNAMIC["path"] = f"{DYNAMIC['directory']}/{DYNAMIC['name']}"
+PRUNED = {
+    "stdout": json.dumps({"removed": [], "kept": ["example.com/usb=u"], "holders": {"example.com/usb=u": "default/c"}})
+}
 
 
 @pytest.fixture
@@ -48,10 +54,11 @@ def run(monkeypatch):
     return run_action
 
 
-def take_cdi_back(run, ledger_now, specs=None, check=False):
+def take_cdi_back(run, ledger_now, specs=None, check=False, cdi_files=()):
     # The facts of the play's start still have the spec, and there is no such runtime any more.
     node = {"runtime": {"name": "containerd", "socket": "/run/x.sock"}, "ledger": {**BEFORE, **OF_SPECS}}
-    answers = {"node_preflight": {"ledger": ledger_now}, "managed_files": {"changed": True, "removed": [CONFIG]}}
+    facts = {"ledger": ledger_now, "cdi_files": cdi_files}
+    answers = {"node_preflight": facts, "managed_files": {"changed": True, "removed": [CONFIG]}}
     arguments = {"state": "absent", "command": "/bin/plugin", "node": node, "specs": specs}
     return run(cdi_runtime, arguments, answers, check)
 
@@ -75,10 +82,20 @@ def test_cdi_goes_when_the_specs_have_gone_since_the_node_was_looked_at(run):
     assert result["changed"] is True
 
 
-@pytest.mark.parametrize(("stays", "does"), [([], ["managed_files"]), ([SPEC], [])])
-def test_check_mode_goes_by_the_specs_that_would_stay(run, stays, does):
-    _result, executed = take_cdi_back(run, {**BEFORE, **OF_SPECS}, {"kept": [], "stays": stays}, check=True)
+@pytest.mark.parametrize(
+    ("stays", "dynamic", "does"), [([], [], ["managed_files"]), ([SPEC], [], []), ([], ["example.com/usb=u"], [])]
+)
+def test_check_mode_goes_by_the_specs_that_would_stay(run, stays, dynamic, does):
+    told = {"kept": [], "stays": stays, "dynamic": dynamic}
+    _result, executed = take_cdi_back(run, {**BEFORE, **OF_SPECS}, told, check=True)
     assert executed == does
+
+
+def test_cdi_stays_on_for_a_spec_that_the_plugin_wrote(run):
+    foreign, ours = {**DYNAMIC, "name": "vendor.json"}, {**DYNAMIC, "path": SPEC, "directory": "/etc/cdi"}
+    result, executed = take_cdi_back(run, BEFORE, cdi_files=[foreign, ours, DYNAMIC])
+    assert executed == ["node_preflight"]
+    assert result["kept"] == [f"{DYNAMIC['path']} is there, whose devices a pod may hold"]
 
 
 def test_cdi_is_not_touched_where_the_ledger_cannot_be_read(run):
@@ -94,7 +111,13 @@ def take_specs_away(run, check=False, **commands):
     spec = {"kind": "example.com/camera", "devices": [{"name": "a"}]}
     file = {"path": SPEC, "directory": "/etc/cdi", "name": SPEC.rpartition("/")[2], "content": json.dumps(spec)}
     node = {"runtime": {"version": "1.7.24"}, "cdi_files": [file], "ledger": OF_SPECS}
-    arguments = {"prune": True, "command": "/bin/plugin", "node": node, "device_plugin_dir": "/plugins"}
+    arguments = {
+        "state": "absent",
+        "declaration": {},
+        "command": "/bin/plugin",
+        "node": node,
+        "device_plugin_dir": "/plugins",
+    }
     return run(cdi_specs, arguments, {"managed_files": {"changed": True, "removed": [SPEC]}}, check, commands)
 
 
@@ -110,6 +133,37 @@ def test_without_plugin_cli_a_checkpoint_keeps_every_spec(run):
     assert result["failed"] is True
     assert result["msg"].startswith("node1: /bin/plugin is not on the node: run the role node_tools first; without it ")
     assert "/plugins/kubelet_internal_checkpoint is there" in result["msg"]
+
+
+@pytest.mark.parametrize("ledger", [{}, OF_SPECS])
+def test_what_the_plugin_wrote_for_a_pod_is_named(run, ledger):
+    node = {"runtime": {"version": "1.7.24"}, "cdi_files": [], "ledger": ledger}
+    arguments = {"state": "absent", "declaration": {}, "command": "/bin/plugin", "node": node, "pruned": PRUNED}
+    result, _executed = run(cdi_specs, arguments, {"managed_files": {"changed": False}})
+    assert result["dynamic"] == ["example.com/usb=u"]
+    assert result["kept"] == [{"device": "example.com/usb=u", "reason": "held by default/c"}]
+    assert result["warnings"] == ["kept: example.com/usb=u, held by default/c"]
+
+
+def test_an_earlier_release_does_not_say_who_holds_what_the_plugin_wrote(run):
+    node = {"runtime": {"version": "1.7.24"}, "cdi_files": [], "ledger": {}}
+    pruned = {"stdout": '{"removed": [], "kept": ["example.com/usb=u"]}'}
+    result, _executed = run(cdi_specs, {"state": "absent", "declaration": {}, "node": node, "pruned": pruned}, {})
+    assert result["warnings"] == ["kept: example.com/usb=u, held by a pod"]
+
+
+@pytest.mark.parametrize("stdout", ["skipped, since /bin/plugin does not exist", "", '{"removed": [], "kept": []}'])
+def test_without_an_answer_nothing_is_known_of_what_the_plugin_wrote(run, stdout):
+    node = {"runtime": {"version": "1.7.24"}, "cdi_files": [], "ledger": {}}
+    arguments = {
+        "state": "absent",
+        "declaration": {},
+        "command": "/bin/plugin",
+        "node": node,
+        "pruned": {"stdout": stdout},
+    }
+    result, _executed = run(cdi_specs, arguments, {})
+    assert (result["dynamic"], result["kept"]) == ([], [])
 
 
 @pytest.fixture
@@ -134,6 +188,9 @@ def test_the_plugin_cli_stays_while_another_role_has_something(environments):
     assert report.kept == [
         {"path": str(root), "reason": "needed to take away what is left of cdi_runtime and cdi_specs"}
     ]
+    warnings = []
+    node_module.end(types.SimpleNamespace(warn=warnings.append, exit_json=lambda **_answer: None), report)
+    assert warnings == [f"kept: {root}, needed to take away what is left of cdi_runtime and cdi_specs"]
     assert not report.changed
     assert root.is_dir()
 
@@ -153,11 +210,17 @@ def test_the_plugin_cli_goes_when_nobody_else_is_left(environments, others, left
 )
 def test_check_mode_tells_the_plugin_cli_who_would_be_left(run, stays, kept, left):
     given = {}
-    answers = {"node_tools": {"changed": False, "kept": [{"path": "/opt/x", "reason": "because"}]}}
     arguments = {"state": "absent", "specs": {"stays": stays}, "host_devices": {"kept": kept}}
-    result, _executed = run(node_tools, arguments, answers, True, {}, given)
+    run(node_tools, arguments, {"node_tools": {"changed": False}}, True, {}, given)
     assert given["left"] == left
-    assert result["warnings"] == ["kept: /opt/x, because"]
+
+
+@pytest.mark.parametrize(("dynamic", "left"), [(["example.com/usb=u"], ["device_plugin"]), ([], None)])
+def test_the_plugin_cli_stays_for_what_the_plugin_wrote(run, dynamic, left):
+    given = {}
+    arguments = {"state": "absent", "specs": {"stays": [], "dynamic": dynamic}}
+    run(node_tools, arguments, {"node_tools": {"changed": False}}, False, {}, given)
+    assert given.get("left") == left
 
 
 def test_cdi_runtime_writes_nothing_without_the_plugin_cli(run):
@@ -171,7 +234,7 @@ def test_cdi_runtime_writes_nothing_without_the_plugin_cli(run):
     runtime = {"name": "containerd", "socket": "/run/x.sock", "version": "1.7.24", "executable": "/bin/containerd"}
     node = {"runtime": {**runtime, "unit": "containerd.service", "pid": 1, "config": config}, "ledger": BEFORE}
     node["ledger"] = {CONFIG: {**BEFORE[CONFIG], "sha256": ledgers.sha256(config["content"].encode())}}
-    answers = {"node_preflight": {"ledger": BEFORE}}
+    answers = {"node_preflight": {"ledger": BEFORE, "cdi_files": []}}
     arguments = {"state": "absent", "command": "/bin/plugin", "node": node}
     result, executed = run(cdi_runtime, arguments, answers, False, {"test": 1})
     assert executed == ["node_preflight"]

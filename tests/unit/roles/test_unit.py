@@ -19,7 +19,7 @@ def settings(resource, **plugin):
     read = declaration.read(
         {"node_devices_resources": [{"name": "example.com/dev", **resource}]}, lambda value: value, plugin
     )
-    variables = {"device_plugin_given_declaration": read.as_data(), "device_plugin_command": "/usr/local/bin/x"}
+    variables = {"device_plugin_declaration": read.as_data(), "device_plugin_command": "/usr/local/bin/x"}
     text = Templar(DataLoader(), variables=variables).template(trust_as_template(UNIT.read_text()))
     found = {}
     for line in text.splitlines():

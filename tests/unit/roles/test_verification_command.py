@@ -7,10 +7,8 @@ import subprocess
 import sys
 
 import pytest
-import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar, trust_as_template
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import static_pod
+from ansible_collections.nodedevices.kubernetes.plugins.action import verification
 
 ROLE = pathlib.Path(__file__).resolve().parents[3] / "roles/verification"
 KUBELET = {
@@ -23,23 +21,17 @@ STATIC_PODS = ["--static-pod-dir", "/etc/kubernetes/manifests"]
 SLOTS = ["--kubelet-kubeconfig", "/etc/kubernetes/kubelet.conf", "--max-pods", "23"]
 
 
-def command(kubelet, **variables):
-    texts = yaml.safe_load((ROLE / "vars/main.yml").read_text())
-    given = {
-        **yaml.safe_load((ROLE / "defaults/main.yml").read_text()),
-        **{name: trust_as_template(text) for name, text in texts.items()},
-        "verification_given_node": {"runtime": {"socket": "/run/x.sock"}, "kubelet": kubelet},
-        **variables,
-    }
-    return Templar(DataLoader(), variables=given).template(trust_as_template("{{ verification_command }}"))
+def command(kubelet, **arguments):
+    node = {"runtime": {"socket": "/run/x.sock"}, "kubelet": kubelet}
+    return verification._command({"tool": "plugin", "record": "/x.json", **arguments}, node)
 
 
 @pytest.mark.parametrize(
     ("kubelet", "variables", "options"),
     [
         (KUBELET, {}, [*STATIC_PODS, *SLOTS]),
-        (KUBELET, {"node_devices_kubeconfig": ""}, [*STATIC_PODS, *SLOTS]),
-        (KUBELET, {"node_devices_kubeconfig": "~/.kube/config"}, [*STATIC_PODS, "--no-static-pods"]),
+        (KUBELET, {"kubeconfig": ""}, [*STATIC_PODS, *SLOTS]),
+        (KUBELET, {"kubeconfig": "~/.kube/config"}, [*STATIC_PODS, "--no-static-pods"]),
         ({**KUBELET, "kubeconfig": None}, {}, [*STATIC_PODS, *SLOTS[2:]]),
         ({**KUBELET, "max_pods": None}, {}, [*STATIC_PODS, *SLOTS[:2]]),
         ({**KUBELET, "static_pod_path": None}, {}, SLOTS),
@@ -47,15 +39,24 @@ def command(kubelet, **variables):
 )
 def test_a_static_pod_is_for_plays_without_a_kubeconfig(kubelet, variables, options):
     found = command(kubelet, **variables)
-    assert found[found.index("--kubelet-root") :] == ["--kubelet-root", "/var/lib/kubelet", *options]
+    assert found[:3] == ["plugin", "verify", "--config"]
+    rest = found[found.index("--timeout") + 2 :]
+    # An option without a value comes first.
+    bare = [option for option in options if option == "--no-static-pods"]
+    assert rest == [*bare, "--kubelet-root", "/var/lib/kubelet", *(each for each in options if each not in bare)]
 
 
 LEFTOVERS = """
 - hosts: localhost
   gather_facts: false
   tasks:
-    - ansible.builtin.include_role: {name: nodedevices.kubernetes.verification, tasks_from: leftovers}
-      vars: {verification_given_node: {kubelet: {static_pod_path: %s, root_dir: /kubelet}}}
+    - nodedevices.kubernetes.node_preflight:
+      register: looked
+    - ansible.builtin.include_role: {name: nodedevices.kubernetes.verification}
+      vars:
+        verification_state: cleaned
+        of_node: {kubelet: {static_pod_path: %s, root_dir: /kubelet}, uid: 0}
+        node_devices_node: "{{ looked | combine(of_node) }}"
 """
 # What the plugin's command says of who holds what, until it was asked so often.
 HOLDERS = """#!/bin/sh

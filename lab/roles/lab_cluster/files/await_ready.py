@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from typing import Any, Dict, Optional
+from typing import Any
 
 LABEL = "node-role.kubernetes.io/control-plane"
 # Seconds in all, between two looks, and for an answer.
@@ -33,7 +33,7 @@ class Api:
         with open(folder + "/tokens.csv", encoding="utf-8") as file:
             self._token = next(token for token, user, *_rest in csv.reader(file) if user == "admin")
 
-    def ask(self, path: str, merge: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
+    def ask(self, path: str, merge: dict[str, Any] | None = None) -> dict[str, Any]:
         """OSError where it does not answer, or does not like the question."""
         headers = {"Authorization": "Bearer " + self._token, "Content-Type": "application/merge-patch+json"}
         data = None if merge is None else json.dumps(merge).encode()
@@ -41,11 +41,11 @@ class Api:
             "https://127.0.0.1:6443" + path, data, headers, method="PATCH" if merge else "GET"
         )
         with urllib.request.urlopen(request, timeout=ANSWER, context=self._tls) as answer:
-            found: Dict[str, Any] = json.load(answer)
+            found: dict[str, Any] = json.load(answer)
             return found
 
 
-def readiness(api: Api) -> Dict[str, str]:
+def readiness(api: Api) -> dict[str, str]:
     """Node to what its condition Ready says."""
     return {
         node["metadata"]["name"]: next(

@@ -13,7 +13,6 @@ import os
 import secrets
 import subprocess
 import sys
-from typing import List
 
 # The first address of --service-cluster-ip-range.
 SERVICE = "10.96.0.1"
@@ -25,7 +24,7 @@ def openssl(*arguments: str) -> None:
     subprocess.run(["openssl", *arguments], check=True, stderr=subprocess.PIPE)
 
 
-def make(address: str, nodes: List[str]) -> None:
+def make(address: str, nodes: list[str]) -> None:
     """Everything, into the current folder; the tokens last, by which it is known to be complete."""
     names = f"IP:{address},IP:127.0.0.1,IP:{SERVICE},DNS:kubernetes.default.svc"
     openssl(*KEY, "service-account.key")

@@ -11,14 +11,13 @@ import json
 import os
 import subprocess
 import sys
-from typing import Optional, Tuple
 
 
 def run(*command: str) -> None:
     subprocess.run(command, check=True, stdout=subprocess.PIPE)
 
 
-def present(path: str) -> Optional[Tuple[str, int]]:
+def present(path: str) -> tuple[str, int] | None:
     """Content and mode of a file; None where there is none."""
     try:
         with open(path, encoding="utf-8") as file:

@@ -21,7 +21,7 @@ _NODE = (
 )
 PACKAGES = {
     "node": _NODE,
-    "engines": f"{_NODE} docker.io docker-cli podman",
+    "podman": f"{_NODE} podman",
     "python": "ca-certificates python3 python3-venv",
 }
 # What nobody reads in a throwaway container; it is a third of the size and of the time.

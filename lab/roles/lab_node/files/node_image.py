@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Build the lab's container images from Debian's packages, if they are not there yet.
 
-Usage: node_image.py [--kind node|engines|python] RELEASE...
+Usage: node_image.py [--kind node|podman|python] RELEASE...
 
 Each image is made in two steps: a root file system, then what turns it into a node (files/image). Both are named by the
 hash of what goes into them, so an image that exists is never built again, and a change is never missed. Releases are
@@ -13,7 +13,7 @@ image instead, to which the packages are added: `official` is docker.io/library/
 own, with RELEASE where the release stands, such as mirror.example/debian:RELEASE-slim.
 
 Kinds: node    systemd, containerd, sshd, Python: a throwaway node
-       engines a node with Podman and Docker, too
+       podman  a node with Podman, too
        python  Python and nothing else: for running unit tests under a release's Python
 """
 

@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import time
-from typing import Dict, Optional, Set, Tuple
 
 SOCKET = "/var/lib/kubelet/device-plugins/kubelet.sock"
 JOURNAL = ["journalctl", "--unit", "node-device-plugin", "--output", "json", "--no-pager"]
@@ -26,7 +25,7 @@ def output(*command: str) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def identity() -> Optional[Tuple[int, int]]:
+def identity() -> tuple[int, int] | None:
     """Tells one kubelet's socket from the next one's."""
     try:
         found = os.stat(SOCKET)
@@ -35,7 +34,7 @@ def identity() -> Optional[Tuple[int, int]]:
     return found.st_ino, found.st_ctime_ns
 
 
-def registered(cursor: str) -> Dict[str, float]:
+def registered(cursor: str) -> dict[str, float]:
     """When each resource was registered, in seconds of the epoch, since a place in the journal."""
     entries = [json.loads(line) for line in output(*JOURNAL, "--after-cursor", cursor).splitlines()]
     return {
@@ -45,13 +44,13 @@ def registered(cursor: str) -> Dict[str, float]:
     }
 
 
-def restart(resources: Set[str]) -> float:
+def restart(resources: set[str]) -> float:
     """Seconds from the new socket to the last resource."""
     cursor = json.loads(output(*JOURNAL, "--lines", "1"))["__CURSOR"]
     before = identity()
     output("systemctl", "restart", "kubelet")
     until = time.monotonic() + TIMEOUT
-    done: Dict[str, float] = {}
+    done: dict[str, float] = {}
     while time.monotonic() < until:
         done = registered(cursor) if identity() not in (None, before) else {}
         if resources <= set(done):

@@ -6,7 +6,15 @@ the controller.
 """
 
 from .deployment import DEPLOYMENT, MANAGED_BY, Deployment, parse_deployment
-from .nodes import CommonGround, common_ground, configuration_text, for_pod, overlaps, read_configuration_text
+from .nodes import (
+    CommonGround,
+    common_ground,
+    configuration_text,
+    for_pod,
+    overlaps,
+    read_configuration_text,
+    sha256_of,
+)
 from .objects import (
     LABELS,
     NODE_LABEL,
@@ -20,7 +28,6 @@ from .objects import (
     require_room,
 )
 from .pod import CONTAINER, pods_overlap
-from .rollout import sha256_of
 
 __all__ = [
     "CONTAINER",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ...declaration import DeclarationError, Problem, names
+from ...declaration.fields import form
 from ...declaration.schema import Field, normalise
 from .. import quantity
 
@@ -18,7 +19,19 @@ _MEMORY_LIMIT = "96Mi"
 #: 140 ms with 100m.
 _CPU = "100m"
 
-TOLERATION: Dict[str, Field] = {
+#: A DNS-1123 label; a DaemonSet's name is also part of its pods' and of a label's value.
+_LABEL = form(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", "lower case letters, digits and '-' inside, at most 63")
+#: An identifier of the policy language; a whole context (user:role:type:level) is none.
+_SELINUX_TYPE = form(r"[A-Za-z][A-Za-z0-9_.-]*", "the name of an SELinux type, such as container_device_plugin_t")
+_UNAVAILABLE = form(r"[1-9][0-9]{0,3}|[1-9][0-9]?%|100%", "a number from 1, or 1% to 100%")
+
+
+def _object_name(name: str) -> str | None:
+    is_name = names.is_object_name(name)
+    return None if is_name else f"must be lower case letters, digits, '-' and '.' inside, not {name!r}"
+
+
+TOLERATION: dict[str, Field] = {
     "key": Field("str", "Taint that is tolerated; every one if left out."),
     "operator": Field("str", "Exists, or Equal with a value.", choices=("Exists", "Equal")),
     "value": Field("str", "The taint's value."),
@@ -27,7 +40,7 @@ TOLERATION: Dict[str, Field] = {
     ),
 }
 
-RESOURCES: Dict[str, Field] = {
+RESOURCES: dict[str, Field] = {
     "requests": Field("dict", "What a pod is sure of.", default={"cpu": _CPU, "memory": "64Mi"}, elements="str"),
     "limits": Field(
         "dict",
@@ -38,22 +51,30 @@ RESOURCES: Dict[str, Field] = {
 }
 
 #: Every key of a deployment.
-DEPLOYMENT: Dict[str, Field] = {
-    "image": Field("str", "The plugin's image.", required=True),
+DEPLOYMENT: dict[str, Field] = {
+    "image": Field("str", "The plugin's image.", required=True, rule=form(r"\S+", "an image's name without spaces")),
     "image_pull_policy": Field(
         "str", "When the image is pulled.", default="IfNotPresent", choices=("IfNotPresent", "Always", "Never")
     ),
     "image_pull_secrets": Field(
-        "list", "Secrets of the namespace that the image is pulled with.", default=[], elements="str"
+        "list",
+        "Secrets of the namespace that the image is pulled with.",
+        default=[],
+        elements="str",
+        rule=_object_name,
     ),
     "namespace": Field(
-        "str", "Where everything is. It is made, and goes again, unless it is there before.", default="node-devices"
+        "str",
+        "Where everything is. It is made, and goes again, unless it is there before.",
+        default="node-devices",
+        rule=_LABEL,
     ),
     "name": Field(
         "str",
         "What DaemonSet, ConfigMap and monitors are called. Nodes whose kubelets have other directories get a second "
         "one by another name.",
         default="node-device-plugin",
+        rule=_LABEL,
     ),
     "select_nodes": Field(
         "str",
@@ -67,11 +88,13 @@ DEPLOYMENT: Dict[str, Field] = {
         "The pods' priority class; the cluster's default if empty. On a node without room the scheduler ends pods of a "
         "lower priority for the plugin's.",
         default="system-node-critical",
+        rule=lambda name: _object_name(name) if name else None,
     ),
     "selinux_type": Field(
         "str",
         "SELinux type of the plugin's container, such as container_device_plugin_t; the runtime's own choice if left "
         "out.",
+        rule=_SELINUX_TYPE,
     ),
     "tolerations": Field(
         "list",
@@ -86,6 +109,7 @@ DEPLOYMENT: Dict[str, Field] = {
         "How many pods an update may replace at a time: a number, or a percentage of the nodes. Where pods overlap, "
         "one node after the other is updated.",
         default="10%",
+        rule=_UNAVAILABLE,
     ),
     "overlap": Field(
         "str",
@@ -106,13 +130,8 @@ DEPLOYMENT: Dict[str, Field] = {
 
 #: Label of every object that is ours to change, and of a namespace that is ours to remove.
 MANAGED_BY = {"app.kubernetes.io/managed-by": "nodedevices"}
-# DNS-1123 label; a DaemonSet's name is also part of its pods' and of a label's value.
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-# An identifier of the policy language; a whole context (user:role:type:level) is none.
-_SELINUX_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 # What a container may ask for without a domain in front (IsStandardContainerResourceName), hugepages-SIZE aside.
 _STANDARD = ("cpu", "memory", "ephemeral-storage")
-_UNAVAILABLE = re.compile(r"[1-9][0-9]{0,3}|[1-9][0-9]?%|100%")
 
 
 class Deployment(NamedTuple):
@@ -120,15 +139,15 @@ class Deployment(NamedTuple):
 
     image: str
     image_pull_policy: str
-    image_pull_secrets: Tuple[str, ...]
+    image_pull_secrets: tuple[str, ...]
     namespace: str
     name: str
     select_nodes: str
     priority_class: str
-    selinux_type: Optional[str]
-    tolerations: Tuple[Mapping[str, str], ...]
+    selinux_type: str | None
+    tolerations: tuple[Mapping[str, str], ...]
     resources: Mapping[str, Mapping[str, str]]
-    max_unavailable: Union[int, str]
+    max_unavailable: int | str
     overlap: str
     pod_monitor: bool
     alert_rules: bool
@@ -140,19 +159,19 @@ def _resource_problems(resources: Mapping[str, Mapping[str, str]]) -> Iterator[P
     for kind in ("requests", "limits"):
         for name, text in resources[kind].items():
             if "/" not in name and name not in _STANDARD and not name.startswith("hugepages-"):
-                message = "is no resource of a container: known are %s" % ", ".join(_STANDARD)
-                yield Problem("resources.%s.%s" % (kind, name), message)
+                message = "is no resource of a container: known are {}".format(", ".join(_STANDARD))
+                yield Problem(f"resources.{kind}.{name}", message)
                 continue
             number = quantity.number(text)
             if number is None or number < 0:
-                message = "must be a quantity such as 96Mi or 100m, not %r" % text
-                yield Problem("resources.%s.%s" % (kind, name), message)
+                message = f"must be a quantity such as 96Mi or 100m, not {text!r}"
+                yield Problem(f"resources.{kind}.{name}", message)
     for name, limit in resources["limits"].items():
         request = resources["requests"].get(name)
         asked, most = quantity.number(request), quantity.number(limit)
         if asked is not None and most is not None and asked > most >= 0:
-            message = "%s is more than limits.%s, %s, which Kubernetes refuses: set both" % (request, name, limit)
-            yield Problem("resources.requests.%s" % name, message)
+            message = f"{request} is more than limits.{name}, {limit}, which Kubernetes refuses: set both"
+            yield Problem(f"resources.requests.{name}", message)
 
 
 def _toleration_problems(tolerations: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
@@ -170,17 +189,9 @@ def _toleration_problems(tolerations: Sequence[Mapping[str, Any]]) -> Iterator[P
             yield Problem(where + "key", str(names.label_key_problem(key)))
 
 
-def _name_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
-    """Names of other objects, and labels."""
-    named = [("image_pull_secrets[%d]" % position, name) for position, name in enumerate(data["image_pull_secrets"])]
-    if data["priority_class"]:
-        named.append(("priority_class", data["priority_class"]))
-    for where, name in named:
-        # What is no text is said already.
-        if name is not None and not names.is_object_name(name):
-            yield Problem(where, "must be lower case letters, digits, '-' and '.' inside, not %r" % name)
-    for key, value in data["monitoring_labels"].items():
-        where = "monitoring_labels.%s" % key
+def _label_problems(labels: Mapping[str, str]) -> Iterator[Problem]:
+    for key, value in labels.items():
+        where = f"monitoring_labels.{key}"
         if key in MANAGED_BY:
             # With another value the next run would take the monitors for somebody else's.
             yield Problem(where, "is the label by which our objects are known as ours: leave it out")
@@ -194,37 +205,21 @@ def parse_deployment(raw: Mapping[str, Any], where: str = "") -> Deployment:
 
     where: what stands in front of its keys in messages.
     """
-    problems: List[Problem] = []
+    problems: list[Problem] = []
     number = raw.get("max_unavailable")
     if isinstance(number, int) and not isinstance(number, bool):
         raw = {**raw, "max_unavailable": str(number)}
     data = normalise(raw, Field("dict", "", fields=DEPLOYMENT), "", problems)
-    # One that is missing, or no text, is said already.
-    if data["image"] is not None and not re.fullmatch(r"\S+", data["image"]):
-        problems.append(Problem("image", "must be an image's name without spaces, not %r" % data["image"]))
-    for key in ("namespace", "name"):
-        if not _LABEL.fullmatch(data[key]):
-            problems.append(
-                Problem(key, "must be lower case letters, digits and '-' inside, at most 63, not %r" % data[key])
-            )
-    if not _UNAVAILABLE.fullmatch(data["max_unavailable"]):
-        problems.append(
-            Problem("max_unavailable", "must be a number from 1, or 1%% to 100%%, not %r" % data["max_unavailable"])
-        )
-    if data["selinux_type"] is not None and not _SELINUX_TYPE.fullmatch(data["selinux_type"]):
-        message = "must be the name of an SELinux type, such as container_device_plugin_t, not %r"
-        problems.append(Problem("selinux_type", message % data["selinux_type"]))
     said = {problem.where for problem in problems}
     problems.extend(problem for problem in _resource_problems(data["resources"]) if problem.where not in said)
     problems.extend(_toleration_problems(data["tolerations"]))
-    problems.extend(_name_problems(data))
+    problems.extend(_label_problems(data["monitoring_labels"]))
     if problems:
         raise DeclarationError([Problem(where + problem.where, problem.message) for problem in problems])
     unavailable = data["max_unavailable"]
     return Deployment(
         **{
             **data,
-            "image_pull_secrets": tuple(data["image_pull_secrets"]),
             "tolerations": tuple(
                 {key: value for key, value in each.items() if value is not None} for each in data["tolerations"]
             ),

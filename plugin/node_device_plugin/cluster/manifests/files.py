@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Dict, List, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from ...declaration import Configuration, DeclarationError, Problem
 from ...declaration.configuration_file import load
@@ -21,13 +22,13 @@ _ALIKE = (".yml", ".json")
 _AMBIGUOUS = re.compile(r"[-+.0-9].*|[yYnN]", re.DOTALL)
 
 
-def render(directory: str, deployment: str) -> List[Manifest]:
+def render(directory: str, deployment: str) -> list[Manifest]:
     """Every object. directory: holds NODE.yaml for each node. deployment: a file in the keys of manifests.DEPLOYMENT.
 
     Raises DeclarationError with all problems, each with the name of its file.
     """
-    problems: List[Problem] = []
-    configurations: Dict[str, Configuration] = {}
+    problems: list[Problem] = []
+    configurations: dict[str, Configuration] = {}
     try:
         found = sorted(os.listdir(directory))
     except OSError as error:
@@ -35,9 +36,9 @@ def render(directory: str, deployment: str) -> List[Manifest]:
     names = [name for name in found if name.endswith(_ENDING)]
     for name in found:
         if name.endswith(_ALIKE):
-            problems.append(Problem(os.path.join(directory, name), "is passed over: only NODE%s is read" % _ENDING))
+            problems.append(Problem(os.path.join(directory, name), f"is passed over: only NODE{_ENDING} is read"))
     if not names:
-        problems.append(Problem(directory, "holds no NODE%s: a configuration is needed for each node" % _ENDING))
+        problems.append(Problem(directory, f"holds no NODE{_ENDING}: a configuration is needed for each node"))
     for name in names:
         path = os.path.join(directory, name)
         message = node_name_problem(name[: -len(_ENDING)])
@@ -75,7 +76,7 @@ def to_yaml(manifests: Sequence[Manifest]) -> str:
     Dumper.add_representer(str, text)
     documents = []
     for manifest in manifests:
-        comment = "".join("# %s\n" % line for line in manifest.why.split("\n"))
+        comment = "".join(f"# {line}\n" for line in manifest.why.split("\n"))
         documents.append("---\n" + comment + yaml.dump(manifest.content, Dumper=Dumper, sort_keys=False, width=120))
     return "".join(documents)
 
@@ -87,14 +88,14 @@ def _read(path: str) -> Any:
     except OSError as error:
         raise DeclarationError([Problem(path, error.strerror or str(error))]) from error
     except ValueError as error:
-        raise DeclarationError([Problem(path, "is not valid YAML: %s" % " ".join(str(error).split()))]) from error
+        raise DeclarationError([Problem(path, "is not valid YAML: {}".format(" ".join(str(error).split())))]) from error
     if not isinstance(data, dict):
         raise DeclarationError([Problem(path, "must be a mapping with the key 'image'")])
     return data
 
 
-def _in_file(path: str, error: DeclarationError) -> List[Problem]:
+def _in_file(path: str, error: DeclarationError) -> list[Problem]:
     return [
-        problem if problem.where == path else Problem("%s: %s" % (path, problem.where), problem.message)
+        problem if problem.where == path else Problem(f"{path}: {problem.where}", problem.message)
         for problem in error.problems
     ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 _GROUP = "monitoring.coreos.com/v1"
 
 #: Alert to what is written of it beside its name, in Prometheus' own keys.
-ALERTS: Dict[str, Dict[str, str]] = {
+ALERTS: dict[str, dict[str, str]] = {
     "NodeDevicesNotRegistered": {"expr": "node_device_plugin_stream_open == 0", "for": "1m"},
     "NodeDeviceUnhealthy": {
         "expr": 'sum by (instance, resource, reason) (node_device_plugin_devices{state="unhealthy"}) > 0',
@@ -21,7 +22,7 @@ ALERTS: Dict[str, Dict[str, str]] = {
 }
 
 
-def pod_monitor(metadata: Mapping[str, Any], labels: Mapping[str, str]) -> Dict[str, Any]:
+def pod_monitor(metadata: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
     """A PodMonitor. labels: the pods'."""
     return {
         "apiVersion": _GROUP,
@@ -40,7 +41,7 @@ def pod_monitor(metadata: Mapping[str, Any], labels: Mapping[str, str]) -> Dict[
     }
 
 
-def prometheus_rule(metadata: Mapping[str, Any]) -> Dict[str, Any]:
+def prometheus_rule(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """A PrometheusRule with our alerts."""
     rules = [{"alert": name, **rule} for name, rule in ALERTS.items()]
     return {

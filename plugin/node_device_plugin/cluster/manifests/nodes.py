@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from typing import Iterable, Iterator, List, Mapping, NamedTuple, Tuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from ...declaration import Configuration, DeclarationError, Problem, parse_configuration, serialise
 from ...declaration.addresses import parse_http_address
@@ -27,9 +29,9 @@ class CommonGround(NamedTuple):
     kubelet_device_plugin_dir: str
     kubelet_root_dir: str
     registration: str
-    static_cdi_dirs: Tuple[str, ...]
+    static_cdi_dirs: tuple[str, ...]
     dynamic_cdi_dir: str
-    device_directories: Tuple[str, ...]
+    device_directories: tuple[str, ...]
 
 
 def for_pod(configuration: Configuration) -> Configuration:
@@ -44,13 +46,18 @@ def configuration_text(configuration: Configuration) -> str:
     return _COMMENT + json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
 
+def sha256_of(text: str) -> str:
+    """The hash by which the running plugin knows the bytes of its configuration file."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
 def read_configuration_text(text: str) -> Configuration:
     """A node's configuration out of its file, as ``configuration_text`` makes it. Raises DeclarationError."""
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     try:
         data = json.loads("\n".join(lines))
     except ValueError as error:
-        raise DeclarationError([Problem("configuration", "is not as we wrote it: %s" % error)]) from error
+        raise DeclarationError([Problem("configuration", f"is not as we wrote it: {error}")]) from error
     return parse_configuration(data)
 
 
@@ -60,7 +67,7 @@ def common_ground(configurations: Mapping[str, Configuration]) -> CommonGround:
     configurations: node to what it runs with. Raises DeclarationError where a pod cannot do what is declared, or nodes
     differ in what one DaemonSet can have once only.
     """
-    problems: List[Problem] = []
+    problems: list[Problem] = []
     nodes = sorted(configurations)
     if not nodes:
         raise DeclarationError(
@@ -75,17 +82,15 @@ def common_ground(configurations: Mapping[str, Configuration]) -> CommonGround:
             if one != other:
                 problems.append(
                     Problem(
-                        "%s: %s" % (node, key),
-                        "is %s, and on %s %s: a DaemonSet has it once, so give the nodes that differ another one (name)"
-                        % (_shown(other), nodes[0], _shown(one)),
+                        f"{node}: {key}",
+                        f"is {_shown(other)}, and on {nodes[0]} {_shown(one)}: a DaemonSet has it once, so give the "
+                        "nodes that differ another one (name)",
                     )
                 )
     ports = {node: for_pod(configurations[node]).http_address for node in nodes}
     for node in nodes[1:]:
         if ports[node] != ports[nodes[0]] and ports[node] and ports[nodes[0]]:
-            problems.append(
-                Problem("%s: http_address" % node, "has another port than %s: a DaemonSet has one" % nodes[0])
-            )
+            problems.append(Problem(f"{node}: http_address", f"has another port than {nodes[0]}: a DaemonSet has one"))
     if problems:
         raise DeclarationError(problems)
     return CommonGround(
@@ -112,13 +117,13 @@ def overlaps(kubelets: Iterable[str]) -> bool:
 
 def _pod_problems(node: str, configuration: Configuration) -> Iterator[Problem]:
     if not configuration.http_address:
-        yield Problem("%s: http_address" % node, "is empty, and a rollout reads a pod's metrics there")
+        yield Problem(f"{node}: http_address", "is empty, and a rollout reads a pod's metrics there")
     for key in ("cdi_spec_dirs", "dynamic_cdi_dir"):
         value = getattr(configuration, key)
         for directory in (value,) if isinstance(value, str) else value:
             if _holds_configurations(directory):
-                message = "%s is where a pod finds its configuration: choose another directory" % directory
-                yield Problem("%s: %s" % (node, key), message)
+                message = f"{directory} is where a pod finds its configuration: choose another directory"
+                yield Problem(f"{node}: {key}", message)
     for position, resource in enumerate(configuration.resources):
         if resource.health.open:
             yield Problem(
@@ -134,7 +139,7 @@ def _pod_problems(node: str, configuration: Configuration) -> Iterator[Problem]:
             ):
                 yield Problem(
                     "%s: resources[%d] (%s)" % (node, position, resource.name),
-                    "has devices in %s, which a pod cannot see: the image has its own" % directory,
+                    f"has devices in {directory}, which a pod cannot see: the image has its own",
                 )
 
 

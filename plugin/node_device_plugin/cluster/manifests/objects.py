@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ...declaration import Configuration, DeclarationError, Problem
 from . import monitoring
@@ -22,10 +23,10 @@ class Manifest(NamedTuple):
     """An object. why: a comment for who reads it."""
 
     why: str
-    content: Dict[str, Any]
+    content: dict[str, Any]
 
 
-def render(deployment: Deployment, configurations: Mapping[str, Configuration]) -> List[Manifest]:
+def render(deployment: Deployment, configurations: Mapping[str, Configuration]) -> list[Manifest]:
     """Everything, in the order in which it is applied.
 
     configurations: node to what it runs with. Raises DeclarationError with all problems.
@@ -95,7 +96,7 @@ def daemon_set(
             "A pod on each node of the declaration. An update starts the new one before the old one ends: a kubelet\n"
             "from 1.37 takes both, so that the node is never without the devices."
         )
-        update: Dict[str, Any] = {"maxSurge": 1, "maxUnavailable": 0}
+        update: dict[str, Any] = {"maxSurge": 1, "maxUnavailable": 0}
     else:
         why = (
             "A pod on each node of the declaration. An update ends the old one before the new one starts: when the\n"
@@ -118,7 +119,7 @@ def daemon_set(
     )
 
 
-def monitors(deployment: Deployment) -> List[Manifest]:
+def monitors(deployment: Deployment) -> list[Manifest]:
     """What the Prometheus operator is told, as far as it is asked for."""
     found = []
     if deployment.pod_monitor:
@@ -130,12 +131,12 @@ def monitors(deployment: Deployment) -> List[Manifest]:
     return found
 
 
-def node_label(deployment: Deployment, there: bool = True) -> Dict[str, Optional[str]]:
+def node_label(deployment: Deployment, there: bool = True) -> dict[str, str | None]:
     """The label by which a deployment that selects by label knows a node; None takes it away."""
     return {NODE_LABEL: deployment.name if there else None}
 
 
-def metadata(deployment: Deployment) -> Dict[str, Any]:
+def metadata(deployment: Deployment) -> dict[str, Any]:
     """Of every object in the namespace."""
     return {
         "name": deployment.name,
@@ -144,16 +145,16 @@ def metadata(deployment: Deployment) -> Dict[str, Any]:
     }
 
 
-def _monitor_metadata(deployment: Deployment) -> Dict[str, Any]:
+def _monitor_metadata(deployment: Deployment) -> dict[str, Any]:
     common = metadata(deployment)
     return {**common, "labels": {**common["labels"], **deployment.monitoring_labels}}
 
 
-def _labels(deployment: Deployment) -> Dict[str, str]:
+def _labels(deployment: Deployment) -> dict[str, str]:
     return {"app.kubernetes.io/name": "node-device-plugin", "app.kubernetes.io/instance": deployment.name}
 
 
-def _affinity(deployment: Deployment, nodes: Sequence[str]) -> Dict[str, Any]:
+def _affinity(deployment: Deployment, nodes: Sequence[str]) -> dict[str, Any]:
     if deployment.select_nodes == "by_label":
         return {"nodeSelector": {NODE_LABEL: deployment.name}}
     # A term may hold one name only; any of the terms will do.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import posixpath
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from ...support.sockets import INSTANCE_SOCKET, OVERLAP, SOCKET_DIRECTORY, status_socket
 from .deployment import Deployment
@@ -38,17 +39,17 @@ def pods_overlap(spec: Mapping[str, Any]) -> bool:
 
 def pod_spec(
     deployment: Deployment, ground: CommonGround, affinity: Mapping[str, Any], overlaps: bool = False
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """The spec of a pod. affinity: which nodes it may run on, in the keys of a pod spec.
 
     overlaps: whether it may serve while another instance does.
     """
     # A path can be mounted once only; what is looked at as well, such as devices beside CDI specs, comes last.
-    volumes: List[_Volume] = []
+    volumes: list[_Volume] = []
     for volume in _volumes(ground):
         if volume.path not in {other.path for other in volumes}:
             volumes.append(volume)
-    spec: Dict[str, Any] = {
+    spec: dict[str, Any] = {
         **affinity,
         # It speaks to its kubelet over sockets alone, and never to the API server.
         "automountServiceAccountToken": False,
@@ -78,14 +79,14 @@ def pod_spec(
     return spec
 
 
-def _container(deployment: Deployment, ground: CommonGround, volumes: List[_Volume], overlaps: bool) -> Dict[str, Any]:
+def _container(deployment: Deployment, ground: CommonGround, volumes: list[_Volume], overlaps: bool) -> dict[str, Any]:
     socket = _INSTANCE + "/status.sock" if overlaps else status_socket(ground.kubelet_device_plugin_dir)
-    environment: List[Dict[str, Any]] = [
+    environment: list[dict[str, Any]] = [
         {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
     ]
     if overlaps:
         environment += [{"name": OVERLAP, "value": "true"}, {"name": INSTANCE_SOCKET, "value": socket}]
-    security: Dict[str, Any] = {
+    security: dict[str, Any] = {
         "privileged": False,
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -118,7 +119,7 @@ def _container(deployment: Deployment, ground: CommonGround, volumes: List[_Volu
     }
 
 
-def _probe(socket: str, page: str, period: int, failures: int) -> Dict[str, Any]:
+def _probe(socket: str, page: str, period: int, failures: int) -> dict[str, Any]:
     """Over the plugin's own socket: whoever floods the HTTP port does not keep out the kubelet."""
     return {
         "exec": {"command": [*_PROBE, socket, page]},

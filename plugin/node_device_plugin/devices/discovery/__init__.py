@@ -7,33 +7,35 @@ it is plain code that reads the file system: not for the event loop.
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Callable, NamedTuple
 
+from ...cdi.links import Links, node_paths
 from ...declaration import Device, Resource
 from ...declaration.model import ContainerEdits, DeviceNode, Discovery
 from ...declaration.names import MAX_DEVICE_ID
 from ...declaration.patterns import compiled
+from ...support.bounded_calls import Key, NoAnswer, in_thread
 from ..table import natural_order
 from .found import Found, Node, device_id
 from .grouping import grouped
-from .method import DiscoveryMethod, IsOffered
+from .method import DiscoveryMethod
 from .paths import Paths
 from .pci import Pci
 from .root import Root
 from .sysfs import numa_node_of
 from .usb import Usb
 
-__all__ = ["METHODS", "Discovered", "Known", "discover", "find", "methods_of", "with_discovered"]
-
 #: Every method, in the order in which they find.
-METHODS: Tuple[DiscoveryMethod, ...] = (Paths(), Usb(), Pci())
+METHODS: tuple[DiscoveryMethod, ...] = (Paths(), Usb(), Pci())
 
 
 class Discovered(NamedTuple):
     """What was found of a resource: devices as people count, and what another device has already, with the reason."""
 
-    devices: Tuple[Device, ...]
-    left_out: Tuple[Tuple[Device, str], ...]
+    devices: tuple[Device, ...]
+    left_out: tuple[tuple[Device, str], ...]
 
 
 class _Made(NamedTuple):
@@ -43,139 +45,174 @@ class _Made(NamedTuple):
     """
 
     found: Found
-    nodes: Tuple[Node, ...]
+    nodes: tuple[Node, ...]
     device: Device
-    order: List[Any]
-    own: Tuple[str, ...]
-    problem: Optional[str]
-
-
-class Known:
-    """What a look found, kept for the next one: thousands of devices that stay are not made anew."""
-
-    def __init__(self) -> None:
-        self._by_resource: Dict[str, Tuple[Resource, Dict[str, _Made]]] = {}
-
-    def of(self, resource: Resource) -> Dict[str, _Made]:
-        """By name; nothing where the resource is declared in another way now."""
-        declared, made = self._by_resource.get(resource.name, (None, {}))
-        return made if declared == resource else {}
-
-    def keep(self, resource: Resource, made: Dict[str, _Made]) -> None:
-        """For the next look."""
-        self._by_resource[resource.name] = (resource, made)
+    order: list[Any]
+    own: tuple[str, ...]
+    problem: str | None
 
 
 #: Gives what is offered now, by the CDI specs that the plugin wrote: device id to its nodes on the host.
-Offered = Callable[[], Mapping[str, FrozenSet[str]]]
+Offered = Callable[[], Mapping[str, frozenset[str]]]
 
 
-def _nothing() -> Mapping[str, FrozenSet[str]]:
-    return {}
-
-
-def methods_of(discovery: Discovery) -> List[DiscoveryMethod]:
+def methods_of(discovery: Discovery) -> list[DiscoveryMethod]:
     """The methods that a resource uses."""
     return [method for method in METHODS if method.key in discovery.methods]
 
 
-def find(
-    resource: Resource, root: str = "/", known: Optional[Known] = None, offered: Offered = _nothing
-) -> List[Device]:
-    """The devices that ``resource.discover`` finds below ``root``, as people count; whoever else has them."""
-    found = _find(resource, root, Known() if known is None else known, offered)
-    return [made.device for made in found if made.problem is None]
+class Discoverer:
+    """Discovers again and again; a resource and method that hang keep what was found last.
+
+    links: what device nodes lead to, and where it asks the file system.
+    """
+
+    def __init__(self, links: Links, root: str = "/") -> None:
+        self._links = links
+        self._root = root
+        #: By resource and method: for which declaration, and what was found.
+        self._last: dict[Key, tuple[Resource, list[_Made]]] = {}
+        #: Resource to why it has no answer of its own from the last look.
+        self.late: Mapping[str, str] = {}
+
+    async def discover(
+        self,
+        resources: Sequence[Resource],
+        offered: Offered,
+        taken: Mapping[str, str] = MappingProxyType({}),
+        known: Mapping[str, Resource] = MappingProxyType({}),
+    ) -> dict[str, Discovered]:
+        """What every resource finds that discovers, by its name; not one of which nothing is known, because it hangs.
+
+        A device belongs to one resource alone: what is declared comes first, then the resource that stands further up.
+        resources: as declared. offered: decides where a device could have either of two ids. taken: ids that belong to
+        a resource, also if their devices are gone. known: each resource with the devices that were found before.
+        """
+        await self._links.look_at(node_paths(resources))
+        # Read once, and only if a device could have either of two ids.
+        offered = functools.lru_cache(maxsize=None)(offered)
+        asked = {
+            Key(resource.name, method.key): (resource, method)
+            for resource in resources
+            for method in methods_of(resource.discover)
+        }
+        root = Root(self._root)
+        answers = await self._links.calls.run(
+            [
+                (key, functools.partial(_find, resource, method, root, self._before(key, resource), offered))
+                for key, (resource, method) in asked.items()
+            ]
+        )
+        self._last = {key: last for key, last in self._last.items() if key in asked}
+        late: dict[str, str] = {}
+        found: dict[str, list[_Made]] = {}
+        unknown = set()
+        for key, (resource, method) in asked.items():
+            answer = answers[key]
+            if isinstance(answer, NoAnswer):
+                late[resource.name] = f"looking for devices by {method.key} {answer}"
+                if self._last.get(key, (None,))[0] != resource:
+                    unknown.add(resource.name)
+            elif isinstance(answer, Exception):
+                raise answer
+            else:
+                self._last[key] = (resource, answer)
+            found.setdefault(resource.name, []).extend(self._before(key, resource))
+        self.late = late
+        return await in_thread(
+            _assigned,
+            [known.get(each.name, each) if each.name in unknown else each for each in resources],
+            {name: _in_order(made) for name, made in found.items() if name not in unknown},
+            self._links.real,
+            taken,
+        )
+
+    def _before(self, key: Key, resource: Resource) -> list[_Made]:
+        declared, made = self._last.get(key, (None, []))
+        return made if declared == resource else []
 
 
-def _find(resource: Resource, root: str, known: Known, offered: Offered) -> List[_Made]:
+def _find(
+    resource: Resource, method: DiscoveryMethod, inside: Root, known: Sequence[_Made], offered: Offered
+) -> list[_Made]:
+    """What a method finds, whoever else has it. known: what it found before; thousands that stay are not made anew."""
     discovery = resource.discover
     # A share's number needs room, too.
     room = MAX_DEVICE_ID - resource.share_length
-    devices: Dict[str, _Made] = {}
-    doubles: List[_Made] = []
-    before, now = known.of(resource), {}
-    inside = Root(root)
+    before = {made.found.name: made for made in known}
     excluded = [compiled(pattern) for pattern in discovery.exclude]
+    result = []
 
-    def is_offered(name: str, nodes: Sequence[Node]) -> bool:
-        return any(node.host_path in offered().get(device_id(name, room), ()) for node in nodes)
+    def is_offered(found: Found, name: str) -> bool:
+        return any(node.host_path in offered().get(device_id(name, room), ()) for node in found.own)
 
-    for found in _found(discovery, inside, is_offered):
+    for found in method.find(discovery, inside):
+        if found.other_name and is_offered(found, found.other_name) and not is_offered(found, found.name):
+            # Whoever holds it would have to share it with the device that is given the other name.
+            found = found._replace(name=found.other_name)
         if excluded and any(pattern.match(name) for name in found.known_as for pattern in excluded):
             continue
         nodes = grouped(found, discovery, inside)
-        if nodes is not None:
-            made = before.get(found.name)
-            if made is None or made.found != found or made.nodes != nodes:
-                device = _device(device_id(found.name, room), nodes, found, discovery)
-                if resource.preference == "numa" and device.numa_node is None and nodes:
-                    # Others are not asked: a NUMA node makes the kubelet align a pod's processors, too.
-                    device = device._replace(numa_node=numa_node_of(nodes[0].host_path, inside))
-                made = _Made(
-                    found,
-                    nodes,
-                    device,
-                    natural_order(device.id),
-                    own=_own(found, nodes),
-                    problem=_not_text(device),
-                )
-            now[found.name] = made
-            first = devices.setdefault(made.device.id, made)
-            if first is not made:
-                # Two paths, of which one has a '-' where the other has a '/'.
-                doubles.append(made._replace(problem="%s has this id already" % first.found.known_as[0]))
-    known.keep(resource, now)
+        if nodes is None:
+            continue
+        made = before.get(found.name)
+        if made is None or made.found != found or made.nodes != nodes:
+            device = _device(device_id(found.name, room), nodes, found, discovery)
+            if resource.preference == "numa" and device.numa_node is None and nodes:
+                # Others are not asked: a NUMA node makes the kubelet align a pod's processors, too.
+                device = device._replace(numa_node=numa_node_of(nodes[0].host_path, inside))
+            made = _Made(found, nodes, device, natural_order(device.id), _own(found, nodes), _not_text(device))
+        result.append(made)
+    return result
+
+
+def _in_order(found: Iterable[_Made]) -> list[_Made]:
+    """As people count; those at the end whose id another one has."""
+    devices: dict[str, _Made] = {}
+    doubles: list[_Made] = []
+    for made in found:
+        first = devices.setdefault(made.device.id, made)
+        if first is not made:
+            # Two paths, of which one has a '-' where the other has a '/'.
+            doubles.append(made._replace(problem=f"{first.found.known_as[0]} has this id already"))
     return [*sorted(devices.values(), key=lambda made: made.order), *doubles]
 
 
-def discover(
+def _assigned(
     resources: Sequence[Resource],
-    root: str = "/",
-    known: Optional[Known] = None,
-    offered: Offered = _nothing,
-    taken: Optional[Mapping[str, str]] = None,
-) -> Dict[str, Discovered]:
-    """What every resource finds that discovers, by its name.
-
-    A device belongs to one resource alone: what is declared comes first, then the resource that stands further up.
-    known: kept from look to look. offered: decides where a device could have either of two ids. taken: ids that belong
-    to a resource since an earlier look, also if their devices are gone.
-    """
-    if not any(resource.discover.methods for resource in resources):
-        return {}
-    known = Known() if known is None else known
-    # Read once, and only if a method asks.
-    offered = functools.lru_cache(maxsize=None)(offered)
-    taken = taken or {}
-    inside = Root(root)
+    found: Mapping[str, Sequence[_Made]],
+    real: Callable[[str], str],
+    taken: Mapping[str, str],
+) -> dict[str, Discovered]:
+    """Which resource has what was found. taken: ids that belong to a resource, also if their devices are gone."""
     ids = {device.id: resource.name for resource in resources for device in resource.devices}
     nodes = {
-        inside.resolve(node.host_path) or node.host_path: "%s=%s" % (resource.name, device.id)
+        real(node.host_path): f"{resource.name}={device.id}"
         for resource in resources
         for device in resource.devices
         for node in device.nodes
     }
     result = {}
     for resource in resources:
-        if not resource.discover.methods:
+        if resource.name not in found:
             continue
-        mine: List[_Made] = []
-        left_out: List[Tuple[Device, str]] = []
-        for made in _find(resource, root, known, offered):
+        mine: list[_Made] = []
+        left_out: list[tuple[Device, str]] = []
+        for made in found[resource.name]:
             device = made.device
             owner = ids.get(device.id) or taken.get(device.id, resource.name)
             used = next((path for path in made.own if path in nodes), None)
             if made.problem is not None:
                 left_out.append((device, made.problem))
             elif device.id in ids or owner != resource.name:
-                left_out.append((device, "%s has a device of this id" % owner))
+                left_out.append((device, f"{owner} has a device of this id"))
             elif used is not None:
-                left_out.append((device, "%s is a node of %s" % (used, nodes[used])))
+                left_out.append((device, f"{used} is a node of {nodes[used]}"))
             else:
                 mine.append(made)
         for made in mine:
             ids[made.device.id] = resource.name
-            nodes.update(dict.fromkeys(made.own, "%s=%s" % (resource.name, made.device.id)))
+            nodes.update(dict.fromkeys(made.own, f"{resource.name}={made.device.id}"))
         result[resource.name] = Discovered(tuple(made.device for made in mine), tuple(left_out))
     return result
 
@@ -185,12 +222,7 @@ def with_discovered(resource: Resource, devices: Sequence[Device]) -> Resource:
     return resource._replace(devices=(*resource.devices, *devices))
 
 
-def _found(discovery: Discovery, root: Root, is_offered: IsOffered) -> Iterator[Found]:
-    for method in methods_of(discovery):
-        yield from method.find(discovery, root, is_offered)
-
-
-def _own(found: Found, nodes: Sequence[Node]) -> Tuple[str, ...]:
+def _own(found: Found, nodes: Sequence[Node]) -> tuple[str, ...]:
     """A path's node and not those that go with it, of a device on a bus all that its drivers made and it gives.
 
     What every device is given, such as /dev/vfio/vfio, is none's own, wherever it stands in the list.
@@ -202,14 +234,14 @@ def _own(found: Found, nodes: Sequence[Node]) -> Tuple[str, ...]:
     )
 
 
-def _not_text(device: Device) -> Optional[str]:
+def _not_text(device: Device) -> str | None:
     """A file's name is any bytes; CDI specs (JSON) and the kubelet's API (protobuf) take UTF-8 alone."""
     texts = [*(path for node in device.nodes for path in (node.path, node.host_path)), *device.properties.values()]
     for text in texts:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            return "%s is not UTF-8, which CDI asks for" % ascii(text)
+            return f"{text!a} is not UTF-8, which CDI asks for"
     return None
 
 

@@ -5,37 +5,29 @@ from __future__ import annotations
 import glob
 import os
 import re
-from typing import Iterable, Iterator, Set
+from collections.abc import Iterator
 
-from ...cdi.links import links_among
+from ...cdi.links import Links, node_paths
 from ...declaration import Resource
 from ...declaration.patterns import wildcards
 from . import methods_of
-from .root import Root
 
 _PLACEHOLDER = re.compile(r"\{[^}]*\}")
 
 
-def directories(resources: Iterable[Resource]) -> Set[str]:
-    """resources: with the devices that were found last. What is not there yet is watched for by what is above it.
+def directories(resource: Resource, links: Links) -> set[str]:
+    """resource: with the devices that were found last. What is not there yet is watched for by what is above it.
 
     It reads the file system: not for the event loop.
     """
-    # Sets first: thousands of devices lie in a few directories.
-    patterns: Set[str] = set()
-    nodes: Set[str] = set()
-    for resource in resources:
-        nodes.update(node.host_path for device in resource.devices for node in device.nodes)
-        for method in methods_of(resource.discover):
-            patterns.update(method.watch_paths(resource.discover))
-        patterns.update(_PLACEHOLDER.sub("*", node.path) for node in resource.discover.nodes)
+    patterns = {path for method in methods_of(resource.discover) for path in method.watch_paths(resource.discover)}
+    patterns.update(_PLACEHOLDER.sub("*", node.path) for node in resource.discover.nodes)
     found = {directory for pattern in patterns for directory in _of_pattern(pattern)}
-    parents = {os.path.dirname(node) for node in nodes}
-    found.update(map(nearest, parents))
+    nodes = node_paths([resource])
     # Where a node is a link, what it leads to may go while the link stays.
-    root = Root()
-    targets = {root.resolve(link) for link in links_among(nodes)}
-    found.update(nearest(parent) for parent in {os.path.dirname(path) for path in targets if path})
+    nodes.update(links.real(path) for path in list(nodes) if links.is_link(path))
+    # A set first: thousands of devices lie in a few directories.
+    found.update(map(nearest, {os.path.dirname(path) for path in nodes}))
     return found
 
 

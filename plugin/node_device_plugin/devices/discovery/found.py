@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 from ...declaration.model import Attributes
 from ...declaration.names import MAX_DEVICE_ID
@@ -29,19 +29,21 @@ class Node(NamedTuple):
 class Found(NamedTuple):
     """Something found.
 
-    name: what tells it from everything else on the node, the same each time it is found.
+    name: what tells it from everything else on the node, the same each time it is found. other_name: under which it may
+    be offered already, and then stays.
     own: its nodes; a path's own one, or all that the drivers of a USB or PCI device made.
     on_bus: whether patterns in ``nodes`` choose among its own nodes, instead of adding to them.
     known_as: what ``exclude`` may call it. properties: what templates may name.
     """
 
     name: str
-    own: Tuple[Node, ...]
+    own: tuple[Node, ...]
     on_bus: bool
-    properties: Dict[str, str]
-    known_as: Tuple[str, ...]
-    numa_node: Optional[int] = None
+    properties: dict[str, str]
+    known_as: tuple[str, ...]
+    numa_node: int | None = None
     attributes: Attributes = Attributes()
+    other_name: str = ""
 
 
 def device_id(name: str, room: int = MAX_DEVICE_ID) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import List, Mapping, Optional, Tuple
+from collections.abc import Mapping
 
 from ...declaration.model import Discovery
 from ...declaration.patterns import compiled, fill, wildcards
@@ -12,11 +12,11 @@ from .found import Found, Node
 from .root import Root
 
 
-def grouped(found: Found, discovery: Discovery, root: Root) -> Optional[Tuple[Node, ...]]:
+def grouped(found: Found, discovery: Discovery, root: Root) -> tuple[Node, ...] | None:
     """All nodes of a device, its own first; None where one that is not optional is missing."""
     if not discovery.nodes and discovery.container_path is None:
         return found.own
-    nodes: List[Node] = []
+    nodes: list[Node] = []
     if not (found.on_bus and discovery.nodes):
         nodes.extend(_inside(node, discovery.container_path, found.properties) for node in found.own)
     escaped = {name: glob.escape(value) for name, value in found.properties.items()}
@@ -36,7 +36,7 @@ def grouped(found: Found, discovery: Discovery, root: Root) -> Optional[Tuple[No
     return tuple(nodes)
 
 
-def _inside(node: Node, template: Optional[str], properties: Mapping[str, str]) -> Node:
+def _inside(node: Node, template: str | None, properties: Mapping[str, str]) -> Node:
     """The node where a container has it. What a device says of itself (a serial number) makes no folders."""
     if template is None:
         return node

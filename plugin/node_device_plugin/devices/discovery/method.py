@@ -3,32 +3,33 @@ declaration (schema, model and the property names there)."""
 
 from __future__ import annotations
 
-from typing import Callable, Iterator, Protocol, Sequence
+import abc
+from collections.abc import Iterator
 
 from ...declaration.model import Discovery
-from .found import Found, Node
+from ...declaration.named_directories import DEV
+from .found import Found
 from .root import Root
 
-#: Whether a device of a name is offered now, with one of these nodes.
-IsOffered = Callable[[str, Sequence[Node]], bool]
 
+class DiscoveryMethod(abc.ABC):
+    """One way to find devices. It is asked only where a resource uses it.
 
-class DiscoveryMethod(Protocol):
-    """One way to find devices. It is asked only where a resource uses it."""
+    key: its key in a resource's ``discover``. needs_uevents: whether the kernel's messages about devices (uevents) tell
+    of changes that no directory shows.
+    """
 
-    @property
-    def key(self) -> str:
-        """Its key in a resource's ``discover``."""
+    key: str
+    needs_uevents: bool
 
-    @property
-    def needs_uevents(self) -> bool:
-        """Whether the kernel's messages about devices (uevents) tell of changes that no directory shows."""
-
-    def find(self, discovery: Discovery, root: Root, is_offered: IsOffered) -> Iterator[Found]:
+    @abc.abstractmethod
+    def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every device there now. It reads the file system: not for the event loop."""
 
     def watch_paths(self, discovery: Discovery) -> Iterator[str]:
-        """Patterns of paths at which devices come and go."""
+        """Patterns of paths at which devices come and go; none where uevents tell of all."""
+        return iter(())
 
     def host_directories(self, discovery: Discovery) -> Iterator[str]:
-        """The host's directories that ``find`` has to see, beside /sys."""
+        """The host's directories that ``find`` has to see, beside /sys: drivers make nodes anywhere in /dev."""
+        yield DEV

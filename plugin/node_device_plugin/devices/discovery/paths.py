@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Iterator, Set
+from collections.abc import Iterator
 
 from ...declaration.model import Discovery
 from ...declaration.named_directories import directory_of
 from ...declaration.patterns import compiled
 from .found import Found, Node
-from .method import IsOffered
+from .method import DiscoveryMethod
 from .root import Root
 
 _DEV = "/dev/"
 
 
-class Paths:
-    """A DiscoveryMethod (see method)."""
+class Paths(DiscoveryMethod):
+    """Whatever matches a pattern."""
 
     key = "paths"
     needs_uevents = False
 
-    def find(self, discovery: Discovery, root: Root, is_offered: IsOffered) -> Iterator[Found]:
+    def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Everything that matches, by the order of the patterns, then as people count.
 
         A device is named after the path that matched, so that ``/dev/serial/by-id/x`` stays the same device whatever
         node its link leads to. Of two paths to one node the first counts.
         """
-        seen: Set[str] = set()
+        seen: set[str] = set()
         for pattern in discovery.paths:
             wanted = compiled(pattern)
             for path in root.glob(pattern):

@@ -8,30 +8,28 @@ Documentation/PCI/sysfs-pci.rst and Documentation/driver-api/vfio.rst).
 
 from __future__ import annotations
 
-import os
-from typing import Dict, Iterator, Optional
+from collections.abc import Iterator
 
 from ...declaration.model import Attributes, Discovery, PciSelector
-from ...declaration.named_directories import DEV
 from ..table import natural_order
 from .found import Found
-from .method import IsOffered
+from .method import DiscoveryMethod
 from .root import Root
-from .sysfs import device_nodes, driver_and_subsystem
+from .sysfs import device_nodes, driver_and_subsystem, numa_node
 
 DIRECTORY = "/sys/bus/pci/devices"
 
 
-class Pci:
-    """A DiscoveryMethod (see method)."""
+class Pci(DiscoveryMethod):
+    """The devices of the PCI bus."""
 
     key = "pci"
     needs_uevents = True
 
-    def find(self, discovery: Discovery, root: Root, is_offered: IsOffered) -> Iterator[Found]:
+    def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every PCI device that one of the selectors fits, by address; with or without device nodes."""
         for address in sorted(root.names(DIRECTORY), key=natural_order):
-            link = "%s/%s" % (DIRECTORY, address)
+            link = f"{DIRECTORY}/{address}"
             properties = {
                 "address": address,
                 "vendor": _number(link + "/vendor", root),
@@ -40,21 +38,12 @@ class Pci:
             }
             if not any(_fits(selector, properties) for selector in discovery.pci):
                 continue
-            group = root.resolve(link + "/iommu_group") if root.is_link(link + "/iommu_group") else ""
-            properties["iommu_group"] = os.path.basename(group or "")
+            properties["iommu_group"] = root.link_name(link + "/iommu_group") or ""
             directory = root.resolve(link)
-            nodes = device_nodes(directory, root) if directory else ()
+            nodes = tuple(device_nodes(directory, root)) if directory else ()
             known_as = (address, *(node.path for node in nodes))
             attributes = Attributes(pci_address=address, **driver_and_subsystem(link, root))
-            yield Found("pci-" + address, nodes, True, properties, known_as, _numa_node(link, root), attributes)
-
-    def watch_paths(self, discovery: Discovery) -> Iterator[str]:
-        """None: nodes appear anywhere in /dev, and uevents tell of them."""
-        return iter(())
-
-    def host_directories(self, discovery: Discovery) -> Iterator[str]:
-        """Drivers make nodes anywhere in /dev."""
-        yield DEV
+            yield Found("pci-" + address, nodes, True, properties, known_as, numa_node(link, root), attributes)
 
 
 def _number(path: str, root: Root) -> str:
@@ -62,12 +51,7 @@ def _number(path: str, root: Root) -> str:
     return text[2:] if text.startswith("0x") else text
 
 
-def _numa_node(directory: str, root: Root) -> Optional[int]:
-    text = root.text(directory + "/numa_node")
-    return int(text) if text.isdecimal() else None
-
-
-def _fits(selector: PciSelector, properties: Dict[str, str]) -> bool:
+def _fits(selector: PciSelector, properties: dict[str, str]) -> bool:
     return (
         selector.vendor in (None, properties["vendor"])
         and selector.device in (None, properties["device"])

@@ -5,12 +5,8 @@ from __future__ import annotations
 import glob
 import os
 import stat
-from typing import Dict, List, Optional
 
 from ..table import natural_order
-
-#: As many links as the kernel follows (path_resolution(7)).
-_MOST_LINKS = 40
 
 
 class Root:
@@ -21,14 +17,14 @@ class Root:
 
     def __init__(self, path: str = "/") -> None:
         self._prefix = "" if path == "/" else os.path.normpath(path)
-        self._directories: Dict[str, Optional[str]] = {}
+        self._resolved: dict[str, str | None] = {}
 
-    def glob(self, pattern: str) -> List[str]:
+    def glob(self, pattern: str) -> list[str]:
         """What is there by a pattern (of declaration.patterns, without placeholders), as people count."""
         found = glob.glob(glob.escape(self._prefix) + pattern)
         return sorted((path[len(self._prefix) :] for path in found), key=natural_order)
 
-    def names(self, directory: str) -> List[str]:
+    def names(self, directory: str) -> list[str]:
         """The entries of a directory; none where it is not there."""
         try:
             return os.listdir(self._prefix + directory)
@@ -43,55 +39,35 @@ class Root:
         except OSError:
             return ""
 
-    def resolve(self, path: str) -> Optional[str]:
+    def resolve(self, path: str) -> str | None:
         """The path without links; None where links lead in a circle. What it leads to need not be there."""
-        for _ in range(_MOST_LINKS + 1):
-            directory, name = os.path.split(path)
-            if name in ("", ".", ".."):
-                return self._directory(path)
-            base = self._directory(directory)
-            if base is None:
-                return None
-            path = "%s/%s" % (base, name)
-            try:
-                target = os.readlink(self._prefix + path)
-            except OSError:
-                return path
-            path = os.path.join(base + "/", target)
-        return None
+        if path not in self._resolved:
+            # What links lead through once more, before it is known, is a circle.
+            self._resolved[path] = None
+            self._resolved[path] = self._follow(path)
+        return self._resolved[path]
 
-    def _directory(self, path: str) -> Optional[str]:
-        if path not in self._directories:
-            self._directories[path] = self._walk(path)
-        return self._directories[path]
-
-    def _walk(self, path: str) -> Optional[str]:
-        pending = [part for part in path.split("/") if part][::-1]
-        resolved, links = "", 0
-        while pending:
-            name = pending.pop()
-            if name in (".", ".."):
-                resolved = os.path.dirname(resolved).rstrip("/") if name == ".." else resolved
-                continue
-            step = "%s/%s" % (resolved, name)
-            try:
-                target = os.readlink(self._prefix + step)
-            except OSError:
-                resolved = step
-                continue
-            links += 1
-            if links > _MOST_LINKS:
-                return None
-            if target.startswith("/"):
-                resolved = ""
-            pending.extend([part for part in target.split("/") if part][::-1])
-        return resolved
+    def _follow(self, path: str) -> str | None:
+        directory, name = os.path.split(path.rstrip("/"))
+        if not name:
+            return ""
+        base = self.resolve(directory)
+        if base is None or name == ".":
+            return base
+        if name == "..":
+            return os.path.dirname(base).rstrip("/")
+        step = f"{base}/{name}"
+        try:
+            target = os.readlink(self._prefix + step)
+        except OSError:
+            return step
+        return self.resolve(os.path.join(base + "/", target))
 
     def is_link(self, path: str) -> bool:
         """Whether the path itself is a symbolic link."""
         return os.path.islink(self._prefix + path)
 
-    def link_name(self, path: str) -> Optional[str]:
+    def link_name(self, path: str) -> str | None:
         """The last part of what a symbolic link leads to; None where the path is no link."""
         try:
             return os.path.basename(os.readlink(self._prefix + path))
@@ -107,16 +83,16 @@ class Root:
         kind = "block" if stat.S_ISBLK(found.st_mode) else "char"
         return "%s/%d:%d" % (kind, os.major(found.st_rdev), os.minor(found.st_rdev))
 
-    def device_node(self, path: str) -> Optional[str]:
+    def device_node(self, path: str) -> str | None:
         """The character or block device that a path leads to, without links; None where it does not."""
         directory, name = os.path.split(path)
-        base = self._directory(directory)
+        base = self.resolve(directory)
         if base is None:
             return None
-        resolved: Optional[str] = "%s/%s" % (base, name)
+        resolved: str | None = f"{base}/{name}"
         try:
             # Most are no links: one question to the kernel, for thousands of nodes.
-            mode = os.lstat("%s%s" % (self._prefix, resolved)).st_mode
+            mode = os.lstat(f"{self._prefix}{resolved}").st_mode
             if stat.S_ISLNK(mode):
                 resolved = self.resolve(path)
                 if resolved is None:

@@ -8,7 +8,7 @@ path below /dev is DEVNAME in the file ``uevent``.
 from __future__ import annotations
 
 import os
-from typing import Dict, Iterator, Optional, Tuple
+from collections.abc import Iterator
 
 from .found import Node
 from .root import Root
@@ -17,13 +17,9 @@ from .root import Root
 _PASSED_OVER = ("power", "msi_irqs")
 
 
-def device_nodes(directory: str, root: Root) -> Tuple[Node, ...]:
+def device_nodes(directory: str, root: Root) -> Iterator[Node]:
     """The device nodes that belong to the device of ``directory`` and are there, without those of other devices on a
     bus below it (a hub's, a USB controller's)."""
-    return tuple(_device_nodes(directory, root))
-
-
-def _device_nodes(directory: str, root: Root) -> Iterator[Node]:
     names = root.names(directory)
     if "dev" in names:
         path = "/dev/" + uevent_value(directory, "DEVNAME", root)
@@ -31,33 +27,36 @@ def _device_nodes(directory: str, root: Root) -> Iterator[Node]:
         if host_path is not None:
             yield Node(path, host_path)
     for name in sorted(names):
-        below = "%s/%s" % (directory, name)
+        below = f"{directory}/{name}"
         if name in _PASSED_OVER or root.is_link(below):
             continue
         inside = set(root.names(below))
         # "uevent" is what every device has; a USB device has "idVendor", a PCI device "vendor" and "class".
         other_device = "idVendor" in inside or {"vendor", "class"} <= inside
         if inside and not other_device:
-            yield from _device_nodes(below, root)
+            yield from device_nodes(below, root)
 
 
-def numa_node_of(host_path: str, root: Root) -> Optional[int]:
+def numa_node_of(host_path: str, root: Root) -> int | None:
     """The NUMA node that the device behind a device node is near to: that of the next device above it which says so.
 
     /sys/dev/char and /sys/dev/block have a link for each number (Documentation/ABI/testing/sysfs-dev).
     """
     directory = root.resolve("/sys/dev/" + root.device_number(host_path)) or ""
-    while directory.startswith("/sys/devices/"):
-        text = root.text(directory + "/numa_node")
-        if text:
-            return int(text) if text.isdecimal() else None
+    while directory.startswith("/sys/devices/") and not root.text(directory + "/numa_node"):
         directory = os.path.dirname(directory)
-    return None
+    return numa_node(directory, root)
 
 
-def driver_and_subsystem(directory: str, root: Root) -> Dict[str, Optional[str]]:
+def numa_node(directory: str, root: Root) -> int | None:
+    """The NUMA node that a device's directory names; None where it names none (-1)."""
+    text = root.text(directory + "/numa_node")
+    return int(text) if text.isdecimal() else None
+
+
+def driver_and_subsystem(directory: str, root: Root) -> dict[str, str | None]:
     """The attributes that a device on any bus has, by the links in its directory."""
-    return {name: root.link_name("%s/%s" % (directory, name)) for name in ("driver", "subsystem")}
+    return {name: root.link_name(f"{directory}/{name}") for name in ("driver", "subsystem")}
 
 
 def uevent_value(directory: str, key: str, root: Root) -> str:

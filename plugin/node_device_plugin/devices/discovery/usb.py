@@ -7,14 +7,15 @@ Documentation/ABI/testing/sysfs-bus-usb). Interfaces, which have a ':' in their 
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, NamedTuple, Tuple
+import collections
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ...declaration.model import Attributes, Discovery, UsbSelector
-from ...declaration.named_directories import DEV
 from ...declaration.patterns import compiled
 from ..table import natural_order
 from .found import Found
-from .method import IsOffered
+from .method import DiscoveryMethod
 from .root import Root
 from .sysfs import device_nodes, driver_and_subsystem
 
@@ -32,17 +33,17 @@ class _UsbDevice(NamedTuple):
     port: str
 
     @property
-    def identity(self) -> Tuple[str, str, str]:
+    def identity(self) -> tuple[str, str, str]:
         return self.vendor, self.product, self.serial
 
 
-class Usb:
-    """A DiscoveryMethod (see method)."""
+class Usb(DiscoveryMethod):
+    """The devices of the USB buses."""
 
     key = "usb"
     needs_uevents = True
 
-    def find(self, discovery: Discovery, root: Root, is_offered: IsOffered) -> Iterator[Found]:
+    def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every USB device that one of the selectors fits and that has a device node, by port.
 
         A device is named after its ids and serial number, so that it may be plugged in elsewhere. Those without a
@@ -50,54 +51,48 @@ class Usb:
         that is offered under either name keeps it while it stays plugged in: whoever holds it would have to share it
         with the one that is given the other name.
         """
-        devices = _devices(root)
-        like: Dict[Tuple[str, ...], int] = {}
-        for device in devices:
-            like[device.identity] = like.get(device.identity, 0) + 1
+        devices = _devices(discovery.usb, root)
+        like = collections.Counter(device.identity for device in devices)
         for device in devices:
             if not any(_fits(selector, device) for selector in discovery.usb):
                 continue
-            link = "%s/%s" % (DIRECTORY, device.port)
+            link = f"{DIRECTORY}/{device.port}"
             directory = root.resolve(link)
-            nodes = device_nodes(directory, root) if directory else ()
+            nodes = tuple(device_nodes(directory, root)) if directory else ()
             if nodes:
                 known_as = (device.port, *(node.path for node in nodes))
-                names = _names(device, is_shared=like[device.identity] > 1)
-                name = next((name for name in names if is_offered(name, nodes)), names[0])
+                name, other_name = _names(device, is_shared=like[device.identity] > 1)
                 attributes = Attributes(
                     usb_vendor=device.vendor,
                     usb_product=device.product,
                     usb_serial=device.serial or None,
                     **driver_and_subsystem(link, root),
                 )
-                yield Found(name, nodes, True, device._asdict(), known_as, attributes=attributes)
+                yield Found(name, nodes, True, device._asdict(), known_as, None, attributes, other_name)
 
     def watch_paths(self, discovery: Discovery) -> Iterator[str]:
         """The kernel's nodes."""
         yield _NODES
 
-    def host_directories(self, discovery: Discovery) -> Iterator[str]:
-        """Drivers make nodes anywhere in /dev."""
-        yield DEV
 
-
-def _names(device: _UsbDevice, is_shared: bool) -> List[str]:
+def _names(device: _UsbDevice, is_shared: bool) -> tuple[str, str]:
     """What a device may be called, the usual first. is_shared: whether another one has its serial number, too."""
     if not device.serial:
-        return ["-".join(("usb", device.vendor, device.product, device.port))]
+        return "-".join(("usb", device.vendor, device.product, device.port)), ""
     plain = "-".join(("usb", *device.identity))
-    with_port = "%s-%s" % (plain, device.port)
-    return [with_port, plain] if is_shared else [plain, with_port]
+    with_port = f"{plain}-{device.port}"
+    return (with_port, plain) if is_shared else (plain, with_port)
 
 
-def _devices(root: Root) -> List[_UsbDevice]:
+def _devices(selectors: Sequence[UsbSelector], root: Root) -> list[_UsbDevice]:
+    """Those that fit but for their serial numbers. Nobody else's is read: that waits for a device in reset."""
     found = []
     for port in sorted(root.names(DIRECTORY), key=natural_order):
-        directory = "%s/%s" % (DIRECTORY, port)
+        directory = f"{DIRECTORY}/{port}"
         vendor = root.text(directory + "/idVendor").lower()
-        if vendor:
-            product, serial = root.text(directory + "/idProduct").lower(), root.text(directory + "/serial")
-            found.append(_UsbDevice(vendor, product, serial, port))
+        product = root.text(directory + "/idProduct").lower()
+        if vendor and any(each.vendor in (None, vendor) and each.product in (None, product) for each in selectors):
+            found.append(_UsbDevice(vendor, product, root.text(directory + "/serial"), port))
     return found
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Callable, Optional, Tuple
+from typing import Callable
 
+from ...support.bounded_calls import in_thread
+from ...support.file_identity import identity
 from .watch import Watch
 
 #: Seconds that whoever writes a file in several steps (truncate and write; move away and write anew) is given.
 _SETTLE = 0.1
-
-_Signature = Optional[Tuple[int, ...]]
 
 
 async def follow(path: str, on_change: Callable[[], None]) -> None:
@@ -21,28 +21,19 @@ async def follow(path: str, on_change: Callable[[], None]) -> None:
     """
     watch = Watch()
     try:
-        watch.look_at((), buses=False, of_files=_directories(path))
-        known = _signature(path)
+        await watch.look_at((), buses=False, of_files=await in_thread(_directories, path))
+        known = await in_thread(identity, path, with_status=True)
         while True:
             await watch.changed()
-            if _signature(path) != known:
+            if await in_thread(identity, path, with_status=True) != known:
                 await asyncio.sleep(_SETTLE)
-                known = _signature(path)
+                known = await in_thread(identity, path, with_status=True)
                 on_change()
             # Directories come and go, and links point elsewhere.
-            watch.look_at((), buses=False, of_files=_directories(path))
+            await watch.look_at((), buses=False, of_files=await in_thread(_directories, path))
     finally:
         watch.close()
 
 
-def _directories(path: str) -> Tuple[str, str]:
+def _directories(path: str) -> tuple[str, str]:
     return os.path.dirname(os.path.abspath(path)), os.path.dirname(os.path.realpath(path))
-
-
-def _signature(path: str) -> _Signature:
-    """Tells one content from the next without reading it; None while there is no file."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

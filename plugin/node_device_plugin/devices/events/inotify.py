@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import struct
-from typing import Dict, FrozenSet, Iterable, Set
+from collections.abc import Iterable
+from typing import Callable
+
+from ...support.bounded_calls import BoundedCalls, Key
 
 _ADD_OR_REMOVE = 0x00000040 | 0x00000080 | 0x00000100 | 0x00000200  # IN_MOVED_FROM, IN_MOVED_TO, IN_CREATE, IN_DELETE
 _CLOSE_WRITE = 0x00000008
@@ -20,6 +24,7 @@ _ENTRIES = _ADD_OR_REMOVE | _SELF | _ONLYDIR
 UNKNOWN = ""
 _HEADER = struct.Struct("iIII")
 _READ_SIZE = 1 << 16
+_Add = Callable[[], tuple[int, int]]
 
 
 class Inotify:
@@ -34,8 +39,7 @@ class Inotify:
         if self._fd < 0:
             number = ctypes.get_errno()
             raise OSError(number, "inotify: " + os.strerror(number))
-        self._descriptors: Dict[str, int] = {}
-        self._of_files: FrozenSet[str] = frozenset()
+        self._descriptors: dict[str, int] = {}
 
     def fileno(self) -> int:
         return self._fd
@@ -44,48 +48,70 @@ class Inotify:
         os.close(self._fd)
 
     @property
-    def watched(self) -> Set[str]:
+    def watched(self) -> set[str]:
         """The directories that are being watched."""
         return set(self._descriptors)
 
-    def watch(self, directories: Iterable[str], of_files: Iterable[str] = ()) -> None:
-        """Watch these directories and no others; those that are not there are left out.
+    def watch_now(self, directories: Iterable[str]) -> list[str]:
+        """As ``watch``, for directories that never hang."""
+        due = self._due(directories, ())
+        return self._taken_in((path, add()) for path, add in due)
+
+    async def watch(self, directories: Iterable[str], of_files: Iterable[str], calls: BoundedCalls) -> list[str]:
+        """Watch these directories and no others; those that are not there, or hang, are left out.
 
         of_files: more of them, in which a file that was written to is of interest, too. Never those of device nodes,
-        where that happens all the time.
+        where that happens all the time. calls: where the kernel is asked.
 
-        Raises OSError where the kernel's limit is reached (fs.inotify.max_user_watches); those before it are watched.
+        Gives what is not watched because a limit of the kernel is reached (fs.inotify.max_user_watches), or for another
+        reason, each with the reason.
         """
-        self._of_files = frozenset(of_files)
-        wanted = self._of_files.union(directories)
+        answers = await calls.run([(Key(path, "inotify"), add) for path, add in self._due(directories, of_files)])
+        return self._taken_in((key.group, each) for key, each in answers.items() if not isinstance(each, Exception))
+
+    def _due(self, directories: Iterable[str], of_files: Iterable[str]) -> list[tuple[str, _Add]]:
+        files = frozenset(of_files)
+        wanted = files.union(directories)
         for path in self.watched - wanted:
             self._leave(path)
         # All of them, each time: a link or a directory above may lead elsewhere since, of which no news comes. Of two
         # paths to one directory the later one decides what is news.
-        for path in sorted(wanted, key=lambda path: (path in self._of_files, path)):
-            mask = _ENTRIES | (_CLOSE_WRITE if path in self._of_files else 0)
-            descriptor = self._libc.inotify_add_watch(self._fd, os.fsencode(path), ctypes.c_uint32(mask))
-            number = ctypes.get_errno()
+        return [
+            (path, functools.partial(self._add, path, _ENTRIES | (_CLOSE_WRITE if path in files else 0)))
+            for path in sorted(wanted, key=lambda path: (path in files, path))
+        ]
+
+    def _add(self, path: str, mask: int) -> tuple[int, int]:
+        """The descriptor, and why there is none. News of one whose path is not taken in yet is news of UNKNOWN."""
+        descriptor = self._libc.inotify_add_watch(self._fd, os.fsencode(path), ctypes.c_uint32(mask))
+        return descriptor, ctypes.get_errno()
+
+    def _taken_in(self, answers: Iterable[tuple[str, tuple[int, int]]]) -> list[str]:
+        refused = []
+        for path, (descriptor, number) in answers:
             if self._descriptors.get(path, descriptor) != descriptor:
                 self._leave(path)
             if descriptor >= 0:
                 self._descriptors[path] = descriptor
+            elif number == errno.ENOSPC:
+                refused.append(f"inotify: {os.strerror(number)} (fs.inotify.max_user_watches)")
             elif number not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP):
-                raise OSError(number, "inotify: " + os.strerror(number), path)
+                refused.append(f"{path}: inotify: {os.strerror(number)}")
+        return refused
 
     def _leave(self, path: str) -> None:
         descriptor = self._descriptors.pop(path)
         if descriptor not in self._descriptors.values():
             self._libc.inotify_rm_watch(self._fd, descriptor)
 
-    def read(self) -> Set[str]:
+    def read(self) -> set[str]:
         """Take in what happened: the watched directories in which it did; UNKNOWN among them where nobody can tell.
 
         The end of a watch that was given up is no news.
         A directory that was removed or renamed is not watched any longer. Where the kernel had to drop news
         (fs.inotify.max_queued_events), such an end may be among them, so none is: ``watch`` begins anew with all.
         """
-        news: Set[str] = set()
+        news: set[str] = set()
         while True:
             try:
                 events = os.read(self._fd, _READ_SIZE)
@@ -99,7 +125,8 @@ class Inotify:
                     paths = {path for path, known in self._descriptors.items() if known == descriptor}
                     news.update(paths or {UNKNOWN})
                 if mask & _OVERFLOW:
-                    self.watch(())
+                    for path in self.watched:
+                        self._leave(path)
                 elif mask & (_IGNORED | _MOVE_SELF):
                     if mask & _MOVE_SELF:
                         self._libc.inotify_rm_watch(self._fd, descriptor)

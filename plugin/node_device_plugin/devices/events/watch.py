@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import FrozenSet, Iterable, Optional, Set
+import weakref
+from collections.abc import Iterable, MutableMapping
 
+from ...support.bounded_calls import BoundedCalls
 from ...support.cancel_safe import done_within
 from .inotify import UNKNOWN, Inotify
 from .uevents import Uevents
@@ -21,46 +23,71 @@ SWEEP_WITHOUT_INOTIFY = 2.0
 class Watch:
     """Wakes whoever waits in ``changed``. Belongs to the running event loop; ``close`` it.
 
-    sweep: seconds after which it wakes though nothing happened.
+    sweep: seconds after which it wakes though nothing happened. calls: where it asks the file system.
     """
 
-    def __init__(self, sweep: float = SWEEP) -> None:
+    def __init__(self, sweep: float = SWEEP, calls: BoundedCalls | None = None) -> None:
         self._loop = asyncio.get_running_loop()
+        self._calls = calls or BoundedCalls()
         self._news = asyncio.Event()
         #: The directories of the news to come, and of those that were told last.
-        self._places: Set[str] = set()
-        self._told: FrozenSet[str] = frozenset()
-        self._sweep = sweep
-        self._uevents: Optional[Uevents] = None
-        self._inotify: Optional[Inotify] = None
-        self._limit_told = False
+        self._places: set[str] = set()
+        self._told: frozenset[str] = frozenset()
+        self._usual_sweep = sweep
+        self._uevents: Uevents | None = None
+        self._inotify: Inotify | None = None
         self._uevents_refused = False
-        try:
-            self._inotify = Inotify()
-        except OSError as error:
-            self._sweep = min(sweep, SWEEP_WITHOUT_INOTIFY)
-            log.warning("%s (fs.inotify.max_user_instances); looking every %g s instead", error.strerror, self._sweep)
-        else:
-            self._loop.add_reader(self._inotify.fileno(), self._on_inotify, self._inotify)
+        #: Why not everything is watched, as it was said last.
+        self._unwatched = ""
+        self._open()
 
     def close(self) -> None:
+        _UNWATCHED.pop(self, None)
         for source in (self._inotify, self._uevents):
             if source is not None:
                 self._loop.remove_reader(source.fileno())
                 source.close()
 
-    def look_at(self, directories: Iterable[str], buses: bool, of_files: Iterable[str] = ()) -> None:
+    @property
+    def _sweep(self) -> float:
+        return min(self._usual_sweep, SWEEP_WITHOUT_INOTIFY) if self._unwatched else self._usual_sweep
+
+    def _open(self) -> Inotify | None:
+        """The kernel's watch; None, and said once, while it has none left (fs.inotify.max_user_instances)."""
+        if self._inotify is None:
+            try:
+                self._inotify = Inotify()
+            except OSError as error:
+                self._say_unwatched(f"{error.strerror} (fs.inotify.max_user_instances)")
+            else:
+                self._loop.add_reader(self._inotify.fileno(), self._on_inotify, self._inotify)
+        return self._inotify
+
+    def _say_unwatched(self, why: str) -> None:
+        was, self._unwatched = self._unwatched, why
+        _UNWATCHED.pop(self, None)
+        others = set(_UNWATCHED.values())
+        if why:
+            _UNWATCHED[self] = why
+            if not was and why not in others:
+                log.warning("%s; looking every %g s instead", why, self._sweep)
+        elif was and was not in others:
+            log.info("the kernel watches all directories again")
+
+    def watch_now(self, directory: str | None) -> None:
+        """Watch this directory, which never hangs, and nothing else. None: nothing."""
+        inotify = self._open()
+        if inotify is not None:
+            self._say_unwatched("; ".join(inotify.watch_now([] if directory is None else [directory])[:1]))
+
+    async def look_at(self, directories: Iterable[str], buses: bool, of_files: Iterable[str] = ()) -> None:
         """What is to be watched from now on. buses: whether devices on buses are of interest, too.
 
         of_files: more directories, in which files that are written to are news, too.
         """
-        if self._inotify is not None:
-            try:
-                self._inotify.watch(directories, of_files)
-            except OSError as error:
-                if not self._limit_told:
-                    log.warning("%s: %s; only swept every %g s", error.filename, error.strerror, self._sweep)
-                self._limit_told = True
+        inotify = self._open()
+        if inotify is not None:
+            self._say_unwatched("; ".join((await inotify.watch(directories, of_files, self._calls))[:1]))
         if buses and self._uevents is None and not self._uevents_refused:
             try:
                 self._uevents = Uevents()
@@ -76,13 +103,13 @@ class Watch:
 
     def covers(self, directories: Iterable[str]) -> bool:
         """Whether all of these are watched already, as far as they can be."""
-        return self._inotify is None or self._limit_told or self._inotify.watched.issuperset(directories)
+        return self._inotify is None or bool(self._unwatched) or self._inotify.watched.issuperset(directories)
 
     def sees(self, directory: str) -> bool:
         """Whether this one is being watched."""
         return self._inotify is not None and directory in self._inotify.watched
 
-    async def changed(self, at_most: Optional[float] = None) -> bool:
+    async def changed(self, at_most: float | None = None) -> bool:
         """Return when something happened since the last time (True), or a sweep is due (False).
 
         at_most: seconds to wait, where that is less than a sweep's.
@@ -95,7 +122,7 @@ class Watch:
         self._places.clear()
         return happened
 
-    def was_only_in(self, directories: FrozenSet[str]) -> bool:
+    def was_only_in(self, directories: frozenset[str]) -> bool:
         """Whether what ``changed`` told of last happened in these directories, and nowhere else."""
         return bool(self._told) and self._told <= directories
 
@@ -106,7 +133,11 @@ class Watch:
         if uevents.read():
             self._tell({UNKNOWN})
 
-    def _tell(self, places: Set[str]) -> None:
+    def _tell(self, places: set[str]) -> None:
         if places:
             self._places |= places
             self._news.set()
+
+
+#: Each Watch that does not watch everything, with the reason: several with one reason say it once.
+_UNWATCHED: MutableMapping[Watch, str] = weakref.WeakKeyDictionary()

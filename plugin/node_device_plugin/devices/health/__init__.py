@@ -1,6 +1,6 @@
 """Whether devices can be used: their nodes, their CDI names, and what a command of the user says."""
 
-from .checks import Health
+from .checks import Health, reason_of
 from .nodes import unhealthy_reason
 
-__all__ = ["Health", "unhealthy_reason"]
+__all__ = ["Health", "reason_of", "unhealthy_reason"]

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import Dict, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
 
-from ...cdi.directories import SpecFile, check_directories, dropped, fatal
+from ...cdi.directories import SpecFile, check_directories
 from ...declaration.names import qualified_cdi_name
+from ...support.bounded_calls import Key
+from ...support.file_identity import Identity, identity
+from ..reason import Reason
 
-_Signature = Tuple[Tuple[str, int, int, int], ...]
+_Signature = tuple[tuple[str, Optional[Identity]], ...]
+
+
+class _Names(NamedTuple):
+    """Fully qualified names, each with its file, and those of files that count for nothing, with the reason.
+
+    overridden: name to the problem: containers would get another device.
+    """
+
+    resolved: dict[str, str]
+    broken: dict[str, str]
+    overridden: dict[str, str]
 
 
 class CdiNames:
@@ -19,63 +35,55 @@ class CdiNames:
 
     def __init__(self, directories: Sequence[str]) -> None:
         self._directories = tuple(dict.fromkeys(directories))
-        self._signature: Optional[_Signature] = None
-        self._resolved: Dict[str, str] = {}
-        self._broken: Dict[str, str] = {}
-        #: Where a problem is, to the problem: containers would get another device.
-        self._overridden: Dict[str, str] = {}
+        #: The call that reads them; no resource has an empty name.
+        self.key = Key("", "CDI specs of " + " ".join(self._directories))
+        #: What was there last, and what it says. Replaced as a whole: devices may be checked meanwhile.
+        self._read: tuple[_Signature, _Names] | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether they were ever read."""
+        return self._read is not None
 
     def read(self) -> None:
         """Take in what is there now."""
         signature = self._look()
-        if signature != self._signature:
-            self._take_in(check_directories(self._directories, None))
-            self._signature = signature
+        if self._read is None or signature != self._read[0]:
+            self._read = signature, _names(check_directories(self._directories, None))
 
     def is_as_read(self) -> bool:
         """Whether what is there is what was read last."""
-        return self._look() == self._signature
+        return self._read is not None and self._look() == self._read[0]
 
-    def problem(self, name: str) -> Optional[str]:
+    def problem(self, name: str) -> str | None:
         """Why a fully qualified name does not resolve, or resolves to what is not ours; or None."""
-        if name in self._resolved:
-            return self._overridden.get("device " + name)
-        why = self._broken.get(name)
-        return "the CDI name %s is in no valid spec of %s%s" % (
-            name,
-            ", ".join(self._directories),
-            ": " + why if why else "",
-        )
-
-    def _take_in(self, files: Sequence[SpecFile]) -> None:
-        self._resolved, self._broken, self._overridden = {}, {}, {}
-        conflicts = {name: file.path for file in files for name in dropped(file)}
-        for file in files:
-            wrong = fatal(file)
-            for device in file.devices:
-                name = qualified_cdi_name(file.kind, device)
-                if wrong:
-                    self._broken[name] = "%s: %s" % (file.path, wrong[0])
-                elif name not in conflicts:
-                    self._resolved[name] = file.path
-            for problem in file.harm:
-                if problem not in file.problems:
-                    self._overridden[problem.where] = "%s: %s" % (file.path, problem)
-        for name, path in conflicts.items():
-            # Dropped even where a directory that goes before has it, too.
-            self._broken[name] = "%s and another file of its directory both have it" % path
+        names = self._read[1] if self._read is not None else _names(())
+        if name in names.resolved:
+            return names.overridden.get(name)
+        why, places = names.broken.get(name), "is in no valid spec of {}".format(", ".join(self._directories))
+        return Reason("the CDI name {} {}{}".format(name, places, ": " + why if why else ""), "the CDI name " + places)
 
     def _look(self) -> _Signature:
-        found = []
+        paths: list[str] = []
         for directory in self._directories:
-            try:
-                entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
-            except OSError:
-                continue
-            for entry in entries:
-                try:
-                    status = entry.stat()
-                except OSError:
-                    continue
-                found.append((entry.path, status.st_ino, status.st_mtime_ns, status.st_size))
-        return tuple(found)
+            with contextlib.suppress(OSError):
+                paths.extend(os.path.join(directory, name) for name in sorted(os.listdir(directory)))
+        return tuple((path, identity(path)) for path in paths)
+
+
+def _names(files: Sequence[SpecFile]) -> _Names:
+    names = _Names({}, {}, {})
+    conflicts = {name: file.path for file in files for name in file.conflicts}
+    for file in files:
+        for device in file.devices:
+            name = qualified_cdi_name(file.kind, device)
+            if file.refusals:
+                names.broken[name] = f"{file.path}: {file.refusals[0]}"
+            elif name not in conflicts:
+                names.resolved[name] = file.path
+        for name, why in file.overrides.items():
+            names.overridden[name] = Reason(f"{file.path}: {why}", file.path)
+    for name, path in conflicts.items():
+        # Dropped even where a directory that goes before has it, too.
+        names.broken[name] = f"{path} and another file of its directory both have it"
+    return names

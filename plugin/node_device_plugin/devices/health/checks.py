@@ -3,46 +3,60 @@
 from __future__ import annotations
 
 import functools
-from typing import Callable, Dict, Optional, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Callable
 
 from ...declaration import Device, Resource
-from .bounded import BoundedChecks
+from ...support.bounded_calls import BoundedCalls, Call, Key, NoAnswer
 from .cdi_names import CdiNames
 from .nodes import open_problem, unhealthy_reason
 from .user_commands import UserCommands
 
 #: Seconds that the checks of one device may take.
 _LIMIT = 5.0
-_SPECS = "CDI specs"
 
 
 class Health:
     """Checks devices. on_news: called when something that takes longer has come to another answer."""
 
     def __init__(self, on_news: Callable[[], None], limit: float = _LIMIT) -> None:
-        self._bounded = BoundedChecks(limit)
+        self._calls, self._looks = BoundedCalls(limit), BoundedCalls(limit)
         self._commands = UserCommands(on_news)
-        self._names: Dict[Sequence[str], CdiNames] = {}
+        self._names: dict[Sequence[str], CdiNames] = {}
 
-    async def check(self, resource: Resource, spec_dirs: Sequence[str]) -> Dict[str, Optional[str]]:
-        """Every device of a resource: its id to the reason why it cannot be used, or None.
+    async def check(self, resources: Sequence[Resource], spec_dirs: Sequence[str]) -> dict[str, dict[str, str | None]]:
+        """Every device of these resources, by resource: its id to the reason why it cannot be used, or None.
 
         spec_dirs: where the runtime reads CDI specs; empty to leave names unresolved.
         """
         names = self._names.setdefault(tuple(spec_dirs), CdiNames(spec_dirs)) if spec_dirs else None
-        checks = [
-            (resource.name + "/" + device.id, functools.partial(_reason, resource, device, names))
+        # On their own: the devices that need the specs wait until they are read.
+        unread = await self._unread(names) if names is not None else None
+        readable = names if unread is None else None
+        due: list[Call[str | None]] = [
+            (
+                Key(resource.name, device.id),
+                functools.partial(_reason, resource, device, readable),
+            )
+            for resource in resources
             for device in resource.devices
         ]
-        if names is not None:
-            checks.insert(0, (_SPECS, functools.partial(_read, names)))
-        reasons = await self._bounded.run(checks)
-        unread = reasons.pop(_SPECS, None)
-        result: Dict[str, Optional[str]] = {}
+        reasons = {key: reason_of(answer) for key, answer in (await self._calls.run(due)).items()}
+        return {resource.name: self._of_resource(resource, reasons, unread) for resource in resources}
+
+    async def _unread(self, names: CdiNames) -> str | None:
+        """Why nothing is known of the specs, or None. Those that hang are as they were read last."""
+        answer = (await self._calls.run([(names.key, names.read)]))[names.key]
+        return None if isinstance(answer, NoAnswer) and names.is_known else reason_of(answer)
+
+    def _of_resource(
+        self, resource: Resource, reasons: Mapping[Key, str | None], unread: str | None
+    ) -> dict[str, str | None]:
+        result: dict[str, str | None] = {}
         for device in resource.devices:
-            reason = reasons[resource.name + "/" + device.id]
+            reason = reasons[Key(resource.name, device.id)]
             if reason is None and unread is not None and resource.cdi_name(device) is not None:
-                reason = "%s: %s" % (_SPECS, unread)
+                reason = f"CDI specs: {unread}"
             result[device.id] = reason
         there = [device for device in resource.devices if result[device.id] is None]
         self._commands.keep_only(resource, {device.id for device in there})
@@ -50,22 +64,29 @@ class Health:
             result.update((device.id, self._commands.reason(resource, device)) for device in there)
         return result
 
-    def specs_are_as_read(self, spec_dirs: Sequence[str]) -> bool:
-        """Whether the specs are what they were at the last check. It reads the file system: not for the event loop."""
+    async def specs_are_as_read(self, spec_dirs: Sequence[str]) -> bool:
+        """Whether the specs are what they were at the last check; no, if they hang."""
         names = self._names.get(tuple(spec_dirs))
-        return names is not None and names.is_as_read()
+        if names is None:
+            return False
+        try:
+            return await self._looks.call(names.key, names.is_as_read)
+        except NoAnswer:
+            return False
 
     async def close(self) -> None:
         """End the commands that run."""
         await self._commands.close()
 
 
-def _read(names: CdiNames) -> Optional[str]:
-    names.read()
-    return None
+def reason_of(answer: str | Exception | None) -> str | None:
+    """The reason that a bounded check gave: what it returned, or how it ended otherwise."""
+    if isinstance(answer, NoAnswer):
+        return f"its check {answer}"
+    return f"its check failed: {answer!r}" if isinstance(answer, Exception) else answer
 
 
-def _reason(resource: Resource, device: Device, names: Optional[CdiNames]) -> Optional[str]:
+def _reason(resource: Resource, device: Device, names: CdiNames | None) -> str | None:
     reason = unhealthy_reason(device)
     if reason is None and resource.health.open:
         reason = open_problem(device)

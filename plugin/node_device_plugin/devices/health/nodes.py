@@ -5,32 +5,32 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Optional
 
 from ...declaration import Device
 from ...declaration.model import DeviceNode
+from ..reason import Reason
 
 #: Open flags by what a container may do. Never blocking, and never a controlling terminal.
 _ACCESS = {"r": os.O_RDONLY, "w": os.O_WRONLY, "rw": os.O_RDWR}
 _FLAGS = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-def unhealthy_reason(device: Device) -> Optional[str]:
+def unhealthy_reason(device: Device) -> str | None:
     """Why a device cannot be used, or None. It reads the file system: not for the event loop."""
     for node in device.nodes:
         try:
             status = os.stat(node.host_path)
         except OSError as error:
-            return "%s: %s" % (node.host_path, error.strerror)
+            return _reason(node, str(error.strerror))
         if not (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)):
-            return "%s: not a device node" % node.host_path
+            return _reason(node, "not a device node")
         problem = _other_than_expected(node, status)
         if problem is not None:
-            return "%s: %s" % (node.host_path, problem)
+            return _reason(node, problem)
     return None
 
 
-def open_problem(device: Device) -> Optional[str]:
+def open_problem(device: Device) -> str | None:
     """Why a device's nodes cannot be opened as a container would open them, or None. One in use (EBUSY) can."""
     for node in device.nodes:
         wanted = "".join(letter for letter in "rw" if letter in node.permissions)
@@ -38,11 +38,15 @@ def open_problem(device: Device) -> Optional[str]:
             os.close(os.open(node.host_path, _ACCESS[wanted] | _FLAGS))
         except OSError as error:
             if error.errno != errno.EBUSY:
-                return "%s: cannot be opened: %s" % (node.host_path, error.strerror)
+                return _reason(node, f"cannot be opened: {error.strerror}")
     return None
 
 
-def _other_than_expected(node: DeviceNode, status: os.stat_result) -> Optional[str]:
+def _reason(node: DeviceNode, why: str) -> Reason:
+    return Reason(f"{node.host_path}: {why}", why)
+
+
+def _other_than_expected(node: DeviceNode, status: os.stat_result) -> str | None:
     if node.type is None and node.major is None and node.minor is None:
         return None
     kind = "c" if stat.S_ISCHR(status.st_mode) else "b"
@@ -50,5 +54,5 @@ def _other_than_expected(node: DeviceNode, status: os.stat_result) -> Optional[s
     expected = (node.type, node.major, node.minor)
     if all(want in (None, has) for want, has in zip(expected, found)):
         return None
-    wanted = "%s %s:%s" % tuple("any" if part is None else part for part in expected)
+    wanted = "{} {}:{}".format(*tuple("any" if part is None else part for part in expected))
     return "expected %s, found %s %d:%d" % (wanted, *found)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Callable, Collection, Dict, Optional, Set, Tuple
+from collections.abc import Collection
+from typing import Callable
 
 from ...declaration import Device, Resource
 from ..commands import environment, run_command
@@ -14,6 +15,15 @@ from ..table import UNANSWERED
 _AT_ONCE = 4
 
 
+class _Asked:
+    """A device: when its command was last begun, which one that was, and the last answer of any."""
+
+    begun: float = 0.0
+    command: tuple[str, ...] = ()
+    task: asyncio.Task[None] | None = None
+    answer: str | None = UNANSWERED
+
+
 class UserCommands:
     """on_news: called when a device's answer has changed, and when a run is due. clock: gives seconds, monotonic."""
 
@@ -21,38 +31,34 @@ class UserCommands:
         self._on_news = on_news
         self._clock = clock
         self._turns = asyncio.Semaphore(_AT_ONCE)
-        self._running: Set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[None]] = set()
         #: When the next run is due, and what calls for it.
-        self._due: Optional[Tuple[float, asyncio.TimerHandle]] = None
-        #: By resource and device: when which command was last begun, whether it runs still, and the last answer of any.
-        self._begun: Dict[Tuple[str, str], Tuple[float, Tuple[str, ...]]] = {}
-        self._newest: Dict[Tuple[str, str], asyncio.Task[None]] = {}
-        self._answers: Dict[Tuple[str, str], Optional[str]] = {}
+        self._due: tuple[float, asyncio.TimerHandle] | None = None
+        #: By resource and device.
+        self._asked: dict[tuple[str, str], _Asked] = {}
 
-    def reason(self, resource: Resource, device: Device) -> Optional[str]:
+    def reason(self, resource: Resource, device: Device) -> str | None:
         """Why the command calls the device unhealthy, or None; begins another run where one is due."""
-        key = (resource.name, device.id)
-        begun, command = self._begun.get(key, (0.0, None))
-        due = begun + resource.health.period
-        if command == resource.health.command and not self._newest[key].done():
+        asked = self._asked.setdefault((resource.name, device.id), _Asked())
+        due = asked.begun + resource.health.period
+        if asked.command == resource.health.command and asked.task is not None and not asked.task.done():
             # Slower than its period: it ends first, or there would be ever more of them.
             pass
-        elif command == resource.health.command and self._clock() < due:
+        elif asked.command == resource.health.command and self._clock() < due:
             self._call_for(due)
         else:
-            self._begun[key] = self._clock(), resource.health.command
-            task = asyncio.ensure_future(self._run(resource, device))
-            self._newest[key] = task
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
-        return self._answers.get(key, UNANSWERED)
+            asked.begun, asked.command = self._clock(), resource.health.command
+            asked.task = asyncio.ensure_future(self._run(resource, device, asked))
+            self._running.add(asked.task)
+            asked.task.add_done_callback(self._running.discard)
+        return asked.answer
 
     def keep_only(self, resource: Resource, devices: Collection[str]) -> None:
         """Forget what was said of the resource's other devices: one that comes back may be another one."""
-        for key in [key for key in self._begun if key[0] == resource.name and key[1] not in devices]:
-            del self._begun[key]
-            self._newest.pop(key).cancel()
-            self._answers.pop(key, None)
+        for key in [key for key in self._asked if key[0] == resource.name and key[1] not in devices]:
+            task = self._asked.pop(key).task
+            if task is not None:
+                task.cancel()
 
     async def close(self) -> None:
         """End what runs."""
@@ -63,19 +69,16 @@ class UserCommands:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
-    async def _run(self, resource: Resource, device: Device) -> None:
-        key = (resource.name, device.id)
+    async def _run(self, resource: Resource, device: Device, asked: _Asked) -> None:
+        health = resource.health
         async with self._turns:
-            answer = await run_command(
-                resource.health.command, environment(resource, device), float(resource.health.timeout)
-            )
-        begun, command = self._begun[key]
-        if command != resource.health.command:
+            answer = await run_command(health.command, environment(resource, device), float(health.timeout))
+        if asked.command != health.command:
             # Another configuration asks another command.
             return
-        self._call_for(begun + resource.health.period)
-        if key not in self._answers or self._answers[key] != answer:
-            self._answers[key] = answer
+        self._call_for(asked.begun + health.period)
+        if asked.answer != answer:
+            asked.answer = answer
             self._on_news()
 
     def _call_for(self, due: float) -> None:

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Sequence
+from collections.abc import Sequence
 
 from ...declaration import Device
 from ...declaration.env import allocate_annotations, allocate_env
-from ...declaration.model import ContainerEdits, DeviceNode, Mount, Resource
+from ...declaration.model import DeviceNode, Mount, Resource
+from ...support.channels import grpc
 from ...wire import device_plugin_v1beta1_pb2 as api
 from .device_list import DeviceList
 
 
 class NotAllocatable(Exception):
-    """A device that the kubelet asks for cannot be given; the message names it and says why."""
+    """A device that the kubelet asks for cannot be given; the message names it and says why. code: for the kubelet.
+
+    NOT_FOUND for an id that is none of the resource's, FAILED_PRECONDITION for a device that is unhealthy or gone,
+    RESOURCE_EXHAUSTED for more than a container may have.
+    """
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
-class UnknownDevice(NotAllocatable):
-    """The id is none of this resource's."""
-
-
-class UnhealthyDevice(NotAllocatable):
-    """The device is unhealthy or gone."""
-
-
-class OverLimit(NotAllocatable):
-    """A container asks for more than the resource's limit."""
-
-
-def allocate(offered: DeviceList, kubelet_ids: List[str]) -> api.ContainerAllocateResponse:
+def allocate(offered: DeviceList, kubelet_ids: list[str]) -> api.ContainerAllocateResponse:
     """The answer for one container. The kubelet sends ids in no order; numbers follow the declaration's.
 
     Raises NotAllocatable. Touches no file and waits for nothing: the kubelet holds a lock of the whole node, without a
@@ -37,13 +34,13 @@ def allocate(offered: DeviceList, kubelet_ids: List[str]) -> api.ContainerAlloca
     devices = devices_of(offered, kubelet_ids)
     limit = resource.container_limit
     if limit is not None and len(kubelet_ids) > limit:
-        raise OverLimit(
-            "a container may have %d of %s (container_limit), not %d" % (limit, resource.name, len(kubelet_ids))
-        )
+        message = "a container may have %d of %s (container_limit), not %d" % (limit, resource.name, len(kubelet_ids))
+        raise NotAllocatable(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
     for device in devices:
         reason = offered.table.reason(device)
         if reason is not None:
-            raise UnhealthyDevice("%s: device %s: %s" % (resource.name, device.id, reason))
+            message = f"{resource.name}: device {device.id}: {reason}"
+            raise NotAllocatable(grpc.StatusCode.FAILED_PRECONDITION, message)
     answer = api.ContainerAllocateResponse(
         envs=allocate_env(resource, devices), annotations=allocate_annotations(resource, devices)
     )
@@ -55,25 +52,24 @@ def allocate(offered: DeviceList, kubelet_ids: List[str]) -> api.ContainerAlloca
     return answer
 
 
-def devices_of(offered: DeviceList, kubelet_ids: Sequence[str]) -> List[Device]:
-    """The devices behind ids, in the order of the declaration. Raises UnknownDevice."""
+def devices_of(offered: DeviceList, kubelet_ids: Sequence[str]) -> list[Device]:
+    """The devices behind ids, in the order of the declaration. Raises NotAllocatable."""
     try:
         return offered.devices_of(kubelet_ids)
     except KeyError as error:
-        raise UnknownDevice("%s has no device %s" % (offered.table.resource.name, error.args[0])) from error
+        message = f"{offered.table.resource.name} has no device {error.args[0]}"
+        raise NotAllocatable(grpc.StatusCode.NOT_FOUND, message) from error
 
 
 def _add_edits(answer: api.ContainerAllocateResponse, resource: Resource, devices: Sequence[Device]) -> None:
     """What CDI would have done, as far as the kubelet can: of two variables with one name the edits' stays."""
-    edited = [device for device in devices if resource.edits(device)]
-    all_edits: List[ContainerEdits] = [resource.container_edits] if edited else []
-    all_edits += [device.container_edits for device in edited]
+    all_edits = resource.edits_of(devices)
     for edits in all_edits:
         for assignment in edits.env:
             name, _, value = assignment.partition("=")
             answer.envs[name] = value
-    mounts: Dict[str, Mount] = {mount.container_path: mount for edits in all_edits for mount in edits.mounts}
-    nodes: Dict[str, DeviceNode] = {node.path: node for device in edited for node in device.nodes}
+    mounts: dict[str, Mount] = {mount.container_path: mount for edits in all_edits for mount in edits.mounts}
+    nodes: dict[str, DeviceNode] = {node.path: node for device in devices for node in device.nodes}
     answer.mounts.extend(
         api.Mount(host_path=mount.host_path, container_path=mount.container_path, read_only="ro" in mount.options)
         for mount in mounts.values()

@@ -7,9 +7,11 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 
 from ...support.channels import grpc, unix_server
 from ...support.sockets import answers, directory_is_lost
+from ...telemetry import metrics
 from ...telemetry.logs import Tries
 from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 from .server import DevicePluginServer
@@ -70,6 +72,17 @@ class KubeletConnection(abc.ABC):
         log.warning("%s: somebody removed %s; serving anew", self.resource, path)
         return True
 
+    def _failed(self, outcome: str, level: int, message: str, *values: object) -> None:
+        """Count a registration that failed, and say how. outcome: the metric's."""
+        metrics.REGISTRATIONS.increment(self.resource, outcome)
+        self._tries.failed(level, "%s: " + message, self.resource, *values)
+
+    def _registered(self) -> None:
+        """Count a registration that went well, and say so."""
+        metrics.REGISTRATIONS.increment(self.resource, "registered")
+        self._tries.went_well()
+        log.info("%s: registered with the kubelet", self.resource)
+
     @abc.abstractmethod
     def _socket_path(self) -> str:
         """Where the next server is to be."""
@@ -77,6 +90,11 @@ class KubeletConnection(abc.ABC):
     @abc.abstractmethod
     async def _stay_registered(self, path: str) -> None:
         """Return where the socket at ``path`` has to be made anew."""
+
+
+def socket_name(resource: str, tail: str) -> str:
+    """The name of a resource's socket: short, because a socket's path is, and told apart by its tail."""
+    return "{}-{}.sock".format(re.sub(r"[^A-Za-z0-9-]", "-", resource.partition("/")[2])[:12], tail)
 
 
 def remove_sockets(folder: str, prefix: str = "") -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from ...declaration import Device, Resource
 from ...declaration.response_size import LIMIT, listed_size
@@ -14,7 +15,7 @@ class Listed(NamedTuple):
 
     kubelet_id: str
     healthy: bool
-    numa_node: Optional[int] = None
+    numa_node: int | None = None
 
 
 class DeviceList:
@@ -24,12 +25,12 @@ class DeviceList:
         self.table = table
         #: How many times the list was to be sent again.
         self.repeats = 0
-        self._resource: Optional[Resource] = None
+        self._resource: Resource | None = None
         #: Kubelet id to the place of its device: made once for each list, because Allocate has no time for it.
-        self._places: Dict[str, int] = {}
+        self._places: dict[str, int] = {}
 
     def follow(self, table: DeviceTable) -> None:
-        """List another table from now on."""
+        """List another table from now on. A stream that is open stays open, and goes on with its devices."""
         former, self.table = self.table, table
         former.wake()
 
@@ -38,7 +39,7 @@ class DeviceList:
         self.repeats += 1
         self.table.wake()
 
-    def listed(self) -> Tuple[Listed, ...]:
+    def listed(self) -> tuple[Listed, ...]:
         """Every share of every device that is shown, in the order of the resource."""
         self._read()
         resource = self.table.resource
@@ -48,7 +49,7 @@ class DeviceList:
             for kubelet_id in resource.kubelet_ids(device)
         )
 
-    async def changed(self, last: Optional[Tuple[Listed, ...]], repeats: int = 0) -> Tuple[Listed, ...]:
+    async def changed(self, last: tuple[Listed, ...] | None, repeats: int = 0) -> tuple[Listed, ...]:
         """The list, as soon as it is another one than ``last``, or was to be sent again more than ``repeats`` times."""
         while True:
             change = self.table.change
@@ -57,7 +58,7 @@ class DeviceList:
                 return listed
             await change.wait()
 
-    def devices_of(self, kubelet_ids: Iterable[str]) -> List[Device]:
+    def devices_of(self, kubelet_ids: Iterable[str]) -> list[Device]:
         """The devices behind kubelet ids (in any order), each once, in the order of the resource.
 
         Raises KeyError with the first id that is no device of this resource.
@@ -68,18 +69,12 @@ class DeviceList:
 
     def _read(self) -> None:
         """Take in the table's devices if they are other ones than before."""
-        resource = self.table.resource
-        if resource is self._resource:
-            return
-        self._resource = resource
-        self._places = {
-            kubelet_id: place
-            for place, device in enumerate(resource.devices)
-            for kubelet_id in resource.kubelet_ids(device)
-        }
+        if self.table.resource is not self._resource:
+            self._resource = self.table.resource
+            self._places = self._resource.places()
 
 
-def without_room(resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Dict[str, str]:
+def without_room(resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> dict[str, str]:
     """The devices found for which a ListAndWatch answer has no room beside those that stay, each with the reason."""
     size = sum(listed_size(resource, device) for device in staying)
     left_out = {}

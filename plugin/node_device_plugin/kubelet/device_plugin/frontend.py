@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Dict, Mapping, NamedTuple, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ...declaration import Device, Resource
 from ...devices.table import DeviceTable
@@ -13,9 +14,8 @@ from ..plugin_watcher import PluginWatcherRegistration
 from .connection import KubeletConnection
 from .device_list import without_room
 from .kubelet_socket import KubeletSocket
-from .measured import MeasuredDevicePluginServer
 from .registration import Registration
-from .server import options
+from .server import DevicePluginServer, options
 
 
 class Place(NamedTuple):
@@ -32,7 +32,6 @@ class Place(NamedTuple):
 
 
 class _Offer(NamedTuple):
-    resource: Resource
     connection: KubeletConnection
     task: asyncio.Task[Any]
 
@@ -44,7 +43,7 @@ class DevicePluginFrontend:
         self._place = place
         self._kubelet = KubeletSocket(place.device_plugin_dir)
         self._tasks = TaskGroup()
-        self._offers: Dict[str, _Offer] = {}
+        self._offers: dict[str, _Offer] = {}
 
     async def run(self) -> None:
         """Serve until cancelled; a connection that ends by itself ends this with its error."""
@@ -57,16 +56,16 @@ class DevicePluginFrontend:
         """Those that make the list too long for one answer to ListAndWatch."""
         return without_room(resource, staying, found)
 
-    async def offer(self, resource: Resource, table: DeviceTable) -> bool:
+    async def offer(self, table: DeviceTable) -> bool:
         """Go on with an open stream if the options are the same: the kubelet takes these with a registration alone."""
-        former = self._offers.get(resource.name)
-        if former is not None and options(former.resource) == options(resource):
-            former.connection.service.follow(table)
-            self._offers[resource.name] = former._replace(resource=resource)
+        name = table.declared.name
+        former = self._offers.get(name)
+        if former is not None and options(former.connection.service.resource) == options(table.declared):
+            former.connection.service.offered.follow(table)
             return True
-        await self.withdraw(resource.name)
+        await self.withdraw(name)
         connection = self._connection(table)
-        self._offers[resource.name] = _Offer(resource, connection, self._tasks.start(connection.run()))
+        self._offers[name] = _Offer(connection, self._tasks.start(connection.run()))
         return False
 
     async def withdraw(self, resource: str) -> None:
@@ -94,7 +93,7 @@ class DevicePluginFrontend:
         return ResourceStatus(service.stream.is_open, service.stream.age)
 
     def _connection(self, table: DeviceTable) -> KubeletConnection:
-        service = MeasuredDevicePluginServer(table)
+        service = DevicePluginServer(table)
         if self._place.registration == "device_plugins":
             return Registration(service, self._kubelet)
         return PluginWatcherRegistration(service, self._place.kubelet_root, self._place.overlaps)

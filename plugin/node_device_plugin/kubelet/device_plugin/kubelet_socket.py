@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import AsyncIterator, Optional, Tuple
+from collections.abc import AsyncIterator
 
 from ...devices.events.watch import Watch
 from ...support.channels import grpc, unix_channel
+from ...support.file_identity import Identity, identity
 from ...support.sockets import answers
 from ...wire import device_plugin_v1beta1_pb2 as api
 from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
@@ -17,10 +18,6 @@ NAME = "kubelet.sock"
 #: Seconds between two looks while somebody waits for a kubelet: where the directory can be watched, and where not.
 _SWEEP, _LOOK = 2.0, 0.05
 
-#: Tells one kubelet's socket from the next one's: device, inode and modification time. An inode alone may be used
-#: again; the time of the last status change would be another one after a chmod, too.
-Identity = Tuple[int, int, int]
-
 
 class KubeletSocket:
     """The socket in a device plugin directory."""
@@ -28,23 +25,19 @@ class KubeletSocket:
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self.path = os.path.join(directory, NAME)
-        self._connection: Optional[_Connection] = None
-        self._watch: Optional[Watch] = None
+        self._connection: _Connection | None = None
+        self._watch: Watch | None = None
         self._waiting = 0
 
-    def identity(self) -> Optional[Identity]:
+    def identity(self) -> Identity | None:
         """Which socket is there now; None where there is none."""
-        try:
-            found = os.stat(self.path)
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino, found.st_mtime_ns
+        return identity(self.path)
 
     def answers(self) -> bool:
         """Whether a process listens on the socket: a kubelet that ends leaves its socket behind."""
         return answers(self.path)
 
-    async def other_than(self, known: Optional[Identity]) -> Identity:
+    async def other_than(self, known: Identity | None) -> Identity:
         """Return as soon as there is a socket, and not the one that is known."""
         if self._watch is None:
             self._watch = Watch(_SWEEP)
@@ -53,16 +46,16 @@ class KubeletSocket:
         try:
             while True:
                 # Watched first and looked at then, so that nothing is missed.
-                watch.look_at([self.directory], buses=False)
-                identity = self.identity()
-                if identity is not None and identity != known:
-                    return identity
+                watch.watch_now(self.directory)
+                found = self.identity()
+                if found is not None and found != known:
+                    return found
                 await watch.changed(None if watch.sees(self.directory) else _LOOK)
         finally:
             self._waiting -= 1
             if not self._waiting and watch is self._watch:
                 # The kubelet writes its checkpoint here with each Allocate, which is no time to be woken for nothing.
-                watch.look_at([], buses=False)
+                watch.watch_now(None)
 
     def close(self) -> None:
         """Look out no longer, once nobody waits."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Optional, Sequence
+from collections.abc import Sequence
 
 from ...declaration import Device, Resource
 from ...devices.commands import environment, run_command
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 8
 
 
-async def pre_start(resource: Resource, devices: Sequence[Device]) -> Optional[str]:
+async def pre_start(resource: Resource, devices: Sequence[Device]) -> str | None:
     """Run it. Gives the reason why a device cannot be used by the container that is about to start, or None.
 
     The resource's time limit is for all devices together, because the kubelet's (30 s) is.
@@ -27,13 +27,13 @@ async def pre_start(resource: Resource, devices: Sequence[Device]) -> Optional[s
     deadline = loop.time() + resource.pre_start.timeout
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def run(device: Device) -> Optional[str]:
+    async def run(device: Device) -> str | None:
         async with turns:
             left = deadline - loop.time()
             if left <= 0:
-                return "device %s: no time was left of %g s" % (device.id, resource.pre_start.timeout)
+                return f"device {device.id}: no time was left of {resource.pre_start.timeout:g} s"
             problem = await run_command(resource.pre_start.command, environment(resource, device), left)
-            return None if problem is None else "device %s: %s" % (device.id, problem)
+            return None if problem is None else f"device {device.id}: {problem}"
 
     problems = [problem for problem in await asyncio.gather(*map(run, devices)) if problem is not None]
     return "; ".join(problems) or None

@@ -6,9 +6,12 @@ declaration.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Iterable, Sequence
+from typing import Callable, NamedTuple, TypeVar
 
 from ...declaration import Device, Resource
+
+T = TypeVar("T")
 
 
 class Share(NamedTuple):
@@ -19,7 +22,7 @@ class Share(NamedTuple):
     order: int
 
 
-def preferred(resource: Resource, available: Iterable[str], must_include: Iterable[str], size: int) -> List[str]:
+def preferred(resource: Resource, available: Iterable[str], must_include: Iterable[str], size: int) -> list[str]:
     """``size`` of the ids in ``available``, by the resource's preference, in the order of the declaration.
 
     Ids that are none of the resource's are passed over; fewer are given where there are fewer.
@@ -40,21 +43,21 @@ def preferred(resource: Resource, available: Iterable[str], must_include: Iterab
     return [share.kubelet_id for share in sorted(chosen, key=lambda share: share.order)]
 
 
-def _packed(free: Sequence[Share], chosen: Sequence[Share], size: int) -> List[Share]:
+def _packed(free: Sequence[Share], chosen: Sequence[Share], size: int) -> list[Share]:
     """As few devices as possible, first those that are partly in use: whole devices stay free for others."""
     touched = {share.device.id for share in chosen}
-    groups = _by_device(free)
+    groups = _grouped(free, lambda device: device.id)
     order = sorted(groups.values(), key=lambda group: (group[0].device.id not in touched, len(group), group[0].order))
     return [share for group in order for share in group][:size]
 
 
-def _distributed(free: Sequence[Share], chosen: Sequence[Share], size: int) -> List[Share]:
+def _distributed(free: Sequence[Share], chosen: Sequence[Share], size: int) -> list[Share]:
     """As many devices as possible, first those that are least in use."""
-    groups = _by_device(free)
-    load: Dict[str, int] = dict.fromkeys(groups, 0)
+    groups = _grouped(free, lambda device: device.id)
+    load: dict[str, int] = dict.fromkeys(groups, 0)
     for share in chosen:
         load[share.device.id] = load.get(share.device.id, 0) + 1
-    picked: List[Share] = []
+    picked: list[Share] = []
     while len(picked) < size and groups:
         device_id, group = min(groups.items(), key=lambda item: (load[item[0]], -len(item[1]), item[1][0].order))
         picked.append(group.pop(0))
@@ -64,17 +67,15 @@ def _distributed(free: Sequence[Share], chosen: Sequence[Share], size: int) -> L
     return picked
 
 
-def _numa(free: Sequence[Share], chosen: Sequence[Share], size: int) -> List[Share]:
+def _numa(free: Sequence[Share], chosen: Sequence[Share], size: int) -> list[Share]:
     """From as few NUMA nodes as possible: those of what must be included, then the tightest that has enough."""
     touched = {share.device.numa_node for share in chosen}
-    groups: Dict[Optional[int], List[Share]] = {}
-    for share in free:
-        groups.setdefault(share.device.numa_node, []).append(share)
-    picked: List[Share] = []
+    groups = _grouped(free, lambda device: device.numa_node)
+    picked: list[Share] = []
     while len(picked) < size and groups:
         missing = size - len(picked)
 
-        def rank(node: Optional[int], missing: int = missing) -> Tuple[bool, bool, bool, int, int]:
+        def rank(node: int | None, missing: int = missing) -> tuple[bool, bool, bool, int, int]:
             count = len(groups[node])
             enough = count >= missing
             return node not in touched, node is None, not enough, count if enough else -count, groups[node][0].order
@@ -83,14 +84,14 @@ def _numa(free: Sequence[Share], chosen: Sequence[Share], size: int) -> List[Sha
     return picked
 
 
-def _by_device(shares: Iterable[Share]) -> Dict[str, List[Share]]:
-    groups: Dict[str, List[Share]] = {}
+def _grouped(shares: Iterable[Share], key: Callable[[Device], T]) -> dict[T, list[Share]]:
+    groups: dict[T, list[Share]] = {}
     for share in shares:
-        groups.setdefault(share.device.id, []).append(share)
+        groups.setdefault(key(share.device), []).append(share)
     return groups
 
 
-_POLICIES: Dict[str, Callable[[Sequence[Share], Sequence[Share], int], List[Share]]] = {
+_POLICIES: dict[str, Callable[[Sequence[Share], Sequence[Share], int], list[Share]]] = {
     "packed": _packed,
     "distributed": _distributed,
     "numa": _numa,

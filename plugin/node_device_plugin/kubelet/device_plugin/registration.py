@@ -16,18 +16,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import secrets
 import time
-from typing import Optional, Set
 
 from ...support.cancel_safe import done_within
 from ...support.channels import grpc
+from ...support.file_identity import Identity
 from ...support.sockets import SOCKET_DIRECTORY
-from ...telemetry import metrics
 from ...wire import device_plugin_v1beta1_pb2 as api
-from .connection import API_VERSION, KubeletConnection, remove_sockets
-from .kubelet_socket import Identity, KubeletSocket
+from .connection import API_VERSION, KubeletConnection, remove_sockets, socket_name
+from .kubelet_socket import KubeletSocket
 from .server import DevicePluginServer
 
 log = logging.getLogger(__name__)
@@ -61,15 +59,14 @@ class Registration(KubeletConnection):
         return socket_path(self._directory, self.resource)
 
     async def _stay_registered(self, path: str) -> None:
-        asked: Set[Identity] = set()
+        asked: set[Identity] = set()
         look = _FIRST_LOOK
         while True:
             kubelet = await self._kubelet_there()
             if self._socket_has_gone(path):
                 return
             if not self._kubelet.answers():
-                metrics.REGISTRATIONS.increment(self.resource, "no_kubelet")
-                self._tries.failed(logging.INFO, "%s: no kubelet answers on %s", self.resource, self._kubelet.path)
+                self._failed("no_kubelet", logging.INFO, "no kubelet answers on %s", self._kubelet.path)
                 is_other = await done_within(self._kubelet.other_than(kubelet), look)
                 look = _FIRST_LOOK if is_other else min(2 * look, _LAST_RETRY)
                 continue
@@ -77,8 +74,7 @@ class Registration(KubeletConnection):
                 log.debug("%s: registering a new socket", self.resource)
                 return
             if await self._register(path, kubelet, asked):
-                self._tries.went_well()
-                log.info("%s: registered with the kubelet", self.resource)
+                self._registered()
                 registered = time.monotonic()
                 await self.service.stream.wait_until(False)
                 log.warning("%s: the kubelet's stream has ended; registering again", self.resource)
@@ -89,7 +85,7 @@ class Registration(KubeletConnection):
             await done_within(self._kubelet.other_than(kubelet), self._retry)
             self._retry = min(2 * self._retry, _LAST_RETRY)
 
-    async def _register(self, socket: str, kubelet: Identity, asked: Set[Identity]) -> bool:
+    async def _register(self, socket: str, kubelet: Identity, asked: set[Identity]) -> bool:
         """Whether the kubelet has opened its stream. asked: gets every kubelet that may know the socket from now on."""
         request = api.RegisterRequest(
             version=API_VERSION,
@@ -102,26 +98,22 @@ class Registration(KubeletConnection):
             await self._kubelet.register(request, _REGISTER_DEADLINE)
         except grpc.aio.AioRpcError as error:
             if error.code() == grpc.StatusCode.UNAVAILABLE:
-                metrics.REGISTRATIONS.increment(self.resource, "no_kubelet")
-                self._tries.failed(logging.INFO, "%s: no kubelet answers on %s", self.resource, self._kubelet.path)
+                self._failed("no_kubelet", logging.INFO, "no kubelet answers on %s", self._kubelet.path)
             else:
-                metrics.REGISTRATIONS.increment(self.resource, "refused")
-                said = (self.resource, error.code().name, error.details())
-                self._tries.failed(logging.WARNING, "%s: the kubelet refused: %s: %s", *said)
+                said = error.code().name, error.details()
+                self._failed("refused", logging.WARNING, "the kubelet refused: %s: %s", *said)
             return False
         finally:
             now = self._kubelet.identity()
             if now is not None:
                 asked.add(now)
         deadline = _STREAM_DEADLINE if now == kubelet else _STREAM_DEADLINE_IN_DOUBT
-        if not await self._stream_opened(now, deadline):
-            metrics.REGISTRATIONS.increment(self.resource, "no_stream")
-            self._tries.failed(logging.WARNING, "%s: registered, but the kubelet opened no stream", self.resource)
-            return False
-        metrics.REGISTRATIONS.increment(self.resource, "registered")
-        return True
+        is_open = await self._stream_opened(now, deadline)
+        if not is_open:
+            self._failed("no_stream", logging.WARNING, "registered, but the kubelet opened no stream")
+        return is_open
 
-    async def _stream_opened(self, kubelet: Optional[Identity], deadline: float) -> bool:
+    async def _stream_opened(self, kubelet: Identity | None, deadline: float) -> bool:
         """Whether the kubelet opens the stream; it does not if it goes first, or takes too long."""
         opened = asyncio.ensure_future(self.service.stream.wait_until(True))
         replaced = asyncio.ensure_future(self._kubelet.other_than(kubelet))
@@ -140,8 +132,7 @@ class Registration(KubeletConnection):
 
 def socket_path(directory: str, resource: str) -> str:
     """A new path for a server of ``resource``."""
-    name = re.sub(r"[^A-Za-z0-9-]", "-", resource.partition("/")[2])[:12]
-    return os.path.join(directory, SOCKET_DIRECTORY, "%s-%s.sock" % (name, secrets.token_hex(3)))
+    return os.path.join(directory, SOCKET_DIRECTORY, socket_name(resource, secrets.token_hex(3)))
 
 
 def remove_stale_sockets(directory: str) -> None:

@@ -6,15 +6,16 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import Any, AsyncIterator, Iterator, List, NoReturn, Optional, Set, Tuple
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, NoReturn
 
 from ...declaration import Resource
 from ...devices.table import DeviceTable
-from ...support.cancel_safe import done_within
 from ...support.channels import grpc
+from ...telemetry import metrics
 from ...wire import device_plugin_v1beta1_pb2 as api
 from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
-from .allocation import NotAllocatable, OverLimit, UnhealthyDevice, UnknownDevice, allocate, devices_of
+from .allocation import NotAllocatable, allocate, devices_of
 from .device_list import DeviceList, Listed
 from .pre_start import pre_start
 from .preference import preferred
@@ -25,18 +26,13 @@ HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 #: Seconds after a change in which further ones are sent as one: the kubelet syncs its checkpoint to disk for each.
 COALESCE = 1.0
-_CODES = {
-    UnknownDevice: grpc.StatusCode.NOT_FOUND,
-    UnhealthyDevice: grpc.StatusCode.FAILED_PRECONDITION,
-    OverLimit: grpc.StatusCode.RESOURCE_EXHAUSTED,
-}
 
 
 class Stream:
     """Whether the kubelet has its ListAndWatch stream open."""
 
     def __init__(self) -> None:
-        self._ends: Set[asyncio.Future[None]] = set()
+        self._ends: set[asyncio.Future[None]] = set()
         self._opened_at = 0.0
         self._changed = asyncio.Event()
 
@@ -45,7 +41,7 @@ class Stream:
         return bool(self._ends)
 
     @property
-    def age(self) -> Optional[float]:
+    def age(self) -> float | None:
         """Seconds since it was opened; None while it is not."""
         return time.monotonic() - self._opened_at if self._ends else None
 
@@ -73,15 +69,10 @@ class Stream:
             if not end.done():
                 end.set_result(None)
 
-    async def wait_until(self, is_open: bool, timeout: Optional[float] = None) -> bool:
-        """Return as soon as the stream is open, or closed; false where it is not within ``timeout`` seconds."""
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout is None else loop.time() + timeout
+    async def wait_until(self, is_open: bool) -> None:
+        """Return as soon as the stream is open, or closed."""
         while self.is_open != is_open:
-            await done_within(self._changed.wait(), None if deadline is None else max(0.0, deadline - loop.time()))
-            if deadline is not None and loop.time() >= deadline and self.is_open != is_open:
-                return False
-        return True
+            await self._changed.wait()
 
     def _tell(self) -> None:
         self._changed.set()
@@ -109,10 +100,6 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         """The resource with the devices that are there now."""
         return self.offered.table.resource
 
-    def follow(self, table: DeviceTable) -> None:
-        """Serve another table from now on. A stream that is open stays open, and goes on with its devices."""
-        self.offered.follow(table)
-
     async def GetDevicePluginOptions(self, request: api.Empty, context: Any) -> api.DevicePluginOptions:
         """What the resource asks for. The kubelet asks inside its Register, and passes over what Register says."""
         return options(self.resource)
@@ -121,7 +108,7 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         """The devices now and after each change, which goes out at once unless another one went just before it."""
         # Cancelled at once when the kubelet goes.
         with self.stream.opened() as end:
-            last: Optional[Tuple[Listed, ...]] = None
+            last: tuple[Listed, ...] | None = None
             repeats = self.offered.repeats
             while True:
                 change = asyncio.ensure_future(self.offered.changed(last, repeats))
@@ -163,33 +150,32 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         problem = await pre_start(resource, devices)
         if problem is not None:
             log.error("%s: a container cannot start: %s", resource.name, problem)
-            await context.abort(
-                grpc.StatusCode.FAILED_PRECONDITION, "%s: before a container: %s" % (resource.name, problem)
-            )
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{resource.name}: before a container: {problem}")
         return api.PreStartContainerResponse()
 
     async def Allocate(self, request: api.AllocateRequest, context: Any) -> api.AllocateResponse:
-        """What each container gets.
-
-        NOT_FOUND for an id that is none of ours, FAILED_PRECONDITION for a device that is not healthy,
-        RESOURCE_EXHAUSTED for more than a container may have.
-        """
-        resource = self.resource.name
+        """What each container gets, or the code of NotAllocatable."""
+        resource, result, started = self.resource.name, "error", time.perf_counter()
         try:
             answers = [allocate(self.offered, list(asked.devices_ids)) for asked in request.container_requests]
+            result = "ok"
         except NotAllocatable as error:
+            result = error.code.name.lower()
             await self._refuse(context, "to allocate", error)
+        finally:
+            metrics.ALLOCATIONS.increment(resource, result)
+            metrics.ALLOCATION_SECONDS.observe(time.perf_counter() - started, resource)
         # Told once the answer has gone out, for which the admission of pods waits.
         asyncio.get_running_loop().call_soon(_tell, resource, request, answers)
         return api.AllocateResponse(container_responses=answers)
 
     async def _refuse(self, context: Any, what: str, error: NotAllocatable) -> NoReturn:
         log.error("%s: refused %s: %s", self.resource.name, what, error)
-        await context.abort(_CODES[type(error)], str(error))
+        await context.abort(error.code, str(error))
         raise AssertionError("abort raises")
 
 
-def _tell(resource: str, request: api.AllocateRequest, answers: List[api.ContainerAllocateResponse]) -> None:
+def _tell(resource: str, request: api.AllocateRequest, answers: list[api.ContainerAllocateResponse]) -> None:
     """Log what each container was given."""
     for asked, answer in zip(request.container_requests, answers):
         given = [device.name for device in answer.cdi_devices] + [node.host_path for node in answer.devices]

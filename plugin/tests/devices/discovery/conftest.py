@@ -1,12 +1,16 @@
 """A root directory to discover in: plain files stand for device nodes."""
 
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 import pytest
 
+from node_device_plugin.cdi.links import Links
 from node_device_plugin.declaration import Device, Resource, parse_resources
-from node_device_plugin.devices.discovery import find
+from node_device_plugin.devices.discovery import Discovered, Discoverer, Offered
+from node_device_plugin.devices.discovery.root import Root
 
 
 class Machine:
@@ -46,11 +50,34 @@ class Machine:
         self.file("/sys/devices/%s/uevent" % directory, "MAJOR=1\nMINOR=2\nDEVNAME=%s\n" % devname)
         self.file("/dev/" + devname)
 
-    def find(self, discover: Dict[str, Any], **more: Any) -> List[Device]:
+    def find(self, discover: dict[str, Any], **more: Any) -> list[Device]:
         return find(resource(discover, **more), str(self.path))
 
 
-def resource(discover: Dict[str, Any], name: str = "example.com/dev", **more: Any) -> Resource:
+class LinksInside(Links):
+    """What paths lead to inside of another root directory."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__()
+        self._root = root
+
+    def real(self, path: str) -> str:
+        return Root(self._root).resolve(path) or path
+
+
+def discover(resources: Sequence[Resource], root: str = "/", offered: Offered = dict) -> dict[str, Discovered]:
+    """What every resource finds in one look."""
+    discoverer = Discoverer(LinksInside(root), root)
+    return asyncio.run(discoverer.discover(resources, offered))
+
+
+def find(resource: Resource, root: str = "/") -> list[Device]:
+    """What a resource finds where there is no other one."""
+    found = discover([resource], root).get(resource.name)
+    return list(found.devices) if found else []
+
+
+def resource(discover: dict[str, Any], name: str = "example.com/dev", **more: Any) -> Resource:
     (only,) = parse_resources([{"name": name, "discover": discover, **more}])
     return only
 

@@ -1,12 +1,12 @@
 """USB and PCI devices, in an injected sysfs."""
 
 from pathlib import Path
-from typing import Dict
 
 from node_device_plugin.cdi import writer
-from node_device_plugin.devices.discovery import discover, with_discovered
+from node_device_plugin.devices.discovery import with_discovered
 
-from .conftest import Machine, resource
+from ...cdi import specs
+from .conftest import Machine, discover, resource
 
 HUB = "pci0000:00/0000:00:14.0/usb1"
 
@@ -49,12 +49,12 @@ def test_an_id_that_is_offered_stays_when_another_one_of_its_serial_number_comes
     machine: Machine, tmp_path: Path
 ) -> None:
     """Else it would be given away twice: to who holds it by the one id, and to the next by the other."""
-    specs = str(tmp_path / "specs")
+    cdi_dir = str(tmp_path / "specs")
     one = resource({"usb": [{"vendor": "0403"}]})
 
-    def look() -> Dict[str, str]:
-        found = discover([one], str(machine.path), offered=lambda: writer.offered(specs))[one.name].devices
-        assert writer.write([with_discovered(one, found)], specs) == {}
+    def look() -> dict[str, str]:
+        found = discover([one], str(machine.path), offered=lambda: writer.offered(cdi_dir))[one.name].devices
+        assert specs.write([with_discovered(one, found)], cdi_dir) == {}
         return {device.id: device.properties["port"] for device in found}
 
     plain = "usb-0403-6001-0001"

@@ -1,16 +1,18 @@
 """Which directories have to be watched."""
 
 from pathlib import Path
-from typing import Any, Dict, Set
+from typing import Any
 
+from node_device_plugin.cdi.links import Links
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.devices.discovery.directories import directories
 
+from ...cdi.specs import links_of
 from .conftest import resource
 
 
-def watched(tmp_path: Path, discover: Dict[str, Any]) -> Set[str]:
-    found = directories([resource(discover)])
+def watched(tmp_path: Path, discover: dict[str, Any]) -> set[str]:
+    found = directories(resource(discover), Links())
     return {path[len(str(tmp_path)) :] if path.startswith(str(tmp_path)) else path for path in found}
 
 
@@ -36,7 +38,7 @@ def test_the_nodes_that_belong_to_a_device(tmp_path: Path) -> None:
 
 
 def test_usb_nodes_are_watched_where_the_kernel_makes_them() -> None:
-    assert directories([resource({"usb": [{"vendor": "0403"}]})]) <= {"/dev", "/dev/bus", "/dev/bus/usb"} | {
+    assert directories(resource({"usb": [{"vendor": "0403"}]}), Links()) <= {"/dev", "/dev/bus", "/dev/bus/usb"} | {
         str(path) for path in Path("/dev/bus/usb").glob("*")
     }
 
@@ -57,4 +59,4 @@ def test_declared_nodes_and_what_their_links_lead_to(tmp_path: Path) -> None:
             }
         ]
     )
-    assert directories([one]) == {str(tmp_path / "here"), str(tmp_path / "there"), str(tmp_path)}
+    assert directories(one, links_of([one])) == {str(tmp_path / "here"), str(tmp_path / "there"), str(tmp_path)}

@@ -3,9 +3,9 @@
 import os
 
 from node_device_plugin.declaration import cdi, parse_resources
-from node_device_plugin.devices.discovery import discover, with_discovered
+from node_device_plugin.devices.discovery import with_discovered
 
-from .conftest import Machine
+from .conftest import Machine, discover
 
 
 def test_what_is_declared_comes_first_then_the_resource_further_up(machine: Machine) -> None:

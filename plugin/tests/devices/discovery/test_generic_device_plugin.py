@@ -1,19 +1,18 @@
 """The examples of generic-device-plugin, as docs/generic-device-plugin.md declares them, find what they find there."""
 
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 import yaml
 
 from node_device_plugin.declaration import parse_resources
-from node_device_plugin.devices.discovery import find
 
-from .conftest import Machine
+from .conftest import Machine, find
 
 PAGE = Path(__file__).parents[4] / "docs" / "generic-device-plugin.md"
 
 
-def found(machine: Machine) -> Dict[str, List[Any]]:
+def found(machine: Machine) -> dict[str, list[Any]]:
     """Resource to what each of its devices is in a container, and on the host."""
     (block,) = [part.partition("```")[0] for part in PAGE.read_text(encoding="utf-8").split("```yaml\n")[1:]]
     (resources,) = yaml.safe_load(block).values()

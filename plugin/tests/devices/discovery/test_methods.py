@@ -1,7 +1,7 @@
 """Every method of discovery is whole, and what it learns of a device is on the device."""
 
 import inspect
-from typing import Any, Dict, Tuple, get_type_hints
+from typing import Any
 
 import pytest
 
@@ -17,7 +17,7 @@ from .conftest import Machine, resource
 from .test_buses import pci, usb
 
 #: A declaration for each method, and what it needs of the node.
-EXAMPLES: Dict[str, Tuple[Any, Tuple[str, ...], bool]] = {
+EXAMPLES: dict[str, tuple[Any, tuple[str, ...], bool]] = {
     "paths": ("/dev/tty*", ("/dev",), False),
     "usb": ({"vendor": "0403"}, ("/dev",), True),
     "pci": ({"vendor": "10de"}, ("/dev",), True),
@@ -30,7 +30,7 @@ def test_a_method_of_the_declaration_has_a_module_and_the_other_way_round() -> N
     # A new key fails here until a method finds its devices.
     others = {"nodes", "exclude", "container_path", "permissions", "uid", "gid", "mode"}
     assert set(schema.DISCOVER) - others == set(DISCOVERY_METHODS)
-    assert set(get_type_hints(Discovery)) == set(schema.DISCOVER)
+    assert set(Discovery._fields) == set(schema.DISCOVER)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: str(method.key))

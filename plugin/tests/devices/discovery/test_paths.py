@@ -2,22 +2,23 @@
 
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 import pytest
 
+from node_device_plugin.cdi.links import Links
 from node_device_plugin.declaration import Device
 from node_device_plugin.declaration.names import cdi_device_problem
-from node_device_plugin.devices.discovery import Known, find
+from node_device_plugin.devices.discovery import Discoverer
 
-from .conftest import Machine, resource
+from .conftest import Machine, find, resource
 
 
-def ids(devices: List[Device]) -> List[str]:
+def ids(devices: list[Device]) -> list[str]:
     return [device.id for device in devices]
 
 
-def paths(device: Device) -> List[str]:
+def paths(device: Device) -> list[str]:
     return [node.path for node in device.nodes]
 
 
@@ -92,7 +93,7 @@ def test_a_container_has_the_node_where_it_is_wanted(machine: Machine) -> None:
         machine.file("/dev/" + name)
     machine.link("/dev/serial/by-id/usb-A", "../../ttyUSB1")
 
-    def given(discover: Dict[str, Any], **more: Any) -> List[List[Tuple[str, str]]]:
+    def given(discover: dict[str, Any], **more: Any) -> list[list[tuple[str, str]]]:
         return [[(node.path, node.host_path) for node in device.nodes] for device in machine.find(discover, **more)]
 
     folder = {"paths": ["/dev/ttyUSB*"], "container_path": "/dev/serial/{name}"}
@@ -179,26 +180,27 @@ def test_real_nodes(tmp_path: Path) -> None:
     assert linked.nodes[0].path == str(tmp_path / "link")
 
 
-def test_what_stays_is_not_made_anew_and_what_changes_is(machine: Machine) -> None:
+async def test_what_stays_is_not_made_anew_and_what_changes_is(machine: Machine) -> None:
     """10,000 devices that stay cost a hot-plug nothing but the look."""
     machine.file("/dev/ttyUSB0")
     machine.file("/dev/ttyUSB1")
     machine.link("/dev/by-id/x", "../ttyUSB0")
-    known = Known()
+    discoverer = Discoverer(Links(), str(machine.path))
 
-    def look(**more: str) -> List[Device]:
+    async def look(**more: str) -> list[Device]:
         wanted = resource({"paths": ["/dev/by-id/*", "/dev/ttyUSB*"], **more})
-        return find(wanted, str(machine.path), known)
+        found = await discoverer.discover([wanted], dict)
+        return list(found[wanted.name].devices)
 
-    linked, plain = look()
-    assert [id(device) for device in look()] == [id(linked), id(plain)]
+    linked, plain = await look()
+    assert [id(device) for device in await look()] == [id(linked), id(plain)]
     machine.link("/dev/by-id/x", "../ttyUSB1")
-    moved, other = look()
+    moved, other = await look()
     assert (moved.id, moved.nodes[0].host_path, other.id) == (linked.id, "/dev/ttyUSB1", "ttyUSB0")
     # Declared in another way, nothing of before counts.
-    assert {device.nodes[0].permissions for device in look(permissions="r")} == {"r"}
+    assert {device.nodes[0].permissions for device in await look(permissions="r")} == {"r"}
     machine.remove("/dev/by-id/x")
-    assert ids(look()) == ["ttyUSB0", "ttyUSB1"]
+    assert ids(await look()) == ["ttyUSB0", "ttyUSB1"]
 
 
 def test_a_character_that_means_something_stands_for_itself_in_brackets(machine: Machine) -> None:

@@ -5,8 +5,9 @@ import contextlib
 import errno
 import os
 import socket
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import AsyncIterator, Callable, List
+from typing import Callable
 
 import pytest
 
@@ -32,8 +33,8 @@ async def happens(watch: Watch) -> bool:
 
 async def test_what_comes_goes_and_is_renamed_in_a_directory(tmp_path: Path) -> None:
     async with watching() as watch:
-        watch.look_at([str(tmp_path)], buses=False)
-        changes: List[Callable[[], object]] = [
+        await watch.look_at([str(tmp_path)], buses=False)
+        changes: list[Callable[[], object]] = [
             (tmp_path / "a").touch,
             lambda: (tmp_path / "a").rename(tmp_path / "b"),
             lambda: (tmp_path / "link").symlink_to("b"),
@@ -48,12 +49,12 @@ async def test_a_directory_that_is_made_anew_can_be_watched_anew(tmp_path: Path)
     inner = tmp_path / "inner"
     inner.mkdir()
     async with watching() as watch:
-        watch.look_at([str(inner)], buses=False)
+        await watch.look_at([str(inner)], buses=False)
         for leave in (inner.rmdir, lambda: inner.rename(tmp_path / "elsewhere")):
             leave()
             assert await happens(watch)
             inner.mkdir()
-            watch.look_at([str(inner)], buses=False)
+            await watch.look_at([str(inner)], buses=False)
             (inner / "x").touch()
             assert await happens(watch)
             (inner / "x").unlink()
@@ -66,16 +67,16 @@ async def test_a_path_that_leads_elsewhere_since_is_watched_where_it_leads(tmp_p
     (tmp_path / "link").symlink_to("one")
     paths = [str(tmp_path / "link" / "inner"), str(tmp_path / "two" / "inner")]
     async with watching(sweep=0.05) as watch:
-        watch.look_at(paths, buses=False)
+        await watch.look_at(paths, buses=False)
         (tmp_path / "link").unlink()
-        watch.look_at(paths, buses=False)
+        await watch.look_at(paths, buses=False)
         assert not watch.sees(paths[0])
         (tmp_path / "one" / "inner" / "x").touch()
         assert not await happens(watch)
         (tmp_path / "link").symlink_to("two")
         (tmp_path / "two").rename(tmp_path / "three")
         (tmp_path / "two" / "inner").mkdir(parents=True)
-        watch.look_at(paths, buses=False)
+        await watch.look_at(paths, buses=False)
         (tmp_path / "three" / "inner" / "x").touch()
         assert not await happens(watch)
         (tmp_path / "two" / "inner" / "x").touch()
@@ -89,15 +90,15 @@ async def test_files_are_news_by_whichever_path_they_are_asked_for(tmp_path: Pat
     real, alias = str(tmp_path / "real"), str(tmp_path / "alias")
     for directory, of_files in ((real, alias), (alias, real)):
         async with watching() as watch:
-            watch.look_at([directory], buses=False, of_files=[of_files])
+            await watch.look_at([directory], buses=False, of_files=[of_files])
             (tmp_path / "real" / "file").write_text("written in place")
             assert await happens(watch)
 
 
 async def test_what_is_watched_no_more_is_no_news_and_what_is_not_there_is_left_out(tmp_path: Path) -> None:
     async with watching(sweep=0.05) as watch:
-        watch.look_at([str(tmp_path)], buses=False)
-        watch.look_at([str(tmp_path / "not there")], buses=False)
+        await watch.look_at([str(tmp_path)], buses=False)
+        await watch.look_at([str(tmp_path / "not there")], buses=False)
         (tmp_path / "a").touch()
         assert not await happens(watch)
 
@@ -106,35 +107,55 @@ async def test_two_paths_to_one_directory(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "alias").symlink_to("real")
     async with watching() as watch:
-        watch.look_at([str(tmp_path / "real"), str(tmp_path / "alias")], buses=False)
-        watch.look_at([str(tmp_path / "alias")], buses=False)
+        await watch.look_at([str(tmp_path / "real"), str(tmp_path / "alias")], buses=False)
+        await watch.look_at([str(tmp_path / "alias")], buses=False)
         (tmp_path / "real" / "x").touch()
         assert await happens(watch)
 
 
-async def test_without_inotify_it_looks_often(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def refuse(self: object) -> None:
-        raise OSError(errno.EMFILE, "inotify: Too many open files")
-
-    monkeypatch.setattr(inotify.Inotify, "__init__", refuse)
-    monkeypatch.setattr("node_device_plugin.devices.events.watch.SWEEP_WITHOUT_INOTIFY", 0.01)
-    async with watching() as watch:
-        watch.look_at([str(tmp_path)], buses=False)
-        assert not await happens(watch)
-
-
-async def test_where_the_limit_of_watches_is_reached_it_is_said_and_swept(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("method", "number", "says"),
+    [
+        ("__init__", errno.EMFILE, "Too many open files (fs.inotify.max_user_instances)"),
+        ("_add", errno.ENOSPC, "inotify: No space left on device (fs.inotify.max_user_watches)"),
+        ("_add", errno.EIO, "{directory}: inotify: Input/output error"),
+    ],
+)
+async def test_where_the_kernel_watches_no_more_it_looks_often_says_so_once_and_recovers(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    method: str,
+    number: int,
+    says: str,
 ) -> None:
-    def full(self: object, directories: object, of_files: object) -> None:
-        raise OSError(errno.ENOSPC, "inotify: No space left on device", "/dev")
+    def refuse(self: object, *arguments: object) -> tuple[int, int]:
+        if method == "__init__":
+            raise OSError(number, os.strerror(number))
+        return -1, number
 
-    monkeypatch.setattr(inotify.Inotify, "watch", full)
-    async with watching(sweep=0.01) as watch:
-        for _ in range(2):
-            watch.look_at(["/dev"], buses=False)
-            assert not await happens(watch)
-    assert caplog.text.count("/dev: inotify: No space left on device") == 1
+    caplog.set_level("INFO")
+    monkeypatch.setattr("node_device_plugin.devices.events.watch.SWEEP_WITHOUT_INOTIFY", 0.01)
+    with monkeypatch.context() as exhausted:
+        exhausted.setattr(inotify.Inotify, method, refuse)
+        async with watching() as watch:
+            for _ in range(2):
+                await watch.look_at([str(tmp_path)], buses=False)
+                assert not await happens(watch)
+                assert watch.covers([str(tmp_path)])
+            # The configuration file and the kubelet's directory have a Watch each: for them it is the same.
+            async with watching() as other:
+                async with watching() as closed:
+                    for each in (closed, other):
+                        await each.look_at([str(tmp_path)], buses=False)
+                assert caplog.text.count(says.format(directory=tmp_path)) == 1
+                exhausted.undo()
+                await watch.look_at([str(tmp_path)], buses=False)
+                assert "the kernel watches all directories again" not in caplog.text
+                await other.look_at([str(tmp_path)], buses=False)
+            assert caplog.text.count("the kernel watches all directories again") == 1
+            asyncio.get_running_loop().call_later(0.1, (tmp_path / "x").touch)
+            assert await happens(watch)
 
 
 async def test_where_netlink_is_not_allowed_it_is_said_once(
@@ -146,7 +167,7 @@ async def test_where_netlink_is_not_allowed_it_is_said_once(
     monkeypatch.setattr(uevents.Uevents, "__init__", refuse)
     async with watching(sweep=0.01) as watch:
         for _ in range(2):
-            watch.look_at([], buses=True)
+            await watch.look_at([], buses=True)
         assert not await happens(watch)
     assert caplog.text.count("no messages of the kernel about devices") == 1
 
@@ -175,7 +196,7 @@ def kernel() -> None:
 @pytest.mark.usefixtures("kernel")
 async def test_the_kernel_tells_of_devices() -> None:
     async with watching() as watch:
-        watch.look_at([], buses=True)
+        await watch.look_at([], buses=True)
         kernel_speaks("add")
         assert await happens(watch)
 
@@ -203,14 +224,14 @@ def test_where_the_kernel_drops_news_a_directory_that_was_made_anew_meanwhile_is
     inner.mkdir()
     source = inotify.Inotify()
     try:
-        source.watch([str(tmp_path), str(inner)])
+        source.watch_now([str(tmp_path), str(inner)])
         for _ in range(most // 2 + 1):
             (inner / "x").touch()
             (inner / "x").unlink()
         inner.rmdir()
         inner.mkdir()
         assert source.read()
-        source.watch([str(tmp_path), str(inner)])
+        source.watch_now([str(tmp_path), str(inner)])
         source.read()
         (inner / "x").touch()
         assert source.read()
@@ -227,6 +248,6 @@ def test_descriptors_are_given_back() -> None:
     before = instances()
     for _ in range(3):
         source = inotify.Inotify()
-        source.watch(["/dev"])
+        source.watch_now(["/dev"])
         source.close()
     assert instances() == before

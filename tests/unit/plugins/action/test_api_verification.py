@@ -15,7 +15,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     LacksRights,
     Unavailable,
 )
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.status_api.state import HELD_BY_ANOTHER_NAME
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.devices.holdings import HELD_BY_ANOTHER_NAME
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.telemetry.exposition import gauge
 from ansible_collections.nodedevices.kubernetes.plugins.action import api_verification
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, rollout
@@ -222,7 +222,9 @@ def test_what_needs_no_pod(cluster, resource, shown, state, detail):
 def test_devices_that_may_be_missing(cluster):
     optional = {**CHARACTER, "replicas": 2, "devices": [{**CHARACTER["devices"][0], "required": False}]}
     cluster.allocatable = {"a.example/crand": "0"}
-    assert row(optional)["state"] == "empty"
+    empty = row(optional)
+    # The capacity counts the shares of a device that is away, too.
+    assert (empty["state"], empty["capacity"], empty["healthy"]) == ("empty", 2, 0)
     cluster.allocatable = {"a.example/crand": "3"}
     assert row(optional)["detail"] == "expected 0 to 2 healthy devices in the node object's allocatable, found 3"
 
@@ -287,6 +289,10 @@ def test_devices_that_pods_hold_are_not_competed_for(cluster):
     init = [{"resources": {"limits": {"a.example/imaginary": "2"}}}]
     cluster.others = [_pod("a", 1, initContainers=init)]
     assert row(IMAGINARY)["state"] == "in use"
+    # A sidecar's stays with it, beside the init containers that come after it, too.
+    sidecar = {**init[0], "restartPolicy": "Always"}
+    for containers, shares in (([sidecar], 3), ([*init, sidecar], 3), ([sidecar, sidecar], 5), ([sidecar, *init], 4)):
+        assert proof._asked(_pod("a", 1, initContainers=containers)["spec"]) == {"a.example/imaginary": shares}
     cluster.others = [_pod("a", 1)]
     cluster.prints = {"a.example/imaginary": printed({"DEV_0": "/one"})}
     assert row(IMAGINARY, devices="all")["seen"] == ["one"]
@@ -366,7 +372,18 @@ def _waits(reason, message=""):
             "failed",
             "expected a container, found none after 0.01 s: CreateContainerError unresolvable CDI devices",
         ),
-        # What says nothing of it.
+        # What says nothing of it. A plugin that restarts offers no device for a moment.
+        (
+            {
+                "phase": "Failed",
+                "reason": "UnexpectedAdmissionError",
+                "message": "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices a, "
+                "which is unexpected",
+            },
+            "unproven",
+            "pod node-device-proof-0 failed: Allocate failed due to no healthy devices present; cannot allocate "
+            "unhealthy devices a, which is unexpected",
+        ),
         (
             {"phase": "Pending", "conditions": [KEPT_OUT]},
             "unproven",

@@ -12,7 +12,7 @@ from ansible import constants
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import containerd
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import parallel_restarts
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import (
     SPEC_DIRS,
     Cdi,
@@ -39,6 +39,9 @@ class Adapter:
     def question(self, command):
         return [command]
 
+    def left_on(self, changes):
+        return None
+
 
 def entry(path, before):
     kept = {"kind": "file", "content": base64.b64encode(before.encode()).decode(), "mode": 420, "uid": 0, "gid": 0}
@@ -51,7 +54,7 @@ def action(monkeypatch):
     action._task = types.SimpleNamespace(check_mode=False)
     action._command, action._specs, action._adapter, action._max_parallel_restarts = "plugin", None, Adapter(), 1
     config = {"real_path": ROOT, "content": f"ours in {ROOT}", "imported": {DROP_IN: f"ours in {DROP_IN}"}}
-    action._runtime = {"unit": "containerd.service", "config": config}
+    action._vars, action._runtime = {}, {"unit": "containerd.service", "config": config}
     action._node = {"ledger": {path: entry(path, f"theirs in {path}") for path in (DROP_IN, ROOT)}}
     monkeypatch.setattr(cdi_runtime.plugin_cli, "is_there", lambda *_arguments: True)
     action._staying_specs = list
@@ -65,14 +68,16 @@ def test_all_that_was_edited_is_taken_back_in_one_transaction(action):
     result = action._take_back()
     (asked,) = action.asked
     # The root file first: it is what the runtime can check.
-    assert (asked["path"], asked["content"]) == (ROOT, f"theirs in {ROOT}")
     assert asked["check_command"] == ["check", ROOT]
-    (other,) = asked["others"]
-    assert other == {
-        "path": DROP_IN,
-        "content": f"theirs in {DROP_IN}",
-        "expected_sha256": ledgers.sha256(f"ours in {DROP_IN}".encode()),
-    }
+    assert asked["files"] == [
+        {
+            "path": path,
+            "content": f"theirs in {path}",
+            "expected_sha256": ledgers.sha256(f"ours in {path}".encode()),
+            "original": None,
+        }
+        for path in (ROOT, DROP_IN)
+    ]
     assert [diff["prepared"].splitlines()[2:] for diff in result["diff"]] == [
         ["@@ -1 +1 @@", f"-ours in {path}", f"+theirs in {path}"] for path in (ROOT, DROP_IN)
     ]
@@ -81,7 +86,8 @@ def test_all_that_was_edited_is_taken_back_in_one_transaction(action):
 def test_what_the_runtime_reads_no_longer_is_put_back_too(action):
     action._runtime["config"]["imported"] = {}
     action._take_back()
-    assert [asked if isinstance(asked, str) else asked["path"] for asked in action.asked] == [ROOT, "put back"]
+    applied, then = action.asked
+    assert ([file["path"] for file in applied["files"]], then) == ([ROOT], "put back")
 
 
 @pytest.mark.parametrize("check_mode", [False, True])
@@ -212,8 +218,8 @@ def test_a_daemon_whose_file_is_gone_is_restarted(action):
     action._running_differs = lambda: "its running daemon has CDI off"
     action._runtime["config"]["content"] = None
     action._make_effective()
-    assert [(asked["path"], asked["content"], asked["expected_sha256"]) for asked in action.asked] == [
-        (ROOT, None, None)
+    assert [asked["files"] for asked in action.asked] == [
+        [{"path": ROOT, "content": None, "expected_sha256": None, "original": None}]
     ]
 
 
@@ -258,6 +264,18 @@ def test_runtimes_are_restarted_one_after_the_other(action, tmp_path, monkeypatc
     assert max(int(path.name) for path in together.iterdir()) == most
 
 
+def test_who_waits_for_its_turn_keeps_the_lock_of_the_play(tmp_path, monkeypatch):
+    class Renewed(Exception):
+        pass
+
+    def renew():
+        raise Renewed
+
+    monkeypatch.setattr(constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    with parallel_restarts.at_most(1, renew), pytest.raises(Renewed), parallel_restarts.at_most(1, renew):
+        pass
+
+
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_other_names_of_a_file_that_is_replaced_are_named(action, check_mode):
     action._task.check_mode = check_mode
@@ -277,8 +295,7 @@ def test_a_drop_in_is_tried_in_its_directory(action):
     assert action.asked == [
         {
             "state": "checked",
-            "path": "/etc/crio/crio.conf.d/99-x.conf",
-            "content": "text",
+            "files": [{"path": "/etc/crio/crio.conf.d/99-x.conf", "content": "text"}],
             "program": "/usr/bin/crio",
             "sources": [ROOT, DROP_IN],
             "drop_in_directory": "/etc/crio/crio.conf.d",
@@ -302,7 +319,7 @@ def test_what_somebody_wrote_since_the_runtime_started_is_named(action, check_mo
 
 @pytest.mark.parametrize("check", [False, True])
 def test_a_file_of_others_that_keeps_cdi_on_is_named(action, monkeypatch, check):
-    class ContainerdAdapter(Adapter, containerd.Containerd):
+    class NvidiaCtk(Adapter):
         """As nvidia-ctk leaves a node."""
 
         def left_on(self, changes):
@@ -310,9 +327,20 @@ def test_a_file_of_others_that_keeps_cdi_on_is_named(action, monkeypatch, check)
             return "/etc/containerd/conf.d/99-nvidia.toml"
 
     action._task.check_mode = check
-    action._adapter = ContainerdAdapter.__new__(ContainerdAdapter)
+    action._adapter = NvidiaCtk()
     (warning,) = action._take_back()["warnings"]
     assert warning == (
         "kept: CDI stays on, because /etc/containerd/conf.d/99-nvidia.toml has enable_cdi = true, and that file is not "
         "ours; if the line was copied from ours, as nvidia-ctk does, remove it there and restart containerd.service"
     )
+
+
+@pytest.mark.parametrize("command", ["plugin", "other"])
+def test_what_the_look_at_the_node_had_is_not_asked_again(action, monkeypatch, command):
+    asked = []
+    cdi = {"enabled": True, "spec_dirs": list(SPEC_DIRS)}
+    monkeypatch.setattr(cdi_runtime.plugin_cli, "answer", lambda *_arguments: asked.append(1) or {"cdi": cdi})
+    action._adapter.plan = lambda check: None
+    action._node["running"] = {"command": command, "cdi": cdi}
+    assert action._make_effective()["msg"] == "CDI is effective"
+    assert len(asked) == (command != "plugin")

@@ -42,14 +42,17 @@ class Node:
         """What both tasks of site.yml show."""
         declared = declaration.read({"node_devices_resources": list(resources)}, lambda value: value).as_data()
         facts = self.facts()
-        return [self._task({"declaration": declared, "node": facts, **more}, check) for more in ({}, {"prune": True})]
+        return [
+            self._task({"declaration": declared, "node": facts, **more}, check) for more in ({}, {"state": "pruned"})
+        ]
 
     def _task(self, arguments, check):
         action = object.__new__(cdi_specs.ActionModule)
         action._task = types.SimpleNamespace(args={"command": "plugin", **arguments}, check_mode=check)
+        action._templar = None
 
         def execute(module_name, module_args, task_vars):
-            given = [{"type": "file", "validate": None, "target": None, **file} for file in module_args["files"]]
+            given = [{"type": "file", "validate": None, **file} for file in module_args["files"]]
             wanted = [item_of(None, file) for file in given]
             pending = {path: text.encode() for path, text in module_args.get("pending", {}).items()}
             ledger = Ledger(self.ledger)

@@ -92,6 +92,15 @@ def test_a_device_whose_spec_would_stay_counts_although_it_is_not_served_any_mor
     assert run.action("refuse", a_node(["a/b"], spec=False), [of(CAMERA, "cam0::3")])["held"] == []
 
 
+def test_a_device_of_the_plugins_own_specs_counts_although_it_is_not_served_any_more(run):
+    node = a_node(spec=False)
+    name = SPEC.rpartition("/")[2]
+    node["cdi_files"] = [{"path": f"/run/cdi/{name}", "directory": "/run/cdi", "name": name, "content": ""}]
+    for ours, held in ((True, 1), (False, 0)):
+        result = run.action("refuse", node, [{**of(CAMERA, "cam0"), "by_our_cdi": ours}])
+        assert len(result["held"]) == held
+
+
 def test_waits_for_the_pods_end_and_says_so_once(run):
     held = [of(CAMERA, "cam0"), of(CAMERA, "cam1")]
     result = run.action("wait", a_node([CAMERA]), held, held, held[:1], held[:1], [])

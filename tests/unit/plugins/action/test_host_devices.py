@@ -13,16 +13,19 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host
 
 RULE = 'SUBSYSTEM=="tty", ATTRS{idVendor}=="0403", GROUP="dialout", MODE="0660"'
 NODE = {"path": "/dev/crand0", "type": "c", "major": 1, "minor": 8, "mode": "0666", "group": "44"}
+HEAD = "# Written by Ansible (nodedevices.kubernetes.host_devices): changes here are overwritten.\n"
 
 
 def test_files_of_what_is_asked_for_alone():
     modules = [{"name": "vfio-pci", "options": "ids=10de:1eb8"}, {"name": "cdc_acm"}]
-    files = {f["path"]: f["content"] for f in host_devices.files(modules, [RULE], [NODE, {**NODE, "mode": None}])}
+    files = {
+        f["path"]: f["content"].decode() for f in host_devices.files(modules, [RULE], [NODE, {**NODE, "mode": None}])
+    }
     assert files == {
-        host_devices.MODULES: host_devices.HEAD + "vfio-pci\ncdc_acm\n",
-        host_devices.OPTIONS: host_devices.HEAD + "options vfio-pci ids=10de:1eb8\n",
-        host_devices.RULES: host_devices.HEAD + RULE + "\n",
-        host_devices.NODES: host_devices.HEAD + "c /dev/crand0 0666 root 44 - 1:8\nc /dev/crand0 0600 root 44 - 1:8\n",
+        host_devices.MODULES: HEAD + "vfio-pci\ncdc_acm\n",
+        host_devices.OPTIONS: HEAD + "options vfio-pci ids=10de:1eb8\n",
+        host_devices.RULES: HEAD + RULE + "\n",
+        host_devices.NODES: HEAD + "c /dev/crand0 0666 root 44 - 1:8\nc /dev/crand0 0600 root 44 - 1:8\n",
     }
     assert host_devices.files([], [], []) == []
 
@@ -57,14 +60,14 @@ def test_each_mistake_is_named(modules, rules, nodes, says):
 
 
 def test_which_node_is_there(tmp_path):
-    null = os.makedev(1, 3)
-    assert device_nodes.is_node("/dev/null", "c", null) is True
-    assert device_nodes.is_node("/dev/null", "b", null) is False
-    assert device_nodes.is_node("/dev/null", "c", os.makedev(1, 5)) is False
-    assert device_nodes.is_node(str(tmp_path / "none"), "c", null) is None
-    assert device_nodes.is_the_kernels("/dev/null", "c", null)
-    assert not device_nodes.is_the_kernels("/dev/other", "c", null)
-    assert not device_nodes.is_the_kernels("/dev/other", "c", os.makedev(4095, 77))
+    null = device_nodes.Device("c", os.makedev(1, 3))
+    assert device_nodes.is_node("/dev/null", null) is True
+    assert device_nodes.is_node("/dev/null", null._replace(kind="b")) is False
+    assert device_nodes.is_node("/dev/null", null._replace(number=os.makedev(1, 5))) is False
+    assert device_nodes.is_node(str(tmp_path / "none"), null) is None
+    assert device_nodes.is_the_kernels("/dev/null", null)
+    assert not device_nodes.is_the_kernels("/dev/other", null)
+    assert not device_nodes.is_the_kernels("/dev/other", null._replace(number=os.makedev(4095, 77)))
     assert device_nodes.in_sysfs("/dev/null") == ("mem", "null")
     assert device_nodes.in_sysfs(str(tmp_path)) is None
 
@@ -89,7 +92,6 @@ OTHERS = {"/etc/cdi/a.json": {"kind": "file", "owner": "cdi_specs"}, "/etc/cdi":
         ({"node": {"ledger": {}}, "nodes": [NODE]}, 1),
         ({"node": {"ledger": {}, "ledger_problem": "it is damaged"}}, 1),
         ({"node": {}}, 1),
-        ({}, 1),
     ],
 )
 def test_nothing_is_executed_where_nothing_is_wanted_and_nothing_is_there(monkeypatch, arguments, executed):
@@ -105,6 +107,24 @@ def test_nothing_is_executed_where_nothing_is_wanted_and_nothing_is_there(monkey
     run._execute_module = execute
     answer = run.run()
     assert (len(done), answer["changed"], answer["actions"], answer["diff"]) == (executed, False, [], [])
+
+
+@pytest.mark.parametrize(("gave", "executed"), [(True, 0), (False, 1)])
+def test_without_the_command_nothing_goes_where_a_kubelet_gave_devices(monkeypatch, gave, executed):
+    done, asked = [], []
+
+    def command(line):
+        asked.append(line)
+        return {"rc": 127 if line.startswith("/bin/plugin") else 0 if gave else 1, "stdout": "", "stderr": ""}
+
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    run = object.__new__(action.ActionModule)
+    run._task = types.SimpleNamespace(args={"node": {"ledger": RECORDED}, "command": "/bin/plugin"})
+    run._low_level_execute_command = command
+    run._execute_module = lambda module_name, module_args, task_vars: done.append(module_args) or {"changed": True}
+    result = run.run(None, {"inventory_hostname": "node1"})
+    assert (len(done), result.get("failed", False)) == (executed, gave)
+    assert asked[-1] == "test -e /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
 
 
 HELD = {"resource": "example.com/lamp", "device": "l0", "namespace": "default", "pod": "c1", "container": "main"}
@@ -128,7 +148,9 @@ def test_who_holds_what_is_asked_where_something_may_go(monkeypatch, arguments, 
     def holders(_action, given):
         asked.append(given["command"])
         shared = {**HELD, "resource": "example.com/others", "host_paths": ["/dev/other0"], "by_our_cdi": False}
-        held = [{**HELD, "host_paths": ["/dev/lamp0"], "by_our_cdi": True}, shared, {**shared, "host_paths": []}]
+        # A command of an earlier release says nothing of what several devices give.
+        lamp = {**HELD, "host_paths": ["/dev/lamp0"], "all_host_paths": ["/dev/ctl", "/dev/lamp0"], "by_our_cdi": True}
+        held = [lamp, shared, {**shared, "host_paths": []}]
         return {"held": held, "allocatable": {"example.com/others": ["l0"]}}
 
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
@@ -140,7 +162,7 @@ def test_who_holds_what_is_asked_where_something_may_go(monkeypatch, arguments, 
     assert asked == (["/bin/plugin"] if asks else [])
     assert executed["held"] == (
         [
-            {"who": "default/c1 as example.com/lamp", "paths": ["/dev/lamp0"], "ours": True},
+            {"who": "default/c1 as example.com/lamp", "paths": ["/dev/ctl", "/dev/lamp0"], "ours": True},
             {"who": "default/c1 as example.com/others", "paths": ["/dev/other0"], "ours": False},
         ]
         if asks

@@ -14,6 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError
 from ansible_collections.nodedevices.kubernetes.plugins.action import declaration, verification
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof
 
 CONFIGURATION = {"resources": [{"name": "a.example/crand"}]}
@@ -36,6 +37,7 @@ class Node:
 
     def __init__(self, directory):
         self.pipelining, self.modules, self.program = True, [], directory / "node device plugin"
+        self.environment = play.environment({"seconds": 900, "over": ""})
         self.says(report())
 
     def says(self, answer, code=0, of_proofs=None):
@@ -77,6 +79,8 @@ exit {code}
     def module(self, module_name, module_args, task_vars):
         assert task_vars["inventory_hostname"] == "node1"
         self.modules.append((module_name, module_args))
+        if module_name == "nodedevices.kubernetes.node_lock":
+            return {"changed": False}
         if module_name == "nodedevices.kubernetes.managed_files":
             return {"changed": True, "diff": []}
         if not os.path.exists(module_args["argv"][0]):
@@ -95,10 +99,12 @@ def node(tmp_path, monkeypatch):
 
 def verify(node, check=False, configuration=CONFIGURATION, **more):
     action = object.__new__(verification.ActionModule)
-    command = [str(node.program), "verify"]
-    arguments = {"declaration": {"configuration": configuration}, "command": command, "record": "/var/lib/x.json"}
+    facts = {"runtime": {"socket": "/run/x.sock"}, "kubelet": None}
+    arguments = {"declaration": {"configuration": configuration}, "tool": str(node.program), "node": facts}
+    arguments["record"] = "/var/lib/x.json"
     arguments.update(more)
     action._task = types.SimpleNamespace(args=arguments, check_mode=check)
+    action._compute_environment_string = lambda given: given.update(node.environment)
     action._connection = types.SimpleNamespace(is_pipelining_enabled=lambda _wrap: node.pipelining)
     action._low_level_execute_command = node.command
     action._execute_module = node.module
@@ -108,6 +114,22 @@ def verify(node, check=False, configuration=CONFIGURATION, **more):
 def test_the_report_is_the_result_without_a_module(node):
     assert verify(node) == {"changed": False, **report()}
     assert (node.given, node.modules) == (CONFIGURATION, [])
+
+
+@pytest.mark.parametrize(
+    ("number", "more", "lasts"),
+    [
+        (7, {}, None),
+        (8, {}, 17 * 60),
+        (200, {"timeout": 30}, 401 * 30),
+        # Pods of the cluster are waited for on the controller.
+        (200, {"kubeconfig": "x"}, None),
+    ],
+)
+def test_the_lock_of_the_play_lasts_for_every_static_pod(node, number, more, lasts):
+    verify(node, configuration={"resources": [{"name": f"a.example/{n}"} for n in range(number)]}, **more)
+    expected = [] if lasts is None else [("nodedevices.kubernetes.node_lock", {"state": "renewed", "seconds": lasts})]
+    assert node.modules == expected
 
 
 def test_where_the_connection_passes_no_input_on_a_module_does(node):
@@ -232,6 +254,14 @@ def test_what_a_proofs_container_lacks_is_wrong(node, cluster):
     assert cluster.pods == {}
 
 
+def test_who_waits_for_a_pod_keeps_the_lock_of_the_play(node, cluster, monkeypatch):
+    monkeypatch.setattr(play, "_RENEWAL_PERIOD", 0)
+    cluster.status = {"phase": "Pending"}
+    node.says(report(resources=[TO_PROVE]))
+    verify(node, kubeconfig="x", timeout=0.01)
+    assert ("nodedevices.kubernetes.node_lock", {"state": "renewed"}) in node.modules
+
+
 def test_a_pod_without_a_place_is_a_warning_or_a_problem_if_asked_for(node, cluster):
     condition = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available: 1 Too many pods"}
     cluster.status = {"phase": "Pending", "conditions": [condition]}
@@ -276,6 +306,15 @@ def test_a_command_that_fails_without_an_answer(node):
     assert verify(node)["msg"] == f"node1: {node.program} verify failed: no such option"
 
 
+def test_the_command_of_another_release_is_named_as_such(node):
+    """After a rollback the node's command does not know what this collection asks it."""
+    node.says("node-device-plugin: error: unrecognized arguments: --plugin service", code=2)
+    assert verify(node)["msg"] == (
+        f"node1: {node.program} verify failed: node-device-plugin: error: unrecognized arguments: --plugin service; "
+        "the node has the command of another release: run upgrade.yml, or use that release's collection"
+    )
+
+
 def test_check_mode_proves_nothing(node):
     node.program.unlink()
     result = verify(node, check=True)
@@ -290,12 +329,12 @@ def read(variables, **arguments):
 
 
 @pytest.mark.parametrize(("api_only", "owner"), [(True, "plugin"), ("yes", "plugin"), (False, None), (None, None)])
-@pytest.mark.parametrize("settings", [{}, {"settings": {"log_level": "debug"}}])
+@pytest.mark.parametrize("settings", [{}, {"node_devices_settings": {"log_level": "debug"}}])
 def test_where_only_the_api_reaches_the_plugin_owns_the_specs(node, api_only, owner, settings):
     variables = {} if api_only is None else {"node_devices_api_only": api_only}
-    configuration = read(variables, **settings)["configuration"]
+    configuration = read({**variables, **settings})["configuration"]
     assert configuration.get("cdi_owner") == owner
-    assert configuration.get("log_level") == settings.get("settings", {}).get("log_level")
+    assert configuration.get("log_level") == settings.get("node_devices_settings", {}).get("log_level")
 
 
 def test_a_declaration_is_refused_with_all_that_is_wrong_with_the_roles_variables(node):

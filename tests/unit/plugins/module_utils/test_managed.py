@@ -13,9 +13,9 @@ import types
 
 import crash_states
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger, node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import InvalidFile, Managed
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
 from ansible_collections.nodedevices.kubernetes.plugins.modules import managed_files
 
 
@@ -103,6 +103,25 @@ def test_check_mode_tells_what_would_be_done_and_does_nothing(node):
     assert node.snapshot() == snapshot
     done = node.converge()
     assert (foretold.removed, foretold.diffs) == (done.removed, done.diffs)
+
+
+def test_a_file_is_its_writers_alone_until_it_has_its_mode(node, monkeypatch):
+    """It may have a secret, and its mode and owner come after its content."""
+    chmod, modes = os.fchmod, []
+
+    def changed(descriptor, mode):
+        modes.append((oct(os.fstat(descriptor).st_mode), os.fstat(descriptor).st_size))
+        chmod(descriptor, mode)
+
+    umask = os.umask(0)
+    monkeypatch.setattr(os, "fchmod", changed)
+    try:
+        node.converge(node.file("a", "secret", 0o640))
+    finally:
+        os.umask(umask)
+    assert ("0o100600", len("secret")) in modes
+    assert {mode for mode, _size in modes} == {"0o100600"}
+    assert node.snapshot()["a"] == ("0o100640", b"secret")
 
 
 def test_no_file_is_half_there_and_none_is_left_over(node):
@@ -276,13 +295,13 @@ def test_a_change_by_someone_else_stays_when_ours_goes(node):
 def test_what_stays_for_that_is_said_of_every_role(node, monkeypatch, check):
     warnings, ended = [], []
     module = types.SimpleNamespace(
-        params={"owner": "role", "files": [], "keep": []},
+        params={"owner": "role", "files": [], "pending": {}},
         check_mode=check,
         warn=warnings.append,
         exit_json=lambda **answer: ended.append(answer),
     )
     monkeypatch.setattr(managed_files, "AnsibleModule", lambda **_arguments: module)
-    monkeypatch.setattr(managed_files, "Ledger", lambda: Ledger(node.ledger))
+    monkeypatch.setattr(node_module, "Ledger", lambda: Ledger(node.ledger))
     node.converge(node.file("a", "ours"), node.file("b", "ours"))
     (node.root / "a").write_text("theirs")
     managed_files.main()
@@ -309,9 +328,9 @@ def test_a_refused_file_changes_nothing(node):
     def validate(item, staged):
         assert item["path"] != node.path("a") or pathlib.Path(staged).read_bytes() == b"bad"
         if item["path"] == node.path("a"):
-            raise InvalidFile("no")
+            raise LedgerConflict("no")
 
-    with pytest.raises(InvalidFile, match="no"):
+    with pytest.raises(LedgerConflict, match="no"):
         node.converge(node.file("b", "2"), node.file("a", "bad"), node.file("new/c", ""), validate=validate)
     assert (node.snapshot(), node.entries()) == (before, entries)
 

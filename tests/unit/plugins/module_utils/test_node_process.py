@@ -143,17 +143,17 @@ def test_a_service_counts_whoever_owns_its_program(roots, proc, monkeypatch):
     with running([roots / "kubelet", "60"]) as process:
         pid = proc.show(started(process.pid, "kubelet"))
         said = {"MainPID": str(pid), "ExecStart": f"{{ path={roots}/kubelet ; argv[]={roots}/kubelet ; }}"}
-        monkeypatch.setattr(node_process, "_properties", lambda unit, *names: said)
+        monkeypatch.setattr(node_process, "properties", lambda unit, *names: said)
         found = node_process.node_process(pid)
         assert (found.is_main, found.unit) == (True, "kubelet.service")
         assert "sleep (GNU coreutils)" in found.run("--version")[0]
         # Any other process in its cgroup is held to the rule.
-        monkeypatch.setattr(node_process, "_properties", lambda unit, *names: dict(said, MainPID="1"))
+        monkeypatch.setattr(node_process, "properties", lambda unit, *names: dict(said, MainPID="1"))
         with pytest.raises(node_process.NotTrusted, match=f"belongs to user {NOBODY}"):
             node_process.node_process(pid)
     with running(["/bin/sleep", "60"], user=NOBODY) as process:
         said["MainPID"] = str(proc.show(started(process.pid, "sleep")))
-        monkeypatch.setattr(node_process, "_properties", lambda unit, *names: said)
+        monkeypatch.setattr(node_process, "properties", lambda unit, *names: said)
         with pytest.raises(node_process.NotTrusted, match=f"runs as user {NOBODY}"):
             node_process.node_process(process.pid)
 
@@ -166,7 +166,7 @@ def test_a_service_that_is_a_script_is_asked_if_only_root_can_write_it(roots, pr
     with running([script]) as process:
         pid = proc.show(started(process.pid, "kubelet"))
         said = {"MainPID": str(pid), "ExecStart": f"{{ path={script} ; argv[]={script} --config x ; }}"}
-        monkeypatch.setattr(node_process, "_properties", lambda unit, *names: said)
+        monkeypatch.setattr(node_process, "properties", lambda unit, *names: said)
         found = node_process.node_process(pid)
         assert found.run("--version") == ("v1.36.2\n", None)
         script.chmod(0o777)
@@ -178,7 +178,7 @@ def test_services_come_first(roots, proc, monkeypatch):
     shutil.copy("/bin/sleep", roots / "kubelet")
     with running([roots / "kubelet", "60"]) as one, running([roots / "kubelet", "60"]) as two:
         pids = sorted(proc.show(started(each.pid, "kubelet")) for each in (one, two))
-        monkeypatch.setattr(node_process, "_properties", lambda unit, *names: {"MainPID": str(pids[1])})
+        monkeypatch.setattr(node_process, "properties", lambda unit, *names: {"MainPID": str(pids[1])})
         assert [each.pid for each in node_process.named("kubelet")[0]] == [pids[1], pids[0]]
 
 
@@ -236,7 +236,7 @@ def test_a_service_that_has_its_socket_from_systemd_is_found_by_what_the_socket_
         monkeypatch.setattr(node_process, "answer_of", answer)
         monkeypatch.setattr(
             node_process,
-            "_properties",
+            "properties",
             lambda unit, *names: {"MainPID": next(pids)} if (unit, names) == ("docker.service", ("MainPID",)) else {},
         )
         found, problem = node_process.listener(str(path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import time
 import types
 from pathlib import Path
@@ -96,12 +97,12 @@ def renew(monkeypatch, path):
     def fail_json(msg):
         raise Failed(msg)
 
-    def as_module(owner):
+    def as_module(owner, **more):
         lock = {**wanted(owner), "over": "*"}
         for name, text in play.environment(lock).items() if owner else ():
             monkeypatch.setenv(name, text)
         try:
-            play_lock.renew(types.SimpleNamespace(fail_json=fail_json))
+            play_lock.renew(types.SimpleNamespace(fail_json=fail_json), **more)
         except Failed as failed:
             return str(failed)
         finally:
@@ -122,6 +123,13 @@ def test_each_module_of_a_play_renews_its_lock(renew, path):
     os.unlink(path)
     assert renew("one") == ""
     assert play_lock.take(wanted("two"), path=path)["owner"] == "one"
+
+
+def test_before_a_long_wait_it_lasts_for_that(renew, path):
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    for at_least, lasts in ((7000, 7000), (1, 60)):
+        assert renew("one", at_least=at_least) == ""
+        assert json.loads(Path(path).read_text())["lapses"] == pytest.approx(now + lasts, abs=5)
 
 
 def test_a_module_of_a_play_that_lost_its_lock_writes_nothing(renew, path):
@@ -151,15 +159,23 @@ MODULES = Path(__file__).parents[4] / "plugins" / "modules"
 def test_every_module_that_writes_on_a_node_renews_it():
     # The others have an action that does their work on the controller.
     on_nodes = {path.name for path in MODULES.glob("*.py") if "AnsibleModule(" in path.read_text()}
-    renewing = {path.name for path in MODULES.glob("*.py") if "play_lock.renew(module)" in path.read_text()}
+    # node_module.ledger_of renews it before it reads the ledger.
+    renewing = {
+        path.name
+        for path in MODULES.glob("*.py")
+        if re.search(r"play_lock\.renew\(module|node_module\.ledger_of\(module", path.read_text())
+    }
     assert on_nodes - renewing == set()
+    assert "    play_lock.renew(module)\n" in (MODULES.parent / "module_utils" / "node_module.py").read_text()
     assert len(on_nodes) >= 7
 
 
 def test_an_action_that_waits_renews_it_now_and_then(monkeypatch):
     executed, now = [], [100.0]
+    environment = play.environment(wanted("one", seconds=900))
     action = types.SimpleNamespace(
         _task=types.SimpleNamespace(check_mode=False),
+        _compute_environment_string=lambda given: given.update(environment),
         _execute_module=lambda **given: executed.append(given) or {"changed": False},
     )
     monkeypatch.setattr(play.time, "monotonic", lambda: now[0])
@@ -170,13 +186,20 @@ def test_an_action_that_waits_renews_it_now_and_then(monkeypatch):
     assert [(each["module_name"], each["module_args"]) for each in executed] == [
         ("nodedevices.kubernetes.node_lock", {"state": "renewed"})
     ] * 3
+    executed.clear()
+    for seconds in (900, 901):
+        renewal.ahead(seconds)
+    assert [each["module_args"] for each in executed] == [{"state": "renewed", "seconds": 901}]
     action._execute_module = lambda **given: {"failed": True, "msg": "another play has taken this node"}
     now[0] += 100
     with pytest.raises(AnsibleError, match="another play has taken"):
         renewal()
-    action._task.check_mode = True
-    now[0] += 100
-    renewal()
+    for action._task.check_mode in (True, False):
+        now[0] += 100
+        renewal()
+        renewal.ahead(901)
+        # What took no lock has none to renew.
+        environment.clear()
 
 
 def test_it_lapses(path):
@@ -352,6 +375,7 @@ def test_a_node_that_is_not_ready_is_let_go_of_at_once(look, here):
 def test_minutes_that_are_no_number_are_said_to_be_so(monkeypatch, here):
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
     action = object.__new__(node_preflight.ActionModule)
-    action._task = types.SimpleNamespace(args={"lock": {"minutes": "soon"}}, check_mode=False)
+    of_play = types.SimpleNamespace(_uuid="play")
+    action._task = types.SimpleNamespace(args={"lock": {"minutes": "soon"}}, check_mode=False, get_play=lambda: of_play)
     with pytest.raises(AnsibleError, match="lock: minutes must be a number above 0, not soon"):
         action.run(None, {})

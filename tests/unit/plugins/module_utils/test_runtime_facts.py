@@ -24,14 +24,15 @@ from real_processes import as_root, listening, running, started
 
 
 @as_root
-def test_k3s_is_its_own_containerd(roots, proc):
+def test_k3s_is_its_own_containerd(roots, proc, monkeypatch):
     """``bin/containerd`` is a link to ``bin/k3s`` in its releases: what runs is told by the first argument."""
     shutil.copy("/bin/sleep", roots / "k3s")
     (roots / "containerd").symlink_to("k3s")
     with running(["containerd", "60"], executable=roots / "k3s") as process:
         found = node_process.node_process(proc.show(started(process.pid, "k3s")))
         assert runtime_facts.names_of(found) == ("containerd", str(roots / "containerd"))
-        assert runtime_facts.names_of(found, known=("crio",)) == ("k3s", str(roots / "k3s"))
+        monkeypatch.setattr(runtime_facts, "_NAMES", ("crio",))
+        assert runtime_facts.names_of(found) == ("k3s", str(roots / "k3s"))
 
 
 @as_root
@@ -79,11 +80,11 @@ def test_files_that_a_runtime_may_not_have_read_are_told(tmp_path, proc):
 @pytest.mark.parametrize(("said", "mode"), [("KillMode=control-group\n", "control-group"), ("", None), (None, None)])
 def test_what_else_a_restart_ends_is_asked(monkeypatch, said, mode):
     asked = []
-    monkeypatch.setattr(runtime_unit, "answer_of", lambda command: (asked.append(command) or said, None))
+    monkeypatch.setattr(node_process, "answer_of", lambda command: (asked.append(command) or said, None))
     facts = runtime_unit.unit_facts("containerd.service", "containerd", ["/usr/bin/containerd"])
     assert facts == {"unit": "containerd.service", "kill_mode": mode, "next_start": []}
     assert runtime_unit.unit_facts(None, "containerd", []) == {"unit": None, "kill_mode": None, "next_start": []}
-    assert asked == [["systemctl", "show", "containerd.service", "--property=KillMode,ExecStart"]]
+    assert asked == [["systemctl", "show", "--property=KillMode,ExecStart", "--", "containerd.service"]]
 
 
 @pytest.mark.parametrize(
@@ -94,9 +95,8 @@ def test_what_else_a_restart_ends_is_asked(monkeypatch, said, mode):
         ("containerd", ["--config", "/a"], "/usr/bin/containerd -c /b", [("--config", ["/a"], ["/b"])]),
         ("containerd", [], "/usr/bin/containerd --config /b", [("--config", [], ["/b"])]),
         ("crio", ["-d", "/a.d"], "/usr/bin/crio", [("--config-dir", ["/a.d"], [])]),
-        ("dockerd", [], "/usr/bin/dockerd --feature cdi", [("--feature", [], ["cdi"])]),
         # What only their processes tell: a variable, a wrapper, k3s with its own containerd.
-        ("dockerd", ["--config-file", "/a"], "/usr/bin/dockerd -H fd:// $DOCKER_OPTS", []),
+        ("crio", ["--config", "/a"], "/usr/bin/crio $CRIO_CONFIG_OPTIONS", []),
         ("containerd", ["--config", "/a"], "/usr/local/sbin/start-containerd --config /b", []),
         ("containerd", ["-c", "/var/lib/rancher/x"], "/usr/local/bin/k3s server", []),
         ("containerd", ["--config", "/a"], None, []),
@@ -106,19 +106,10 @@ def test_options_that_the_next_start_gives_otherwise_are_told(monkeypatch, name,
     # As systemd 252 prints it.
     said = "ExecStart={ path=%s ; argv[]=%s ; ignore_errors=no ; start_time=[n/a] ; stop_time=[n/a] ; pid=0 }\n"
     said = "KillMode=process\n" + (said % (exec_start.split()[0], exec_start) if exec_start else "")
-    monkeypatch.setattr(runtime_unit, "answer_of", lambda command: (said, None))
+    monkeypatch.setattr(node_process, "answer_of", lambda command: (said, None))
     facts = runtime_unit.unit_facts("x.service", name, [f"/usr/bin/{name}", *now])
     assert facts["kill_mode"] == "process"
     assert [(each["option"], each["now"], each["then"]) for each in facts["next_start"]] == changes
-
-
-def test_options_of_dockers_that_no_file_may_have_beside_them_are_told():
-    arguments = ["dockerd", "--feature", "cdi", "--cdi-spec-dir=/a", "--cdi-spec-dir", "/b", "--config-file=/none"]
-    assert runtime_facts.docker_config(None, arguments)["given"] == {
-        "--feature": ["cdi"],
-        "--cdi-spec-dir": ["/a", "/b"],
-    }
-    assert runtime_facts.docker_config(None, ["dockerd", "-H", "fd://"])["given"] == {}
 
 
 @pytest.mark.parametrize(

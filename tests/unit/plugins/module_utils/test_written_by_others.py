@@ -40,7 +40,7 @@ class Node:
         action._runtime = {"socket": "/s", "unit": "x", "name": "containerd", "executable": "/c", "version": "1.7.24"}
         action._runtime["config"] = {**config, "exists": before is not None, "files": {}}
         action._command, action._task = "plugin", types.SimpleNamespace(check_mode=False)
-        action._node, action._max_parallel_restarts = {"ledger": self.entries}, 1
+        action._vars, action._node, action._max_parallel_restarts = {}, {"ledger": self.entries}, 1
         action._check = lambda text, beside, drop_in: Checked(DUMP, "/staged")
         given = {}
         action._on_node = lambda **arguments: given.update(arguments) or {"seconds": 0}
@@ -49,7 +49,7 @@ class Node:
         action._require_command = lambda: None
         action._make_effective()
         planning = Planning(self.entries, "cdi_runtime", undo=False)
-        planning.add(*(given[name] for name in ("path", "content", "expected_sha256", "original")))
+        planning.add(**given["files"][0])
         self.entries.update(planning.entries)
         self.file.write_text(after)
 

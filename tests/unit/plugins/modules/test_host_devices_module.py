@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import types
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, udev_rules
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
 from ansible_collections.nodedevices.kubernetes.plugins.modules import host_devices as module
 
 TTY = 'SUBSYSTEM=="tty|usb", ATTRS{idVendor}=="0403", MODE="0660"'
@@ -46,9 +47,9 @@ class Node:
         monkeypatch.setattr(module.os, "unlink", self.unlink)
         monkeypatch.setattr(module.os.path, "realpath", lambda path: path)
 
-    def is_node(self, path, kind, number):
-        assert kind == "c"
-        return self.devices[path][0] == number if path in self.devices else None
+    def is_node(self, path, device):
+        assert device.kind == "c"
+        return self.devices[path][0] == device.number if path in self.devices else None
 
     def access_of(self, path):
         return self.devices[path][1]
@@ -56,7 +57,7 @@ class Node:
     def set_access(self, path, access):
         self.devices[path] = (self.devices[path][0], access)
 
-    def is_the_kernels(self, path, _kind, _number):
+    def is_the_kernels(self, path, _device):
         return path in self.kernels
 
     def is_device(self, path):
@@ -80,7 +81,7 @@ class Node:
         if command[0] == "systemd-tmpfiles":
             with open(module.NODES) as file:
                 for node in device_nodes.parsed(file.read().splitlines()).values():
-                    self.devices[node.path] = (node.number, node.access)
+                    self.devices[node.path] = (node.device.number, node.access)
         return 0, "", ""
 
     def run(self, nodes=(), rules=(), modules=(), options=(), held=(), prune=True, check=False, made=False):
@@ -93,31 +94,29 @@ class Node:
             "prune": prune,
             "made": made,
         }
+        warnings = []
         stand_in = types.SimpleNamespace(
             params=parameters,
             check_mode=check,
             run_command=self.run_command,
             set_default_selinux_context=lambda path, changed: changed,
+            warn=warnings.append,
         )
         self.commands.clear()
         ledger = Ledger(str(self.root / "ledger"))
-        if check:
+        with contextlib.nullcontext() if check else ledger:
             host = module.HostDevices(stand_in, ledger)
-            report = host.converge()
-        else:
-            with ledger:
-                host = module.HostDevices(stand_in, ledger)
-                report = host.converge()
+            host.converge()
         return types.SimpleNamespace(
             actions=host.actions,
-            kept={each["path"]: each["reason"] for each in [*report.kept, *host.kept]},
+            kept={each["path"]: each["reason"] for each in host.report.kept},
             diff={
                 each["before_header"].partition(" (mode")[0]: (each["before"], each["after"])
-                for each in [*report.diffs, *host.diffs]
+                for each in host.report.diffs
             },
-            changed=report.changed or bool(host.actions),
+            changed=host.report.changed or bool(host.actions),
             leftovers=host.leftovers,
-            warnings=host.warnings,
+            warnings=warnings,
         )
 
     def entries(self):
@@ -150,7 +149,7 @@ def test_a_node_is_made_once_and_gets_another_mode_when_it_is_declared(node):
 
 
 def test_what_was_there_before_us_gets_its_mode_back_and_is_never_deleted(node):
-    node.devices["/dev/lamp0"] = (device_nodes.DeviceNode(line("/dev/lamp0")).number, SHUT)
+    node.devices["/dev/lamp0"] = (device_nodes.DeviceNode(line("/dev/lamp0")).device.number, SHUT)
     node.run([line("/dev/lamp0"), line("/dev/lamp1")])
     assert node.devices["/dev/lamp0"][1] == OPEN
     done = node.run()
@@ -160,15 +159,46 @@ def test_what_was_there_before_us_gets_its_mode_back_and_is_never_deleted(node):
     assert node.entries() == {}
 
 
-def test_a_node_of_a_release_without_records_is_ours_unless_it_is_the_kernels(node):
+@pytest.fixture
+def without_records(node):
+    """A node as a release that kept no records of device nodes left it."""
     node.kernels.add("/dev/kernels")
     node.run([line("/dev/lamp0"), line("/dev/kernels")])
     ledger = node.root / "ledger" / "ledger.json"
     data = json.loads(ledger.read_text())
     data["entries"] = {path: entry for path, entry in data["entries"].items() if entry["kind"] != "node"}
     ledger.write_text(json.dumps(data))
-    assert node.run().actions == ["removed /dev/lamp0"]
-    assert list(node.devices) == ["/dev/kernels"]
+    return node
+
+
+UNRECORDED = (
+    "/dev/lamp0 counts as made by us, because the release that asked for it did not record what was there before: an "
+    "uninstall deletes it"
+)
+
+
+def test_a_node_of_a_release_without_records_is_ours_unless_it_is_the_kernels(without_records):
+    said = without_records.run(check=True)
+    done = without_records.run()
+    assert said.actions == done.actions == ["removed /dev/lamp0"]
+    assert said.warnings == done.warnings == [UNRECORDED]
+    assert list(without_records.devices) == ["/dev/kernels"]
+
+
+def test_a_node_of_a_release_without_records_is_warned_of_once(without_records):
+    wanted = [line("/dev/lamp0"), line("/dev/kernels")]
+    assert without_records.run(wanted).warnings == [UNRECORDED]
+    assert without_records.run(wanted).warnings == []
+
+
+def test_a_node_of_a_release_without_records_stays_if_its_line_went_before(without_records):
+    path = without_records.root / "nodes"
+    path.write_text("".join(each for each in path.read_text().splitlines(True) if "lamp0" not in each))
+    wanted = [line("/dev/lamp0"), line("/dev/kernels")]
+    assert without_records.run(wanted).warnings == []
+    assert without_records.lines("nodes") == wanted
+    without_records.run()
+    assert sorted(without_records.devices) == ["/dev/kernels", "/dev/lamp0"]
 
 
 @pytest.mark.parametrize("dies_at", ["systemd-tmpfiles", "udevadm", "trigger", "settle"])
@@ -190,14 +220,14 @@ def test_what_a_run_that_died_left_undone_the_next_one_does(node, dies_at):
 
 def test_rules_that_udev_could_not_take_in_are_tried_again(node):
     node.fails = "trigger"
-    with pytest.raises(module.Refused, match=r"udevadm trigger .*: no"):
+    with pytest.raises(LedgerConflict, match=r"udevadm trigger .*: no"):
         node.run(rules=[FULL])
     assert node.run(rules=[FULL], check=True).actions == ["udev rules applied"]
     node.fails = None
     assert node.run(rules=[FULL]).actions == ["udev rules applied"]
     assert node.run(rules=[FULL]).actions == []
     node.fails = "settle"
-    with pytest.raises(module.Refused):
+    with pytest.raises(LedgerConflict):
         node.run()
     node.fails = None
     assert node.run().actions == ["udev rules applied"]
@@ -213,7 +243,7 @@ def test_a_rule_without_a_subsystem_triggers_nothing_and_says_so(node):
 
 
 def test_what_a_held_device_needs_stays_and_goes_after_its_pod(node):
-    node.devices["/dev/random"] = (device_nodes.DeviceNode(line("/dev/random")).number, OPEN)
+    node.devices["/dev/random"] = (device_nodes.DeviceNode(line("/dev/random")).device.number, OPEN)
     everything = {"nodes": [line("/dev/lamp0"), line("/dev/lamp1")], "rules": [TTY], "modules": ["lamp"]}
     everything["options"] = ["options lamp a=1"]
     node.run(**everything)
@@ -235,7 +265,7 @@ def test_what_a_held_device_needs_stays_and_goes_after_its_pod(node):
 
 
 def test_rules_that_may_be_about_a_held_device_stay(node):
-    node.devices["/dev/full"] = (device_nodes.DeviceNode(line("/dev/full")).number, OPEN)
+    node.devices["/dev/full"] = (device_nodes.DeviceNode(line("/dev/full")).device.number, OPEN)
     node.run(rules=[TTY, FULL])
     assert node.run(held={"/dev/full": "default/c1"}).kept == {
         module.RULES: "it may be needed for /dev/full of default/c1"
@@ -276,17 +306,17 @@ def test_check_mode_says_of_both_steps_what_they_do(node):
 
 def test_our_node_becomes_another_device_but_not_while_it_is_held_and_a_foreign_one_never(node):
     node.run([line("/dev/lamp0")])
-    with pytest.raises(module.Refused, match="held by default/c1"):
+    with pytest.raises(LedgerConflict, match="held by default/c1"):
         node.run([line("/dev/lamp0", minor=9)], held={"/dev/lamp0": "default/c1"})
     assert node.run([line("/dev/lamp0", minor=9)]).actions == ["removed /dev/lamp0", "made /dev/lamp0"]
     assert node.run().actions == ["removed /dev/lamp0"]
-    node.devices["/dev/theirs"] = (device_nodes.DeviceNode(line("/dev/theirs")).number, OPEN)
-    with pytest.raises(module.Refused, match="/dev/theirs is there already, and it is something else"):
+    node.devices["/dev/theirs"] = (device_nodes.DeviceNode(line("/dev/theirs")).device.number, OPEN)
+    with pytest.raises(LedgerConflict, match="/dev/theirs is there already, and it is something else"):
         node.run([line("/dev/theirs", minor=9)])
 
 
 def test_a_user_that_the_node_lacks_is_named_before_anything_is_written(node):
-    with pytest.raises(device_nodes.UnknownName, match="the node has no user no-such-user"):
+    with pytest.raises(LedgerConflict, match="the node has no user no-such-user"):
         node.run([line("/dev/lamp0", owner="no-such-user")])
     assert node.entries() == {}
 

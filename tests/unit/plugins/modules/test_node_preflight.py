@@ -46,7 +46,7 @@ def look(monkeypatch):
     """
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
 
-    def run_action(facts=FACTS, code=1, check=False, answers=(), **arguments):
+    def run_action(facts=FACTS, code=1, check=False, answers=(), known=None, variables=(), **arguments):
         answers = list(answers)
         action = object.__new__(node_preflight.ActionModule)
         play = types.SimpleNamespace(_uuid=PLAY)
@@ -59,7 +59,9 @@ def look(monkeypatch):
 
         action._execute_module = execute
         action._low_level_execute_command = lambda line: {"rc": code}
-        return action.run(None, {"inventory_hostname": "node1"}), given
+        action._templar = types.SimpleNamespace(template=lambda value: value)
+        known = {} if known is None else {"node_devices_node": known}
+        return action.run(None, {"inventory_hostname": "node1", **known, **dict(variables)}), given
 
     return run_action
 
@@ -141,16 +143,20 @@ def test_what_another_play_has_read_may_have_changed_since(look, read_in):
     """Such as a role that comes after site.yml in one run: by now another plugin may serve what is declared."""
     known = {**FACTS, "device_plugins": {"instance": None, "registered": [], "others": []}, "read_in": read_in}
     now = {**known, "device_plugins": {"instance": None, "registered": ["a.example/b"], "others": ["other.sock"]}}
-    declared = {"cdi_specs": {}, "cdi_kinds": {}, "resources": [{"name": "a.example/b"}]}
+    declared = {**DECLARED, "cdi_specs": {}, "resources": [{"name": "a.example/b"}]}
     result, given = look(now, known=known, declaration=declared, mode="service")
-    assert given == [{}]
+    assert given == [{"device_plugin_dir": "/plugins", "device_paths": {}}]
     assert "another device plugin serves a.example/b here (one listens at other.sock)" in result["msg"]
 
 
 def test_which_play_it_is_that_ansible_runs(tmp_path):
     """Asked about this machine: what was read is made another, so that it shows whether it was taken."""
     known = "{{ node | ansible.builtin.combine({'machine': 'known'}) }}"
-    again = {"nodedevices.kubernetes.node_preflight": {"known": known}, "register": "again"}
+    again = {
+        "nodedevices.kubernetes.node_preflight": {},
+        "vars": {"node_devices_node": known},
+        "register": "again",
+    }
     shown = {"ansible.builtin.debug": {"msg": "machine: {{ again.machine }}"}}
     plays = [
         {"tasks": [{"nodedevices.kubernetes.node_preflight": {}, "register": "node"}, again, shown]},
@@ -171,6 +177,89 @@ def test_which_play_it_is_that_ansible_runs(tmp_path):
     assert machines == ["known", platform.machine()], ended.stdout + ended.stderr
 
 
+SAYS = '{"name": "containerd", "cdi": {"enabled": true, "spec_dirs": ["/etc/cdi"]}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "cdi"),
+    [
+        (SAYS, {"enabled": True, "spec_dirs": ["/etc/cdi"]}),
+        ("", None),
+        ("[]", None),
+        ('{"cdi": {"enabled": true}}', None),
+    ],
+)
+def test_the_running_runtime_is_asked_by_the_plugins_command(tmp_path, text, cdi):
+    command = tmp_path / "plugin"
+    asked = []
+
+    def run_command(words, handle_exceptions):
+        assert handle_exceptions is False
+        asked.append(words)
+        return 0, text, ""
+
+    ours = types.SimpleNamespace(run_command=run_command)
+    assert module.running(ours, str(command), "/run/x.sock") is module.running(ours, None, "/run/x.sock") is None
+    assert asked == []
+    command.touch(mode=0o755)
+    found = module.running(ours, str(command), "/run/x.sock")
+    assert found == (cdi and {"command": str(command), "cdi": cdi})
+    assert asked == [[str(command), "runtime", "--socket", "/run/x.sock", "-o", "json"]]
+
+
+def test_a_command_whose_python_an_upgrade_took_away_does_not_end_the_look(tmp_path):
+    """As AnsibleModule.run_command, which by itself ends the module."""
+    command = tmp_path / "plugin"
+    command.write_text("#!/usr/bin/python3.no-such\n")
+    command.chmod(0o755)
+
+    def run_command(words, handle_exceptions=True):
+        try:
+            return 0, subprocess.check_output(words, text=True), ""
+        except OSError:
+            if handle_exceptions:
+                pytest.fail("the module has ended")
+            raise
+
+    assert module.running(types.SimpleNamespace(run_command=run_command), str(command), "/run/x.sock") is None
+
+
+@pytest.mark.parametrize("needs_cdi", [True, False])
+def test_it_is_asked_where_a_device_is_given_by_cdi(look, needs_cdi):
+    _result, (given,) = look(ask="/bin/plugin", declaration={**DECLARED, "needs_cdi": needs_cdi})
+    assert ("ask" in given) is needs_cdi
+
+
+PATHS = {"/dev/a": {"device": "a.example/b a", "required": True}}
+WITH_DEVICES = {"requires": ["devices"], "device_paths": PATHS}
+
+
+@pytest.mark.parametrize(
+    ("check", "made", "is_missing"),
+    [(False, [], True), (True, [], True), (False, [{"path": "/dev/a"}], True), (True, [{"path": "/dev/a"}], False)],
+)
+def test_devices_that_were_missing_are_looked_for_again(look, check, made, is_missing):
+    """A role may have made them since; check mode has made none."""
+    known = {**FACTS, "read_in": PLAY}
+    variables = {"host_devices_nodes": made}
+    assert look(known=known, **WITH_DEVICES)[1] == [], "none was missing"
+    missing = {**FACTS, "missing_devices": ["/dev/a"]}
+    result, given = look(known={**missing, "read_in": PLAY}, **WITH_DEVICES)
+    assert (result.get("failed"), given) == (None, [{"device_paths": PATHS}])
+    result, given = look(missing, check=check, known={**missing, "read_in": PLAY}, variables=variables, **WITH_DEVICES)
+    assert (result.get("failed", False), len(given)) == (is_missing, 1)
+
+
+def test_a_node_that_only_the_api_reaches_is_not_looked_at(look):
+    result, given = look(variables={"node_devices_api_only": True}, requires=["systemd"], declaration=DECLARED)
+    assert (given, result["ledger"], result["declaration"]) == ([], {}, DECLARED)
+
+
+def test_a_play_that_takes_the_lock_looks_itself(look):
+    _result, given = look(known={**FACTS, "read_in": PLAY}, lock={"minutes": 1})
+    assert [each["lock"]["seconds"] for each in given] == [60]
+
+
 def test_check_mode_does_without_the_command(look):
     result, _given = look(check=True, requires=["command"], command="/bin/plugin")
     assert "failed" not in result
@@ -178,7 +267,14 @@ def test_check_mode_does_without_the_command(look):
 
 EDITS = {"env": ["A=B"]}
 SPEC = {"cdiVersion": "0.7.0", "kind": "example.com/camera", "devices": [{"name": "a", "containerEdits": EDITS}]}
-DECLARED = {"cdi_specs": {"node-device-plugin_example.com_camera.json": json.dumps(SPEC)}, "cdi_kinds": {}}
+DECLARED = {
+    "cdi_specs": {"node-device-plugin_example.com_camera.json": json.dumps(SPEC)},
+    "cdi_kinds": {},
+    "needs_cdi": True,
+    "device_paths": {},
+    "kubelet_device_plugin_dir": "/plugins",
+    "resources": [],
+}
 STOLEN = {**SPEC, "devices": [{"name": "a", "containerEdits": {"env": ["A=C"]}}]}
 FOREIGN = {"path": "/opt/cdi/x.json", "directory": "/opt/cdi", "name": "x.json", "content": json.dumps(STOLEN)}
 
@@ -204,7 +300,7 @@ def test_a_foreign_spec_of_the_same_name_stands_in_the_way(look):
     ],
 )
 def test_the_cdi_directories_have_the_runtimes_order(its, order):
-    assert in_order(["/etc/cdi", "/var/run/cdi"], its) == order
+    assert in_order(its) == order
 
 
 def test_what_the_runtime_refuses_in_a_spec_stands_in_the_way(look):

@@ -15,17 +15,15 @@ from ansible_collections.nodedevices.kubernetes.plugins.modules import runtime_c
 def module(tmp_path):
     root, drop_in = str(tmp_path / "config.toml"), str(tmp_path / "conf.d" / "cdi.toml")
     given = {
-        "path": root,
-        "content": "version = 3\n",
-        "expected_sha256": None,
-        "others": [{"path": drop_in, "content": "version = 3 # too\n", "expected_sha256": None}],
-        "original": None,
+        "files": [
+            {"path": root, "content": "version = 3\n", "expected_sha256": None, "original": None},
+            {"path": drop_in, "content": "version = 3 # too\n", "expected_sha256": None, "original": None},
+        ],
         "undo": False,
         "check_command": ["containerd", "--config", "{staged}"],
         "unit": "containerd.service",
         "question": ["ask"],
         "spec_dirs": ["/etc/cdi"],
-        "timeout": 30,
     }
     return types.SimpleNamespace(
         params=given,
@@ -39,7 +37,7 @@ def test_all_files_are_one_transaction(module, tmp_path, monkeypatch):
     plans = []
     outcome = launch.Outcome("x", None, 0.5)
     monkeypatch.setattr(launch, "carry_out", lambda places, plan: plans.append(plan) or outcome)
-    paths = [module.params["path"], module.params["others"][0]["path"]]
+    paths = [file["path"] for file in module.params["files"]]
     assert runtime_config.apply(module, module.params, Places(str(tmp_path))) == {
         "seconds": 0.5,
         "written": paths,
@@ -58,7 +56,7 @@ def test_a_directory_that_cannot_be_written_is_said_before_anything_is_tried(mod
     plans = []
     monkeypatch.setattr(launch, "carry_out", lambda places, plan: plans.append(plan) or launch.Outcome("x", None, 0.5))
     module.check_mode = check_mode
-    drop_in = module.params["others"][0]["path"]
+    drop_in = module.params["files"][1]["path"]
     monkeypatch.setattr(runtime_config, "obstacle", {drop_in: "its file system is mounted read-only"}.get)
     with pytest.raises(runtime_config.Failed, match=f"^{drop_in}: its file system is mounted read-only; nothing was"):
         runtime_config.apply(module, module.params, Places(str(tmp_path)))
@@ -80,8 +78,7 @@ def test_a_directory_of_drop_ins_is_read_with_the_new_one(tmp_path):
     (directory / "more" / "a").write_text("theirs\n")
     params = {
         "drop_in_directory": str(directory),
-        "path": str(directory / "99-ours"),
-        "content": "ours\n",
+        "files": [{"path": str(directory / "99-ours"), "content": "ours\n"}],
         "program": "crio",
         "check_command": ["sh", "-c", 'cat "$0"/more/a "$0"/99-ours', "{staged}"],
     }
@@ -92,6 +89,58 @@ def test_a_directory_of_drop_ins_is_read_with_the_new_one(tmp_path):
     params["check_command"] = ["sh", "-c", 'echo "$0/99-ours is wrong" >&2; exit 1', "{staged}"]
     with pytest.raises(runtime_config.Failed, match=f"^crio refuses it: {directory}/99-ours is wrong$"):
         runtime_config.check(params)
-    params.update(drop_in_directory=str(tmp_path / "none"), path=str(tmp_path / "none" / "99-ours"))
+    params["files"] = [{"path": str(tmp_path / "none" / "99-ours"), "content": "ours\n"}]
+    params["drop_in_directory"] = str(tmp_path / "none")
     params["check_command"] = ["cat", "{staged}/99-ours"]
     assert runtime_config.check(params)[0] == "ours\n"
+
+
+class Ended(Exception):
+    """The module, as it ends."""
+
+
+def run_module(module, monkeypatch, places, **given):
+    """The whole module with these options more; gives its result, or the message with which it fails."""
+
+    def end(**answer):
+        raise Ended(answer)
+
+    module.params.update(sources=[], drop_in=None, drop_in_directory=None, beside=False, **given)
+    module.exit_json = module.fail_json = end
+    monkeypatch.setattr(runtime_config, "AnsibleModule", lambda **_arguments: module)
+    monkeypatch.setattr(runtime_config, "Places", lambda: places)
+    monkeypatch.setattr(runtime_config.play_lock, "renew", lambda _module: None)
+    with pytest.raises(Ended) as caught:
+        runtime_config.main()
+    (answer,) = caught.value.args
+    return answer
+
+
+def test_a_configuration_that_changed_since_it_was_read_fails_the_module_and_is_not_written(
+    module, tmp_path, monkeypatch
+):
+    """The node hid a password, of which somebody has written another one in between."""
+    (file,) = module.params["files"] = module.params["files"][:1]
+    root = pathlib.Path(file["path"])
+    root.write_text('password = "first"\n')
+    file["content"] = runtime_config.Hidden().hide(root.read_text())
+    root.write_text('password = "second"\n')
+    answer = run_module(module, monkeypatch, Places(str(tmp_path / "ours")), state="applied")
+    assert answer["msg"].endswith("the runtime's configuration changed after it was read; run the play again")
+    assert root.read_text() == 'password = "second"\n'
+
+
+def test_the_module_fails_with_what_the_runtime_says_of_a_text_but_for_secrets(module, tmp_path, monkeypatch):
+    program, path = tmp_path / "containerd", module.params["files"][0]["path"]
+    program.write_text('#!/bin/sh\necho "$2: secret is no key" >&2\nexit 1\n')
+    program.chmod(0o755)
+    pathlib.Path(path).write_text('password = "secret"\n')
+    answer = run_module(module, monkeypatch, Places(str(tmp_path / "ours")), state="checked", program=str(program))
+    assert answer == {"msg": f"{program} refuses it: {path}: (hidden) is no key"}
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_where_nothing_was_cut_off_the_module_has_nothing_to_recover(module, tmp_path, monkeypatch, check_mode):
+    module.check_mode = check_mode
+    answer = run_module(module, monkeypatch, Places(str(tmp_path / "ours")), state="recovered")
+    assert answer == {"changed": False, "error": None}

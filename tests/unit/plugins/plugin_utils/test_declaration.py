@@ -49,6 +49,7 @@ def test_no_variable_is_an_empty_declaration():
         "resources": [],
         "configuration": {"resources": []},
         "cdi_specs": {},
+        "awaited_cdi_specs": [],
         "cdi_kinds": {},
         "capacities": {},
         "needs_cdi": True,

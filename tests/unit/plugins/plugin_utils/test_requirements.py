@@ -62,6 +62,8 @@ def test_the_tested_kubelets_are_the_pinned_ones():
     pinned = {path.parent.name for path in (CHECKOUT / "lab/programs").glob("kubernetes-*/go.sum")}
     assert pinned == {f"kubernetes-{major}.{minor}" for major, minor in TESTED_KUBELETS}
     assert list(TESTED_KUBELETS) == sorted(TESTED_KUBELETS)
+    for major, minor in TESTED_KUBELETS:
+        assert untested(ALL, node(kubelet__version=f"{major}.{minor}.0")) == []
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ def test_the_tested_kubelets_are_the_pinned_ones():
         ),
         (
             {"runtime__name": "frakti", "runtime__executable": "/usr/bin/frakti"},
-            "the container runtime at /run/containerd/containerd.sock is /usr/bin/frakti: containerd, CRI-O and Docker",
+            "the container runtime at /run/containerd/containerd.sock is /usr/bin/frakti: containerd and CRI-O",
         ),
         ({"runtime__version": "1.6.20~ds1"}, "containerd 1.6.20~ds1 cannot give devices to containers by CDI"),
         ({"runtime__version": "1.7.1"}, "containerd 1.7.1 cannot give devices"),
@@ -88,6 +90,10 @@ def test_the_tested_kubelets_are_the_pinned_ones():
         (
             {"runtime__config": {"path": "/etc/c.toml", "exists": True, "content": "a = 1\n[x\n", "effective": None}},
             "/etc/c.toml is not valid TOML (",
+        ),
+        (
+            {"runtime__config": {"path": "/etc/c.toml", "exists": True, "content": "\ufeffversion = 2\n"}},
+            "/etc/c.toml is not valid TOML (it begins with a byte order mark): it will not start again; fix it first",
         ),
         (
             {"runtime__config": {"path": "/etc/c.toml", "exists": True, "content": None, "why_no_text": "it is x"}},

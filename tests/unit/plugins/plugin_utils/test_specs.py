@@ -163,6 +163,13 @@ def test_a_broken_file_of_others_is_no_conflict_and_named():
     assert wanted.broken()[0].endswith("; it is not ours and hurts no device of ours: whoever wrote it has to fix it")
 
 
+def test_of_several_problems_of_a_file_the_first_is_named_and_the_others_are_counted():
+    broken = foreign("/var/run/cdi/other.json", {"env": ["A=B"]}, colour="red", shape="round", size="large")
+    (line,) = made(node(broken), resource("a")).broken()
+    assert line.startswith("/var/run/cdi/other.json: colour: is not a field of CDI")
+    assert " (and 2 more); it is not ours" in line
+
+
 def test_what_the_runtime_would_refuse_is_refused():
     wanted = made(node(version="1.7.12"), resource("a", edits={"additional_gids": [5]}))
     with pytest.raises(specs.SpecsError, match=r"additional gids .* needs CDI 0.7.0, and containerd 1.7.12 accepts"):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import io
+import os
 import subprocess
 import sys
 import tarfile
 import zipfile
+from pathlib import Path
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (
@@ -57,6 +60,25 @@ def test_it_runs(lay_out):
     directory = lay_out(plugin="def main():\n    print('here')\n", grpc="")
     assert is_complete(str(directory), NAME)
     assert subprocess.run([directory / "bin" / COMMAND], capture_output=True, check=True).stdout == b"here\n"
+
+
+def test_it_is_durable_before_it_has_its_name_and_waits_for_no_other_file_system(lay_out, tmp_path, monkeypatch):
+    """os.sync waits for an NFS server that hangs."""
+    named = []
+
+    class Library:
+        def __init__(self, *arguments, **keywords):
+            pass
+
+        def syncfs(self, descriptor):
+            partial = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+            named.append((is_complete(str(partial), NAME), (tmp_path / "versions" / NAME).exists()))
+            return 0
+
+    monkeypatch.setattr(os, "sync", lambda: pytest.fail("it waits for every file system"))
+    monkeypatch.setattr(ctypes, "CDLL", Library)
+    lay_out(plugin="def main(): pass\n", grpc="")
+    assert named == [(True, False)]
 
 
 EDITS = {

@@ -8,11 +8,13 @@ import os
 import re
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
 import crash_states
 import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit, node_module, node_process
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import (
     change,
     environments,
@@ -151,7 +153,6 @@ class Node:
         self.warnings = []
         self.params = {
             "root": str(self.root),
-            "service": "x.service",
             "timeout": 0,
             "keep": 2,
             "retry": False,
@@ -188,7 +189,6 @@ class Node:
         with Ledger(self.ledger_directory) as ledger:
             environments = node_tools.Environments(self, ledger)
             environments.versions = self.versions
-            environments.settle()
             return environments.converge(state, name), environments.told
 
     def set_default_selinux_context(self, path, changed):
@@ -209,8 +209,10 @@ class Node:
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
-    monkeypatch.setattr(change, "UNITS", str(tmp_path / "units"))
-    monkeypatch.setattr(change, "_PAUSE", 0)
+    monkeypatch.setattr(boot_unit, "UNITS", str(tmp_path / "units"))
+    # As the real one, which refuses what is below 0, and without its rest.
+    quick = types.SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: time.sleep(min(seconds, 0)))
+    monkeypatch.setattr(change, "time", quick)
     (tmp_path / "units").mkdir()
     made = Node(tmp_path)
     made.add(A, age=30)
@@ -236,6 +238,24 @@ def test_a_version_that_serves_the_same_takes_the_place(node):
     assert told["restarted"] is False
     assert node.unit.started == [B]
     assert node.links == [B, A]
+
+
+def test_a_version_that_serves_late_is_waited_for(node, monkeypatch):
+    serves = node.add(B, status=answer(resource(a="healthy", b="unhealthy"), allocatable=BOTH)) / "status"
+    rest, rests = change.time.sleep, []
+
+    def sleep(seconds):
+        rest(seconds)
+        rests.append(seconds)
+        if len(rests) == 2:
+            serves.write_text(answer(GOOD, allocatable=BOTH))
+
+    monkeypatch.setattr(change.time, "sleep", sleep)
+    node.versions.limit = 60
+    node.run("present", B)
+    assert node.links == [B, A]
+    assert len(rests) == 2
+    assert 0 < sum(rests) < node.versions.limit
 
 
 def test_check_mode_says_so_and_does_nothing(node):
@@ -312,7 +332,7 @@ def test_what_could_not_be_laid_out_at_first_is_taken_away_by_an_uninstall(tmp_p
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(environments, "build", full)
-    monkeypatch.setattr(change, "UNITS", str(tmp_path / "units"))
+    monkeypatch.setattr(boot_unit, "UNITS", str(tmp_path / "units"))
     node = Node(tmp_path)
     (node.root / "versions").rmdir()
     node.root.rmdir()
@@ -411,7 +431,7 @@ def test_wheels_of_what_was_refused_are_not_sent(refused, monkeypatch, name, say
     refused.params.update(name=name, state="present", archive=None)
     refused.exit_json = refused.fail_json = end
     monkeypatch.setattr(node_tools, "AnsibleModule", lambda **_arguments: refused)
-    monkeypatch.setattr(node_tools, "Ledger", lambda: Ledger(refused.ledger_directory))
+    monkeypatch.setattr(node_module, "Ledger", lambda: Ledger(refused.ledger_directory))
     monkeypatch.setattr(environments, "Unit", lambda _service: refused.unit)
     with pytest.raises(Ended, match=says):
         node_tools.main()
@@ -582,6 +602,34 @@ def test_after_a_power_cut_at_any_time_of_an_upgrade_nothing_is_unknown(node, tm
         assert not os.path.exists(node.ledger_directory)
 
 
+def test_after_a_power_cut_at_any_time_of_a_roll_back_what_is_current_is_there(node, tmp_path):
+    """With one version to keep: the guard leads back to the other one until the change is closed."""
+    node.add(B)
+    node.run("present", B)
+    node.params["keep"] = 1
+    ends = set()
+    for left in crash_states.recorded(tmp_path, lambda: node.run("rolled_back")):
+        crash_states.put(left, tmp_path)
+        boot(node)
+        ends.add(node.links[0])
+        assert (node.root / "current" / "complete.json").exists()
+    assert ends == {A, B}
+    node.run("rolled_back")
+    assert node.names == [A]
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [("exit 3", "it ended with exit code 3 and said nothing"), ("echo no >&2", "no"), ("echo {", "{")],
+)
+def test_a_command_that_gives_no_status_is_described(tmp_path, script, problem):
+    command = tmp_path / "bin" / "node-device-plugin"
+    command.parent.mkdir()
+    command.write_text("#!/bin/sh\n%s\n" % script)
+    command.chmod(0o755)
+    assert serving.ask(str(tmp_path), CONFIG).problem == "%s status: %s" % (command, problem)
+
+
 def test_another_roots_change_is_its_own(node, tmp_path):
     change._write_guard("x.service", "/opt/other", B)
     node.run("present", A)
@@ -715,9 +763,9 @@ SHOWN = (
     ],
 )
 def test_which_service_runs_from_here(monkeypatch, state, path, config):
-    monkeypatch.setattr(unit, "answer_of", lambda command: (SHOWN % (state, path, path), None))
+    monkeypatch.setattr(node_process, "answer_of", lambda command: (SHOWN % (state, path, path), None))
     assert unit.Unit("x.service").config_run_from("/opt/nd") == config
-    monkeypatch.setattr(unit, "answer_of", lambda command: (None, "no systemd"))
+    monkeypatch.setattr(node_process, "answer_of", lambda command: (None, "no systemd"))
     assert unit.Unit("x.service").config_run_from("/opt/nd") is None
 
 

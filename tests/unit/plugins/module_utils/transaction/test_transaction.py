@@ -12,6 +12,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import types
 
 import crash_states
 import pytest
@@ -262,31 +263,71 @@ def test_what_others_write_in_any_gap_stays_and_nothing_is_lost(fresh, monkeypat
         monkeypatch.setattr(transaction_steps, "STEPS", written_before(number, node))
         outcome = node.carry_out(plan)
         node.settle()
-        interfered = node.root / "interfered"
-        if not interfered.exists():
+        if not (node.root / "interfered").exists():
             assert word != "cdi", "what fails never comes to its later steps"
             continue
-        left = json.loads(interfered.read_text())
-        there = {str(path): path.read_text() for path in node.root.glob("etc/c*/**/*") if path.is_file()}
         if other is another_play:
-            assert Ledger(node.places.directory).entries[next(iter(left))]["owner"] == "cdi_specs"
             assert (outcome.error is None) == (word == "cdi")
         elif outcome.error is None:
             assert number > ([step.name for step in steps].index("write"), "do")
-        # What is not in its place is where the outcome says.
-        lost = {path for path, written in left.items() if there[path] != written}
-        assert all(any(there[path] == left[each] and path in outcome.error for path in there) for each in lost)
-        if outcome.error is None:
-            assert not lost
-            continue
-        in_place = there[str(node.config)]
-        assert node.daemon["active"]
-        assert node.daemon["text"] in (OLD, in_place)
-        assert in_place in (OLD, left.get(str(node.config)))
-        aside = {path: written for path, written in there.items() if path not in (str(node.config), *left)}
-        assert set(aside.values()) <= {OLD, *left.values()}
-        assert all(path in outcome.error for path in aside)
-        assert ("stays as they wrote it" in outcome.error) == (OLD in aside.values())
+        hold_theirs(node, other, outcome)
+
+
+@pytest.mark.parametrize("other", [an_administrator, an_administrator_by_a_rename, nvidia_ctk])
+@pytest.mark.parametrize("word", ["cdi", "broken", "no-cri"])
+def test_what_others_write_inside_a_step_or_an_undoing_stays_and_nothing_is_lost(fresh, monkeypatch, word, other):
+    """Between any two looks at a file and its neighbours: of keeping, staging, writing, restoring."""
+    if other is nvidia_ctk and not os.path.exists(NVIDIA_CTK):
+        pytest.skip("nvidia-ctk is not built")
+    names = ("look", "keep", "stage", "is_theirs", "restore", "set_aside")
+    really = {name: getattr(kept, name) for name in names}
+
+    def written_before(number, node):
+        calls = itertools.count()
+
+        def interfering(do):
+            def call(*arguments):
+                if next(calls) == number:
+                    (node.root / "interfered").write_text(json.dumps(other(node)))
+                return do(*arguments)
+
+            return call
+
+        for name, do in really.items():
+            monkeypatch.setattr(kept, name, interfering(do))
+
+    for number in itertools.count():
+        node = fresh()
+        plan = node.plan(OLD.replace("no-cdi", word), drop_in=True)
+        written_before(number, node)
+        outcome = node.carry_out(plan)
+        node.settle()
+        if not (node.root / "interfered").exists():
+            break
+        hold_theirs(node, other, outcome)
+    assert number >= (10 if word == "cdi" else 14)
+
+
+def hold_theirs(node, other, outcome):
+    """What others left is in its place, or where the outcome says, and a runtime runs with what is in place."""
+    left = json.loads((node.root / "interfered").read_text())
+    if other is another_play:
+        assert Ledger(node.places.directory).entries[next(iter(left))]["owner"] == "cdi_specs"
+    there = {str(path): path.read_text() for path in node.root.glob("etc/c*/**/*") if path.is_file()}
+    # What is not in its place is where the outcome says.
+    lost = {path for path, written in left.items() if there[path] != written}
+    assert all(any(there[path] == left[each] and path in outcome.error for path in there) for each in lost)
+    if outcome.error is None:
+        assert not lost
+        return
+    in_place = there[str(node.config)]
+    assert node.daemon["active"]
+    assert node.daemon["text"] in (OLD, in_place)
+    assert in_place in (OLD, left.get(str(node.config)))
+    aside = {path: written for path, written in there.items() if path not in (str(node.config), *left)}
+    assert set(aside.values()) <= {OLD, *left.values()}
+    assert all(path in outcome.error for path in aside)
+    assert ("stays as they wrote it" in outcome.error) == (OLD in aside.values())
 
 
 @pytest.mark.parametrize(
@@ -415,6 +456,62 @@ def test_after_a_power_cut_at_any_time_it_is_old_or_new(node, trees, text):
         boot(node, state)
         ends.add(hold(node, *trees))
     assert ends == ({True, False} if text == NEW else {False})
+
+
+def test_after_a_power_cut_at_any_time_of_taking_back_it_is_ours_or_theirs(node):
+    node.carry_out()
+    node.settle()
+    ours = node.tree()
+    plan = node.plan(OLD, undo=True)
+    ends = set()
+    for state in power_cuts(node, lambda: recovery.run(node.places, launch._prepared(node.places, plan))):
+        boot(node, state)
+        node.settle()
+        tree, text = node.tree(), node.config.read_text()
+        assert node.daemon["text"] == text
+        if text == NEW:
+            assert tree == ours
+        else:
+            # No ledger, no drop-in, no folder of ours.
+            assert [path for path in tree if "node-devices" in path or "conf.d" in path] == []
+        ends.add(text)
+    assert ends == {OLD, NEW}
+
+
+def test_after_a_power_cut_while_what_others_wrote_is_swapped_nothing_is_lost(node, monkeypatch):
+    """Theirs does not run, so that the old one comes back and theirs goes beside it, by a second name (os.link)."""
+    hers = "# hers\nbroken\n"
+    restart = runtime.Runtime.restart
+
+    def hers_first(self):
+        if node.config.read_text() == "broken":
+            place = node.config.with_name("theirs")
+            with place.open("w") as file:
+                file.write(hers)
+                file.flush()
+                os.fsync(file.fileno())
+            ledger.put_in_place(str(place), str(node.config))
+        restart(self)
+
+    def texts():
+        return {path.read_text() for path in node.config.parent.iterdir() if path.is_file()}
+
+    monkeypatch.setattr(runtime.Runtime, "restart", hers_first)
+    plan = node.plan("broken")
+    swapped = 0
+    for state in power_cuts(node, lambda: recovery.run(node.places, launch._prepared(node.places, plan))):
+        crash_states.put(state, node.root, VOLATILE)
+        left = texts()
+        node.power_off()
+        wanted = pathlib.Path(node.places.units, "multi-user.target.wants", guard.NAME)
+        if wanted.exists() and pathlib.Path(node.places.open, program.NAME).exists():
+            node.recover(boot=True)
+        node.start()
+        node.settle()
+        assert {OLD, hers} & left <= texts()
+        assert OLD in texts()
+        swapped += (hers in left) and node.config.read_text() == OLD
+    assert swapped
 
 
 @pytest.mark.parametrize("boots", [False, True])
@@ -698,7 +795,7 @@ def test_copies_are_outside_of_a_directory_that_is_read_whole(node, monkeypatch)
     assert [each.name for each in directory.iterdir()] == ["99-ours.conf"]
     before = kept.look(path)
     (directory / "99-ours.conf").write_text("new")
-    assert kept.restore(path, before)
+    assert kept.restore(types.SimpleNamespace(path=path, content=b"new"), before)
     assert (directory / "99-ours.conf").read_text() == "old"
     # Nothing is renamed from one file system to another.
     (node.root / "linked.d").symlink_to(directory)

@@ -273,6 +273,19 @@ def test_a_pod_that_overlaps_has_started_when_it_is_ready():
     rollout.await_start(Cluster([waiting], [waiting], [runs]), "worker", timeout=60)
 
 
+def test_who_waits_keeps_the_lock_of_the_play():
+    gone, renewed = Unavailable("the API server x does not answer: Connection refused"), []
+
+    def renew():
+        renewed.append(1)
+
+    rollout.await_start(Cluster(gone, [], [pod(**RUNS)]), "worker", 60, renew)
+    rollout.await_end(Cluster(gone, [pod(**RUNS)], []), "worker", 60, renew)
+    cluster = Cluster(gone, [], [pod(**RUNS)])
+    rollout.await_node(cluster, "worker", WANTED, lambda _pod: Running(WANTED), 60, renew)
+    assert len(renewed) == 9
+
+
 def test_neither_does_the_wait_for_a_start_or_an_end_give_up_then():
     gone = Unavailable("the API server x does not answer: Connection refused: run again when it does")
     rollout.await_start(Cluster(gone, [], gone, [pod(**RUNS)]), "worker", timeout=60)

@@ -49,7 +49,7 @@ MICROK8S = "/snap/microk8s/7000/bin/containerd"
         (runtime("containerd", executable=MICROK8S), "MicroK8s'"),
         (runtime("containerd", socket="/run/k0s/containerd.sock"), "k0s'"),
         (runtime("crio"), "CRI-O"),
-        (runtime("dockerd"), "Docker"),
+        (runtime("dockerd"), "/usr/bin/dockerd"),
         (runtime("cri-dockerd"), "cri-dockerd"),
         (runtime("k3s", socket="/run/k3s/cri-dockerd/cri-dockerd.sock"), "cri-dockerd"),
         (runtime("frakti"), "/usr/bin/frakti"),
@@ -63,7 +63,8 @@ def test_which_adapter_has_a_runtime(facts, adapter):
     ("facts", "advice"),
     [
         (runtime("cri-dockerd"), "run the kubelet with containerd"),
-        (runtime("frakti"), "containerd, CRI-O and Docker are known"),
+        (runtime("dockerd"), "name another socket in node_devices_cri_socket"),
+        (runtime("frakti"), "containerd and CRI-O are known"),
     ],
 )
 def test_by_hand(facts, advice):
@@ -149,7 +150,7 @@ def test_a_daemon_that_is_not_ours_to_restart_is_named(monkeypatch):
     answer = {"cdi": {"enabled": False, "spec_dirs": DIRS}}
     monkeypatch.setattr(cdi_runtime.plugin_cli, "answer", lambda *_arguments: answer)
     action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
-    action._command = "node-device-plugin"
+    action._command, action._node = "node-device-plugin", {}
     action._runtime = {**runtime("containerd", executable=MICROK8S, effective=dump), "unit": "snap.x.service"}
     with pytest.raises(UnsupportedConfig, match=r"its running daemon has CDI off, .*: restart snap\.x\.service"):
         action._make_effective()
@@ -243,6 +244,13 @@ def test_k3s_with_containerd_1_that_cannot_be_edited_says_what_to_do(files, word
     files = {f"{K3S}/{name}": text for name, text in files.items()}
     with pytest.raises(UnsupportedConfig, match=words):
         k3s("1.7.26-k3s1", GENERATED_2, OFF_2, files).plan(merged(OFF_2))
+
+
+def test_k3s_with_containerd_2_whose_file_imports_nothing_is_not_told_to_upgrade():
+    with pytest.raises(UnsupportedConfig, match="it is generated at every start, and imports no folder") as refused:
+        k3s("2.1.4-k3s1", OFF_3, OFF_3).plan(merged(OFF_3))
+    assert "upgrade" not in str(refused.value)
+    assert f"{K3S}/config-v3.toml.tmpl, set enable_cdi = true below" in str(refused.value)
 
 
 CRIO_D = "/etc/crio/crio.conf.d"
@@ -375,89 +383,6 @@ def test_a_restart_ends_crios_containers_whose_conmon_is_in_its_service():
     assert crio(kill_mode="process").keeps_containers is True
 
 
-def docker(content, version="26.1.5+dfsg1", **config):
-    config = {"path": "/etc/docker/daemon.json", "exists": content is not None, "content": content, **config}
-    return runtimes.of({**runtime("dockerd", version=version, **config), "unit": "docker.service"})
-
-
-@pytest.mark.parametrize(
-    ("content", "version", "after"),
-    [
-        (None, "26.1.5", '{\n  "features": {\n    "cdi": true\n  }\n}\n'),
-        ("{}", "26.1.5", '{"features": {"cdi": true}}'),
-        (None, "28.2.0", None),
-        ('{"features": {"cdi": false}}\n', "28.5.2", '{"features": {"cdi": true}}\n'),
-        ('{\n\t"debug": true\n}\n', "27.0.0", '{\n\t"debug": true,\n\t"features": {\n\t\t"cdi": true\n\t}\n}\n'),
-        (
-            '{"features": {"cdi": true}, "cdi-spec-dirs": ["/opt/cdi"]}\n',
-            "26.1.5",
-            '{"features": {"cdi": true}, "cdi-spec-dirs": ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]}\n',
-        ),
-    ],
-)
-def test_docker(content, version, after):
-    change = docker(content, version).plan(None)
-    assert (change and change.after) == after
-    if change:
-        edited = docker(change.after, version)
-        assert edited.plan(None) is None
-        assert edited.undo("/etc/docker/daemon.json", True, content, None).after == content
-        grown = docker(json.dumps({**json.loads(change.after), "debug": False}), version)
-        undone = json.loads(grown.undo("/etc/docker/daemon.json", False, content, None).after)
-        assert undone == {**json.loads(content or "{}"), "debug": False}
-
-
-@pytest.mark.parametrize(
-    ("given", "version", "outcome"),
-    [
-        ({"--feature": ["cdi"]}, "28.1.0", None),
-        ({"--feature": ["cdi=false", "cdi=true"], "--cdi-spec-dir": ["/var/run/cdi", "/etc/cdi/"]}, "28.5.2", None),
-        (
-            {"--feature": ["containerd-snapshotter"]},
-            "28.1.0",
-            "docker.service has --feature=containerd-snapshotter, and dockerd does not start where features is in its "
-            "file as well: have --feature=cdi there, too, and restart Docker",
-        ),
-        (
-            {"--feature": ["a", "cdi=false"]},
-            "28.5.2",
-            "docker.service has --feature=a --feature=cdi=false, and dockerd does not start where features is in its "
-            "file as well: have --feature=cdi there, too, and restart Docker",
-        ),
-        (
-            {"--cdi-spec-dir": ["/opt/cdi"]},
-            "28.5.2",
-            "docker.service has --cdi-spec-dir=/opt/cdi, and dockerd does not start where cdi-spec-dirs is in its file "
-            "as well: have --cdi-spec-dir=/etc/cdi --cdi-spec-dir=/var/run/cdi there, too, and restart Docker",
-        ),
-        # Which leaves the other key to the file.
-        ({"--cdi-spec-dir": ["/etc/cdi", "/run/cdi"]}, "26.1.5", '{"features": {"cdi": true}}'),
-    ],
-)
-def test_what_dockerd_takes_as_an_option_only_is_not_written_into_its_file(given, version, outcome):
-    adapter = docker("{}", version, given=given)
-    if outcome is None or outcome.startswith("{"):
-        change = adapter.plan(None)
-        assert (change and change.after) == outcome
-    else:
-        with pytest.raises(UnsupportedConfig) as refused:
-            adapter.plan(None)
-        assert str(refused.value) == outcome
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ('{"features": ["cdi"]}', "features in it is not an object"),
-        ('{"cdi-spec-dirs": "/etc/cdi"}', "cdi-spec-dirs in it is not a list"),
-        ('{"cdi-spec-dirs": [1]}', "cdi-spec-dirs in it is not a list"),
-    ],
-)
-def test_docker_settings_of_the_wrong_kind_are_named(content, words):
-    with pytest.raises(UnsupportedConfig, match=words):
-        docker(content).plan(None)
-
-
 @pytest.mark.parametrize(
     ("mode", "kept"), [("process", True), ("none", True), (None, True), ("control-group", False), ("mixed", False)]
 )
@@ -468,38 +393,10 @@ def test_a_restart_ends_containers_whose_shims_systemd_kills(mode, kept):
     assert (number, advice) == (2, "set KillMode=process for containerd.service (systemctl edit containerd.service)")
 
 
-def test_a_restart_ends_dockers_containers_without_live_restore():
-    number, advice = docker("{}").ended({"ends": 3})
-    assert number == 3
-    assert 'set "live-restore": true in /etc/docker/daemon.json and run systemctl reload' in advice
-
-
-def test_dockers_answer_is_json_and_says_what_a_restart_would_end():
-    question = docker("{}").question("node-device-plugin")[-1]
-    for live, ends in ((True, 0), (False, 3)):
-        # As Go's templates would have it.
-        said = question.replace("{{if .CDISpecDirs}}true{{else}}false{{end}}", "true")
-        said = said.replace("{{json .CDISpecDirs}}", json.dumps(DIRS))
-        said = said.replace("{{if .LiveRestoreEnabled}}0{{else}}{{.ContainersRunning}}{{end}}", "0" if live else "3")
-        assert json.loads(said) == {"cdi": {"enabled": True, "spec_dirs": DIRS}, "ends": ends}
-
-
-@pytest.mark.parametrize(
-    ("content", "version", "words"),
-    [("{", "26.1.5", "not valid JSON .*line 1 column 2"), ("[]", "26.1.5", "JSON object"), ("", "20.10.24", "CDI")],
-)
-def test_docker_that_cannot_be_edited_says_so(content, version, words):
-    (sentence,) = docker(content, version).obstacles(True)
-    assert re.search(words, sentence)
-
-
 def test_what_is_checked_before_it_is_written():
     plain = runtimes.of(runtime("containerd", path="/etc/containerd/config.toml", real_path="/srv/c.toml"))
     assert plain.check_command("/srv/c.toml") == ["/usr/bin/containerd", "--config", "{staged}", "config", "dump"]
     assert k3s("2.1.4", GENERATED_3, OFF_3).check_command(f"{K3S}/config-v3.toml.d/zz-node-devices.toml") == []
-    daemon_json = "/etc/docker/daemon.json"
-    command = ["/usr/bin/dockerd", "--validate", "--config-file", "{staged}"]
-    assert docker("{}").check_command(daemon_json) == command
 
 
 @as_root

@@ -103,9 +103,8 @@ def without(document):
 
 
 def edited(text, wanted):
-    with toml_edit.UnixLines(text) as unix:
-        unix.value = toml_edit.edited(unix.value, CRI, wanted)
-    return unix.value
+    edit = toml_edit.keeps_line_ends(lambda _self, text: toml_edit.edited(text, CRI, wanted))
+    return edit(None, text)
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])

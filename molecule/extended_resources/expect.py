@@ -1,0 +1,58 @@
+"""Fixed capacities of node objects, and pods that use them, as the API shows it: expect.py KUBECONFIG STEP..."""
+
+from __future__ import annotations
+
+import time
+
+from cluster_api import Cluster, advertises, expect, extended, is_pending, no_pods, runs, until
+
+CONTROL_PLANE, NODE = "resources-control-plane", "resources-worker"
+NODES = (CONTROL_PLANE, NODE)
+ANNOTATION = "nodedevices.kubernetes/extended-resources"
+
+
+def static(cluster: Cluster) -> None:
+    """A fixed capacity: on one node, schedulable, and used up."""
+    advertises(cluster, NODE, "example.com/", {"example.com/dongle": "4", "example.com/hundreds": "23k"})
+    advertises(cluster, CONTROL_PLANE, "example.com/", {})
+    cluster.create("dongle-1", {"example.com/dongle": 3})
+    runs(cluster, "dongle-1", NODE, [])
+    cluster.create("dongle-2", {"example.com/dongle": 2})
+    words = {"1 Insufficient example.com/dongle", "1 node(s) had untolerated taint(s)"}
+    is_pending(cluster, "dongle-2", len(NODES), words)
+
+
+def reset(cluster: Cluster) -> None:
+    """What a kubelet does to extended resources that it does not know when it starts."""
+    for part in ("capacity", "allocatable"):
+        operation = {"op": "add", "path": f"/status/{part}/example.com~1dongle", "value": "0"}
+        path = f"/api/v1/nodes/{NODE}/status?fieldManager=kubelet"
+        cluster.ask("PATCH", path, [operation], "application/json-patch+json")
+
+
+def restored(cluster: Cluster) -> None:
+    """Nobody ran anything: the node itself has put back what was reset."""
+    begin = time.monotonic()
+    advertises(cluster, NODE, "example.com/", {"example.com/dongle": "4", "example.com/hundreds": "23k"})
+    print(f"restored and allocatable within {time.monotonic() - begin:.1f} s")
+
+
+def nothing_left(cluster: Cluster) -> None:
+    """Node objects show nothing of ours, and keep it so for longer than a kubelet's period."""
+    for node in NODES:
+        advertises(cluster, node, "", {})
+        assert ANNOTATION not in cluster.ask("GET", f"/api/v1/nodes/{node}")["metadata"]["annotations"]
+    before = heartbeats(cluster)
+    until(lambda: heartbeats(cluster), lambda now: all(now[node] > before[node] for node in before))
+    for node in NODES:
+        assert extended(cluster, node, "capacity") == {}, "the kubelet wrote it again"
+
+
+def heartbeats(cluster: Cluster) -> dict[str, str]:
+    """When each kubelet last renewed its lease, which it does as often as it looks at its node."""
+    leases = cluster.ask("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")["items"]
+    return {lease["metadata"]["name"]: lease["spec"]["renewTime"] for lease in leases}
+
+
+if __name__ == "__main__":
+    expect(static, reset, restored, no_pods, nothing_left)

@@ -1,0 +1,161 @@
+"""The state of the running plugin as plain data: what status, metrics and readiness are made of."""
+
+from __future__ import annotations
+
+import collections
+import platform
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from ..declaration import Device
+from ..devices.reason import kind_of
+from ..devices.table import DeviceTable
+from ..support.version import version
+from ..telemetry import metrics
+from ..telemetry.exposition import gauge
+from .reload import Reloader
+from .resource_manager import ResourceManager, ServedResource
+
+#: Seconds since the devices were last looked at as a whole after which the plugin is not ready any more.
+DISCOVERY_FRESH = 60.0
+
+
+class State:
+    """What is served, from which configuration, and since when."""
+
+    def __init__(self, resources: ResourceManager, reloader: Reloader) -> None:
+        self._resources = resources
+        self._reloader = reloader
+        self._started = time.time()
+
+    def not_ready(self) -> list[str]:
+        """Why the plugin is not ready, a sentence each; ready is: registered, stream open, discovery fresh."""
+        reasons = [
+            f"{each.name}: the kubelet has no stream open"
+            for each in self._resources.served()
+            if not each.status.is_registered
+        ]
+        age = self._discovery_age()
+        if age is None or age > DISCOVERY_FRESH:
+            reasons.append(
+                "the devices were %s" % ("never looked at" if age is None else "last looked at %d s ago" % age)
+            )
+        return reasons
+
+    def as_data(self) -> dict[str, Any]:
+        """Everything, as JSON takes it."""
+        not_ready = self.not_ready()
+        return {
+            "version": version(),
+            "started": self._started,
+            "ready": not not_ready,
+            "not_ready": not_ready,
+            "configuration": {
+                "path": self._reloader.path,
+                "sha256": self._reloader.loaded.sha256,
+                "last_reload": self._reloader.last.result,
+                "problems": [str(problem) for problem in self._reloader.last.problems],
+            },
+            "discovery_age_seconds": self._discovery_age(),
+            "resources": [_resource(served) for served in self._resources.served()],
+        }
+
+    def metrics(self) -> str:
+        """Prometheus' text."""
+        lines = [line for counted in metrics.COUNTED for line in counted.render()]
+        lines.extend(self._gauges())
+        return "\n".join(lines) + "\n"
+
+    def _gauges(self) -> Iterator[str]:
+        prefix, loaded = metrics.PREFIX, self._reloader.loaded
+        build = ((version(), platform.python_version()), 1)
+        yield from gauge(prefix + "build_info", "Version of the plugin and its Python.", ("version", "python"), [build])
+        yield from gauge(
+            prefix + "configuration_info",
+            "SHA-256 of the configuration that is in force.",
+            ("sha256",),
+            [((loaded.sha256,), 1)],
+        )
+        yield from gauge(
+            prefix + "configuration_refused",
+            "1 while the configuration file is refused, and an older one in force.",
+            (),
+            [((), int(self._reloader.last.result == "refused"))],
+        )
+        yield from gauge(prefix + "start_time_seconds", "When it started, since the epoch.", (), [((), self._started)])
+        age = self._discovery_age()
+        yield from gauge(
+            prefix + "discovery_age_seconds",
+            "Seconds since the devices were last looked at as a whole.",
+            (),
+            [] if age is None else [((), age)],
+        )
+        served = self._resources.served()
+        yield from gauge(
+            prefix + "stream_open",
+            "1 while the kubelet has the resource's ListAndWatch stream open.",
+            ("resource",),
+            [((each.name,), int(each.status.is_registered)) for each in served],
+        )
+        ages = [(each.name, each.status.connected_seconds) for each in served]
+        yield from gauge(
+            prefix + "stream_age_seconds",
+            "Seconds since that stream was opened; missing while there is none.",
+            ("resource",),
+            [((name,), age) for name, age in ages if age is not None],
+        )
+        yield from gauge(
+            prefix + "devices",
+            "Devices by state (healthy, unhealthy, absent) and reason.",
+            ("resource", "state", "reason"),
+            sorted(self._devices_by_reason().items()),
+        )
+
+    def _devices_by_reason(self) -> dict[tuple[str, ...], float]:
+        counts: dict[tuple[str, ...], float] = collections.defaultdict(float)
+        for each in self._resources.served():
+            table = each.table
+            # Resources without a device show, too: a sum over nothing is no alert.
+            counts[(table.resource.name, "healthy", "")] += 0
+            for _device, state, reason in _states(table):
+                counts[(table.resource.name, state, kind_of(reason or ""))] += 1
+        return counts
+
+    def _discovery_age(self) -> float | None:
+        at = self._resources.checked_at
+        return None if at is None else round(time.monotonic() - at, 3)
+
+
+def _resource(served: ServedResource) -> dict[str, Any]:
+    table, age = served.table, served.status.connected_seconds
+    return {
+        "name": table.resource.name,
+        "registered": served.status.is_registered,
+        "stream_age_seconds": None if age is None else round(age, 3),
+        "devices": [
+            {
+                "id": device.id,
+                "state": state,
+                "reason": reason,
+                "kubelet_ids": table.resource.kubelet_ids(device),
+                "cdi_name": table.resource.cdi_name(device),
+                "host_paths": [node.host_path for node in device.nodes],
+                "attributes": device.attributes.known(),
+                "numa_node": device.numa_node,
+            }
+            for device, state, reason in _states(table)
+        ],
+        "refused": dict(table.left_out),
+    }
+
+
+def _states(table: DeviceTable) -> Iterator[tuple[Device, str, str | None]]:
+    """Each device with its state and reason; absent is what may be left out, and was never here."""
+    shown = {device.id for device, _reason in table.shown()}
+    for device in table.resource.devices:
+        reason = table.reason(device)
+        if device.id not in shown:
+            yield device, "absent", reason
+        else:
+            yield device, "healthy" if reason is None else "unhealthy", reason

@@ -1,0 +1,170 @@
+"""Calls that may hang, such as a look at a path of a dead file system, in threads that hold up nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Callable, Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class Key(NamedTuple):
+    """What a call belongs to, such as a resource, and what it is."""
+
+    group: str
+    name: str
+
+
+Call = tuple[Key, Callable[[], T]]
+
+#: Seconds until another thread is tried for, where the process may have no more.
+_NEXT_TRY = 0.1
+
+
+class NoAnswer(TimeoutError):
+    """A call hangs. Its text goes on from the name of the call: ``did not answer in 5 s``."""
+
+
+class BoundedCalls:
+    """Runs calls one after the other in a thread. limit: seconds that each may take.
+
+    Nobody can end a thread that hangs. A call that takes longer than ``patience`` (seconds) keeps its thread, and the
+    calls after it go on in another one. What has one key runs once at a time: who comes second waits for the first, as
+    long as that may take. No more than ``most`` calls of a group hang at a time, and ``most_at_all`` of all groups.
+    """
+
+    def __init__(self, limit: float = 5.0, patience: float = 0.1, most: int = 8, most_at_all: int = 32) -> None:
+        self._limit = limit
+        self._patience = min(patience, limit)
+        self._most, self._most_at_all = most, most_at_all
+        #: Whatever is under way, also if nobody waits for it any longer.
+        self._workers: list[_Worker[Any]] = []
+
+    async def call(self, key: Key, function: Callable[[], T]) -> T:
+        """Run one call. Raises NoAnswer, or what the call raises."""
+        answer = (await self.run([(key, function)]))[key]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def run(self, calls: Sequence[Call[T]]) -> dict[Key, T | Exception]:
+        """Run all calls. Gives what each returned, or the exception that it ended with; NoAnswer if it hangs."""
+        answers: dict[Key, T | Exception] = {}
+        own: list[_Worker[T]] = []
+        due = dict(calls)
+        while due:
+            self._workers = [worker for worker in self._workers if not worker.is_back]
+            for worker in own:
+                answers.update(worker.answers)
+            due = {key: function for key, function in due.items() if key not in answers}
+            under_way = {key: worker for worker in self._workers for key in worker.keys}
+            hanging = [worker.current for worker in self._workers if worker.is_given_up]
+            of_group = collections.Counter(key.group for key in hanging)
+            ready = [call for call in due.items() if call[0] not in under_way and of_group[call[0].group] < self._most]
+            awaited = {key: under_way[key] for key in due if key in under_way}
+            if ready and len(hanging) < self._most_at_all:
+                try:
+                    worker = _Worker(ready)
+                except RuntimeError as error:
+                    answers.update(dict.fromkeys(dict(ready), NoAnswer(f"was not begun: {error}")))
+                    continue
+                own.append(worker)
+                self._workers.append(worker)
+                await worker.end_or_slow(self._patience)
+            elif awaited:
+                late = NoAnswer(f"did not answer in {self._limit:g} s")
+                answers.update(dict.fromkeys(await self._late_among(awaited), late))
+            else:
+                number = len(hanging) if ready else self._most
+                answers.update(dict.fromkeys(due, NoAnswer("was not begun: %d others hang" % number)))
+        return answers
+
+    async def _late_among(self, awaited: Mapping[Key, _Worker[Any]]) -> list[Key]:
+        """Wait a little while, or until one of these is back or late. Gives those that are late."""
+        ends = {key: worker.since + self._limit for key, worker in awaited.items()}
+        await asyncio.wait(
+            {worker.ended for worker in awaited.values()},
+            timeout=max(0.0, min(self._patience, min(ends.values()) - time.monotonic())),
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        now = time.monotonic()
+        return [
+            key for key, worker in awaited.items() if now >= ends[key] and worker.current == key and not worker.is_back
+        ]
+
+
+async def in_thread(function: Callable[..., T], *arguments: Any, **keywords: Any) -> T:
+    """As asyncio.to_thread, but waits for a free thread, and no end of the process waits for its thread."""
+    key = Key("", "")
+    while True:
+        try:
+            worker = _Worker([(key, functools.partial(function, *arguments, **keywords))])
+            break
+        except RuntimeError:
+            await asyncio.sleep(_NEXT_TRY)
+    await worker.ended
+    answer = worker.answers[key]
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+class _Worker(Generic[T]):
+    """A thread that runs calls until one is slow, and that one to its end. ended: set then, by the loop."""
+
+    def __init__(self, calls: Sequence[Call[T]]) -> None:
+        """Raises RuntimeError where the process may have no more threads (TasksMax=)."""
+        self.answers: dict[Key, T | Exception] = {}
+        self.is_back = False
+        self.is_given_up = False
+        #: The call that runs, or ran last, and since when.
+        self.current, self.since = calls[0][0], time.monotonic()
+        self._calls = calls
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._work, name="bounded-calls", daemon=True).start()
+
+    @property
+    def keys(self) -> Collection[Key]:
+        """The calls that it runs, or will."""
+        return (self.current,) if self.is_given_up else dict(self._calls)
+
+    async def end_or_slow(self, patience: float) -> None:
+        """Wait until it ends, or until a call has taken ``patience`` seconds: it begins no other one then."""
+        try:
+            while not self.is_back:
+                left = self.since + patience - time.monotonic()
+                if left <= 0:
+                    return
+                await asyncio.wait([self.ended], timeout=left)
+        finally:
+            with self._lock:
+                self.is_given_up = True
+
+    def _work(self) -> None:
+        try:
+            for key, function in self._calls:
+                with self._lock:
+                    if self.is_given_up:
+                        break
+                    self.current, self.since = key, time.monotonic()
+                try:
+                    self.answers[key] = function()
+                except Exception as error:
+                    self.answers[key] = error
+        finally:
+            self.is_back = True
+            # The loop may have ended meanwhile.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)

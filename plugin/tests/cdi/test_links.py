@@ -1,0 +1,43 @@
+"""What paths of the host lead to, as it was when they were last looked at."""
+
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from node_device_plugin.cdi.links import Links
+
+
+async def test_a_directory_that_cannot_be_read_has_the_links_that_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, links = tmp_path / "link", Links()
+    link.symlink_to("/dev/null")
+    await links.look_at([str(link)])
+
+    def fail(_path: str) -> NoReturn:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", fail)
+        await links.look_at([str(link)])
+    assert links.real(str(link)) == "/dev/null"
+    tmp_path.rename(tmp_path.with_name("elsewhere"))
+    await links.look_at([str(link)])
+    assert not links.is_link(str(link))
+
+
+async def test_links_that_are_gone_are_not_kept(tmp_path: Path) -> None:
+    links = Links()
+    for number in range(9):
+        link = tmp_path / str(number)
+        link.symlink_to("/dev/null")
+        await links.look_at([str(link)])
+        link.unlink()
+    kept = tmp_path / "kept"
+    kept.symlink_to("/dev/zero")
+    await links.look_at([str(kept)])
+    await links.look_at([str(tmp_path / "other")])
+    assert [name for name in os.listdir(tmp_path) if links.is_link(str(tmp_path / name))] == ["kept"]
+    assert not any(links.is_link(str(tmp_path / str(number))) for number in range(9))

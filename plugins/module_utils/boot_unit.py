@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A unit that the next boot starts, there only while something is under way that a power cut would leave half done.
+
+Runs on nodes: Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+
+#: systemd's directory for units that survive a boot.
+UNITS = "/etc/systemd/system"
+
+
+def paths(units, name):
+    """The unit's file, and the link that has the boot start it."""
+    return os.path.join(units, name), os.path.join(units, "multi-user.target.wants", name)
+
+
+def write(units, name, text):
+    """Have the next boot start it; durable."""
+    path, link = paths(units, name)
+    ledgers.write_file(path, text.encode(), 0o644)
+    ledgers.make_directory(os.path.dirname(link))
+    with contextlib.suppress(FileExistsError):
+        os.symlink(path, link)
+    ledgers.sync(os.path.dirname(link))
+
+
+def remove(units, name):
+    """Take it away again, where it is: the link first."""
+    path, link = paths(units, name)
+    ledgers.remove_file(link)
+    ledgers.remove_file(path)
+    ledgers.remove_leftover(path)

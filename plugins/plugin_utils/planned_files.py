@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An owner's files on a node, planned from the play's look at the node: nothing is executed where they are in place.
+
+The module managed_files reads everything again before it writes: what was looked at decides only whether it runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import preflight
+
+_UNCHANGED: dict[str, Any] = {"changed": False, "written": [], "contents": [], "removed": [], "kept": [], "diff": []}
+_MODES = {"file": 0o644, "directory": 0o755}
+
+
+def converge(look: preflight.Preflight, node: Mapping[str, Any] | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the files so. node: as the play or the action has looked at it, None where nobody has.
+
+    arguments: those of the module managed_files.
+    """
+    planned = node is not None and not arguments.get("pending")
+    is_right = planned and in_place(node or {}, arguments["owner"], arguments.get("files") or ())
+    return look.execute("managed_files", arguments, dict(_UNCHANGED) if is_right else None)
+
+
+def in_place(node: Mapping[str, Any], owner: str, files: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether an owner's files are what is wanted, and nothing else of its is there."""
+    if owner not in node.get("settled", ()):
+        return False
+    ledger = node["ledger"]
+    own = {path for path, entry in ledger.items() if entry.get("owner") == owner}
+    directories = {path for path, entry in ledger.items() if owner in entry.get("owners", ())}
+    paths = [file["path"] for file in files]
+    return (
+        own == {file["path"] for file in files if file.get("type", "file") != "directory"}
+        and all(_is_entered(ledger.get(file["path"]), file) for file in files)
+        and all(any(f"{path}/".startswith(f"{directory}/") for path in paths) for directory in directories)
+    )
+
+
+def _is_entered(entry: Mapping[str, Any] | None, file: Mapping[str, Any]) -> bool:
+    """Whether the ledger has a file as it is wanted."""
+    kind = file.get("type", "file")
+    if entry is None or entry["kind"] != kind:
+        return False
+    content_is_right = kind == "directory" or entry["sha256"] == hashlib.sha256(file["content"].encode()).hexdigest()
+    return content_is_right and entry.get("mode") == _MODES[kind]

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a play knows of its host: the declaration, and the node as the play has looked at it.
+
+A play that looks at its node once (the task node_preflight, registered as ``node_devices_node``) spares every action
+after it a look of its own. Where a play has not looked, the action looks. So a role has one way in, whoever calls it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ansible import constants
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.module_utils.parsing.convert_bool import boolean
+
+from . import declaration, play, plugin_cli, requirements, specs
+from .kubernetes import cluster_access
+
+#: The variable that a playbook registers its look at the node in.
+KNOWN = "node_devices_node"
+#: A node that nothing but the Kubernetes API reaches, as if it had been looked at.
+_UNREACHED: dict[str, Any] = {
+    "ledger": {},
+    "kubelet": None,
+    "device_plugins": {"instance": None, "registered": [], "others": []},
+}
+
+
+class NotReady(Exception):
+    """What stands in the way, on lines that begin with the host's name."""
+
+
+ERRORS = (NotReady, declaration.DeclarationProblems)
+
+
+class Seen(NamedTuple):
+    """A node as it was looked at. settled: whether a change that an earlier run was cut off in has been settled."""
+
+    node: dict[str, Any]
+    warnings: list[str]
+    settled: bool
+
+    def told(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """The result of an action that looked, with what there is to tell of its look."""
+        more: dict[str, Any] = {}
+        if self.warnings:
+            more["warnings"] = [*self.warnings, *result.get("warnings", [])]
+        if self.settled:
+            more["changed"] = True
+        return {**result, **more}
+
+
+class Preflight:
+    """Looks at the node of an action's host. action: the one that runs. task_vars: its own."""
+
+    def __init__(self, action: Any, task_vars: Any) -> None:
+        self._action = action
+        self._vars = task_vars or {}
+        self.host: str = self._vars.get("inventory_hostname", "")
+
+    def variable(self, name: str, default: Any = None) -> Any:
+        """One of the host's variables, with its expressions worked out."""
+        value = self._vars.get(name)
+        if value is not None:
+            value = declaration.plain(self._action._templar.template(value))
+        return default if value is None else value
+
+    @property
+    def api_only(self) -> bool:
+        """Whether nothing but the Kubernetes API reaches the node."""
+        return boolean(self.variable("node_devices_api_only", False), strict=False)
+
+    @functools.cached_property
+    def known(self) -> dict[str, Any] | None:
+        """The node as this play has looked at it; None where it has not.
+
+        Between plays of one run anybody may have had their turn at the node, other plays of it included.
+        """
+        known = self._vars.get(KNOWN)
+        if isinstance(known, str):
+            known = self._action._templar.template(known)
+        if not isinstance(known, Mapping) or known.get("read_in") != self._play():
+            return None
+        return declaration.plain({key: value for key, value in known.items() if key != "warnings"})
+
+    def _play(self) -> str:
+        return str(self._action._task.get_play()._uuid)
+
+    def foreseen(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What a module answers to these arguments, if the play's look found that it has nothing to do."""
+        found = ((self.known or {}).get("foreseen") or {}).get(module)
+        return found["answer"] if found and found["arguments"] == declaration.plain(arguments) else None
+
+    def execute(self, module: str, arguments: Mapping[str, Any], answer: dict[str, Any] | None) -> dict[str, Any]:
+        """What a module that writes answers.
+
+        answer: what it would be, by a look at the node that found nothing to do; None executes the module, as does
+        anything that was written since the play's look.
+        """
+        if answer is not None and not self._written.exists():
+            return answer
+        if self.known is not None and not self._action._task.check_mode:
+            self._written.touch()
+        done: dict[str, Any] = self._action._execute_module(
+            module_name=f"nodedevices.kubernetes.{module}", module_args=dict(arguments), task_vars=self._vars
+        )
+        return done
+
+    @property
+    def _written(self) -> pathlib.Path:
+        """Is there once this play may have written something to the node; each task runs in a process of its own."""
+        look = hashlib.sha256(f"{self._play()} {self.host}".encode()).hexdigest()[:24]
+        return pathlib.Path(constants.DEFAULT_LOCAL_TMP) / f"written-{look}"
+
+    def declaration(self, given: Any = None) -> dict[str, Any]:
+        """The host's declaration. given: what a task has it from. Raises DeclarationProblems."""
+        if given is None:
+            given = (self.known or {}).get("declaration")
+        return self.read_declaration().as_data() if given is None else declaration.plain(given)
+
+    def read_declaration(self) -> declaration.Declaration:
+        """Read the host's declaration from its variables. Raises DeclarationProblems."""
+        template = self._action._templar.template
+        settings = template(self._vars.get(declaration.SETTINGS))
+        if self.api_only and (settings is None or isinstance(settings, Mapping)):
+            # Where only the API reaches, nobody but the plugin can write CDI specs.
+            settings = {**(settings or {}), "cdi_owner": "plugin"}
+        return declaration.read(self._vars, template, settings)
+
+    def node(self, given: Any, requires: list[str], **arguments: Any) -> Seen:
+        """The node, with everything that an action requires of it. given: what a task has it from. Raises NotReady."""
+        if given is not None:
+            return Seen(declaration.plain(given), [], settled=False)
+        return self.look({"requires": requires, **arguments})
+
+    def failed(self, error: Exception) -> dict[str, Any]:
+        """A result that says why an action could not begin. error: NotReady, DeclarationProblems."""
+        message = str(error)
+        if isinstance(error, declaration.DeclarationProblems):
+            message = declaration.unusable(self.host, error.lines)
+        return {"failed": True, "changed": False, "msg": message}
+
+    def kubelet(self, node: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Where the kubelet and the plugin's specs are, as plugin_cli.holders takes it, beside a task's arguments."""
+        settings = self.variable(declaration.SETTINGS, {})
+        places = {
+            "kubelet_root": (node.get("kubelet") or {}).get("root_dir"),
+            "device_plugin_dir": settings.get("kubelet_device_plugin_dir"),
+            "cdi_dir": settings.get("dynamic_cdi_dir"),
+        }
+        return {**places, **arguments}
+
+    def look(self, arguments: Mapping[str, Any]) -> Seen:
+        """The node as the arguments of node_preflight ask for it. Raises NotReady, DeclarationProblems."""
+        arguments = {key: value for key, value in arguments.items() if value is not None}
+        declared = declaration.plain(arguments.pop("declaration", None))
+        if boolean(arguments.pop("declared", False)):
+            declared = self.declaration(declared)
+        of_play = {"read_in": self._play(), **({"declaration": declared} if declared else {})}
+        if self.api_only:
+            return Seen({**_UNREACHED, **of_play}, [], settled=False)
+        requires = arguments.pop("requires", [])
+        requires = requires.split(",") if isinstance(requires, str) else list(requires)
+        command = arguments.pop("command", None)
+        if command:
+            arguments["commands"] = [command]
+        lock = declaration.plain(arguments.pop("lock", None))
+        if lock is not None:
+            batch = self._vars.get("ansible_play_batch", ())
+            arguments["lock"] = _wanted_lock(lock, self.host, len(batch))
+        mode, takeover = arguments.pop("mode", None), boolean(arguments.pop("takeover", False))
+        path, node_name = arguments.pop("kubeconfig", None), arguments.pop("node_name", None)
+        deployment = declaration.plain(arguments.pop("deployment", None) or {})
+        cdi = boolean(arguments.pop("cdi", True))
+        cdi = declared["needs_cdi"] if declared else cdi
+        if not cdi:
+            arguments.pop("ask", None)
+        if declared:
+            arguments["device_plugin_dir"] = declared["kubelet_device_plugin_dir"]
+            arguments["device_paths"] = declared["device_paths"]
+        arguments.setdefault("cri_socket", self.variable("node_devices_cri_socket"))
+        if arguments["cri_socket"] is None:
+            del arguments["cri_socket"]
+        device_paths = arguments.get("device_paths") or {}
+        warnings: list[str] = []
+        settled = None
+        known = self.known if lock is None else None
+        if known:
+            facts = self._with_devices(known, requires, arguments)
+        else:
+            facts, settled = self._looked(arguments, warnings)
+        if facts.get("failed") or "runtime" not in facts:
+            sentences = [requirements.unanswered(facts, self._vars.get("ansible_python_interpreter"))]
+        else:
+            of_node = [name for name in requires if name != "command"]
+            sentences = requirements.unmet(of_node, facts, device_paths, cdi)
+            if "command" in requires and not self._has(command, facts):
+                sentences.append(str(plugin_cli.PluginCliMissing(command)))
+            if declared and facts["runtime"].get("version"):
+                refused, broken = _specs_of(declared, facts)
+                sentences += refused
+                # Once a play, although each role asks.
+                warnings += [] if known else [f"{self.host}: {sentence}" for sentence in broken]
+            if declared and mode and not takeover:
+                names = [resource["name"] for resource in declared["resources"]]
+                sentences += requirements.taken(facts["device_plugins"], names, mode)
+            if path and not known:
+                capacities = bool((declared or {}).get("capacities"))
+                pod = deployment if mode == "daemonset" else None
+                sentences += cluster_access.problems(
+                    path, node_name or self.host, declared is not None, capacities, pod
+                )
+            if not sentences:
+                untested = [] if known else requirements.untested(of_node, facts)
+                warnings += [f"{self.host}: {sentence}" for sentence in untested]
+        if settled:
+            warnings.append(f"{self.host}: {settled}")
+        if sentences:
+            if lock is not None and not self._action._task.check_mode:
+                self._on_node("node_lock", {"owner": arguments["lock"]["owner"]})
+            lines = [f"{self.host}: {sentence}" for sentence in sentences]
+            raise NotReady("\n".join(["The node is not ready; nothing was written on it.", *lines]))
+        facts = {**facts, "read_in": self._play(), "host": self.host}
+        if declared:
+            facts["declaration"] = declared
+        if lock is not None and not self._action._task.check_mode:
+            facts["environment"] = play.environment(arguments["lock"])
+        return Seen(facts, warnings, settled is not None)
+
+    def _looked(self, arguments: dict[str, Any], warnings: list[str]) -> tuple[dict[str, Any], str | None]:
+        """The node's facts, and what became of a change that an earlier run left. Raises NotReady."""
+        facts = self._facts(arguments)
+        holder = facts.pop("locked_by", None)
+        if holder and self._action._task.check_mode:
+            warnings.append(f"{self.host}: {play.sentence(holder)}; this answer may show that play half done")
+        elif holder:
+            raise NotReady(f"Nothing was written.\n{self.host}: {play.sentence(holder)}")
+        if facts.get("transaction_left"):
+            return self._settled(facts, arguments)
+        return facts, None
+
+    def _with_devices(self, known: dict[str, Any], requires: list[str], arguments: dict[str, Any]) -> dict[str, Any]:
+        """What is known, with another look at devices that were missing: a role may have made them since."""
+        device_paths = arguments.get("device_paths") or {}
+        if "devices" not in requires or not requirements.unmet(["devices"], known, device_paths):
+            return known
+        afresh = self._on_node(
+            "node_preflight", {key: value for key, value in arguments.items() if key not in ("ask", "commands")}
+        )
+        if "missing_devices" not in afresh:
+            return afresh
+        # Check mode has made no node: those that would be there are not missing.
+        made = self.variable("host_devices_nodes", []) if self._action._task.check_mode else []
+        missing = set(afresh["missing_devices"]) - {node["path"] for node in made}
+        return {**known, "missing_devices": sorted(missing), "other_than_devices": afresh["other_than_devices"]}
+
+    def _facts(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The node's facts; the lock of a play that is over is passed over."""
+        facts = self._on_node("node_preflight", arguments)
+        if facts.get("locked_by") and play.is_over(facts["locked_by"]):
+            lock = {**arguments["lock"], "over": facts["locked_by"]["owner"]}
+            facts = self._on_node("node_preflight", {**arguments, "lock": lock})
+        return facts
+
+    def _on_node(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._action._execute_module(
+                module_name=f"nodedevices.kubernetes.{module}", module_args=arguments, task_vars=self._vars
+            )
+        except AnsibleConnectionFailure:
+            raise
+        except Exception as error:
+            return {"failed": True, "msg": str(error)}
+
+    def _settled(self, facts: dict[str, Any], arguments: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
+        """The node as it is once what an earlier run left is finished or undone, and what became of that."""
+        outcome = self._on_node("runtime_config", {"state": "recovered"})
+        if outcome.get("failed"):
+            return outcome, None
+        if not outcome["changed"]:
+            # Its own module, left behind by a play that was killed, has seen it to its end in the meantime.
+            return self._on_node("node_preflight", arguments), None
+        if not self._action._task.check_mode:
+            facts = self._on_node("node_preflight", arguments)
+        return facts, _became(outcome, self._action._task.check_mode)
+
+    def _has(self, command: str, facts: Mapping[str, Any]) -> bool:
+        """Whether the command is there; in check mode it would have been installed by now."""
+        if self._action._task.check_mode or command in facts["commands"]:
+            return True
+        # What is known may be from before it was installed.
+        return plugin_cli.is_there(self._action, command)
+
+
+def _wanted_lock(lock: Mapping[str, Any], host: str, hosts: int) -> dict[str, Any]:
+    """The option ``lock`` as the module takes it. hosts: of the batch."""
+    try:
+        minutes = float(lock.get("minutes", 15))
+    except (TypeError, ValueError):
+        minutes = 0
+    if not minutes > 0:
+        raise AnsibleError(f"lock: minutes must be a number above 0, not {lock.get('minutes')}")
+    return play.wanted_lock(minutes, "*" if boolean(lock.get("break", False)) else "", host, hosts)
+
+
+def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:
+    """What became of a change of the runtime's configuration that an earlier run did not see to its end."""
+    change = "an earlier change of the container runtime's configuration, whose run was cut off,"
+    if check_mode:
+        return f"{change} is there; the next run finishes or undoes it first, so this answer may show it half done"
+    if outcome["error"]:
+        return f"{change} has been undone: {outcome['error']}"
+    return f"{change} has been finished" if outcome["begun"] else f"{change} had not been begun"
+
+
+def _specs_of(declared: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Sentences for the declared CDI specs that would not take effect, and for the broken ones of others."""
+    node_specs = specs.Specs(declared, facts)
+    broken = node_specs.broken()
+    try:
+        node_specs.check(node_specs.leftovers)
+    except specs.SpecsError as error:
+        return error.lines, broken
+    return [], broken

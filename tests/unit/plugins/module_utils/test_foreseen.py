@@ -1,0 +1,179 @@
+"""What the preflight foresees: the whole answer of a module that has nothing to do; else the module is executed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit, foreseen
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import base_python
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
+
+A, B = "0.1.0-aaaaaaaaaaaa", "0.2.0-bbbbbbbbbbbb"
+
+
+class Node:
+    """A node with an environment that a run has made current, and with systemd."""
+
+    check_mode = False
+
+    def __init__(self, directory):
+        self.root, self.book = directory / "tools", str(directory / "ledger")
+        self.settings = {"root": str(self.root), "command": str(directory / "command"), "keep": 2}
+        self.params = {**self.settings, "timeout": 0, "retry": False, "left": None}
+        self.unit, self.said = "LoadState=loaded\nActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=no\n", []
+        self.lay_out(A)
+        with Ledger(self.book) as ledger:
+            Environments(self, ledger).converge("present", A)
+
+    def lay_out(self, name):
+        binaries = self.root / "versions" / name / "bin"
+        binaries.mkdir(parents=True)
+        (binaries / "node-device-plugin").touch(mode=0o755)
+        (binaries / "python").symlink_to(base_python())
+        marker = {"name": name, "python": list(sys.version_info[:2])}
+        (binaries.parent / "complete.json").write_text(json.dumps(marker))
+
+    def set_default_selinux_context(self, path, changed):
+        pass
+
+    def run_command(self, command, handle_exceptions=True):
+        assert handle_exceptions is False, "nothing that is foreseen may end the look at the node"
+        if self.unit is None:
+            raise FileNotFoundError(command[0])
+        self.said.append(command[:2])
+        return 0, self.unit, ""
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    made = Node(tmp_path)
+    monkeypatch.setattr(boot_unit, "UNITS", str(tmp_path / "units"))
+    monkeypatch.setattr(foreseen, "Ledger", lambda: Ledger(made.book))
+    return made
+
+
+def test_an_environment_that_is_right_is_foreseen(node):
+    before = Ledger(node.book).entries
+    asked = {"node_tools": node.settings}
+    assert foreseen.answers(node, asked) == {
+        "node_tools": {
+            "arguments": node.settings,
+            "answer": {
+                "changed": False,
+                "incomplete": False,
+                **{key: [] for key in ("written", "contents", "removed", "kept", "diff")},
+                "was": A,
+                "environment": str(node.root / "versions" / A),
+                "restarted": False,
+            },
+        }
+    }
+    assert Ledger(node.book).entries == before
+
+
+def no_link(node):
+    (node.root / "current").unlink()
+
+
+def another_is_current(node):
+    node.lay_out(B)
+    (node.root / "current").unlink()
+    (node.root / "current").symlink_to(f"versions/{B}")
+
+
+def no_command(node):
+    os.unlink(node.settings["command"])
+
+
+def not_complete(node):
+    (node.root / "versions" / A / "complete.json").unlink()
+
+
+def edited(node):
+    marker = node.root / "versions" / A / "complete.json"
+    marker.write_text(json.dumps({**json.loads(marker.read_text()), "files": {"gone.py": [0o100644, 0, 0, 1, 1]}}))
+
+
+def ledger_lost(node):
+    os.unlink(os.path.join(node.book, "ledger.json"))
+
+
+def ledger_broken(node):
+    with open(os.path.join(node.book, "ledger.json"), "w") as file:
+        file.write("{")
+
+
+def cut_off(node):
+    os.makedirs(boot_unit.UNITS)
+    change._write_guard("x.service", str(node.root), A)
+
+
+def too_many(node):
+    node.lay_out(B)
+    with Ledger(node.book) as ledger:
+        ledger.entries[str(node.root / "versions" / B)] = {"kind": "tree", "owner": f"node_tools {node.root}"}
+        ledger.save()
+    node.settings["keep"] = 1
+
+
+@pytest.mark.parametrize(
+    "drift",
+    [
+        no_link,
+        another_is_current,
+        no_command,
+        not_complete,
+        edited,
+        ledger_lost,
+        ledger_broken,
+        cut_off,
+        too_many,
+    ],
+)
+def test_an_environment_with_something_to_do_is_not(node, drift):
+    drift(node)
+    assert foreseen.answers(node, {"node_tools": node.settings}) == {}
+
+
+def asked_of(node, **files):
+    for name, age in files.items():
+        path = node.root / name
+        path.touch()
+        os.utime(path, (time.time() - age,) * 2)
+    started = int((time.clock_gettime(time.CLOCK_MONOTONIC) - 10) * 1e6)
+    if node.unit:
+        node.unit += f"ExecMainStartTimestampMonotonic={started}\n"
+    return {"service": {"name": "x.service", "files": [str(node.root / name) for name in files]}}
+
+
+def test_a_service_that_is_younger_than_its_files_is_foreseen(node):
+    asked = asked_of(node, unit=20)
+    answer = {"changed": False, "actions": []}
+    assert foreseen.answers(node, {"service": {**asked["service"], "reload_files": []}}) == {
+        "service": {"arguments": {**asked["service"], "reload_files": []}, "answer": answer}
+    }
+    assert node.said == [["systemctl", "show"]]
+
+
+@pytest.mark.parametrize(
+    ("unit", "age"),
+    [
+        ("ActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=no\n", 5),
+        ("ActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=yes\n", 20),
+        ("ActiveState=active\nUnitFileState=disabled\nNeedDaemonReload=no\n", 20),
+        ("ActiveState=inactive\nUnitFileState=enabled\nNeedDaemonReload=no\n", 20),
+        ("", 20),
+        (None, 20),
+    ],
+)
+def test_a_service_with_something_to_do_is_not(node, unit, age):
+    node.unit = unit
+    asked = {**asked_of(node, unit=age)["service"], "reload_files": []}
+    assert foreseen.answers(node, {"service": asked}) == {}
+    assert node.said in ([["systemctl", "show"]], [])
