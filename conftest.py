@@ -1,10 +1,14 @@
-"""For every suite of the checkout: short paths, and a test that skips itself fails unless tests/skips.yml lists it."""
+"""For every suite of the checkout: short paths, forked processes that end, and no skip that tests/skips.yml lacks."""
 
 from __future__ import annotations
 
+import ctypes
 import fnmatch
+import gc
+import os
 import pathlib
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -46,7 +50,18 @@ class _Skips:
             terminalreporter.write_line("skipped, and not listed in tests/skips.yml: %s" % each, red=True)
 
 
+_PR_SET_PDEATHSIG = 1
+
+
+def _in_a_fork():
+    # The garbage collector would destroy gRPC objects of earlier tests, and wait for threads that a fork does not have.
+    gc.freeze()
+    # A fork that hangs all the same ends with its test process; it would keep the pipe open that `make` reads.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def pytest_configure(config):
+    os.register_at_fork(after_in_child=_in_a_fork)
     # With pytest-xdist the workers' reports reach the controller, which alone decides.
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Skips(), "listed-skips")
