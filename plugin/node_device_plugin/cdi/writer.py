@@ -14,7 +14,6 @@ import collections
 import contextlib
 import errno
 import json
-import logging
 import os
 import tempfile
 import time
@@ -25,11 +24,12 @@ from ..declaration import Resource, cdi
 from ..declaration.model import devices_behind
 from ..declaration.names import qualified_cdi_name
 from ..support.file_identity import Identity, identity
+from ..telemetry.logs import Log
 from ..telemetry.metrics import CDI_WRITES
 from .fields import SPEC, shape_problems
 from .links import Links
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 #: What a killed instance left half written is removed after so many seconds.
 _STALE = 60.0
@@ -92,7 +92,7 @@ def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str]) 
     wanted = cdi.render_spec(resource)
     present = _read(path)
     if present is None and os.path.exists(path):
-        log.warning("%s is no CDI spec; the plugin writes it again", path)
+        log.warning("rewriting a malformed CDI spec", path=path)
     if wanted is not None and (kept or not is_ours):
         there = set(_names(present))
         stay = {name for name in there if _qualified(wanted, name) in kept}
@@ -310,7 +310,7 @@ def _replace(path: str, text: str) -> None:
             os.unlink(staged)
         raise
     CDI_WRITES.increment("written")
-    log.info("wrote %s", path)
+    log.info("wrote a CDI spec", path=path)
 
 
 def _remove_half_written(directory: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import signal
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -29,7 +28,7 @@ from .resource_manager import ResourceManager, ServedResource
 from .single_instance import AnotherServes, Locked, SingleInstance
 from .state import State
 
-log = logging.getLogger(__name__)
+log = logs.Log(__name__)
 
 #: Seconds between two words to systemd about the state.
 _STATUS_PERIOD = 1.0
@@ -93,7 +92,7 @@ async def _serve(
             # Whoever takes the plugin off a node that it cannot reach otherwise waits until it runs with nothing.
             await resources.prune()
         instance.release(but=directory)
-        log.info("configuration %s: %s", loaded.sha256[:12], change)
+        log.info("applied the configuration", sha256=loaded.sha256[:12], change=change)
 
     reloader = Reloader(path, loaded, apply)
     state = State(resources, reloader)
@@ -108,7 +107,7 @@ async def _serve(
     async def lead() -> None:
         if not instance.leads(reloader.loaded.configuration.kubelet_device_plugin_dir):
             await instance.lead(lambda: reloader.loaded.configuration.kubelet_device_plugin_dir)
-            log.info("the other instance has ended; writing CDI specs and serving the status socket from now on")
+            log.info("the other instance ended; this instance writes the CDI specs and serves the status socket now")
             remove_stale_sockets(reloader.loaded.configuration.kubelet_device_plugin_dir)
             await resources.take_over()
         await own.run()

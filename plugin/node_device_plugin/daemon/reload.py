@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Callable
 
 from ..declaration import DeclarationError, Problem
@@ -13,8 +12,9 @@ from ..declaration.configuration_file import LoadedConfiguration, load
 from ..status_api.pages import Outcome
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
 from ..telemetry import metrics
+from ..telemetry.logs import Log
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 #: Seconds that reading the file may take.
 _LIMIT = 30.0
@@ -67,16 +67,17 @@ class Reloader:
             # In a thread: thousands of devices take a while to read.
             loaded = await self._calls.call(Key("", "configuration"), functools.partial(load, self.path))
             if loaded.sha256 == self.loaded.sha256:
-                log.info("configuration %s is unchanged", loaded.sha256[:12])
+                log.info("the configuration is unchanged", sha256=loaded.sha256[:12])
                 return Outcome("unchanged")
             await self._apply(loaded)
         except DeclarationError as error:
-            for problem in error.problems:
-                log.error("configuration refused, %s stays: %s", self.loaded.sha256[:12], problem)
-            return Outcome("refused", tuple(error.problems))
+            return self._refused(error.problems)
         except NoAnswer as error:
-            problem = Problem(self.path, f"reading it {error}")
-            log.error("configuration refused, %s stays: %s", self.loaded.sha256[:12], problem)
-            return Outcome("refused", (problem,))
+            return self._refused([Problem(self.path, f"reading it {error}")])
         self.loaded = loaded
         return Outcome("applied")
+
+    def _refused(self, problems: Sequence[Problem]) -> Outcome:
+        for problem in problems:
+            log.error("refused the configuration; the former one stays", sha256=self.loaded.sha256[:12], error=problem)
+        return Outcome("refused", tuple(problems))

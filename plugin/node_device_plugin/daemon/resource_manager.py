@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -24,8 +23,9 @@ from ..status_api import client
 from ..support.bounded_calls import in_thread
 from ..support.cancel_safe import result_within
 from ..support.task_group import TaskGroup
+from ..telemetry.logs import Log
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 #: Seconds that the kubelet may take to say who holds what.
 _ANSWER = 2.0
@@ -257,7 +257,7 @@ class ResourceManager:
             except asyncio.TimeoutError:
                 state = await queries.checkpointed_holders(directory, specs, links, f"no answer in {_ANSWER:g} s")
         except (CheckpointError, OSError) as error:
-            log.warning("nobody knows which devices are held by other names: %s", error)
+            log.warning("cannot tell which devices pods hold by other names", error=error)
             return None
         found = queries.holdings(state, self._own)
         return found if self._scanner.writes else found + await self._offered_by_another(place)
@@ -268,7 +268,7 @@ class ResourceManager:
             state = await result_within(client.ask(place.device_plugin_dir, "GET", "/status"), _ANSWER)
         except (client.NotAnswering, asyncio.TimeoutError) as error:
             why = str(error) or f"no answer in {_ANSWER:g} s"
-            log.warning("nobody knows what the other instance offers by other names: %s", why)
+            log.warning("cannot tell which devices the other instance offers by other names", error=why)
             return []
         devices = [device for resource in state["resources"] for device in resource["devices"]]
         await self._scanner.links.look_at(path for device in devices for path in device["host_paths"])
@@ -317,8 +317,13 @@ class ResourceManager:
             forgotten = sorted(table.long_gone() & device_ids)
             if forgotten:
                 table.forget(forgotten)
-                name, number, named = table.resource.name, len(forgotten), " ".join(forgotten[:_MOST_TOLD])
-                log.info("%s: forgot %d devices that were gone for %g s: %s", name, number, FORGOTTEN_AFTER, named)
+                log.info(
+                    "forgot devices that were gone for too long",
+                    resource=table.resource.name,
+                    seconds=FORGOTTEN_AFTER,
+                    count=len(forgotten),
+                    devices=forgotten[:_MOST_TOLD],
+                )
 
     async def _held_of_orphans(self, resources: Sequence[Resource], is_any_gone: bool) -> list[str] | None:
         """The ids that are held: empty where there is nothing to take away; None, and said, if unknown."""
@@ -332,7 +337,7 @@ class ResourceManager:
                 place.kubelet_root, place.device_plugin_dir, places.specs, self._scanner.links
             )
         except (CheckpointError, OSError) as error:
-            log.warning("CDI specs that may be orphans stay in %s: %s", places.cdi, error)
+            log.warning("CDI specs that may be orphans stay", directory=places.cdi, error=error)
             return None
         return [each.device for each in state.held]
 

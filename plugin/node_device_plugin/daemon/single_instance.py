@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import logging
 import os
 from typing import Callable
 
 from ..support.cancel_safe import done_within
 from ..support.sockets import SOCKET_DIRECTORY
+from ..telemetry.logs import Log
 from . import systemd
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 #: Seconds between two tries, while another instance ends and where the folder cannot be had.
 _ENDING, _NO_DIRECTORY = 0.1, 2.0
@@ -56,11 +56,11 @@ class SingleInstance:
                 return True
             except Locked as error:
                 if overlaps and isinstance(error, AnotherServes):
-                    log.info("%s; serving beside it until it ends", error)
+                    log.info("serving beside another instance until it ends", reason=error)
                     return True
                 if str(error) != said:
                     said = str(error)
-                    log.error("%s; waiting", said)
+                    log.error("waiting before serving", reason=said)
                     systemd.notify(f"STATUS={said}; waiting")
                 await done_within(stop.wait(), error.pause)
         return False

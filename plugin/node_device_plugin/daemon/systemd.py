@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 
-log = logging.getLogger(__name__)
+from ..telemetry.logs import Log
+
+log = Log(__name__)
 
 
 def notify(message: str) -> bool:
@@ -29,7 +30,7 @@ def notify(message: str) -> bool:
         except BlockingIOError:
             return False
         except OSError as error:
-            log.debug("nobody is told %s: %s: %s", message.partition("=")[0], address, error.strerror)
+            log.debug("cannot notify systemd", of=message.partition("=")[0], socket=address, error=error.strerror)
     return True
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import (
@@ -19,6 +18,7 @@ from ..cdi import writer
 from ..cdi.links import Links, node_paths
 from ..declaration import Device, Resource
 from ..support.bounded_calls import BoundedCalls, Call, Key, NoAnswer, in_thread
+from ..telemetry.logs import Log
 from .discovery import Discovered, Discoverer, methods_of
 from .discovery.directories import directories, nearest
 from .events.watch import Watch
@@ -26,7 +26,7 @@ from .health import Health
 from .holdings import Holding, held_by_other_names
 from .table import DeviceTable
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class DeviceScanner:
         self._discoverer = Discoverer(self.links)
         self._health = Health(on_news=watch.wake)
         self._one_at_a_time = asyncio.Lock()
-        self._left_out: dict[str, list[str]] = {}
+        self._left_out: dict[str, list[tuple[str, str]]] = {}
         #: Resource to what hangs, as it was told last.
         self._late: Mapping[str, str] = {}
         self._directories: dict[str, frozenset[str]] = {}
@@ -199,7 +199,7 @@ class DeviceScanner:
                 why, names = str(answer), answer.names
             else:
                 raise answer
-            log.error("%s: %s", resource.name, why)
+            log.error("cannot write a CDI spec", resource=resource.name, error=why)
             unwritten.update(dict.fromkeys(names, why))
         return unwritten
 
@@ -235,7 +235,7 @@ class DeviceScanner:
         try:
             return await self._ask(writer.redefined, resources, self.links, places.cdi, former)
         except OSError as error:
-            log.warning("reading the CDI specs in %s: %s", places.cdi, error)
+            log.warning("cannot read the CDI specs", directory=places.cdi, error=error)
             return _cdi_names(resources)
 
     async def has_orphans(self, resources: Sequence[Resource], places: Places) -> bool:
@@ -251,27 +251,31 @@ class DeviceScanner:
             try:
                 gone = await self._ask(writer.prune, resources, self.links, held, places.cdi)
             except OSError as error:
-                log.warning("CDI specs that may be orphans stay in %s: %s", places.cdi, error)
+                log.warning("CDI specs that may be orphans stay", directory=places.cdi, error=error)
                 return
             if gone:
-                log.info("took out of %s what nobody has or holds: %s", places.cdi, " ".join(gone))
+                log.info("removed orphans from the CDI specs", directory=places.cdi, devices=gone)
 
     def _tell_late(self) -> None:
         late = self._discoverer.late
         for name in late.keys() - self._late.keys():
-            log.warning("%s: %s; what was found before stays", name, late[name])
+            log.warning("discovery is late; the devices found before stay", resource=name, reason=late[name])
         for name in self._late.keys() - late.keys():
-            log.info("%s: looking for devices answers again", name)
+            log.info("discovery answers again", resource=name)
         self._late = late
 
     def _tell_left_out(self, resource: str, found: Discovered) -> None:
-        now = [f"{device.id}: {reason}" for device, reason in found.left_out]
+        now = [(device.id, reason) for device, reason in found.left_out]
         known = set(self._left_out.get(resource, ()))
-        new = [line for line in now if line not in known]
-        for line in new[:_MOST_TOLD]:
-            log.warning("%s: left out %s", resource, line)
+        new = [each for each in now if each not in known]
+        for device_id, reason in new[:_MOST_TOLD]:
+            log.warning("left out a device", resource=resource, device=device_id, reason=reason)
         if len(new) > _MOST_TOLD:
-            log.warning("%s: left out %d more; node-device-plugin discover names each", resource, len(new) - _MOST_TOLD)
+            log.warning(
+                "left out more devices; node-device-plugin discover lists each",
+                resource=resource,
+                count=len(new) - _MOST_TOLD,
+            )
         self._left_out[resource] = now
 
 
@@ -291,13 +295,14 @@ def _log(table: DeviceTable, news: Sequence[tuple[Device, str | None]]) -> None:
     healthy = [device.id for device, reason in news if reason is None]
     unhealthy = [(device.id, reason) for device, reason in news if reason is not None]
     if len(healthy) == 1:
-        log.info("%s: device %s is healthy", name, healthy[0])
+        log.info("a device is healthy", resource=name, device=healthy[0])
     elif healthy:
-        more = " and %d more" % (len(healthy) - _MOST_TOLD) if len(healthy) > _MOST_TOLD else ""
-        log.info("%s: %d devices are healthy: %s%s", name, len(healthy), " ".join(healthy[:_MOST_TOLD]), more)
+        log.info("devices are healthy", resource=name, count=len(healthy), devices=healthy[:_MOST_TOLD])
     for device_id, reason in unhealthy[:_MOST_TOLD]:
-        log.warning("%s: device %s is unhealthy: %s", name, device_id, reason)
+        log.warning("a device is unhealthy", resource=name, device=device_id, reason=reason)
     if len(unhealthy) > _MOST_TOLD:
         log.warning(
-            "%s: %d more devices are unhealthy; node-device-plugin status tells why", name, len(unhealthy) - _MOST_TOLD
+            "more devices are unhealthy; node-device-plugin status lists each reason",
+            resource=name,
+            count=len(unhealthy) - _MOST_TOLD,
         )

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Callable
 
 from ..declaration import Device, Resource
+from ..telemetry.logs import Log
 from .flap_damping import Flapping
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 #: Which of the devices found (third) a frontend cannot carry beside those that stay (second): id to the reason.
 WithoutRoom = Callable[[Resource, Sequence[Device], Sequence[Device]], Mapping[str, str]]
@@ -131,9 +131,9 @@ class DeviceTable:
     def _leave_out(self, left_out: Mapping[str, str]) -> None:
         new = [device_id for device_id, why in left_out.items() if self.left_out.get(device_id) != why]
         for device_id in new[:_MOST_TOLD]:
-            log.warning("%s: device %s is left out: %s", self.resource.name, device_id, left_out[device_id])
+            log.warning("left out a device", resource=self.resource.name, device=device_id, reason=left_out[device_id])
         if len(new) > _MOST_TOLD:
-            log.warning("%s: %d more devices are left out", self.resource.name, len(new) - _MOST_TOLD)
+            log.warning("left out more devices", resource=self.resource.name, count=len(new) - _MOST_TOLD)
         self.left_out = left_out
 
     def update(self, reasons: Mapping[str, str | None]) -> list[tuple[Device, str | None]]:

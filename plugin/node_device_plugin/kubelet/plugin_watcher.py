@@ -16,12 +16,13 @@ from typing import Any
 
 from ..support.cancel_safe import done_within
 from ..support.channels import grpc
+from ..telemetry.logs import Log
 from ..wire import plugin_registration_v1_pb2 as registry
 from ..wire import plugin_registration_v1_pb2_grpc as registry_grpc
 from .device_plugin.connection import API_VERSION, KubeletConnection, remove_sockets, socket_name
 from .device_plugin.server import DevicePluginServer
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 #: The folder below the kubelet's root directory.
 DIRECTORY = "plugins_registry"
@@ -60,7 +61,7 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
         if request.plugin_registered:
             self._told.set()
         else:
-            self._failed("refused", logging.WARNING, "the kubelet refused: %s", request.error)
+            self._failed("refused", logging.WARNING, "the kubelet refused", error=request.error)
         return registry.RegistrationStatusResponse()
 
     def _add_services(self, server: grpc.aio.Server) -> None:
@@ -71,17 +72,17 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
         return self.socket
 
     async def _stay_registered(self, path: str) -> None:
-        log.info("%s: waiting for the kubelet to find %s", self.resource, path)
+        log.info("waiting for the kubelet to find the socket", resource=self.resource, socket=path)
         while await self._stream_opened(path):
             self._registered()
             await self.service.stream.wait_until(False)
-            log.warning("%s: the kubelet's stream has ended", self.resource)
+            log.warning("the kubelet's stream ended", resource=self.resource)
             if self._socket_has_gone(path):
                 return
             # A kubelet that has restarted finds the socket as it is; made anew at once, the socket would take the new
             # kubelet's connection away, which would end its stream, and so on (seen: 20 times and more).
             if not await done_within(self.service.stream.wait_until(True), _BACK):
-                log.warning("%s: the kubelet does not open it again; making the socket again", self.resource)
+                log.warning("the kubelet does not open the stream again; making a new socket", resource=self.resource)
                 return
 
     async def _stream_opened(self, path: str) -> bool:
@@ -96,7 +97,7 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
                 self._failed(
                     "no_stream",
                     logging.WARNING,
-                    "registered, but the kubelet opened no stream; making the socket again",
+                    "registered, but the kubelet opened no stream; making a new socket",
                 )
                 return False
         return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -18,11 +17,12 @@ from ..cdi.links import Links
 from ..declaration.model import devices_behind
 from ..devices.holdings import Holding
 from ..support.bounded_calls import Key, NoAnswer
+from ..telemetry.logs import Log
 from ..wire import device_plugin_v1beta1_pb2 as api
 from .checkpoint import CheckpointError, read_checkpoint
 from .pod_resources import Holder, PodResourcesClient, PodResourcesError, Pods
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 POD_RESOURCES_SOCKET = os.path.join("pod-resources", "kubelet.sock")
 
@@ -120,7 +120,7 @@ async def holders(
         try:
             given = await _Given.read(device_plugin_dir, spec_dirs, links)
         except CheckpointError as error:
-            log.warning("what containers were given for their devices is not known: %s", error)
+            log.warning("cannot tell which device nodes containers were given", error=error)
             given = _Given({}, {}, links)
         held = (
             given.held(HeldDevice(holder.resource, device, holder.namespace, holder.pod, holder.container))

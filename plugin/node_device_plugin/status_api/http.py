@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Mapping
 from http import HTTPStatus
 from typing import Callable, NamedTuple
 
-log = logging.getLogger(__name__)
+from ..telemetry.logs import Log
+
+log = Log(__name__)
 
 #: Bytes of a request line and its headers together; larger ones are refused.
 _LARGEST_HEAD = 16384
@@ -112,7 +113,7 @@ class Pages:
             return await page(), method == "HEAD"
         except Exception:
             # A page that fails must not take the plugin with it.
-            log.exception("the page %s failed", path)
+            log.exception("a page failed", path=path)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR), method == "HEAD"
         finally:
             self._busy.discard(writer)

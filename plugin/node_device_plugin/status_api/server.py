@@ -10,10 +10,10 @@ from ..declaration.addresses import parse_http_address
 from ..support.cancel_safe import done_within
 from ..support.file_identity import identity
 from ..support.sockets import directory_is_lost
-from ..telemetry.logs import Tries
+from ..telemetry.logs import Log, Tries
 from .http import Pages, Routes
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 #: Seconds until the endpoint tries again to listen, and between two checks whether its socket is still there.
 _AGAIN = 5.0
@@ -51,7 +51,7 @@ class Endpoint:
                 server = await self._listen(address)
             except OSError as error:
                 self.tried.set()
-                self._tries.failed(logging.ERROR, "cannot serve at %s: %s", address, error.strerror or error)
+                self._tries.failed(logging.ERROR, "cannot serve", address=address, error=error.strerror or error)
                 if path and directory_is_lost(error):
                     raise
                 await done_within(self._moved.wait(), _AGAIN)
@@ -63,7 +63,7 @@ class Endpoint:
                 while not (self._moved.is_set() or (path and (mine is None or identity(path) != mine))):
                     await done_within(self._moved.wait(), _AGAIN)
                 if not self._moved.is_set():
-                    log.warning("somebody removed %s; serving again", path)
+                    log.warning("the socket was removed; serving again", socket=path)
             finally:
                 if server is not None:
                     server.close()
@@ -82,5 +82,5 @@ class Endpoint:
             return None
         host, port = parse_http_address(address)
         server = await asyncio.start_server(pages, host or None, port)
-        log.info("metrics, health and readiness at http://%s", address)
+        log.info("serving metrics, health and readiness", url=f"http://{address}")
         return server

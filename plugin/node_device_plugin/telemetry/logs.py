@@ -6,20 +6,51 @@ import datetime
 import json
 import logging
 import os
+import re
+from collections.abc import MutableMapping
+from typing import Any
 
+#: What a call of a logger takes besides keys and values.
+_OF_LOGGING = {"exc_info", "stack_info", "stacklevel", "extra"}
+_AMBIGUOUS = re.compile(r'[\s"=]|^$')
 _PRIORITY = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 
 
+class Log(logging.LoggerAdapter):  # type: ignore[type-arg]
+    """A logger whose lines are a constant message with keys and values: ``log.info("registered", resource=name)``."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(logging.getLogger(name), {})
+
+    def process(self, msg: str, kwargs: MutableMapping[str, Any]) -> tuple[str, MutableMapping[str, Any]]:
+        """Write the values behind the message, and keep both apart for JSON."""
+        values = {key: _plain(kwargs.pop(key)) for key in list(kwargs) if key not in _OF_LOGGING}
+        text = " ".join([msg, *(f"{key}={_quoted(value)}" for key, value in values.items())])
+        return text, {**kwargs, "extra": {"event": msg, "values": values}}
+
+
+def _plain(value: object) -> Any:
+    return value if isinstance(value, (bool, int, float, str, list)) else str(value)
+
+
+def _quoted(value: Any) -> str:
+    """Bare if that has one reading and one line."""
+    if isinstance(value, str) and value.isprintable() and not _AMBIGUOUS.search(value):
+        return value
+    return json.dumps(value, ensure_ascii=not str(value).isprintable())
+
+
 class _Json(logging.Formatter):
-    """One object a line: time, level, logger (the module), message, and a traceback where there is one."""
+    """One object a line: time, level, logger (the module), message, its values, and a traceback where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.datetime.fromtimestamp(record.created, datetime.timezone.utc)
         data = {
+            **getattr(record, "values", {}),
             "time": moment.isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": getattr(record, "event", None) or record.getMessage(),
         }
         if record.exc_info:
             data["exception"] = self.formatException(record.exc_info)
@@ -43,24 +74,24 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 class Tries:
-    """What is tried time and again: how it fails is said once, and again when it fails in another way.
+    """Something that is tried again and again: logs how it fails once, and again when it fails in another way.
 
-    What is the same as before is said at debug, so that a kubelet that is away for a day does not fill the journal.
+    A failure that repeats the last one is logged at debug. A kubelet that is away for a day does not fill the journal.
     """
 
-    def __init__(self, log: logging.Logger) -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
-        self._said = ""
+        self._last = ""
 
-    def failed(self, level: int, message: str, *values: object) -> None:
-        """Say how a try failed. message, values: as logging has them."""
-        text = message % values
-        self._log.log(logging.DEBUG if text == self._said else level, "%s", text)
-        self._said = text
+    def failed(self, level: int, message: str, **values: Any) -> None:
+        """Log how a try failed. message, values: as ``Log`` has them."""
+        now = self._log.process(message, dict(values))[0]
+        self._log.log(logging.DEBUG if now == self._last else level, message, **values)
+        self._last = now
 
     def went_well(self) -> None:
         """The next failure is news."""
-        self._said = ""
+        self._last = ""
 
 
 def configure(level: str, form: str) -> None:

@@ -141,7 +141,8 @@ async def test_an_end_before_it_serves_is_no_defect(short_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         _, errors = await asyncio.wait_for(process.communicate(), 10)
         assert process.returncode == 0
-        assert "cannot serve in %s: File exists" % (short_path / "plugins_registry") in errors.decode()
+        refused = 'cannot serve resource=example.com/dev directory=%s error="File exists"'
+        assert refused % (short_path / "plugins_registry") in errors.decode()
         assert "Traceback" not in errors.decode()
 
 

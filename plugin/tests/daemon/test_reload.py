@@ -210,7 +210,7 @@ async def test_a_bad_file_is_refused_and_the_old_configuration_stays(
     outcome = await running.reloader.reload()
     assert outcome.result == "refused"
     assert outcome.problems
-    assert all(str(problem) in caplog.text for problem in outcome.problems)
+    assert [record.values["error"] for record in caplog.records] == [str(problem) for problem in outcome.problems]
     assert (running.resources.tables, running.reloader.loaded) == before
     running.file.unlink()
     outcome = await running.reloader.reload()

@@ -259,15 +259,18 @@ async def test_thousands_of_devices_are_not_thousands_of_lines(node: Node, caplo
     node.declare({"name": "example.com/dev", "devices": devices})
     await node.scan()
     said = caplog.messages
-    assert said[0] == ("example.com/dev: 14 devices are healthy: d0 d1 d2 d3 d4 d5 d6 d7 d8 d9 and 4 more")
+    ten = '["d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8", "d9"]'
+    assert said[0] == f"devices are healthy resource=example.com/dev count=14 devices={ten}"
+    reason = f"{node.dev}/d%d: No such file or directory"
     assert said[1:11] == [
-        "example.com/dev: device d%d is unhealthy: %s/d%d: No such file or directory" % (number, node.dev, number)
+        f'a device is unhealthy resource=example.com/dev device=d{number} reason="{reason % number}"'
         for number in range(14, 24)
     ]
-    assert said[11:] == ["example.com/dev: 6 more devices are unhealthy; node-device-plugin status tells why"]
+    more = "more devices are unhealthy; node-device-plugin status lists each reason resource=example.com/dev count=6"
+    assert said[11:] == [more]
     (node.dev / "d20").touch()
     await node.scan()
-    assert caplog.messages[12:] == ["example.com/dev: device d20 is healthy"]
+    assert caplog.messages[12:] == ["a device is healthy resource=example.com/dev device=d20"]
 
 
 def devices_of(node: Node) -> list[Device]:

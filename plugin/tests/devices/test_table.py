@@ -158,7 +158,8 @@ async def test_what_is_gone_takes_its_place_in_the_list(
         assert [device.id for device in table.resource.devices] == ["b"]
     assert list(table.left_out) == ["a"]
     assert len(caplog.messages) == 1
-    assert "example.com/dev: device a is left out: the kubelet takes no list of more than" in caplog.messages[0]
+    assert caplog.messages[0].startswith("left out a device resource=example.com/dev device=a reason=")
+    assert "the kubelet takes no list of more than" in caplog.messages[0]
     table.set_devices([])
     assert table.left_out == {}
 

@@ -181,7 +181,7 @@ async def test_a_start_while_everything_hangs(short_path: Path) -> None:
     node.hang()
     async with node.running() as plugin:
         await node.offers(ALIVE, "tty0")
-        assert "%s: looking for devices by paths did not answer in 2 s" % DEAD in plugin.said()
+        assert f'resource={DEAD} reason="looking for devices by paths did not answer in 2 s"' in plugin.said()
         await ends(node, plugin)
 
 

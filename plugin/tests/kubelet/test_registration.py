@@ -427,7 +427,7 @@ async def test_that_nobody_answers_is_said_once_each_time(directory: str, caplog
         while metrics.REGISTRATIONS.value("example.com/dev", "no_kubelet") < before + times:
             await asyncio.sleep(0.01)
         os.unlink(path)
-        return [m for m in caplog.messages if m == "example.com/dev: no kubelet answers on %s" % path]
+        return [m for m in caplog.messages if m == "no kubelet answers resource=example.com/dev socket=%s" % path]
 
     async with plugin(directory):
         assert len(await tried(3)) == 1

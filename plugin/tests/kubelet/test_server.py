@@ -131,7 +131,9 @@ async def test_what_was_given_is_logged_after_the_answer(caplog: pytest.LogCaptu
         await service(env={"DEV_{index}": "{id}"}).Allocate(request, Context())
         assert caplog.messages == []
         await asyncio.sleep(0)
-    assert caplog.messages == ["example.com/dev: allocated d0 d1 as DEV_0 DEV_1"]
+    assert caplog.messages == [
+        'allocated devices resource=example.com/dev devices=["d0", "d1"] given=["DEV_0", "DEV_1"]'
+    ]
 
 
 @pytest.mark.parametrize(

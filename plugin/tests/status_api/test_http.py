@@ -274,7 +274,7 @@ async def test_the_endpoint_moves_and_a_port_that_is_taken_is_no_end(caplog: pyt
     await asyncio.wait_for(until({first: True}), 10)
     endpoint.move("127.0.0.1:%d" % taken)
     await asyncio.wait_for(until({first: False}), 10)
-    while "cannot serve at 127.0.0.1:%d" % taken not in caplog.text:
+    while "cannot serve address=127.0.0.1:%d" % taken not in caplog.text:
         await asyncio.sleep(0.01)
     endpoint.move("127.0.0.1:%d" % second)
     await asyncio.wait_for(until({second: True}), 10)

@@ -246,7 +246,9 @@ async def test_logs_for_programs(plugin: Plugin) -> None:
     plugin.process.send_signal(signal.SIGTERM)
     _, errors = await asyncio.wait_for(plugin.process.communicate(), 20)
     records = [json.loads(line) for line in errors.decode().splitlines()]
-    assert {"time", "level", "logger", "message"} == set(records[0])
+    assert all({"time", "level", "logger", "message"} <= set(record) for record in records)
+    unhealthy = [record for record in records if record["message"] == "a device is unhealthy"]
+    assert {record["resource"] for record in unhealthy} == {"example.com/dev"}
     assert ("node_device_plugin.daemon.main", "info", "stopped") in [
         (r["logger"], r["level"], r["message"]) for r in records
     ]
@@ -300,6 +302,47 @@ def test_a_traceback_is_part_of_its_record(
     record = json.loads(line[3:] if journal else line)
     assert (record["level"], record["message"]) == ("error", "it failed for d0")
     assert record["exception"].endswith("ValueError: here")
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("gpu0", "gpu0"),
+        ("/dev/null", "/dev/null"),
+        ("", '""'),
+        ("two words", '"two words"'),
+        ("a=b", '"a=b"'),
+        ('"', '"\\""'),
+        ("Ger\u00e4t", "Ger\u00e4t"),
+        ("forged\nlevel=error", '"forged\\nlevel=error"'),
+        ("\x1b[31m", '"\\u001b[31m"'),
+        ("\u2028", '"\\u2028"'),
+        ("%s", "%s"),
+        (2, "2"),
+        (["a", "b c"], '["a", "b c"]'),
+        (OSError(2, "gone"), '"[Errno 2] gone"'),
+    ],
+)
+def test_a_value_has_one_line_and_one_reading(value: object, written: str, caplog: pytest.LogCaptureFixture) -> None:
+    logs.Log("x").warning("100 %", value=value)
+    assert caplog.messages == [f"100 % value={written}"]
+
+
+@pytest.mark.usefixtures("root_logger")
+def test_values_are_keys_of_their_record(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("JOURNAL_STREAM", raising=False)
+    logs.configure("info", "json")
+    logs.Log("x").error("it failed", resource="example.com/dev", devices=["d0", "d1"], count=2)
+    record = json.loads(capsys.readouterr().err)
+    assert record.pop("time")
+    assert record == {
+        "level": "error",
+        "logger": "x",
+        "message": "it failed",
+        "resource": "example.com/dev",
+        "devices": ["d0", "d1"],
+        "count": 2,
+    }
 
 
 async def command(plugin: Plugin, *arguments: str) -> tuple[int, str]:

@@ -16,7 +16,7 @@ import time
 
 SOCKET = "/var/lib/kubelet/device-plugins/kubelet.sock"
 JOURNAL = ["journalctl", "--unit", "node-device-plugin", "--output", "json", "--no-pager"]
-REGISTERED = ": registered with the kubelet"
+REGISTERED = "registered with the kubelet resource="
 TIMEOUT = 60
 
 
@@ -38,9 +38,9 @@ def registered(cursor: str) -> dict[str, float]:
     """When each resource was registered, in seconds of the epoch, since a place in the journal."""
     entries = [json.loads(line) for line in output(*JOURNAL, "--after-cursor", cursor).splitlines()]
     return {
-        entry["MESSAGE"][: -len(REGISTERED)]: int(entry["__REALTIME_TIMESTAMP"]) / 1e6
+        entry["MESSAGE"][len(REGISTERED) :]: int(entry["__REALTIME_TIMESTAMP"]) / 1e6
         for entry in entries
-        if entry["MESSAGE"].endswith(REGISTERED)
+        if entry["MESSAGE"].startswith(REGISTERED)
     }
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import weakref
 from collections.abc import Iterable, MutableMapping
 
 from ...support.bounded_calls import BoundedCalls
 from ...support.cancel_safe import done_within
+from ...telemetry.logs import Log
 from .inotify import UNKNOWN, Inotify
 from .uevents import Uevents
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 #: Seconds between two sweeps: for what neither tells of, e.g. a file system that is mounted over a directory.
 SWEEP = 30.0
@@ -70,9 +70,9 @@ class Watch:
         if why:
             _UNWATCHED[self] = why
             if not was and why not in others:
-                log.warning("%s; looking every %g s instead", why, self._sweep)
+                log.warning("cannot watch a directory; scanning it instead", reason=why, seconds=self._sweep)
         elif was and was not in others:
-            log.info("the kernel watches all directories again")
+            log.info("the kernel watches every directory again")
 
     def watch_now(self, directory: str | None) -> None:
         """Watch this directory, which never hangs, and nothing else. None: nothing."""
@@ -93,7 +93,7 @@ class Watch:
                 self._uevents = Uevents()
             except OSError as error:
                 self._uevents_refused = True
-                log.warning("no messages of the kernel about devices: %s; swept every %g s", error, self._sweep)
+                log.warning("cannot receive uevents; scanning instead", error=error, seconds=self._sweep)
             else:
                 self._loop.add_reader(self._uevents.fileno(), self._on_uevents, self._uevents)
 

@@ -8,15 +8,16 @@ import contextlib
 import logging
 import os
 import re
+from typing import Any
 
 from ...support.channels import grpc, unix_server
 from ...support.sockets import answers, directory_is_lost
 from ...telemetry import metrics
-from ...telemetry.logs import Tries
+from ...telemetry.logs import Log, Tries
 from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 from .server import DevicePluginServer
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 API_VERSION = "v1beta1"
 
@@ -56,7 +57,11 @@ class KubeletConnection(abc.ABC):
             except OSError as error:
                 folder = os.path.dirname(path)
                 self._tries.failed(
-                    logging.ERROR, "%s: cannot serve in %s: %s", self.resource, folder, error.strerror or error
+                    logging.ERROR,
+                    "cannot serve",
+                    resource=self.resource,
+                    directory=folder,
+                    error=error.strerror or error,
                 )
                 if directory_is_lost(error):
                     raise
@@ -69,19 +74,19 @@ class KubeletConnection(abc.ABC):
     def _socket_has_gone(self, path: str) -> bool:
         if os.path.exists(path):
             return False
-        log.warning("%s: somebody removed %s; serving anew", self.resource, path)
+        log.warning("the socket was removed; serving again", resource=self.resource, socket=path)
         return True
 
-    def _failed(self, outcome: str, level: int, message: str, *values: object) -> None:
+    def _failed(self, outcome: str, level: int, message: str, **values: Any) -> None:
         """Count a registration that failed, and say how. outcome: the metric's."""
         metrics.REGISTRATIONS.increment(self.resource, outcome)
-        self._tries.failed(level, "%s: " + message, self.resource, *values)
+        self._tries.failed(level, message, resource=self.resource, **values)
 
     def _registered(self) -> None:
         """Count a registration that went well, and say so."""
         metrics.REGISTRATIONS.increment(self.resource, "registered")
         self._tries.went_well()
-        log.info("%s: registered with the kubelet", self.resource)
+        log.info("registered with the kubelet", resource=self.resource)
 
     @abc.abstractmethod
     def _socket_path(self) -> str:

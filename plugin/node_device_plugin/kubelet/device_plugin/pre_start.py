@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 
 from ...declaration import Device, Resource
 from ...devices.commands import environment, run_command
-
-log = logging.getLogger(__name__)
 
 #: Commands at a time, for one container.
 _AT_ONCE = 8

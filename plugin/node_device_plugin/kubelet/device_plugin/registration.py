@@ -23,12 +23,13 @@ from ...support.cancel_safe import done_within
 from ...support.channels import grpc
 from ...support.file_identity import Identity
 from ...support.sockets import SOCKET_DIRECTORY
+from ...telemetry.logs import Log
 from ...wire import device_plugin_v1beta1_pb2 as api
 from .connection import API_VERSION, KubeletConnection, remove_sockets, socket_name
 from .kubelet_socket import KubeletSocket
 from .server import DevicePluginServer
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 #: Seconds. The kubelet dials back for up to 10 s inside Register.
 _REGISTER_DEADLINE = 15.0
@@ -66,18 +67,18 @@ class Registration(KubeletConnection):
             if self._socket_has_gone(path):
                 return
             if not self._kubelet.answers():
-                self._failed("no_kubelet", logging.INFO, "no kubelet answers on %s", self._kubelet.path)
+                self._failed("no_kubelet", logging.INFO, "no kubelet answers", socket=self._kubelet.path)
                 is_other = await done_within(self._kubelet.other_than(kubelet), look)
                 look = _FIRST_LOOK if is_other else min(2 * look, _LAST_RETRY)
                 continue
             if kubelet in asked:
-                log.debug("%s: registering a new socket", self.resource)
+                log.debug("registering a new socket", resource=self.resource)
                 return
             if await self._register(path, kubelet, asked):
                 self._registered()
                 registered = time.monotonic()
                 await self.service.stream.wait_until(False)
-                log.warning("%s: the kubelet's stream has ended; registering again", self.resource)
+                log.warning("the kubelet's stream ended; registering again", resource=self.resource)
                 # A kubelet that ends each stream at once is asked ever more rarely; a new one is asked at once.
                 if time.monotonic() - registered > _STEADY:
                     self._retry = _FIRST_RETRY
@@ -98,10 +99,10 @@ class Registration(KubeletConnection):
             await self._kubelet.register(request, _REGISTER_DEADLINE)
         except grpc.aio.AioRpcError as error:
             if error.code() == grpc.StatusCode.UNAVAILABLE:
-                self._failed("no_kubelet", logging.INFO, "no kubelet answers on %s", self._kubelet.path)
+                self._failed("no_kubelet", logging.INFO, "no kubelet answers", socket=self._kubelet.path)
             else:
-                said = error.code().name, error.details()
-                self._failed("refused", logging.WARNING, "the kubelet refused: %s: %s", *said)
+                code, details = error.code().name, error.details()
+                self._failed("refused", logging.WARNING, "the kubelet refused", code=code, error=details)
             return False
         finally:
             now = self._kubelet.identity()
@@ -126,7 +127,7 @@ class Registration(KubeletConnection):
 
     async def _kubelet_there(self) -> Identity:
         if self._kubelet.identity() is None:
-            log.info("%s: waiting for the kubelet's socket %s", self.resource, self._kubelet.path)
+            log.info("waiting for the kubelet's socket", resource=self.resource, socket=self._kubelet.path)
         return await self._kubelet.other_than(None)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, NoReturn
@@ -13,6 +12,7 @@ from ...declaration import Resource
 from ...devices.table import DeviceTable
 from ...support.channels import grpc
 from ...telemetry import metrics
+from ...telemetry.logs import Log
 from ...wire import device_plugin_v1beta1_pb2 as api
 from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 from .allocation import NotAllocatable, allocate, devices_of
@@ -20,7 +20,7 @@ from .device_list import DeviceList, Listed
 from .pre_start import pre_start
 from .preference import preferred
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
@@ -149,7 +149,7 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
             await self._refuse(context, "to start a container", error)
         problem = await pre_start(resource, devices)
         if problem is not None:
-            log.error("%s: a container cannot start: %s", resource.name, problem)
+            log.error("a container cannot start", resource=resource.name, error=problem)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{resource.name}: before a container: {problem}")
         return api.PreStartContainerResponse()
 
@@ -170,7 +170,7 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         return api.AllocateResponse(container_responses=answers)
 
     async def _refuse(self, context: Any, what: str, error: NotAllocatable) -> NoReturn:
-        log.error("%s: refused %s: %s", self.resource.name, what, error)
+        log.error("refused a request", resource=self.resource.name, request=what, error=error)
         await context.abort(error.code, str(error))
         raise AssertionError("abort raises")
 
@@ -180,9 +180,7 @@ def _tell(resource: str, request: api.AllocateRequest, answers: list[api.Contain
     for asked, answer in zip(request.container_requests, answers):
         given = [device.name for device in answer.cdi_devices] + [node.host_path for node in answer.devices]
         given += [mount.host_path for mount in answer.mounts] + sorted(answer.envs) + sorted(answer.annotations)
-        log.info(
-            "%s: allocated %s as %s", resource, " ".join(sorted(asked.devices_ids)), " ".join(given) or "nothing to add"
-        )
+        log.info("allocated devices", resource=resource, devices=sorted(asked.devices_ids), given=given)
 
 
 def _device(entry: Listed) -> api.Device:
