@@ -49,7 +49,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         host = (task_vars or {}).get("inventory_hostname", "")
-        arguments = task_arguments.of(self)
+        arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name")
         if arguments.get("state") == "absent":
             return {**result, **self._remove(arguments, host)}
         if self._task.check_mode:

@@ -48,7 +48,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         host = (task_vars or {}).get("inventory_hostname", "")
-        arguments = task_arguments.of(self)
+        arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name", "api_only")
         try:
             if not arguments.get("kubeconfig"):
                 raise DeploymentError(deployed.NO_CLUSTER)

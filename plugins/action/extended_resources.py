@@ -39,7 +39,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         host = (task_vars or {}).get("inventory_hostname", "")
-        arguments = task_arguments.of(self)
+        arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name", "api_only")
         state, declared = arguments.get("state", "present"), arguments["declaration"]
         capacities = declared["capacities"] if state != "absent" else {}
         if not arguments.get("kubeconfig"):

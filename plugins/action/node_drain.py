@@ -28,15 +28,12 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         host = (task_vars or {}).get("inventory_hostname", "")
-        arguments = task_arguments.of(self)
+        arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name")
         result["changed"] = False
         self._node = arguments.get("node_name") or host
         try:
             if not arguments.get("kubeconfig"):
-                raise drain.NotDrained(
-                    "a node is drained through the Kubernetes API: set node_devices_kubeconfig to a kubeconfig file "
-                    "on the controller"
-                )
+                raise drain.NotDrained(drain.NO_CLUSTER)
             self._rules = _rules(arguments)
             self._api = Api(kubeconfig.read(arguments["kubeconfig"]))
             self._drain = drain.Drain(self._api, self._node, dry_run=self._task.check_mode)
@@ -45,17 +42,6 @@ class ActionModule(ActionBase):
         except (drain.NotDrained, ApiError, kubeconfig.KubeconfigError) as error:
             result.update(failed=True, msg="\n".join(f"{host}: {line}" for line in str(error).splitlines()))
         return result
-
-    def _possible(self, arguments, _result):
-        """What can be said before anything is touched."""
-        together = arguments.get("together", [])
-        if len(together) > 1:
-            raise drain.NotDrained(
-                f"{len(together)} nodes would be drained together, because node_devices_drain is not known where the "
-                f"batches are made: give it with -e, or as vars of import_playbook; or say with node_devices_serial "
-                f"how many nodes may be drained together"
-            )
-        self._api.node(self._node)
 
     def _drained(self, _arguments, result):
         self._drain.pods(self._rules)

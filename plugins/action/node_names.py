@@ -14,12 +14,13 @@ class ActionModule(ActionBase):
 
     TRANSFERS_FILES = False
     _requires_connection = False
-    _VALID_ARGS = frozenset(("kubeconfig",))
+    _VALID_ARGS = frozenset(())
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         variables = task_vars or {}
-        given = task_arguments.of(self).get("kubeconfig", "")
+        # A variable of the play is in no host's variables.
+        given = task_arguments.of(self, variables, "kubeconfig").get("kubeconfig", "")
         # Of all batches, and with those that failed by now.
         names = variables.get("ansible_play_hosts_all", ())
         hosts = [_host(plain(name), variables.get("hostvars", {}), given) for name in names]

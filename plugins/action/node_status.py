@@ -34,7 +34,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         self._vars = task_vars or {}
-        self._arguments = task_arguments.of(self)
+        self._arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name", "api_only")
         host = self._vars.get("inventory_hostname", "")
         self._api_only = boolean(self._arguments.get("api_only", False))
         problems = []

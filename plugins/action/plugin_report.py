@@ -33,7 +33,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         host = (task_vars or {}).get("inventory_hostname", "")
-        arguments = task_arguments.of(self)
+        arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name")
         result.update(changed=False, runs_as="-", configuration="-", problems=[])
         try:
             api = Api(kubeconfig.read(arguments["kubeconfig"])) if arguments.get("kubeconfig") else None

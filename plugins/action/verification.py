@@ -31,7 +31,7 @@ class ActionModule(ActionBase):
         host = (task_vars or {}).get("inventory_hostname", "")
         if self._task.check_mode:
             return {**result, "skipped": True, "msg": "a proof needs a pod, which check mode does not make"}
-        arguments = task_arguments.of(self)
+        arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name")
         look = preflight.Preflight(self, task_vars)
         try:
             declared = look.declaration(arguments.get("declaration"))

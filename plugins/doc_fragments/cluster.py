@@ -10,16 +10,11 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   node_name:
-    description: The node's name in the cluster, where it is not the inventory's.
+    description: The node's name in the cluster; default C(node_devices_node_name), else the host's name.
     type: str
-"""
-
-    KUBECONFIG = r"""
-options:
   kubeconfig:
-    description: A kubeconfig file on the controller; its current context is used.
+    description: A kubeconfig file on the controller, whose current context is used; default C(node_devices_kubeconfig).
     type: path
-    required: true
 """
 
     DEPLOYMENT = r"""

@@ -40,7 +40,6 @@ options:
     default: 60
 extends_documentation_fragment:
   - nodedevices.kubernetes.cluster
-  - nodedevices.kubernetes.cluster.kubeconfig
   - nodedevices.kubernetes.cluster.deployment
   - nodedevices.kubernetes.node.declared
 author: The node-devices authors (!UNKNOWN)

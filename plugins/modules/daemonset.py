@@ -58,12 +58,11 @@ options:
     elements: str
   api_only:
     description:
-      - Whether only the API reaches the node. V(configured) then refuses, unless O(takeover), resources that another
-        device plugin serves there, by the node object.
+      - Whether only the API reaches the node; default C(node_devices_api_only). V(configured) then refuses, unless
+        O(takeover), resources that another device plugin serves there, by the node object.
       - V(removed) first lets the plugin run with no resource, so that it takes away its CDI specs that no pod holds,
         which nobody else can. Where it does not come to that, a warning says why.
     type: bool
-    default: false
   takeover:
     description: Whether V(configured) may take over such resources.
     type: bool
@@ -84,7 +83,6 @@ options:
     default: 120
 extends_documentation_fragment:
   - nodedevices.kubernetes.cluster
-  - nodedevices.kubernetes.cluster.kubeconfig
   - nodedevices.kubernetes.cluster.deployment
 author: The node-devices authors (!UNKNOWN)
 """

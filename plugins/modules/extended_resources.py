@@ -18,15 +18,11 @@ options:
     type: str
     choices: [present, absent, reported]
     default: present
-  kubeconfig:
-    description: A kubeconfig file on the controller; its current context is used. Needed where a capacity is declared.
-    type: path
   api_only:
     description:
-      - Whether nothing but the Kubernetes API reaches the node. What device plugins serve is then told by what the
-        kubelet wrote into the node object.
+      - Whether nothing but the Kubernetes API reaches the node; default C(node_devices_api_only). The kubelet's entries
+        in the node object then tell what device plugins serve.
     type: bool
-    default: false
   timeout:
     description: Seconds that the kubelet may take to follow; it looks every 10 s.
     type: int

@@ -13,12 +13,11 @@ description:
 options:
   state:
     description:
-      - V(possible) only looks whether there is such a node, and whether nodes would be drained together unasked.
       - V(drained) cordons it and evicts its pods through the API's eviction, which honours PodDisruptionBudgets, and
         fails where they have not gone in time. What would be lost is said before the node is cordoned.
       - V(uncordoned) takes back a cordon of ours, of an earlier play too.
     type: str
-    choices: [possible, drained, uncordoned]
+    choices: [drained, uncordoned]
     required: true
   minutes:
     description: How long pods may take to go.
@@ -32,18 +31,12 @@ options:
     description: Whether pods go that have data in an emptyDir, as with kubectl's C(--delete-emptydir-data).
     type: bool
     default: false
-  together:
-    description: For V(possible), the hosts that the play works on together where nobody said how many that may be.
-    type: list
-    elements: str
-    default: []
   pending:
     description: For V(uncordoned) in check mode, whether V(drained) would have cordoned the node.
     type: bool
     default: false
 extends_documentation_fragment:
   - nodedevices.kubernetes.cluster
-  - nodedevices.kubernetes.cluster.kubeconfig
 author: The node-devices authors (!UNKNOWN)
 """
 

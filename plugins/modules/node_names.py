@@ -9,17 +9,12 @@ description:
     (C(node_devices_kubeconfig)). What one of them has written through the API the other one would take away.
   - It looks at all hosts of the play at once, so it is run once. Hosts that have no kubeconfig, or whose variables
     cannot be worked out yet, are passed over. It writes nothing.
-options:
-  kubeconfig:
-    description: A kubeconfig file on the controller, for hosts whose variables name none.
-    type: path
 author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""
 - name: See that no two hosts are the same node
   nodedevices.kubernetes.node_names:
-    kubeconfig: ~/.kube/config
   run_once: true
 """
 

@@ -96,6 +96,12 @@ options:
   node_name:
     description: The node's name in the cluster, where it is not the inventory's; read by the action.
     type: str
+  drain:
+    description:
+      - Says that the play may drain the node, with C(minutes) for its pods to go. The action then requires
+        O(kubeconfig) and a node object. It refuses if C(together), the hosts of a batch that nobody limited, are
+        several.
+    type: dict
   deployment:
     description: C(device_plugin_deployment) of role device_plugin; read by the action.
     type: dict

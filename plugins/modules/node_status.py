@@ -19,18 +19,14 @@ options:
   cri_socket:
     description: The container runtime's socket, as for M(nodedevices.kubernetes.node_preflight).
     type: path
-  kubeconfig:
-    description: A kubeconfig file on the controller. Without one, fixed capacities are not known.
-    type: path
   mode:
     description: What the plugin should be; in mode V(daemonset) its pod is looked at, too, which needs O(kubeconfig).
     type: str
     choices: [service, daemonset]
     default: service
   api_only:
-    description: Whether nothing but the Kubernetes API reaches the node.
+    description: Whether nothing but the Kubernetes API reaches the node; default C(node_devices_api_only).
     type: bool
-    default: false
 extends_documentation_fragment:
   - nodedevices.kubernetes.cluster
   - nodedevices.kubernetes.cluster.deployment

@@ -16,9 +16,6 @@ options:
   instance:
     description: What M(nodedevices.kubernetes.node_preflight) found of it on the node.
     type: dict
-  kubeconfig:
-    description: A kubeconfig file on the controller; its current context is used. Needed in mode daemonset.
-    type: path
   command:
     description: The plugin's command on the node. Without it nothing is asked there.
     type: path

@@ -39,9 +39,6 @@ options:
     type: str
     choices: [service, daemonset]
     default: service
-  kubeconfig:
-    description: A kubeconfig file on the controller; its current context is used.
-    type: path
   require_proof:
     description: Whether a resource without a proof is a problem.
     type: bool

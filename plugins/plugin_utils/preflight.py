@@ -17,8 +17,8 @@ from ansible import constants
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from . import declaration, play, plugin_cli, requirements, specs
-from .kubernetes import cluster_access
+from . import declaration, play, plugin_cli, requirements, specs, task_arguments
+from .kubernetes import cluster_access, drain
 
 #: The variable that a playbook registers its look at the node in.
 KNOWN = "node_devices_node"
@@ -175,6 +175,10 @@ class Preflight:
         mode, takeover = arguments.pop("mode", None), boolean(arguments.pop("takeover", False))
         path, node_name = arguments.pop("kubeconfig", None), arguments.pop("node_name", None)
         deployment = declaration.plain(arguments.pop("deployment", None) or {})
+        drained = declaration.plain(arguments.pop("drain", None))
+        if drained:
+            # Raises where it is no number.
+            task_arguments.minutes(drained, "node_devices_drain_minutes")
         cdi = boolean(arguments.pop("cdi", True))
         cdi = declared["needs_cdi"] if declared else cdi
         if not cdi:
@@ -208,11 +212,13 @@ class Preflight:
             if declared and mode and not takeover:
                 names = [resource["name"] for resource in declared["resources"]]
                 sentences += requirements.taken(facts["device_plugins"], names, mode)
+            if drained:
+                sentences += drain.obstacles(drained, bool(path))
             if path and not known:
                 capacities = bool((declared or {}).get("capacities"))
                 pod = deployment if mode == "daemonset" else None
                 sentences += cluster_access.problems(
-                    path, node_name or self.host, declared is not None, capacities, pod
+                    path, node_name or self.host, declared is not None or bool(drained), capacities, pod
                 )
             if not sentences:
                 untested = [] if known else requirements.untested(of_node, facts)

@@ -10,10 +10,24 @@ from ansible.errors import AnsibleError
 
 from .declaration import plain
 
+#: Options that a task may leave out, because a variable of the host has them.
+_OF_THE_HOST = {
+    "kubeconfig": "node_devices_kubeconfig",
+    "node_name": "node_devices_node_name",
+    "api_only": "node_devices_api_only",
+}
 
-def of(action: Any) -> dict[str, Any]:
-    """The arguments of an action's task, as plain data, without what was left out."""
+
+def of(action: Any, task_vars: Any = None, *of_the_host: str) -> dict[str, Any]:
+    """The arguments of an action's task, as plain data, without what was left out.
+
+    of_the_host: options whose value is the host's where the task leaves them out: kubeconfig, node_name, api_only.
+    """
     given: dict[str, Any] = plain({key: value for key, value in action._task.args.items() if value is not None})
+    for option in of_the_host:
+        value = (task_vars or {}).get(_OF_THE_HOST[option])
+        if option not in given and value is not None:
+            given[option] = plain(action._templar.template(value))
     return given
 
 

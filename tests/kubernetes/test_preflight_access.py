@@ -34,11 +34,11 @@ def look(monkeypatch):
     """What the preflight says for a kubeconfig, and what ran on the node."""
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
 
-    def run_action(kubeconfig, declaration=DECLARED, node_name="worker1"):
+    def run_action(kubeconfig, declaration=DECLARED, node_name="worker1", drain=None):
         action = object.__new__(node_preflight.ActionModule)
         arguments = {"kubeconfig": kubeconfig, "node_name": node_name, "requires": ["python"], "lock": {}}
-        if declaration is not None:
-            arguments["declaration"] = declaration
+        more = {"declaration": declaration, "drain": drain}
+        arguments.update({name: value for name, value in more.items() if value is not None})
         play = types.SimpleNamespace(_uuid="play")
         action._task = types.SimpleNamespace(args=arguments, check_mode=False, get_play=lambda: play)
         executed = []
@@ -126,6 +126,11 @@ def test_a_cluster_without_the_node(cluster, look):
     )
     # An uninstall goes on for a machine whose node object is gone.
     assert look(cluster.kubeconfig(), None, node_name="none-such") == ""
+
+
+def test_a_node_that_may_be_drained_is_there_before_anything_is_touched(cluster, look):
+    said = look(cluster.kubeconfig(), None, node_name="none-such", drain={"minutes": 10})
+    assert "the cluster has no node none-such" in said
 
 
 LICENCES = {"name": "example.com/licence", "capacity": 3}

@@ -9,7 +9,7 @@ else's cordon is lifted, and a later run lifts ours where this one was killed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
@@ -32,6 +32,11 @@ _MIRROR = "kubernetes.io/config.mirror"
 _ENDED = ("Succeeded", "Failed")
 
 
+NO_CLUSTER = (
+    "a node is drained through the Kubernetes API: set node_devices_kubeconfig to a kubeconfig file on the controller"
+)
+
+
 class NotDrained(Exception):
     """Why a node is not drained, in one sentence."""
 
@@ -42,6 +47,19 @@ class Rules(NamedTuple):
     minutes: float = 10
     force: bool = False
     delete_emptydir_data: bool = False
+
+
+def obstacles(wanted: Mapping[str, Any], has_cluster: bool) -> Iterator[str]:
+    """A sentence for each reason not to begin. wanted: option ``drain`` of node_preflight."""
+    if not has_cluster:
+        yield NO_CLUSTER
+    together = wanted.get("together", ())
+    if len(together) > 1:
+        yield (
+            f"{len(together)} nodes would be drained together, because Ansible made the batches before it knew "
+            f"node_devices_drain: give it with -e or as vars of import_playbook, or set node_devices_serial to the "
+            f"number of nodes to drain together"
+        )
 
 
 class Drain:

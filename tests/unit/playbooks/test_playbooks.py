@@ -66,8 +66,7 @@ def test_a_play_that_changes_nodes_takes_their_lock_first_and_lets_go_of_it_last
         assert first is before[-1]
         assert "max_fail_percentage" not in play
     else:
-        asked = [task["nodedevices.kubernetes.node_drain"]["state"] for task in before[: before.index(first)]]
-        assert asked in ([], ["possible"])
+        assert first is before[0]
     assert len(play["tasks"]) == 1
     lock = first["nodedevices.kubernetes.node_preflight"]["lock"]
     assert (value(lock["minutes"], {}), value(lock["break"], {})) == (15, False)
@@ -169,9 +168,12 @@ def test_a_node_is_drained_before_its_runtime_changes_and_let_go_however_that_en
     (uncordon,) = always.get("block", [always])
     assert "tasks/uncordon.yml" in str(uncordon)
     assert "drain" in str(uncordon["when"])
-    before = [*play.get("pre_tasks", ()), *whole["block"]]
-    asked = [task.get("nodedevices.kubernetes.node_drain", {}).get("state") for task in before]
-    assert [state for state in asked if state] == ["possible"]
+    (look,) = (
+        task["nodedevices.kubernetes.node_preflight"]
+        for task in (*play.get("pre_tasks", ()), *whole["block"])
+        if "nodedevices.kubernetes.node_preflight" in task
+    )
+    assert "node_devices_drain | default(false)" in look["drain"]
 
 
 @pytest.mark.parametrize(
@@ -209,29 +211,30 @@ def included(role, file, known):
 
 
 TIMER = "/etc/systemd/system/node-device-capacities.timer"
+NOTHING = {"declaration": {"capacities": {}}}
 
 
 @pytest.mark.parametrize(
     ("known", "concerned"),
     [
-        ({"node_devices_node": {"ledger": {}}}, False),
-        ({"node_devices_node": {"ledger": {}}, "node_devices_kubeconfig": ""}, False),
-        ({"node_devices_node": {"ledger": {}}, "node_devices_kubeconfig": "~/.kube/config"}, True),
+        ({"node_devices_node": {"ledger": {}, **NOTHING}}, False),
+        ({"node_devices_node": {"ledger": {}, **NOTHING}, "node_devices_kubeconfig": ""}, False),
+        ({"node_devices_node": {"ledger": {}, **NOTHING}, "node_devices_kubeconfig": "~/.kube/config"}, True),
         # Without a kubeconfig it is an error, which somebody has to say.
-        (
-            {"node_devices_node": {"ledger": {}}, "extended_resources_declaration": {"capacities": {"a/b": 1}}},
-            True,
-        ),
-        ({"node_devices_node": {"ledger": {TIMER: {}}}}, True),
+        ({"node_devices_node": {"ledger": {}, "declaration": {"capacities": {"a/b": 1}}}}, True),
+        ({"node_devices_node": {"ledger": {TIMER: {}}, **NOTHING}}, True),
+        # An uninstall reads no declaration.
+        ({"node_devices_node": {"ledger": {}}, "extended_resources_state": "absent"}, False),
+        ({"node_devices_node": {"ledger": {TIMER: {}}}, "extended_resources_state": "absent"}, True),
         # The role alone, which has not looked at the node.
         ({}, True),
-        ({"node_devices_api_only": True}, False),
+        ({"node_devices_api_only": True, "node_devices_node": NOTHING}, False),
     ],
 )
 def test_a_node_that_has_no_capacities_of_ours_is_asked_once(known, concerned):
     variables = yaml.safe_load((ROLES / "extended_resources" / "vars" / "main.yml").read_text())
-    known = {"extended_resources_declaration": {"capacities": {}}, "extended_resources_timer": TIMER, **known}
-    for name in ("reached", "may_restore", "concerned"):
+    known = {"extended_resources_state": "present", "extended_resources_timer": TIMER, **known}
+    for name in ("reached", "may_restore", "may_declare", "concerned"):
         name = f"extended_resources_{name}"
         known[name] = value(variables[name], known)
     assert included("extended_resources", "node_object.yml", known) == concerned

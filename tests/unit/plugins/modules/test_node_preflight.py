@@ -13,6 +13,7 @@ import types
 
 import pytest
 import yaml
+from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_preflight
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock, runtime_facts
@@ -346,6 +347,9 @@ class Cluster:
         metadata = {"name": place.name, "labels": self.labels}
         return {"metadata": metadata, "status": {"allocatable": {"pods": "2"}}} if place.name == "worker1" else None
 
+    def node(self, name):
+        return self.get(types.SimpleNamespace(name=name))
+
     def list(self, place, **selectors):
         assert (place.kinds, selectors) == ("pods", {"fieldSelector": "spec.nodeName=worker1"})
         return self.pods
@@ -383,6 +387,31 @@ def test_a_node_without_a_slot_for_the_daemonsets_pod_is_named(look, monkeypatch
             f"class {name}, another pod would be ended: free a slot, raise maxPods of the kubelet, or set "
             "device_plugin_deployment.priority_class to '', and the pod waits"
         ]
+
+
+@pytest.mark.parametrize(
+    ("drain", "kubeconfig", "sentences"),
+    [
+        ({"minutes": 5, "together": ["node1"]}, "x", []),
+        ({"minutes": 5, "together": []}, "x", []),
+        ({"minutes": 5}, None, ["set node_devices_kubeconfig to a kubeconfig file on the controller"]),
+        ({"minutes": 5, "together": ["a", "b", "c"]}, "x", ["3 nodes would be drained together"]),
+        ({"minutes": 5, "together": ["a", "b"]}, None, ["set node_devices_kubeconfig", "2 nodes would be drained"]),
+    ],
+)
+def test_a_drain_that_cannot_be_is_named_with_everything_else(look, monkeypatch, drain, kubeconfig, sentences):
+    monkeypatch.setattr(cluster_access.kubeconfig, "read", lambda path: path)
+    monkeypatch.setattr(cluster_access, "Api", lambda path: Cluster(3))
+    result, asked = look(drain=drain, kubeconfig=kubeconfig, node_name="worker1")
+    assert asked == [{}], "the module takes none of it"
+    lines = result.get("msg", "\n").splitlines()[1:]
+    assert len(lines) == len(sentences)
+    assert all(sentence in line for sentence, line in zip(sentences, lines, strict=True))
+
+
+def test_a_drain_takes_minutes_that_are_a_number(look):
+    with pytest.raises(AnsibleError, match="node_devices_drain_minutes must be a number that is not below 0, not soon"):
+        look(drain={"minutes": "soon"})
 
 
 def test_a_lock_without_room_is_said_with_its_file(monkeypatch):
