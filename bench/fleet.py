@@ -25,7 +25,7 @@ from .plays import CHECKOUT, FORKS, Run, Unreachable, play
 
 HOSTS = tuple(int(count) for count in os.environ.get("BENCH_HOSTS", "10,20,40,200").split(","))
 #: The executions of a run without a change that are asked for, without and with those of the verification.
-EXECUTIONS = (12, 18)
+EXECUTIONS = (2, 3)
 # As plays have it that begin in the checkout: the inventory of the throwaway nodes has its own.
 _SETTINGS = configparser.ConfigParser()
 _SETTINGS.read(CHECKOUT / "ansible.cfg")
