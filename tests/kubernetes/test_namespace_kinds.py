@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Place, Unavailable
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
+    Api,
+    NotFound,
+    Place,
+    Unavailable,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import namespace
 
 VERBS = {"namespaced": True, "verbs": ["get", "list"]}
@@ -31,10 +36,12 @@ def api(monkeypatch):
     def answer(method, place, query, *_others):
         if place.kinds.startswith("/") and place.kinds not in pages:
             raise Unavailable("503")
+        if place.kinds in made.removed:
+            raise NotFound("404")
         found = OURS if place.kinds == "namespaces" else pages.get(place.kinds)
         return json.dumps({"kind": "x", **(found or {"items": made.items.get(str(place), [])})}).encode()
 
-    made.items, made.pages = {}, pages
+    made.items, made.pages, made.removed = {}, pages, set()
     monkeypatch.setattr(made, "_ask", answer)
     return made
 
@@ -58,6 +65,16 @@ def test_an_object_of_such_a_kind_keeps_the_namespace(api):
     place = Place("tcp", namespace="ours", group="routes.example/v1alpha2")
     api.items[str(place)] = [{"metadata": {"name": "theirs"}}]
     assert remove(api) == ([], "it has tcp theirs")
+
+
+def test_a_kind_that_somebody_removes_meanwhile_hides_no_other_kind(api, monkeypatch):
+    monkeypatch.setattr(namespace.Objects, "delete", lambda self, place: place.name)
+    api.removed.add("http")
+    place = Place("tcp", namespace="ours", group="routes.example/v1alpha2")
+    api.items[str(place)] = [{"metadata": {"name": "theirs"}}]
+    assert remove(api) == ([], "it has tcp theirs")
+    api.items.clear()
+    assert remove(api) == (["ours"], "")
 
 
 def test_a_server_of_measurements_that_is_away_keeps_nothing(api, monkeypatch):

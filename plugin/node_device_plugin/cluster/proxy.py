@@ -29,7 +29,7 @@ def proxy_for(server: str, environment: Mapping[str, str]) -> str:
     """
     parts = urllib.parse.urlsplit(server)
     proxy = environment.get(parts.scheme, "")
-    host, port = (parts.hostname or "").rstrip("."), parts.port or _PORTS.get(parts.scheme, 0)
+    host, port = (parts.hostname or "").rstrip("."), parts.port or _PORTS[parts.scheme]
     return "" if not proxy or _is_direct(host, port, environment.get("no", "")) else proxy
 
 

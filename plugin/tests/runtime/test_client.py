@@ -1,6 +1,8 @@
 """The CRI client: what it makes of a runtime's answers, which are as containerd 1.7.24, 2.1.9 and 2.4.2 gave them."""
 
 import asyncio
+import json
+from typing import Any
 
 import pytest
 
@@ -121,6 +123,34 @@ async def test_a_pod_from_its_beginning_to_its_end(socket):
         await client.stop_pod_sandbox(sandbox)
         await client.remove_pod_sandbox(sandbox)
         assert await client.pod_sandboxes() == []
+
+
+@pytest.mark.parametrize(
+    ("info", "pid"),
+    [
+        ({"pid": 1}, 1),
+        # As containerd tells it of a container that does not run.
+        ({"pid": 0}, None),
+        # No id: to kill(2) it would mean every process.
+        ({"pid": -1}, None),
+        ({"pid": "1"}, None),
+        ({"pid": None}, None),
+        ({}, None),
+    ],
+)
+async def test_a_process_id_is_a_number_above_0(socket, info, pid):
+    async with TellingServer(socket) as server, CriClient(socket) as client:
+        server.tells = info
+        assert await client.container_pid("any") == pid
+
+
+class TellingServer(CriServer):
+    """A runtime that tells the same of every container."""
+
+    tells: Any = None
+
+    async def ContainerStatus(self, request, context):
+        return cri.ContainerStatusResponse(info={"info": json.dumps(self.tells)})
 
 
 async def test_how_containers_ended_is_told(socket):

@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Union
 
 import pytest
 
@@ -215,6 +215,41 @@ def test_a_change_of_state_and_what_is_not_the_kernels_are_no_news() -> None:
         assert listener.read()
     finally:
         listener.close()
+
+
+class FakeSocket:
+    """A netlink socket that gives these messages and errors, one after the other, and then has nothing more."""
+
+    def __init__(self, *gives: Union[bytes, int]) -> None:
+        self.gives = list(gives)
+
+    def bind(self, _address: object) -> None:
+        pass
+
+    def recvfrom(self, _size: int) -> tuple[bytes, tuple[int, int]]:
+        given = self.gives.pop(0) if self.gives else errno.EAGAIN
+        if isinstance(given, int):
+            raise OSError(given, os.strerror(given))
+        return given, (0, 1)
+
+
+@pytest.mark.parametrize("then", [[], [b"change@/devices/x\0"], [b"change@/devices/x\0", b"add@/devices/x\0"]])
+def test_messages_that_the_kernel_drops_are_news(monkeypatch: pytest.MonkeyPatch, then: list[bytes]) -> None:
+    netlink = FakeSocket(errno.ENOBUFS, *then)
+    monkeypatch.setattr(socket, "socket", lambda *_arguments: netlink)
+    listener = uevents.Uevents()
+    assert listener.read()
+    assert netlink.gives == []
+    assert not listener.read()
+
+
+# Below ENOBUFS and above it.
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.ETIMEDOUT])
+def test_another_error_of_the_socket_is_raised(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setattr(socket, "socket", lambda *_arguments: FakeSocket(number))
+    listener = uevents.Uevents()
+    with pytest.raises(OSError, match=os.strerror(number)):
+        listener.read()
 
 
 def test_where_the_kernel_drops_news_a_directory_that_was_made_anew_meanwhile_is_watched(tmp_path: Path) -> None:

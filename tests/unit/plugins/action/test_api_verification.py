@@ -148,6 +148,15 @@ def row(*resources, **arguments):
     return found
 
 
+def test_ansible_itself_touches_no_node_for_it():
+    """Where only the API reaches a node, there is nobody to make a temporary directory."""
+    action = object.__new__(api_verification.ActionModule)
+    action._task = types.SimpleNamespace(args={"state": "absent"}, check_mode=False, async_val=0)
+    # Whatever else is asked of the connection ends the test.
+    action._connection = types.SimpleNamespace(_shell=types.SimpleNamespace(tmpdir=None))
+    assert action.run(None, {"inventory_hostname": "worker1"})["changed"] is False
+
+
 def test_a_container_that_has_its_device(cluster):
     cluster.allocatable = {"a.example/imaginary": "2"}
     cluster.prints = {"a.example/imaginary": printed({"DEV_0": "/two", "PATH": "/bin"})}

@@ -287,6 +287,27 @@ def test_a_play_is_over_when_its_process_is_or_another_one_has_its_id(here):
     assert play.is_over({**here, "owner": here["owner"] + "1"})
 
 
+def test_where_there_is_no_proc_ps_tells_whether_a_play_is_over(here, monkeypatch, tmp_path):
+    """As on macOS, whose ps, like that of Linux, exits with 1 where it finds no such process."""
+    isdir = os.path.isdir
+    monkeypatch.setattr(os.path, "isdir", lambda path: path != "/proc/self" and isdir(path))
+    ps = tmp_path / "ps"
+    ps.write_text(
+        f'#!/bin/sh\ncase "$*" in *"-p {os.getpid()}") echo "Mon Nov 23 10:00:00 2026    " ;; *) exit 1 ;; esac\n'
+    )
+    ps.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    holder = play.wanted_lock(30)
+    assert holder["owner"].endswith(f" {os.getpid()} Mon Nov 23 10:00:00 2026")
+    assert not play.is_over(holder)
+    # Of another process with the id of this one, ps would tell another start.
+    assert play.is_over({**holder, "owner": holder["owner"].replace("10:00", "09:00")})
+    ended = multiprocessing.Process(target=int)
+    ended.start()
+    ended.join()
+    assert play.is_over({**holder, "pid": ended.pid})
+
+
 def test_of_a_play_elsewhere_nothing_is_known(here):
     assert not play.is_over({**here, "controller": "another machine", "pid": 1})
 

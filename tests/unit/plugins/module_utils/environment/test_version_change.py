@@ -299,19 +299,28 @@ def test_a_ledger_that_was_lost_is_said_and_made_again(node):
     assert node.names == []
 
 
-def edit(node, name):
-    """A file of an environment that is not as it was made."""
+def edit(node, name, files=("lib/gone.py",)):
+    """Files of an environment that are not as they were made."""
     marker = node.root / "versions" / name / "complete.json"
-    marker.write_text(json.dumps({**json.loads(marker.read_text()), "files": {"lib/gone.py": [0o100644, 0, 0, 1, 1]}}))
+    made = {file: [0o100644, 0, 0, 1, 1] for file in files}
+    marker.write_text(json.dumps({**json.loads(marker.read_text()), "files": made}))
 
 
-def test_check_mode_says_what_somebody_edited(node):
-    edit(node, A)
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        ("a", "a.py"),
+        ("abcde", "a.py, b.py, c.py, d.py, e.py"),
+        ("abcdefghijkl", "a.py, b.py, c.py, d.py, e.py, and 7 more"),
+    ],
+)
+def test_check_mode_names_the_files_that_somebody_edited(node, files, named):
+    edit(node, A, [f"{each}.py" for each in files])
     node.check_mode = True
     report, told = node.run("present", A)
     (diff,) = report.diffs
     assert (diff["before"], diff["after"]) == (
-        "virtual environment, in which these files were changed: lib/gone.py\n",
+        f"virtual environment, in which these files were changed: {named}\n",
         "virtual environment\n",
     )
     # It is made anew, and has to serve what was served before.

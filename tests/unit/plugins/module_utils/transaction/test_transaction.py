@@ -92,6 +92,23 @@ def test_taking_it_back_leaves_nothing(node):
 
 
 @pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        (OLD, 0o640),
+        # What somebody else wrote since keeps their mode, whether it sorts before the old text or after it.
+        ("# hers\nno-cdi\n", 0o600),
+        ("# yours\nno-cdi\n", 0o600),
+    ],
+)
+def test_taking_it_back_gives_the_old_mode_with_the_old_text(node, text, mode):
+    node.carry_out()
+    node.settle()
+    node.config.chmod(0o600)
+    assert node.carry_out(node.plan(text, undo=True)).error is None
+    assert (node.config.read_text(), node.config.stat().st_mode & 0o777) == (text, mode)
+
+
+@pytest.mark.parametrize(
     ("text", "reason", "restarts"),
     [
         ("invalid", "check refuses it: invalid at", 0),

@@ -135,3 +135,21 @@ def test_any_document(text, names):
 def test_what_is_no_table_is_refused(text):
     with pytest.raises(UnsupportedConfig, match="is not a table; fix it first"):
         edited(text, KEYS)
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("version = 2\n", "version = 2\n"),
+        (f'version = 2\nplugins."{CRI}".enable_cdi = true\n', "version = 2\n"),
+        (f'[plugins]\n"{CRI}".enable_cdi = true\n"{CRI}".cdi_spec_dirs = []\n', "[plugins]\n"),
+        (
+            f'[plugins]\n"{CRI}".enable_cdi = true\n"io.containerd.internal.v1.opt".path = "/opt"\n',
+            '[plugins]\n"io.containerd.internal.v1.opt".path = "/opt"\n',
+        ),
+        (f'[plugins."{CRI}"]\nenable_cdi = true\n', f'[plugins."{CRI}"]\n'),
+    ],
+)
+def test_keys_go_though_their_table_goes_with_them(text, rest):
+    """A table that only our keys made is not there without them."""
+    assert edited(text, dict.fromkeys(KEYS)) == rest
