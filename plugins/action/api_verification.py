@@ -43,7 +43,6 @@ _LIMITS = {"memory": "96Mi"}
 class ActionModule(ActionBase):
     """Speaks to the API server from the controller, and to nothing else."""
 
-    TRANSFERS_FILES = False
     _requires_connection = False
 
     def run(self, tmp=None, task_vars=None):

@@ -42,7 +42,6 @@ _STEPS = {
 class ActionModule(ActionBase):
     """The API is spoken from the controller; the node is asked only what its running plugin says."""
 
-    TRANSFERS_FILES = False
     _requires_connection = False
 
     def run(self, tmp=None, task_vars=None):

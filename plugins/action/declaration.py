@@ -11,7 +11,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import decl
 class ActionModule(ActionBase):
     """Touches no node: needs no connection."""
 
-    TRANSFERS_FILES = False
     _requires_connection = False
     _VALID_ARGS = frozenset(("roles",))
 

@@ -34,8 +34,6 @@ class Stopped(Exception):
 class ActionModule(ActionBase):
     """The API is spoken from the controller; of the node it reads one file, where it is reached."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         host = (task_vars or {}).get("inventory_hostname", "")

@@ -16,7 +16,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet impor
 class ActionModule(ActionBase):
     """Runs on the controller alone: needs no connection."""
 
-    TRANSFERS_FILES = False
     _requires_connection = False
     _VALID_ARGS = frozenset(("hosts", "directory"))
 

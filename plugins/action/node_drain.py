@@ -22,7 +22,6 @@ _PAUSE = 2.0
 class ActionModule(ActionBase):
     """The API is spoken from the controller; on the node only the play's lock is renewed while pods go."""
 
-    TRANSFERS_FILES = False
     _requires_connection = False
 
     def run(self, tmp=None, task_vars=None):

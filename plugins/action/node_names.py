@@ -12,7 +12,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
 class ActionModule(ActionBase):
     """Speaks to API servers where two hosts give a node's name by different kubeconfigs, and to no node."""
 
-    TRANSFERS_FILES = False
     _requires_connection = False
     _VALID_ARGS = frozenset(())
 

@@ -27,7 +27,6 @@ _PAUSE = 1.0
 class ActionModule(ActionBase):
     """Changes nothing, in either mode."""
 
-    TRANSFERS_FILES = False
     _requires_connection = False
 
     def run(self, tmp=None, task_vars=None):

@@ -26,7 +26,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Print what was verified
+- name: Print the verification table
   ansible.builtin.debug:
     msg: "{{ ansible_play_hosts_all | nodedevices.kubernetes.verification_table(hostvars) }}"
   run_once: true

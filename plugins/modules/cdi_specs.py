@@ -37,7 +37,7 @@ author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""
-- name: Write the specs
+- name: Write CDI specs
   nodedevices.kubernetes.cdi_specs:
 """
 

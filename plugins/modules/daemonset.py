@@ -92,7 +92,7 @@ EXAMPLES = r"""
   nodedevices.kubernetes.declaration:
   register: declaration
 
-- name: Put the node's configuration into the cluster
+- name: Write the node's ConfigMap
   nodedevices.kubernetes.daemonset:
     state: configured
     kubeconfig: ~/.kube/config

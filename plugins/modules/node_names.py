@@ -13,7 +13,7 @@ author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""
-- name: See that no two hosts are the same node
+- name: Refuse two hosts that are one node
   nodedevices.kubernetes.node_names:
   run_once: true
 """

@@ -117,7 +117,7 @@ author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""
-- name: Look at the node
+- name: Check the node
   nodedevices.kubernetes.node_preflight:
     requires: [python, systemd, runtime, kubelet]
   register: node

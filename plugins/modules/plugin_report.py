@@ -35,7 +35,7 @@ author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""
-- name: Read what the plugin is
+- name: Read the plugin's state
   nodedevices.kubernetes.plugin_report:
     mode: daemonset
     kubeconfig: ~/.kube/config

@@ -131,7 +131,7 @@ def test_a_wrong_declaration_stops_before_any_node(controller: Controller) -> No
         "node_devices_resources_wrong[1] (a/b).devcies",
     ):
         assert words in done.stdout + done.stderr
-    assert "Look at the node" not in done.stdout
+    assert "Check the node" not in done.stdout
 
 
 def test_the_report_is_written_where_ansible_was_started(controller: Controller) -> None:

@@ -128,7 +128,7 @@ def test_the_reason_is_said_where_the_lock_cannot_be_removed_either(run, name):
     done = run(name, {"b": ["node_preflight", "node_lock"]}, *ONE_BATCH)
     assert done.failed() == ["b"], done.said
     assert "b cannot node_lock" in done.said
-    assert done.said.index("'Look at the node' failed") > done.said.index("b cannot node_lock")
+    assert done.said.index("'Check the node' failed") > done.said.index("b cannot node_lock")
 
 
 @pytest.mark.parametrize(

@@ -179,14 +179,14 @@ def test_a_node_is_drained_before_its_runtime_changes_and_let_go_however_that_en
 @pytest.mark.parametrize(
     ("cordoned", "result", "names"),
     [
-        (True, {"changed": True}, ["Let pods onto the node again"]),
+        (True, {"changed": True}, ["Uncordon the node"]),
         # Undone, with its old configuration; refused before anything was touched; another step failed.
-        (True, {"failed": True, "answers": True}, ["Let pods onto the node again"]),
-        (True, {"failed": True}, ["Let pods onto the node again"]),
-        (True, None, ["Let pods onto the node again"]),
-        (True, {"failed": True, "answers": False}, ["Keep pods off a node whose container runtime does not answer"]),
+        (True, {"failed": True, "answers": True}, ["Uncordon the node"]),
+        (True, {"failed": True}, ["Uncordon the node"]),
+        (True, None, ["Uncordon the node"]),
+        (True, {"failed": True, "answers": False}, ["Keep the node cordoned if its container runtime does not answer"]),
         # The cordon is somebody else's, who is not spoken for.
-        (False, {"failed": True, "answers": False}, ["Let pods onto the node again"]),
+        (False, {"failed": True, "answers": False}, ["Uncordon the node"]),
     ],
 )
 def test_a_node_is_let_go_where_its_runtime_answers(cordoned, result, names):
