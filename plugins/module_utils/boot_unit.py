@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A unit that the next boot starts, there only while something is under way that a power cut would leave half done.
+"""A systemd unit for the next boot; it exists only while a power cut would leave work half done.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -16,12 +16,12 @@ UNITS = "/etc/systemd/system"
 
 
 def paths(units, name):
-    """The unit's file, and the link that has the boot start it."""
+    """Return the paths of the unit file and of the link that enables it at boot."""
     return os.path.join(units, name), os.path.join(units, "multi-user.target.wants", name)
 
 
 def write(units, name, text):
-    """Have the next boot start it; durable."""
+    """Write and enable the unit, durably."""
     path, link = paths(units, name)
     ledgers.write_file(path, text.encode(), 0o644)
     ledgers.make_directory(os.path.dirname(link))
@@ -31,7 +31,7 @@ def write(units, name, text):
 
 
 def remove(units, name):
-    """Take it away again, where it is: the link first."""
+    """Disable and remove the unit if it exists, the link first."""
     path, link = paths(units, name)
     ledgers.remove_file(link)
     ledgers.remove_file(path)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device nodes as tmpfiles.d describes them, as they are, and what the ledger knows of them.
+"""Device nodes: as tmpfiles.d declares them, as they exist on the node, and as the ledger records them.
 
-Runs on nodes: Python 3.9, standard library only. The ledger has an entry for each device node that was asked for:
+Runs on nodes: Python 3.9, standard library only. The ledger has an entry for each declared device node:
 
     {"kind": "node", "owner": "host_devices nodes", "type": "c", "major": 1, "minor": 8, "before": null}
 
-``before`` is null where we made the node, which then goes with us; else {"kind": "node", "mode", "uid", "gid"} of it.
+``before`` is null if we created the node (removal deletes it), else its former {"kind": "node", "mode", "uid", "gid"}.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS = {"c": stat.S_IFCHR, "b": stat.S_IFBLK}
 
 
 class Device(NamedTuple):
-    """A device as the kernel knows it. kind: c or b."""
+    """A device as the kernel identifies it. kind: c or b (character or block). number: as os.makedev returns it."""
 
     kind: str
     number: int
@@ -33,13 +33,13 @@ class Device(NamedTuple):
 
     @property
     def in_sysfs(self):
-        """Where sysfs has it, if the kernel has it."""
+        """The device's path in sysfs, which exists if the kernel has the device."""
         kind = {"c": "char", "b": "block"}[self.kind]
         return "/sys/dev/%s/%d:%d" % (kind, os.major(self.number), os.minor(self.number))
 
 
 class DeviceNode:
-    """A device node. line: of tmpfiles.d."""
+    """A declared device node. line: its line of tmpfiles.d."""
 
     def __init__(self, line):
         self.line = line
@@ -50,7 +50,7 @@ class DeviceNode:
 
     @property
     def access(self):
-        """Mode, uid and gid that it is to have. Raises LedgerConflict where the node has no such user or group."""
+        """The declared mode, uid and gid. Raises LedgerConflict if the node has no such user or group."""
         return {
             "mode": self._mode,
             "uid": _id(self._owner, lambda name: pwd.getpwnam(name).pw_uid, "user"),
@@ -58,30 +58,30 @@ class DeviceNode:
         }
 
     def entry(self, before):
-        """Its entry in the ledger."""
+        """Return the ledger entry. before: mode, uid and gid before our change; None if we created the node."""
         number = self.device.number
         device = {"type": self.device.kind, "major": os.major(number), "minor": os.minor(number)}
         return {"kind": "node", "owner": OWNER, **device, "before": before and {"kind": "node", **before}}
 
 
 def parsed(lines):
-    """Lines of tmpfiles.d: path to DeviceNode; what others wrote there is left out."""
+    """Return path to DeviceNode for tmpfiles.d lines; lines that declare no device node are ignored."""
     nodes = [DeviceNode(line) for line in lines if len(line.split()) == 7 and line[:1] in _KINDS]
     return {node.path: node for node in nodes}
 
 
 def before(entry):
-    """Mode, uid and gid that it had before us; None where we made it."""
+    """Return the mode, uid and gid before our change; None if we created the node."""
     return entry["before"] and {key: entry["before"][key] for key in ("mode", "uid", "gid")}
 
 
 def of_entry(entry):
-    """The device of an entry of the ledger."""
+    """Return the device of a ledger entry."""
     return Device(entry["type"], os.makedev(entry["major"], entry["minor"]))
 
 
 def is_node(path, device):
-    """Whether the path is a node of this very device; None where there is nothing."""
+    """Return whether the path is a node of exactly this device; None if nothing exists there."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -90,19 +90,19 @@ def is_node(path, device):
 
 
 def access_of(path):
-    """Mode, uid and gid of what is there."""
+    """Return the mode, uid and gid of the file at a path."""
     found = os.lstat(path)
     return {"mode": stat.S_IMODE(found.st_mode), "uid": found.st_uid, "gid": found.st_gid}
 
 
 def set_access(path, access):
-    """Put mode, uid and gid back."""
+    """Set mode, uid and gid."""
     os.chown(path, access["uid"], access["gid"])
     os.chmod(path, access["mode"])
 
 
 def is_the_kernels(path, device):
-    """Whether the kernel itself has this device with this node (DEVNAME of its uevent in sysfs)."""
+    """Return whether the kernel itself gives this device this path (DEVNAME in its sysfs uevent)."""
     try:
         with open(os.path.join(device.in_sysfs, "uevent"), encoding="utf-8") as file:
             return "DEVNAME={}".format(path[len("/dev/") :]) in file.read().splitlines()
@@ -111,7 +111,7 @@ def is_the_kernels(path, device):
 
 
 def in_sysfs(path):
-    """Subsystem and name of the device behind a node; None where sysfs has none, or the path is no device node."""
+    """Return subsystem and sysfs name of a node's device; None if sysfs has none or the path is no device node."""
     try:
         found = os.stat(path)
         kind = "c" if stat.S_ISCHR(found.st_mode) else "b" if stat.S_ISBLK(found.st_mode) else None
@@ -124,7 +124,7 @@ def in_sysfs(path):
 
 
 def is_device(path):
-    """Whether a path is a device node, or leads to one."""
+    """Return whether a path is a device node or a link to one."""
     try:
         return stat.S_IFMT(os.stat(path).st_mode) in _KINDS.values()
     except OSError:
@@ -132,7 +132,7 @@ def is_device(path):
 
 
 def shown(device, access):
-    """As a diff shows it."""
+    """Return a device node as text for a diff."""
     return "%s, mode %04o, owner %d:%d\n" % (device, access["mode"], access["uid"], access["gid"])
 
 

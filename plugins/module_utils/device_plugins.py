@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which device plugins serve on a node: ours, by its own socket, and others, by what the kubelet and sockets tell."""
+"""Finds a node's device plugins: ours by its status socket, others by the kubelet's checkpoint and by their sockets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import struct
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import peer
 
-# Seconds that a plugin may take to answer.
+# Seconds that a status request may take.
 _TIMEOUT = 5
 _OWN_DIRECTORY = "node-device-plugin"
 _CHECKPOINT = "kubelet_internal_checkpoint"
@@ -19,10 +19,10 @@ _UNIT = "node-device-plugin.service"
 
 
 def device_plugin_facts(directory, proc="/proc"):
-    """What serves in a kubelet's device plugin directory.
+    """Return the facts about device plugins in a kubelet's device plugin directory.
 
-    instance: our running plugin (mode: service, pod or process; resources), or None. registered: resources that the
-    kubelet has a device of. others: sockets on which another plugin listens.
+    instance: our running plugin (mode: service, pod or process; resources), or None. registered: names of resources
+    with at least one device in the kubelet's checkpoint. others: sockets on which other plugins listen.
     """
     return {"instance": _instance(directory, proc), "registered": _registered(directory), "others": _others(directory)}
 
@@ -42,7 +42,7 @@ def _instance(directory, proc):
 
 
 def _mode(pid, proc):
-    """What a process is: by its unit, or by a process namespace of its own, which every container has."""
+    """Return service, pod or process: a service has our unit, a pod has its own PID namespace."""
     try:
         with open("%s/%d/cgroup" % (proc, pid)) as file:
             if _UNIT in file.read():
@@ -71,7 +71,7 @@ def _others(directory):
             path = os.path.join(parent, name)
             if path != os.path.join(directory, "kubelet.sock"):
                 with contextlib.suppress(OSError):
-                    # Somebody listens.
+                    # `peer` raises OSError if no process listens.
                     peer(path)
                     found.append(path)
     return sorted(found)

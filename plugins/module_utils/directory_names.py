@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of folders, compared as what they are. Runs on nodes: Python 3.9, standard library only."""
+"""Compares directory names whatever their spelling. Runs on nodes: Python 3.9, standard library only."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import posixpath
 
 
 def normal(path):
-    """One spelling for a folder: no trailing slash, and /run for /var/run, which systemd makes a link to it."""
+    """Return one spelling for a directory: no trailing slash, and /run for /var/run, which systemd links to /run."""
     path = posixpath.normpath(path)
     return path[len("/var") :] if path == "/var/run" or path.startswith("/var/run/") else path
 
 
 def lacking(wanted, there):
-    """Those of ``wanted`` that are not among ``there``, however they are spelled."""
+    """Return the directories of ``wanted`` that are not in ``there``, whatever their spelling."""
     names = {normal(directory) for directory in there}
     return [directory for directory in wanted if normal(directory) not in names]
 
 
 def with_ours(spec_dirs, static, running):
-    """CDI directories of a runtime, and ours among them.
+    """Return a runtime's CDI directories with ours added.
 
-    What lies in a later directory goes before an earlier one's, and running goes before static.
+    A spec in a later directory overrides one in an earlier directory, so ``running`` comes after ``static``.
     """
     wanted = list(spec_dirs)
     missing = lacking([static, running], spec_dirs)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What modules would answer that find nothing to do, asked while the node is looked at.
+"""Predicts, during the preflight check, the results of modules that would change nothing.
 
-Each function gives the module's whole answer, or None where the module has something to do, or to refuse. Then the play
-executes the module, which looks again. Runs on nodes: Python 3.9, standard library only.
+Each function returns the module's whole result, or None if the module would change or refuse something. After None, the
+play executes the module, which checks again. Runs on nodes: Python 3.9, standard library only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.service imp
 
 
 class _InCheckMode:
-    """The module that is executed, in place of another one in check mode."""
+    """Stands in for another module in check mode, using the module that is running."""
 
     check_mode = True
 
@@ -29,7 +29,7 @@ class _InCheckMode:
 
 
 def node_tools(module, params):
-    """The answer of module node_tools for the environment that is current."""
+    """Return the result of module node_tools for the current environment, or None."""
     defaults = {"timeout": 0, "retry": False}
     try:
         ledger = Ledger()
@@ -42,19 +42,19 @@ def node_tools(module, params):
         report = environments.converge("present", name)
     except (LedgerConflict, VersionError, OSError, ValueError):
         return None
-    # A ledger that was lost, or that a power cut left behind, is put right by an execution.
+    # Only an execution repairs a ledger that was lost or that a power cut left incomplete.
     if report.changed or report.kept or ledger.entries != known or not known.keys() >= set(links):
         return None
     return environments.answer(report)
 
 
 def service(module, params):
-    """The answer of module service for a unit whose files do not change."""
+    """Return the result of module service for a unit whose files do not change, or None."""
     try:
         unit = Service(_InCheckMode(module, {"pending": False, "pending_reload": False, **params}))
         run(unit, unit.module.params)
     except (OSError, KeyError):
-        # There is no systemd.
+        # The node has no systemd.
         return None
     return None if unit.actions else unit.answer()
 
@@ -63,6 +63,6 @@ _MODULES = {"node_tools": node_tools, "service": service}
 
 
 def answers(module, asked):
-    """For each module of ``asked``, by its arguments: these, and the answer."""
+    """Return the arguments and the result of each module of ``asked`` that would change nothing, by module name."""
     found = {name: _MODULES[name](module, params) for name, params in asked.items()}
     return {name: {"arguments": asked[name], "answer": answer} for name, answer in found.items() if answer is not None}

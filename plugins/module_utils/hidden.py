@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runtime configuration without its secrets: each text in it is replaced by a token before it leaves the node.
+"""Hides secrets: replaces each string of a runtime configuration by a token before the text leaves the node.
 
-A registry's password, a header or a proxy's address can stand under any key, so all texts are hidden but those of the
-keys that the controller reads, and comments too. The controller edits a text with tokens, and the node puts the hidden
-texts back. The same text has the same token for as long as a play runs. What has no quotes (numbers, true, table names)
-stays, and so does each line's number.
+A registry password, a header or a proxy address can be under any key. Therefore all comments and all strings are
+hidden, except strings that the controller reads. The controller edits the text with tokens, and the node restores the
+strings. Equal strings have equal tokens while a play runs. Unquoted values (numbers, true, table names) and line
+numbers stay.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -20,11 +20,11 @@ import re
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
 
-#: Keys of containerd and CRI-O whose texts the controller reads.
+#: Keys of containerd and CRI-O whose strings the controller reads.
 SHOWN = frozenset(
     ("imports", "disabled_plugins", "required_plugins", "cdi_spec_dirs", "default_runtime_name", "runtime_type")
 )
-#: What only root can read on a node, and what differs between nodes; either may be missing.
+#: Seed files: only root can read the first, and the second differs between nodes. Either may be missing.
 _SEEDS = ("/var/lib/systemd/random-seed", "/etc/machine-id")
 _LONG_QUOTES = ("'''", '"""')
 _TOKEN = re.compile("hidden-[0-9a-f]{24}")
@@ -39,25 +39,25 @@ _PARTS = re.compile(
     r"|(?P<bare>[^\s\"'#\[\]{}=:,]+)",
     re.DOTALL,
 )
-#: What is not a text and has no quotes: numbers, dates, true.
+#: Unquoted values that are not strings: numbers, dates, true.
 _PLAIN = re.compile(r"[+-]?\d[\w.+-]*|[+-]?(inf|nan)|true|false|null")
-#: What may be a secret in a template that is not TOML yet; the one with which it begins is for the controller.
+#: Possible secrets in a Go template: comments and strings. The controller reads a base template's call, so it stays.
 _IN_TEMPLATE = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\])*"|`[^`]*`', re.DOTALL)
 _BASE_TEMPLATE = re.compile(r'\{\{-?\s*template\s+"[\w.-]+"\s+\.\s*-?\}\}')
-#: Only texts like these are searched for in a message: without its paths nobody would understand it.
+#: Only such strings are removed from messages; without its paths a message would be useless.
 _SECRET_KEYS = re.compile("auth|cookie|cred|key|pass|proxy|secret|token|user", re.IGNORECASE)
 _SECRET_VALUES = re.compile("://[^/]*@")
 _SHORTEST = 4
 
 
 class UnknownToken(ledgers.LedgerConflict):
-    """A text has a token whose hidden text is in none of the sources: they changed after they were read."""
+    """A text contains a token of no source, because a source changed after it was read."""
 
 
 class Hidden:
-    """The texts that were hidden in some sources, each by its token.
+    """The hidden strings of several sources, each by its token.
 
-    seeds: the files whose content makes tokens worthless elsewhere; without them a guess could be held to a token.
+    seeds: files whose content keys the tokens, so that a guess cannot be checked against a token elsewhere.
     """
 
     def __init__(self, seeds=_SEEDS):
@@ -66,7 +66,7 @@ class Hidden:
         self._secrets = set()
 
     def hide(self, text):
-        """A configuration's text with tokens; None stays None."""
+        """Return a configuration's text with tokens; None stays None."""
         if text is None:
             return None
         place = _Place()
@@ -92,21 +92,21 @@ class Hidden:
         return "".join([*shown, text[end:]])
 
     def _whole(self, found, before=""):
-        """A token for all of a part, its quotes too."""
+        """Return a token for a whole part, including its quotes."""
         return self._written(found, found, before, found.count("\n") * "\n")
 
     def _written(self, original, value, before, after, key=""):
-        """A token, in the original's quotes.
+        """Return a token in the original's quotes.
 
-        The same text has the same token in quotes of both kinds, but not in long ones or in none: beside those may
-        stand others' quotes.
+        A string has the same token in single and in double quotes. Its token in long quotes or without quotes differs,
+        because quotes of another string may be next to it.
         """
         kind = before.replace("'", '"')
         for each in (value, original):
             words = (kind + each).encode("utf-8", "surrogatepass")
             digest = hmac.new(self._key, words, hashlib.sha256).hexdigest()
             token = "hidden-" + digest[:24]
-            # The same value can be written in two ways: with an escape, for example.
+            # Two spellings of one value, for example with an escape, need two tokens.
             if self._originals.setdefault(token, {}).setdefault((before, after), original) == original:
                 break
         if len(value) >= _SHORTEST and (_SECRET_KEYS.search(key) or _SECRET_VALUES.search(value)):
@@ -114,12 +114,12 @@ class Hidden:
         return before + token + after
 
     def reveal(self, text):
-        """The text with what was hidden in its sources; None stays None. Raises UnknownToken."""
+        """Return the text with the hidden strings restored; None stays None. Raises UnknownToken."""
         if text is None:
             return None
         revealed, end = [], 0
         for token in _TOKEN.finditer(text):
-            # Others' quotes may stand beside it, in a text that is no valid TOML.
+            # In invalid TOML, quotes of another string may be next to the token.
             fitting = [
                 (before, after)
                 for before, after in self._originals.get(token.group(), ())
@@ -133,14 +133,14 @@ class Hidden:
         return "".join([*revealed, text[end:]])
 
     def scrub(self, message):
-        """A program's message without the hidden texts that look like secrets; None stays None."""
+        """Return a program's message without the hidden strings that look like secrets; None stays None."""
         for value in sorted(self._secrets, key=len, reverse=True) if message else ():
             message = message.replace(value, "(hidden)")
         return message
 
 
 def hidden_runtime(facts, hidden):
-    """Facts of `runtime_facts` as they may leave the node."""
+    """Return the facts of `runtime_facts` without secrets."""
     config = facts.get("config")
     if config is None:
         return facts
@@ -156,10 +156,10 @@ def hidden_runtime(facts, hidden):
 
 
 def hidden_ledger(entries, owner, hidden):
-    """A ledger's entries as they may leave the node.
+    """Return a ledger's entries without secrets.
 
-    owner: of the files whose former texts the controller reads, as tokens; of others it learns that there was a file.
-    Their hashes become those of the texts with tokens where the file is as we wrote it.
+    owner: the controller gets the former contents of this owner's files, with tokens, and of no others. If such a file
+    is still as we wrote it, its hash becomes the hash of the text with tokens.
     """
     shown = {}
     for path, entry in entries.items():
@@ -180,13 +180,13 @@ def _hidden_content(content, hidden):
     try:
         text = hidden.hide(base64.b64decode(content).decode("utf-8"))
     except UnicodeDecodeError:
-        # A token of nothing: whoever would write it is refused.
+        # This token hides nothing, so the node refuses to write it back.
         text = "hidden-" + 24 * "0"
     return base64.b64encode(text.encode()).decode("ascii")
 
 
 class _Place:
-    """Where a scan is: below which key, and whether a text there is a value."""
+    """The position of a scan: the current key, and whether a string at this position is a value."""
 
     def __init__(self):
         self._open = []
@@ -198,22 +198,22 @@ class _Place:
         return self._in_value and self.key not in SHOWN
 
     def move(self, kind, found):
-        """Past a part that is shown."""
+        """Advance past a part that is not hidden as a whole."""
         if kind in ("bare", "long", "text") and not self._in_value:
-            # Of a dotted key the last part counts.
+            # The last part of a dotted key decides.
             self.key = _value_of(found).rpartition(".")[2] if kind == "bare" else _value_of(found)
         elif kind == "mark":
             self._pass(found)
 
     def _pass(self, mark):
-        # In TOML a colon stands in times alone; in what is no TOML, a secret may follow it.
+        # In TOML only times contain colons; in other formats a secret may follow a colon.
         if mark in "=:":
             if self._in_value:
-                # A bracket before it was not closed: whose value this is, nobody knows.
+                # An earlier bracket was not closed, so the value's key is unknown.
                 self.key = ""
             self._in_value = True
         elif mark in "[{":
-            # A bracket that opens no value opens a table's name.
+            # A bracket outside a value opens a table name.
             self._open.append("name" if mark == "[" and not self._in_value else mark)
             self._in_value = self._in_value and mark == "["
         elif mark in "]}":
@@ -224,7 +224,7 @@ class _Place:
 
 
 def _value_of(original):
-    """What a text says, without its quotes."""
+    """Return a string's value without quotes and escapes."""
     if original.startswith(_LONG_QUOTES):
         return original[3:-3]
     if original[0] not in "\"'":

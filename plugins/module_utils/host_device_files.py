@@ -11,5 +11,5 @@ _HEAD = "# Written by Ansible (nodedevices.kubernetes.host_devices): changes her
 
 
 def content(lines):
-    """A file with these lines, as bytes."""
+    """Return a file with these lines, as bytes."""
     return (_HEAD + "\n".join(lines) + "\n").encode()

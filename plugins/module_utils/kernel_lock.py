@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's lock of a file that goes when nobody needs it. Runs on nodes: Python 3.9, standard library only."""
+"""A kernel lock (flock) on a file that its holder may remove. Runs on nodes: Python 3.9, standard library only."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import os
 
 @contextlib.contextmanager
 def locked(path, create=True, wait=True):
-    """The descriptor of the file at a path while it is ours; closed, and so free, afterwards.
+    """Lock the file at a path and yield its descriptor; leaving the context closes the file and releases the lock.
 
-    create: whether it is made where it is not there. wait: for whoever has it.
-    Raises FileNotFoundError where it is not there and not made, BlockingIOError where somebody has it and nobody waits.
+    create: whether to create a missing file. wait: whether to wait for another holder, else raise BlockingIOError.
+    Raises FileNotFoundError if the file is missing and not created.
     """
     descriptor = taken(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0), wait)
     try:
@@ -23,12 +23,12 @@ def locked(path, create=True, wait=True):
 
 
 def taken(path, flags, wait=True):
-    """A descriptor of what is at a path, opened with ``flags`` and locked; closing it frees it. Errors as above."""
+    """Open a path with ``flags``, lock it and return its descriptor; closing it releases the lock. Raises as above."""
     while True:
         descriptor = os.open(path, flags, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            # Whoever had it before us may have removed it meanwhile: a lock of what nobody else can open holds nobody.
+            # The previous holder may have removed the file, and a lock on a removed file excludes no other process.
             if _is_at(path, descriptor):
                 return descriptor
         except BaseException:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kubelet that runs on a node, by its command line and its configuration.
+"""Reads facts about a node's running kubelet from its command line and its configuration.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -20,18 +20,18 @@ _ENDPOINT = "unix:///run/containerd/containerd.sock"
 
 
 def kubelet_facts():
-    """The running kubelet, None if there is none; and for each process that only claims to be one, a sentence."""
+    """Return the running kubelet, or None and a sentence for each process that only claims to be a kubelet."""
     found, refused = named("kubelet")
     return (kubelet_of(found[0]), []) if found else (None, refused)
 
 
 def kubelet_of(process):
-    """One kubelet process, which is the node's own."""
+    """Return the facts of a kubelet process that is the node's own."""
     arguments = process.arguments
     version = re.search(r"v(\d+\.\d+\.\d+\S*)", process.run("--version")[0] or "")
     config_path = option(arguments, "--config")
     texts = configurations(config_path, option(arguments, "--config-dir"))
-    # In a file that cannot be read here (the kubelet's own mounts), it may be another.
+    # A file that is unreadable here (in the kubelet's own mounts) may set another endpoint.
     default = _ENDPOINT if texts or not config_path else None
     return {
         "pid": process.pid,
@@ -52,9 +52,9 @@ def kubelet_of(process):
 
 
 def max_pods(most, per_core, is_known):
-    """How many pods the kubelet takes; None where that is not known.
+    """Return how many pods the kubelet accepts; None if unknown.
 
-    most, per_core: what is said of it, as text. is_known: whether the configuration could be read.
+    most, per_core: maxPods and podsPerCore, as text. is_known: whether the configuration could be read.
     """
     try:
         number = int(most) if most else _MAX_PODS if is_known else None
@@ -67,7 +67,7 @@ def max_pods(most, per_core, is_known):
 
 
 def configurations(path, directory):
-    """The texts of the kubelet's configuration, from what counts least to what counts most.
+    """Return the texts of the kubelet's configuration files, in ascending order of precedence.
 
     path: of ``--config``. directory: of ``--config-dir``, whose ``.conf`` files override it in their order.
     """
@@ -79,7 +79,7 @@ def configurations(path, directory):
 
 
 def setting(texts, key):
-    """A top-level text or number of the kubelet's configuration; None where it has none."""
+    """Return a top-level string or number of the kubelet's configuration as text; None if it is not set."""
     found = None
     for text in texts:
         found = value_of(text, key) or found
@@ -87,7 +87,7 @@ def setting(texts, key):
 
 
 def value_of(text, key):
-    """A top-level text or number of a JSON or YAML file, without a YAML parser, which nodes do not have."""
+    """Return a top-level string or number of a JSON or YAML text; nodes have no YAML parser."""
     try:
         data = json.loads(text)
     except ValueError:
@@ -101,7 +101,7 @@ def value_of(text, key):
 
 
 def socket_path(endpoint):
-    """``unix:///run/x.sock`` as a path; None for nothing."""
+    """Return the path in an endpoint such as ``unix:///run/x.sock``; None if the endpoint is empty."""
     if endpoint and endpoint.startswith("unix:"):
         return "/" + endpoint[len("unix:") :].lstrip("/")
     return endpoint or None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this collection wrote on a node, and what was there before: so that removal takes that, and nothing else.
+"""The ledger records what this collection wrote on a node and what was there before, so that removal is exact.
 
-Runs on nodes: Python 3.9, standard library only. The ledger is one JSON file, written before what it tells of (a power
-cut in between leaves an entry for something that is still as it was, which is harmless) and cleared after it.
+Runs on nodes: Python 3.9, standard library only. The ledger is one JSON file. An entry is written before its change and
+deleted after the change is undone. After a power cut, an entry may describe an unchanged path, which is harmless.
 
 An entry, by absolute path:
 
@@ -11,9 +11,9 @@ An entry, by absolute path:
     {"kind": "directory", "owners": ["cdi_specs", "device_plugin"], "mode": 493}
     {"kind": "tree", "owner": "node_tools /opt/node-devices"}
 
-``before`` is what was replaced: {"kind": "file", "content": base64, "mode", "uid", "gid"}, where it has any with its
-extended ``attributes`` (name to base64), {"kind": "link", "target"} or null for nothing. A directory has an entry only
-if we made it, a tree is all ours.
+``before`` describes the replaced file: {"kind": "file", "content": base64, "mode", "uid", "gid"}, with its extended
+``attributes`` (name to base64) if it had any, {"kind": "link", "target"}, or null for none. A directory has an entry
+only if we created it. Everything in a tree is ours.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kern
 
 DIRECTORY = "/var/lib/node-devices"
 _NAME = "ledger.json"
-# The extended attributes that people and their tools set, xattr(7); the kernel's own, such as hashes, are none of them.
+# Extended attributes that users and tools set, xattr(7); the kernel's own, such as hashes, are excluded.
 _ATTRIBUTES = ("user.", "system.posix_acl_access", "security.selinux")
 _FORMAT = 1
 
 
 class LedgerConflict(Exception):
-    """What is on the node stands against what was asked for; the message says what and why."""
+    """The state of the node forbids the requested change; the message says what and why."""
 
 
-#: What is behind an error of a file system that does not say it.
+#: Likely cause and fix of file system errors, by error number.
 _HINTS = {
     errno.EBUSY: "it is a mount point: change it where it is mounted from",
     errno.EPERM: "it may be immutable: lsattr tells, chattr -i ends it",
@@ -50,7 +50,7 @@ _HINTS = {
 
 
 def sentence(error):
-    """What an exception says to somebody who is to act on it."""
+    """Return an exception as a sentence for the user."""
     if isinstance(error, OSError):
         path = error.filename2 or error.filename
         hint = "; " + _HINTS[error.errno] if error.errno in _HINTS else ""
@@ -61,7 +61,7 @@ def sentence(error):
 
 
 class Ledger:
-    """The entries of a node. Use as a context manager where something is written: one writer at a time."""
+    """The entries of a node. To write, use it as a context manager, which admits one writer at a time."""
 
     def __init__(self, directory=DIRECTORY):
         self.directory = directory
@@ -72,7 +72,7 @@ class Ledger:
         self.read()
 
     def read(self):
-        """Read the entries afresh. Raises LedgerConflict where the file is none of ours."""
+        """Read the entries again. Raises LedgerConflict if the file is damaged or a later release wrote it."""
         self.entries = {}
         try:
             with open(self.path, encoding="utf-8") as file:
@@ -99,7 +99,7 @@ class Ledger:
     def __enter__(self):
         while self._lock is None:
             make_directory(self.directory)
-            # The one before us may remove the directory while we wait.
+            # The previous writer may remove the directory while we wait.
             with contextlib.suppress(FileNotFoundError):
                 self._lock = kernel_lock.taken(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         remove_leftover(self.path)
@@ -113,7 +113,7 @@ class Ledger:
         self._lock = None
 
     def save(self):
-        """Write what changed, durably; an empty ledger is no file."""
+        """Write changed entries durably; an empty ledger has no file."""
         if self.entries == self._saved:
             return
         if self.entries:
@@ -125,17 +125,17 @@ class Ledger:
         self._saved = json.loads(json.dumps(self.entries))
 
     def of(self, owner):
-        """The paths of the files, links and trees that ``owner`` wrote."""
+        """Return the paths of the files, links and trees that ``owner`` wrote."""
         return [path for path, entry in self.entries.items() if entry.get("owner") == owner]
 
     def directories_of(self, owner):
-        """The directories that ``owner`` needs and we made, innermost first."""
+        """Return the directories that we created and ``owner`` needs, innermost first."""
         paths = [path for path, entry in self.entries.items() if owner in entry.get("owners", ())]
         return sorted(paths, key=lambda path: path.count("/"), reverse=True)
 
 
 def _are_entries(data):
-    """Whether what somebody may have edited still is what the code goes by."""
+    """Return whether the data, which may have been edited by hand, has the form of entries."""
     return isinstance(data, dict) and all(
         os.path.isabs(path)
         and isinstance(entry, dict)
@@ -145,7 +145,7 @@ def _are_entries(data):
 
 
 def state_of(path):
-    """What is at ``path``: a dict as in an entry's ``before``, files with their content as bytes; None for nothing."""
+    """Return the state of ``path`` as in an entry's ``before``, but with content as bytes; None if nothing exists."""
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -165,54 +165,54 @@ def state_of(path):
 
 
 def _attributes_of(path):
-    """A file's extended attributes, as an entry has them."""
+    """Return a file's extended attributes in the form of an entry."""
     try:
         names = os.listxattr(path)
     except OSError:
-        # A file system without.
+        # The file system has no extended attributes.
         return {}
     names = sorted(name for name in names if name.startswith(_ATTRIBUTES))
     return {name: base64.b64encode(os.getxattr(path, name)).decode("ascii") for name in names}
 
 
 def storable(state):
-    """A state of a file or link (or None) as JSON holds it."""
+    """Return the state of a file or link (or None) in a form for JSON."""
     if state is None or state["kind"] == "link":
         return state
     return dict(state, content=base64.b64encode(state["content"]).decode("ascii"))
 
 
 def stored(state):
-    """The other way round."""
+    """Return the state of a file or link (or None) from its form in JSON."""
     if state is None or state["kind"] == "link":
         return state
     return dict(state, content=base64.b64decode(state["content"]))
 
 
 def sha256(content):
-    """Hex digest."""
+    """Return the SHA-256 hash of bytes, as hex."""
     return hashlib.sha256(content).hexdigest()
 
 
 def parents(path):
-    """The directories that a path is in, innermost first."""
+    """Return the directories above a path, innermost first."""
     return [str(parent) for parent in pathlib.PurePosixPath(path).parents]
 
 
 def missing_parents(path):
-    """Those that are not there, outermost first."""
+    """Return the missing directories above a path, outermost first."""
     return [parent for parent in reversed(parents(path)) if not os.path.lexists(parent)]
 
 
 def make_directory(path):
-    """Make a directory, durably, if it is not there; the one that it is in is there as a rule."""
+    """Create a directory if it is missing; durable if the parent exists, as it normally does."""
     if not os.path.isdir(path):
         os.makedirs(path, mode=0o755, exist_ok=True)
         sync(os.path.dirname(path))
 
 
 def stage_file(path, content, mode, uid=None, gid=None, attributes=None):
-    """Write a file beside ``path`` under a name that nobody reads, durably; returns that name."""
+    """Write a file durably beside ``path``, under a name that no program reads; returns that name."""
     remove_leftover(path)
     staged = _staged(path)
     descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -233,20 +233,20 @@ def stage_file(path, content, mode, uid=None, gid=None, attributes=None):
 
 
 def remove_leftover(path):
-    """Remove what a writer of ``path`` that was killed left beside it. For the only writer of that path."""
+    """Remove the staged file of a killed writer of ``path``. Only the one writer of that path may call this."""
     if os.path.isdir(os.path.dirname(path)):
         remove_file(_staged(path))
 
 
 def _staged(path):
-    """A name beside ``path`` that nobody else uses, or reads as a configuration."""
+    """Return a name beside ``path`` that no other program uses or reads as configuration."""
     directory, name = os.path.split(path)
     return os.path.join(directory, f".{name}.node-devices-new")
 
 
 @contextlib.contextmanager
 def naming(path):
-    """Errors within name the file: of a full disk, writing does not say where."""
+    """Add the path to errors within, because a failed write (full disk) does not name the file."""
     try:
         yield
     except OSError as error:
@@ -256,18 +256,18 @@ def naming(path):
 
 
 def put_in_place(staged, path):
-    """Give a staged file its name, durably."""
+    """Rename a staged file to its path, durably."""
     os.replace(staged, path)
     sync(os.path.dirname(path))
 
 
 def write_file(path, content, mode, uid=None, gid=None, attributes=None):
-    """Write a file so that at any moment it is either the old one or the new one."""
+    """Replace a file so that at any moment it has either the old or the new content."""
     put_in_place(stage_file(path, content, mode, uid, gid, attributes), path)
 
 
 def write_link(path, target):
-    """Make a symbolic link, or point the one that is there elsewhere, in one step."""
+    """Create a symbolic link, or replace an existing one in one step."""
     remove_leftover(path)
     staged = _staged(path)
     os.symlink(target, staged)
@@ -275,7 +275,7 @@ def write_link(path, target):
 
 
 def remove_file(path):
-    """Remove a file or link if it is there, durably."""
+    """Remove a file or link if it exists, durably."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -284,14 +284,14 @@ def remove_file(path):
 
 
 def remove_tree(path):
-    """Remove a directory with all that is in it, if it is there."""
+    """Remove a directory and its content if it exists."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
         sync(os.path.dirname(path))
 
 
 def remove_directory_if_empty(path):
-    """Returns whether it is gone now."""
+    """Remove a directory if it is empty; returns whether it is gone."""
     try:
         os.rmdir(path)
     except FileNotFoundError:
@@ -303,7 +303,7 @@ def remove_directory_if_empty(path):
 
 
 def put_back(path, before):
-    """Make ``path`` what it was before us."""
+    """Restore ``path`` to its state before our change."""
     if before is None:
         remove_file(path)
     elif before["kind"] == "link":
@@ -313,7 +313,7 @@ def put_back(path, before):
 
 
 def sync(path):
-    """Make a file's content durable, or the names in a directory."""
+    """Make a file's content, or the names in a directory, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

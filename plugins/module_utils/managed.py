@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a set of files, directories and links what it should be, and keeps the ledger of it.
+"""Converges files, directories and links to the wanted state, and records them in the ledger.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -11,28 +11,28 @@ import os
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
 
-# Owner and group of what is written: root's. Who owns a file may change it, whatever its mode.
+# Owner and group of written files: root's. A file's owner can change it, whatever its mode.
 _OURS = (os.geteuid(), os.getegid())
 
-#: Ends the name of a copy of what was there before us, where somebody else changed the file since.
+#: Suffix of the copy of an original, which is written if someone else changed our file.
 BEFORE = ".node-devices-before"
-# In the path of every file that is ours alone.
+# Part of the path of every file that is ours alone.
 _OUR_NAME = "node-device"
 
 
 class Report:
-    """What was done, or in check mode would be."""
+    """The changes that were made, or in check mode would be made."""
 
     def __init__(self):
-        #: Written anew or changed, in the order in which they were asked for.
+        #: Created or changed paths, in the requested order.
         self.written = []
-        #: Of these, those that are there anew or have another content: whoever reads them has something new to read.
+        #: The paths of ``written`` that are new or have new content, so that their readers must read them again.
         self.contents = []
-        #: Removed, or put back to what was there before.
+        #: Paths that were removed or restored.
         self.removed = []
-        #: Left although it is no longer wanted: path and reason.
+        #: Unwanted paths that stay, each with path and reason.
         self.kept = []
-        #: As Ansible shows them: before, after, before_header, after_header.
+        #: Diffs in Ansible's form: before, after, before_header, after_header.
         self.diffs = []
 
     @property
@@ -40,7 +40,7 @@ class Report:
         return bool(self.written or self.removed)
 
     def add_first(self, earlier):
-        """Take in what was done before."""
+        """Prepend an earlier report's changes."""
         self.written = earlier.written + self.written
         self.contents = earlier.contents + self.contents
         self.diffs = earlier.diffs + self.diffs
@@ -48,7 +48,7 @@ class Report:
     def add_diff(self, path, before, after):
         texts = [_shown(before), _shown(after)]
         if texts[0] == texts[1]:
-            # Only mode or owner differ, or the file is empty; and Ansible shows headers only beside a difference.
+            # If both texts are equal, show mode and owner, because Ansible shows headers only beside a difference.
             owners = [_owner_of(state) for state in (before, after) if state]
             texts = [_access(state, len(set(owners)) > 1) if state else "" for state in (before, after)]
         self.diffs.append(
@@ -64,9 +64,9 @@ class Report:
 class Managed:
     """One owner's files.
 
-    ledger: read, and where something is to be written, entered as a context manager.
+    ledger: already read, and to write, entered as a context manager.
     owner: a role's name.
-    check: only say what would be done.
+    check: whether to only report the changes.
     pending: with ``check``, path to content (bytes) of the owner's files that an earlier task of the play would have
         written.
     """
@@ -80,12 +80,12 @@ class Managed:
         self.report = Report()
 
     def converge(self, wanted, validate=lambda item, staged: None, keep=()):
-        """Make everything in ``wanted`` so, and take away what this owner wrote earlier and wants no more.
+        """Write everything in ``wanted``, and remove what this owner wrote earlier and no longer wants.
 
         wanted: dicts with ``path``, ``kind`` (file, link, directory) and a file's ``content`` (bytes) and ``mode``, a
             link's ``target``, a directory's ``mode``.
-        validate: gets an item and its staged file, and raises LedgerConflict if that must not take its place; then
-            nothing changes at all.
+        validate: called with an item and its staged file, and raises LedgerConflict to reject the file; then nothing
+            changes at all.
         keep: paths that stay although they are not wanted.
         """
         self._make(wanted, validate)
@@ -124,8 +124,8 @@ class Managed:
                     staged.append(name)
                     validate(item, name)
                     if _has_content(item, state):
-                        # A new file, as whoever owned the old one may have it open, but nothing new to read: a service
-                        # that goes by the time is not restarted for it.
+                        # The former owner may have the old file open, so write a new one. Keep its time, so that no
+                        # service restarts for unchanged content.
                         os.utime(name, ns=(os.lstat(name).st_atime_ns, os.lstat(item["path"]).st_mtime_ns))
         except BaseException:
             for name in staged:
@@ -136,7 +136,7 @@ class Managed:
         try:
             self.ledger.save()
         except OSError:
-            # Of a full disk: no staged file takes its place.
+            # On a full disk, discard the staged files, so that no path changes.
             for name in staged:
                 os.unlink(name)
             raise
@@ -151,7 +151,7 @@ class Managed:
             self.after_write(item["path"])
 
     def _state_of(self, path):
-        """What is at ``path`` when this task's turn comes."""
+        """Return the state of ``path`` as this task finds it, pending files included."""
         if path in self.pending:
             uid, gid = _OURS
             return {"kind": "file", "content": self.pending[path], "mode": 0o644, "uid": uid, "gid": gid}
@@ -159,7 +159,7 @@ class Managed:
 
     def _differs(self, item, state):
         if item["kind"] == "directory":
-            # One that others made keeps its mode and owner; one that is missing is made with the folders.
+            # A foreign directory keeps its mode and owner; `_missing_directories` covers a missing one.
             ours = item["path"] in self.ledger.entries
             if state is None or state["kind"] != "directory":
                 return state is not None
@@ -179,20 +179,20 @@ class Managed:
             raise LedgerConflict("{} is a {}; a directory is wanted there".format(item["path"], kind))
 
     def _directories_around(self, wanted):
-        """The folders that we made for ``wanted``, as wanted themselves: who may write there may replace what is in."""
+        """Return our own directories around ``wanted`` as wanted items, because their writers can replace the files."""
         named = {item["path"] for item in wanted}
         directories = {}
         for item in wanted:
             for path in ledgers.parents(item["path"]):
                 entry = self.ledger.entries.get(path, {})
-                # Not what somebody has put elsewhere, with a link in its place.
+                # Skip a directory that a link has replaced.
                 there = os.path.isdir(path) and not os.path.islink(path)
                 if entry.get("kind") == "directory" and "mode" in entry and path not in named and there:
                     directories[path] = {"kind": "directory", "path": path, "mode": entry["mode"]}
         return [directories[path] for path in sorted(directories)]
 
     def _missing_directories(self, wanted):
-        """Directories to make, outermost first: path to mode."""
+        """Return the directories to create, outermost first: path to mode."""
         directories = {}
         for item in wanted:
             for directory in ledgers.missing_parents(item["path"]):
@@ -202,7 +202,7 @@ class Managed:
         return directories
 
     def _claim_directories(self, wanted, directories):
-        """Note the directories that we make, and who needs those that we made."""
+        """Record the directories to create, and this owner in each of our directories that it needs."""
         for directory, mode in directories.items():
             self.ledger.entries[directory] = {"kind": "directory", "owners": [], "mode": mode}
         for item in wanted:
@@ -221,7 +221,7 @@ class Managed:
         self.ledger.save()
 
     def _enter(self, wanted, todo):
-        """Note what is about to be written; what was there before us stays as it was first noted."""
+        """Record the files to write; what was there before us stays as first recorded."""
         states = {item["path"]: state for item, state in todo}
         for item in wanted:
             path = item["path"]
@@ -229,7 +229,7 @@ class Managed:
             is_right = path not in states and known is None
             if item["kind"] == "directory" or (is_right and _OUR_NAME not in path):
                 continue
-            # What is right already is somebody else's, unless its name is ours: then a ledger was lost.
+            # A path that is already right belongs to someone else, unless its name is ours: then the ledger was lost.
             before = known["before"] if known else ledgers.storable(states.get(path))
             entry = {"kind": item["kind"], "owner": self.owner, "before": before}
             if item["kind"] == "file":
@@ -256,7 +256,7 @@ class Managed:
                 yield path
 
     def _take_away_one(self, path, entry):
-        """Remove one file, link or tree that is as we wrote it, or put back what was there before."""
+        """Remove a file, link or tree that is as we wrote it, or restore the original."""
         state = self._state_of(path)
         before = ledgers.stored(entry.get("before"))
         is_ours = path in self.pending or (state is not None and _is_ours(state, entry))
@@ -277,7 +277,7 @@ class Managed:
             del self.ledger.entries[path]
 
     def _leave(self, path, state, before):
-        """Leave what somebody else did; what was there before us is put beside it."""
+        """Leave what someone else changed, and write the original beside it."""
         reason = "it was %s by someone else since" % ("changed" if state else "removed")
         if before is not None and os.path.isdir(os.path.dirname(path)):
             copy = path + BEFORE
@@ -307,7 +307,7 @@ class Managed:
 
 
 def settled(ledger):
-    """The owners whose files are all as the ledger has them: to want the same again would change nothing."""
+    """Return the owners whose files all match the ledger, so that converging them again would change nothing."""
     owners = {entry["owner"] for entry in ledger.entries.values() if entry["kind"] in ("file", "link")}
     return sorted(owner for owner in owners if _is_settled(ledger, owner))
 
@@ -319,7 +319,7 @@ def _is_settled(ledger, owner):
         if entry["kind"] not in ("file", "link") or state is None or not _is_ours(state, entry):
             return False
         item = {"path": path, "kind": entry["kind"]}
-        # A ledger of an early release has no mode: then nothing is known of the file's.
+        # An early release recorded no mode; a file without a recorded mode counts as changed.
         more = {"content": state["content"], "mode": entry.get("mode")} if entry["kind"] == "file" else {}
         wanted.append({**item, **(more or {"target": entry["target"]})})
     for path in ledger.directories_of(owner):
@@ -332,7 +332,7 @@ def _is_settled(ledger, owner):
 
 
 def _is_ours(state, entry):
-    """Whether what is there is what we wrote."""
+    """Return whether a path is as we wrote it."""
     if entry["kind"] == "tree":
         return state["kind"] == "directory"
     if state["kind"] != entry["kind"]:
@@ -343,25 +343,25 @@ def _is_ours(state, entry):
 
 
 def _has_content(item, state):
-    """Whether what is there is what is wanted, but for mode and owner."""
+    """Return whether a state has the wanted kind and content, ignoring mode and owner."""
     if state is None or state["kind"] != item["kind"]:
         return False
     return all(state[key] == item[key] for key in ("content", "target") if key in item)
 
 
 def _owner_of(state):
-    """Owner and group of a state; those of a wanted item, which has none, are ours."""
+    """Return owner and group of a state, or ours for a wanted item, which has none."""
     return (state["uid"], state["gid"]) if "uid" in state else _OURS
 
 
 def _set_access(path, mode):
-    """Mode, owner and group, whatever the folder that it is in passes on."""
+    """Set mode, owner and group, overriding what the parent directory passes on."""
     os.chown(path, *_OURS)
     os.chmod(path, mode)
 
 
 def _access(state, with_owner):
-    """Mode, and owner where that differs, as a diff shows them."""
+    """Return the mode, and on request the owner, as text for a diff."""
     return "mode {:04o}".format(state["mode"]) + (", owner %d:%d" % _owner_of(state) if with_owner else "") + "\n"
 
 
@@ -370,7 +370,7 @@ def _header(path, state):
 
 
 def _shown(state):
-    """A state (or a wanted item) as a diff shows it."""
+    """Return a state (or a wanted item) as text for a diff."""
     if state is None:
         return ""
     if state["kind"] == "link":

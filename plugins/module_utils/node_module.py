@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the modules that write on a node begin and end with. Runs on nodes: Python 3.9, standard library only."""
+"""The common start and end of modules that write on a node. Runs on nodes: Python 3.9, standard library only."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed imp
 
 @contextlib.contextmanager
 def ledger_of(module):
-    """The node's ledger, entered except in check mode, once the play's lock is renewed.
+    """Renew the play's lock and yield the node's ledger, entered except in check mode.
 
-    What stands in the way within, ends the module with a sentence.
+    A LedgerConflict or OSError within fails the module with a sentence.
     """
     play_lock.renew(module)
     try:
@@ -26,7 +26,7 @@ def ledger_of(module):
 
 
 def managed(module, ledger, owner, pending=None):
-    """The files of an owner, which get the SELinux contexts of their places."""
+    """Return an owner's `Managed`, which gives each written path its default SELinux context."""
     return Managed(
         ledger,
         owner,
@@ -37,13 +37,13 @@ def managed(module, ledger, owner, pending=None):
 
 
 def answer(report, **more):
-    """What was done, as a module's result. more: of its result, beside the report."""
+    """Return a report as a module's result. more: further keys of the result."""
     done = {name: getattr(report, name) for name in ("changed", "written", "contents", "removed", "kept")}
     return {**done, "diff": report.diffs, **more}
 
 
 def end(module, report, **more):
-    """End the module with what was done, and a warning for what stays. more: as for answer."""
+    """Exit the module with a report, and warn about each path that stays. more: as in `answer`."""
     for kept in report.kept:
         module.warn("kept: {path}, {reason}".format(**kept))
     module.exit_json(**answer(report, **more))

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which processes are the node's own: root believes their options and runs their programs, and those of no other.
+"""Identifies the node's own processes: root trusts only their options and runs only their programs.
 
-Anybody can name a process ``kubelet``, or bind a socket that looks like the container runtime's in a namespace of their
-own. A process is the node's own if its user is root in the user and PID namespaces of the node's first process, and
+Any user can name a process ``kubelet``, or bind a look-alike of the runtime's socket in their own namespace. A process
+is the node's own if its user is root in the user and PID namespaces of the node's first process, and
 
 - systemd runs it as the main process of a system service, or
-- it shares that first process's mount namespace, its executable and all directories above are root's alone, and that
-  executable is not setuid: sudo becomes root before it looks who asks.
+- it shares that first process's mount namespace, only root can write its executable and all directories above, and that
+  executable is not setuid, because sudo becomes root before it checks the user.
 
-Runs on nodes and in the plugin's wheel, which has it by a link: Python 3.9, standard library only.
+Runs on nodes and in the plugin's wheel, which contains a link to this file: Python 3.9, standard library only.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ import time
 from collections.abc import Sequence
 from typing import Optional
 
-#: What a program printed, or None; and its last words if it failed.
+#: A program's output or None, and its last error line or None.
 Answer = tuple[Optional[str], Optional[str]]
 #: The directory that shows processes: see proc(5).
 PROC = "/proc"
-#: Seconds that a service may take to start when somebody connects to the socket that systemd made for it.
+#: Seconds that a socket-activated service may take to start after a connection.
 _START = 5
 _PAUSE = 0.1
-#: Seconds that somebody may take to accept a connection.
+#: Seconds that a listener may take to accept a connection.
 _CONNECT = 5
 #: Seconds that a program may take to answer.
 _ANSWER = 20
@@ -53,7 +53,7 @@ class NodeProcess:
         self.pid = pid
         try:
             self._directory = os.open(os.path.join(PROC, str(pid)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            # From here on both names are this process's, even if another one gets its number.
+            # Both descriptors stay with this process, even if another process gets its number.
             self._program = os.open("exe", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory)
             self.executable, replaced, _nothing = self._link("exe").partition(" (deleted)")
             self.replaced = bool(replaced)
@@ -85,7 +85,7 @@ class NodeProcess:
             return
         program = os.fstat(self._program)
         if program.st_mode & (stat.S_ISUID | stat.S_ISGID):
-            # As sudo: any user starts it, with a name and options of their choice.
+            # Any user can start a setuid program such as sudo, with any name and options.
             raise NotTrusted(f"runs a setuid program, {self.executable}")
         obstacle = not_roots_alone(os.path.dirname(self.executable)) or _not_roots(self.executable, program)
         if obstacle:
@@ -100,7 +100,7 @@ class NodeProcess:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Its environment, as at its start."""
+        """The process's environment at its start."""
         try:
             words = self._read("environ").split(b"\0")
         except OSError:
@@ -109,15 +109,15 @@ class NodeProcess:
 
     @property
     def working_directory(self) -> str:
-        """The directory to which its relative paths belong. OSError if it has ended."""
+        """The directory of the process's relative paths. Raises OSError if the process has ended."""
         return self._link("cwd")
 
     def run(self, *arguments: str, name: str | None = None) -> Answer:
-        """What its program prints when it runs with these arguments, and None; or None and its last words.
+        """Run the process's program with these arguments; returns its output and None, or None and its last error line.
 
-        The program is the file that the process runs, even if the path has another one now. For a script that systemd
-        runs as a service, the program is the script of ExecStart, if that is root's alone.
-        name: the program's first argument, by which a program with several names knows which one it is.
+        The program is the file that the process runs, even if the path names another file now. For a script that
+        systemd runs as a service, the program is the script of ExecStart, if only root can write it.
+        name: the program's first argument, by which a program with several names selects its role.
         """
         if self._script:
             obstacle = not_roots_alone(self._script)
@@ -127,7 +127,7 @@ class NodeProcess:
 
 
 def node_process(pid: int) -> NodeProcess:
-    """The process with that number. Raises NotTrusted if it is not the node's own.
+    """Return the process with that number. Raises NotTrusted if it is not the node's own.
 
     Sources: proc(5), namespaces(7), systemd.service(5).
     """
@@ -135,9 +135,9 @@ def node_process(pid: int) -> NodeProcess:
 
 
 def named(name: str) -> tuple[list[NodeProcess], list[str]]:
-    """The node's own processes with that name, services first, and for others, one sentence each.
+    """Return the node's own processes with that name, services first, and a sentence for each untrusted process.
 
-    Processes of other PID namespaces, as in a container, are left out: they are another node's, or a pod's.
+    Processes in other PID namespaces are left out, because they belong to a container or to another node.
     """
     found, refused = [], []
     for pid in sorted(int(entry) for entry in os.listdir(PROC) if entry.isdigit()):
@@ -147,7 +147,7 @@ def named(name: str) -> tuple[list[NodeProcess], list[str]]:
                     continue
             with open(os.path.join(PROC, str(pid), "cmdline"), "rb") as binary:
                 if not binary.read(1):
-                    # It is ending.
+                    # A process without a command line is ending.
                     continue
             if os.readlink(os.path.join(PROC, str(pid), "ns/pid")) == os.readlink(os.path.join(PROC, "1/ns/pid")):
                 found.append(node_process(pid))
@@ -159,9 +159,9 @@ def named(name: str) -> tuple[list[NodeProcess], list[str]]:
 
 
 def listener(path: str, seconds: float = _START) -> tuple[NodeProcess | None, str | None]:
-    """The node's own process that listens on a unix socket, and None; or None and the problem.
+    """Return the node's own process that listens on a unix socket, and None; or None and the problem.
 
-    seconds: how long a service that systemd starts on a connection may take. Source: unix(7), SO_PEERCRED.
+    seconds: how long a socket-activated service may take to start. Source: unix(7), SO_PEERCRED.
     """
     try:
         pid = peer(path)
@@ -180,7 +180,7 @@ def listener(path: str, seconds: float = _START) -> tuple[NodeProcess | None, st
 
 
 def peer(path: str) -> int:
-    """The number of the process that called listen() on a unix socket, 0 if it cannot be seen from here. OSError."""
+    """Return the PID that called listen() on a unix socket, 0 if it is not visible from here. Raises OSError."""
     if not stat.S_ISSOCK(os.stat(path).st_mode):
         raise OSError(0, "it is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
@@ -192,7 +192,7 @@ def peer(path: str) -> int:
 
 
 def _activated(path: str, seconds: float) -> int:
-    """The main process of the service for which systemd listens on a socket; 0 if there is none in time."""
+    """Return the main PID of the service for which systemd listens on a socket; 0 if none starts in time."""
     said = answer_of(["systemctl", "show", "*.socket", "--property=Listen,Triggers"])[0] or ""
     units = [
         unit
@@ -212,7 +212,7 @@ def _activated(path: str, seconds: float) -> int:
 
 
 def not_roots_alone(path: str) -> str | None:
-    """Why others than root can replace a file or directory; None if only root can."""
+    """Return why a user other than root can replace a file or directory; None if only root can."""
     path = os.path.realpath(path)
     try:
         while True:
@@ -227,14 +227,14 @@ def not_roots_alone(path: str) -> str | None:
 def _not_roots(path: str, status: os.stat_result) -> str | None:
     if status.st_uid != 0:
         return "%s belongs to user %d" % (path, status.st_uid)
-    # An access control list that lets others write shows in the group's bits: see acl(5).
+    # The group bits show an access control list that lets others write: see acl(5).
     if status.st_mode & 0o022:
         return f"others than root can write {path} (mode {stat.S_IMODE(status.st_mode):04o})"
     return None
 
 
 def _unit(cgroup: bytes) -> str | None:
-    """The systemd service that a cgroup belongs to, by the content of /proc/PID/cgroup."""
+    """Return the systemd service in the content of /proc/PID/cgroup, or None."""
     for line in os.fsdecode(cgroup).splitlines():
         for part in reversed(line.split(":", 2)[-1].split("/")):
             if part.endswith(".service"):
@@ -243,7 +243,7 @@ def _unit(cgroup: bytes) -> str | None:
 
 
 def properties(unit: str, *names: str) -> dict[str, str]:
-    """Properties of a systemd unit, by name; none where there is no systemd."""
+    """Return properties of a systemd unit by name; empty if there is no systemd."""
     said = answer_of(["systemctl", "show", "--property=" + ",".join(names), "--", unit])[0] or ""
     return {name: value for name, _equals, value in (line.partition("=") for line in said.splitlines())}
 
@@ -258,15 +258,15 @@ def _words(cmdline: bytes) -> list[str]:
 
 
 def option(arguments: Sequence[str], *names: str) -> str | None:
-    """The value of an option, as ``--name value`` or ``--name=value``; None if it is not given.
+    """Return the value of an option, given as ``--name value`` or ``--name=value``; None if it is not given.
 
-    The last one counts: a unit's own line comes first, then what variables add.
+    The last one wins: a unit's own options come first, then the options from variables.
     """
     return next(reversed(options(arguments, *names)), None)
 
 
 def options(arguments: Sequence[str], *names: str) -> list[str]:
-    """Every value of an option."""
+    """Return every value of an option."""
     found = []
     for position, argument in enumerate(arguments):
         name, separator, value = argument.partition("=")
@@ -284,7 +284,7 @@ def answer_of(
     executable: str | None = None,
     descriptors: Sequence[int] = (),
 ) -> Answer:
-    """What a command prints and None, or None and its last words.
+    """Run a command; returns its output and None, or None and its last error line.
 
     executable: the file to run, if the command's first word does not name it. descriptors: open files that it inherits.
     """
@@ -302,7 +302,7 @@ def answer_of(
         return None, str(error)
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        # The last lines of a Go program that panicked only say where.
+        # The last lines of a Go panic are only a stack trace.
         panics = [line for line in said if line.startswith("panic: ")]
         return None, (panics or said[-1:] or ["exit code %d" % done.returncode])[0]
     return done.stdout.decode("utf-8", "replace"), None

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One play a node: who works on it, and since when.
+"""The node lock: it admits one play at a time to a node, and records which play holds it and since when.
 
-Runs on nodes: Python 3.9, standard library only. The lock is a file in /run. A play that ends or fails as it should
-removes it. Each module of ours that the play runs on the node renews it, so it lapses soon after a play that died, and
-not under one that goes on. It is of one boot of the node, and its time is the kernel's since that boot, suspended or
-not: clocks that are set change nothing. It is read and written under the kernel's lock of the same file, so that of two
-plays that come at once one gets it.
+Runs on nodes: Python 3.9, standard library only. The lock is a file in /run. A play removes its lock when it ends, even
+after a failure. Each of our modules that the play runs on the node renews the lock. Therefore the lock of a killed play
+expires soon, and the lock of a running play does not. A lock is valid for one boot. Its time is the kernel's time since
+boot, including suspend, so setting the clock changes nothing. Each access holds a kernel lock on the same file, so that
+only one of two simultaneous plays gets the node lock.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import time
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
 
 PATH = "/run/node-devices.lock"
-#: Has the lock of the play that runs a module, as ``take`` wants it, in JSON.
+#: Environment variable with the running play's lock: JSON in the form that ``take`` expects.
 VARIABLE = "NODE_DEVICES_LOCK"
 _RECORDED = ("owner", "who", "play", "controller", "pid", "host")
 
 
 def take(wanted, check=False, path=PATH):
-    """Take the lock, or renew it; returns who has it instead, None where nobody else does.
+    """Take or renew the lock; returns the other holder, or None on success.
 
-    wanted: ``owner`` (tells one play from another), ``who`` and ``play`` (for people), ``controller`` and ``pid``
-        (where it runs), ``host`` (the node's name there), ``seconds`` after which it lapses, ``over`` (owner whose
-        lock may be taken; ``*`` for anybody's).
-    check: only look.
+    wanted: ``owner`` (identifies the play), ``who`` and ``play`` (for people), ``controller`` and ``pid`` (where the
+        play runs), ``host`` (the node's name there), ``seconds`` until the lock expires, ``over`` (owner whose lock may
+        be taken; ``*`` for any owner).
+    check: whether to only read the lock.
     """
     with _opened(path, create=not check) as file:
         if file is None:
@@ -55,10 +55,9 @@ def take(wanted, check=False, path=PATH):
 
 
 def renew(module, at_least=0):
-    """Renew the lock of the play that runs a module; fail the module where another play has the node by now.
+    """Renew the play's lock; fail the module if another play has taken the lock.
 
-    at_least: seconds that it lasts, if the play's own are fewer. Nothing is done for a play that took no lock, as in
-    check mode.
+    at_least: minimum of seconds until the lock expires. Does nothing if the play took no lock, as in check mode.
     """
     text = os.environ.get(VARIABLE)
     if not text or os.geteuid() != 0:
@@ -68,7 +67,7 @@ def renew(module, at_least=0):
         holder = take({**wanted, "seconds": max(wanted["seconds"], at_least)})
         same = ("controller", "pid")
         if holder and [holder[key] for key in same] == [wanted[key] for key in same]:
-            # This very play, which was told to take the lock for another name of the node.
+            # The holder is this same play, which took the lock under another name of the node.
             return
     except (KeyError, TypeError, ValueError) as error:
         module.fail_json(msg=f"{VARIABLE} is no lock of a play: {error!r}")
@@ -83,7 +82,7 @@ def renew(module, at_least=0):
 
 
 def release(owner, path=PATH):
-    """Remove a play's lock, if it still has it."""
+    """Remove the lock if ``owner`` holds it or it has expired."""
     with _opened(path, create=False) as file:
         if file is not None:
             holder = _holder(file)
@@ -92,34 +91,34 @@ def release(owner, path=PATH):
 
 
 def _holder(file):
-    """Who has the lock; None where nobody does any more. ``until`` is by the node's clock as it is now."""
+    """Return the holder; None if the lock is free or has expired. ``until`` is in terms of the node's current clock."""
     try:
         holder = json.load(file)
         if "boot" in holder:
             left = holder["lapses"] - _uptime() if holder["boot"] == _boot() else 0
         else:
-            # Of an earlier release.
+            # An earlier release wrote the lock.
             left = holder["until"] - time.time()
         return {**holder, "until": time.time() + left} if left > 0 and holder["owner"] else None
     except (ValueError, KeyError, TypeError):
-        # Of a writer that was killed, or nothing yet.
+        # The file is new and empty, or its writer was killed.
         return None
 
 
 def _boot():
-    """Tells this boot of the node from any other."""
+    """Return the id of the node's current boot."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
 
 
 def _uptime():
-    """Seconds since the boot, suspended or not; nobody can set it."""
+    """Return the seconds since boot, including suspend; setting the clock does not change them."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @contextlib.contextmanager
 def _opened(path, create):
-    """The file under the kernel's lock, None where there is none and none is made."""
+    """Yield the file under its kernel lock; None if the file is missing and not created."""
     with contextlib.ExitStack() as stack:
         try:
             descriptor = stack.enter_context(kernel_lock.locked(path, create))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a process started, and what it cannot have read since. Runs on nodes: Python 3.9, standard library only."""
+"""Tells when a process started and which files changed since. Runs on nodes: Python 3.9, standard library only."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import os
 
 
 def stat_of(pid):
-    """The fields of a process's stat after its name, as proc(5) lists them; none if it has ended."""
+    """Return the fields after the name in a process's stat, see proc(5); empty if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            # The name, in parentheses, may hold anything.
+            # The name, in parentheses, may contain anything.
             return file.read().rpartition(")")[2].split()
     except OSError:
         return []
 
 
 def started_at(pid):
-    """When a process started, in seconds since 1970, to about a second; None if it has ended. See proc(5)."""
+    """Return a process's start in seconds since 1970, to about a second; None if it has ended. See proc(5)."""
     fields, boot = stat_of(pid), text_of("/proc/stat")
     if not fields or not boot:
         return None
@@ -26,14 +26,14 @@ def started_at(pid):
 
 
 def written_since(pid, paths):
-    """Those of the files that were written after a process started, so that it may not have read them."""
+    """Return the files that were written after a process started, so that it may not have read them."""
     start = started_at(pid)
-    # Two seconds are what nobody knows exactly.
+    # Two seconds allow for the inaccuracy of the start.
     return [path for path in paths if start and os.path.exists(path) and os.stat(path).st_mtime > start + 2]
 
 
 def text_of(path):
-    """A file's text; None where there is none or it is not text."""
+    """Return a file's text; None if the file cannot be read or is not UTF-8."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
             return file.read()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The container runtime that a node's kubelet uses: socket, then process, executable, version, unit, configuration.
+"""Reads facts about the kubelet's container runtime: socket, process, executable, version, unit, configuration.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -26,8 +26,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable im
 
 _NAMES = ("containerd", "crio", "cri-dockerd")
 DEFAULT_SOCKET = "/run/containerd/containerd.sock"
-#: Of distributions whose kubelet is no process of its own, or stands aside: theirs is used, whoever else runs one. The
-#: default's comes last: only Kubernetes uses the others, and it may be the containerd that Docker brought.
+#: Sockets of distributions whose kubelet is no process of its own, or names no socket. The default comes last: only
+#: Kubernetes uses the others, but the default may be the containerd that Docker installed.
 SOCKETS = (
     "/run/k3s/containerd/containerd.sock",
     "/run/k3s/cri-dockerd/cri-dockerd.sock",
@@ -40,28 +40,28 @@ SOCKETS = (
 
 
 def likely_socket(sockets=SOCKETS):
-    """The CRI socket of a node whose kubelet does not name one; the default's where nobody listens."""
+    """Return the CRI socket of a node whose kubelet names none; the default if no trusted process listens on any."""
     return next((path for path in sockets if listener(path)[0] is not None), DEFAULT_SOCKET)
 
 
 class Program(NamedTuple):
-    """A runtime's program. name: that it is called by. run: takes its arguments, and that name, as NodeProcess.run."""
+    """A runtime's program. name: its first argument. run: called with arguments and that name, as NodeProcess.run."""
 
     name: str
     run: Callable[..., tuple[str | None, str | None]]
 
     def answer(self, *arguments):
-        """What it prints and None, or None and its last words."""
+        """Return the program's output and None, or None and its last error line."""
         return self.run(*arguments, name=self.name)
 
     def version(self):
-        """Its version; None where it does not tell one."""
+        """Return the program's version; None if it prints none."""
         found = re.search(r"\bv?(\d+\.\d+\.\d+\S*)", self.answer("--version")[0] or "")
         return found.group(1).rstrip(",") if found else None
 
 
 def installed(path):
-    """How to run the program that a path names, if only root can replace it: see Program."""
+    """Return ``run`` of a Program for the file at a path, which runs only if root alone can replace the file."""
 
     def run(*arguments, name):
         obstacle = not_roots_alone(path)
@@ -71,7 +71,7 @@ def installed(path):
 
 
 def runtime_facts(path):
-    """The container runtime behind a CRI socket."""
+    """Return the facts of the container runtime behind a CRI socket."""
     facts = {"socket": path}
     process, problem = listener(path)
     if process is None:
@@ -85,7 +85,7 @@ def runtime_facts(path):
     facts.update(pid=process.pid, executable=executable, name=name, **unit_facts(process.unit, name, arguments))
     program = Program(name, process.run)
     facts["version"] = program.version()
-    # What the next start runs, where that is another: an upgrade that restarted nothing.
+    # After an upgrade without a restart, the next start runs another version.
     facts["installed_version"] = (
         Program(name, installed(executable)).version() if process.replaced else facts["version"]
     )
@@ -95,17 +95,17 @@ def runtime_facts(path):
         facts["config"] = containerd_config(program, arguments, cwd)
     if "config" in facts:
         config = facts["config"]
-        # What its files say themselves: `config dump` of 2.2 and later names a folder that nobody reads.
+        # Read the files' imports: `config dump` of 2.2 and later names a directory that containerd does not read.
         _patterns, imported = imports_of(config["path"], config["content"], None)
         config["later"] = written_since(process.pid, [config["path"], *imported])
     return facts
 
 
 def names_of(process):
-    """A runtime's name, and its program's path.
+    """Return a runtime's name and its program's path.
 
-    A program of many names says it in its first argument only: k3s is its own containerd, by a link ``containerd`` that
-    lies beside it; a wrapper has a name of its own.
+    Only the first argument identifies a program with several names: k3s runs as containerd through a link
+    ``containerd`` beside it. Without such a link, the path is the running program's, for example a wrapper's.
     """
     name, executable = os.path.basename(process.executable), process.executable
     called = os.path.basename(process.arguments[0]) if process.arguments else ""
@@ -116,37 +116,37 @@ def names_of(process):
 
 
 def path_of(arguments, cwd, default, *names):
-    """A path that an option gives, as the process with that working directory understands it."""
+    """Return an option's path, relative to the process's working directory; ``default`` if the option is not given."""
     given = option(arguments, *names)
     return os.path.join(cwd, given) if given else default
 
 
 def file_facts(path):
-    """A configuration file."""
+    """Return the facts of a configuration file."""
     content, real_path = text_of(path), os.path.realpath(path)
     return {
         "path": path,
-        # Where the text is, which is what an edit replaces; imports are relative to the name that the daemon was given.
+        # An edit replaces the real file; imports are relative to the path that the daemon was given.
         "real_path": real_path,
         "unwritable": obstacle(real_path),
         "exists": os.path.exists(path),
         "other_names": os.stat(path).st_nlink - 1 if os.path.exists(path) else 0,
         "content": content,
-        # As Docker makes one of a path that it is to mount and that is not there.
+        # Docker creates a directory for a mount source that is missing.
         "why_no_text": "it is a folder" if os.path.isdir(path) else "it is not UTF-8",
         "sha256": ledgers.sha256(content.encode()) if content is not None else None,
     }
 
 
 def containerd_config(program, arguments, cwd="/"):
-    """containerd's root configuration file, and what the version that runs makes of it."""
+    """Return the facts of containerd's root configuration file, and the running version's effective configuration."""
     default = "/etc/containerd/config.toml"
-    # Go's own flags may have one dash.
+    # Go's own flags also work with one dash.
     given = path_of(arguments, cwd, None, "--config", "-config", "-c")
     path = given or default
     directory = os.path.dirname(path)
     facts = file_facts(path)
-    # Only the default file may be missing, and then `config dump` fails, while the daemon runs with its defaults.
+    # Only the default file may be missing: the daemon then runs with its defaults, but `config dump` fails.
     dump = "dump" if given or facts["exists"] else "default"
     effective, problem = program.answer("--config", path, "config", dump)
     patterns, others = imports_of(path, facts["content"], effective)
@@ -156,23 +156,23 @@ def containerd_config(program, arguments, cwd="/"):
         facts,
         effective=effective,
         problem=problem,
-        # What k3s and RKE2 generate the root file from.
+        # k3s and RKE2 generate the root file from these templates.
         files=texts([os.path.join(directory, "config*.toml.tmpl")]),
         imported=others,
         linked_imports=[name for name in others if os.path.islink(name)],
         unreadable_imports=[name for name in found(patterns) if os.path.isfile(name) and text_of(name) is None],
-        # `config dump` of 2.x passes over them, and its daemon does not start. Those that an import imports have other
-        # folders, which it does not tell: some of these paths nobody means.
+        # `config dump` of 2.x ignores missing imports, but its daemon does not start. The dump does not name the
+        # directories of nested imports, so some of these paths may be wrong.
         missing_imports=[name for name in patterns if "*" not in name and not os.path.isfile(name)],
         dangling_imports=[name for name in found(patterns) if not os.path.exists(name)],
     )
 
 
 def imports_of(path, content, effective):
-    """The paths and patterns that a root file takes in, and the text of each file that is there, by path.
+    """Return the paths and patterns that a root file imports, and the text of each existing file by path.
 
-    What containerd says of them, and what the files say themselves: where containerd refuses them that is all there is,
-    and what an import imports, containerd 2 prints without the folder that it is relative to.
+    The sources are containerd's effective configuration and the files themselves. If containerd refuses the files, only
+    the files remain. containerd 2 prints nested imports without the directory that they are relative to.
     """
     directory = os.path.dirname(path)
     patterns, read, pending = listed(effective, directory), {}, [(directory, content)]
@@ -191,12 +191,12 @@ def imports_of(path, content, effective):
 
 
 def listed(toml, directory):
-    """The imports in a text, as containerd resolves those of a file in that folder."""
+    """Return the imports in a text, resolved as containerd does for a file in that directory."""
     return [os.path.normpath(os.path.join(directory, name)) for name in texts_of_list(toml, "imports")]
 
 
 def texts_of_list(toml, key):
-    """A list of texts in what containerd prints, without a TOML parser, which nodes lack."""
+    """Return a list of strings from TOML that containerd prints; nodes have no TOML parser."""
     inside = r"(?:\"[^\"\n]*\"|'[^'\n]*'|#[^\n]*|[^\]\"'#])*"
     listed = re.search(rf"(?m)^[ \t]*{key}\s*=\s*\[({inside})\]", toml or "")
     items = re.findall(r"\"([^\"\n]*)\"|'([^'\n]*)'|#[^\n]*", listed.group(1)) if listed else []
@@ -204,10 +204,10 @@ def texts_of_list(toml, key):
 
 
 def crio_config(program, arguments, cwd="/", environment=None):
-    """CRI-O's configuration: a file, and a folder of drop-ins, of which it reads every file of every folder in it.
+    """Return the facts of CRI-O's configuration: a file, and a directory of drop-ins, which CRI-O reads recursively.
 
-    environment: of its process, which may say what no option does. ``given_dirs``: what sets its CDI folders otherwise
-    than a file, and so overrides all files, as name and value; None for nothing.
+    environment: of the process; its variables replace missing options. ``given_dirs``: the option or variable that sets
+    the CDI directories and so overrides all files, as name=value; None if there is none.
     """
     environment = environment or {}
     default = "/etc/crio/crio.conf"
@@ -215,7 +215,7 @@ def crio_config(program, arguments, cwd="/", environment=None):
     default_directory = environment.get("CONTAINER_CONFIG_DIR") or "/etc/crio/crio.conf.d"
     directory = path_of(arguments, cwd, default_directory, "--config-dir", "-config-dir", "-d")
     facts = file_facts(path)
-    # Named and not there it is an error; packages since 1.30 have drop-ins alone.
+    # CRI-O fails if a named file is missing; packages since 1.30 have only drop-ins.
     named = ["--config", path] if path != default or facts["exists"] else []
     effective, problem = program.answer(*named, "--config-dir", directory, "config")
     given = ",".join(options(arguments, "--cdi-spec-dirs", "-cdi-spec-dirs"))
@@ -235,15 +235,15 @@ def crio_config(program, arguments, cwd="/", environment=None):
 
 
 def walked(directory):
-    """The text of every file below a folder, by path."""
+    """Return the text of every file below a directory, by path."""
     paths = [os.path.join(top, name) for top, _directories, names in os.walk(directory) for name in names]
     return {path: text for path, text in ((path, text_of(path)) for path in sorted(paths)) if text is not None}
 
 
 def found(patterns):
-    """The files that patterns name, as containerd takes them in: by its own name one that has no star in it.
+    """Return the files that match patterns as in containerd, which takes a pattern without a star literally.
 
-    Go's patterns match names that begin with a dot, too, and write ``[^`` for all but.
+    Go's patterns also match names that begin with a dot, and negate a class with ``[^``.
     """
     paths = set()
     for pattern in patterns:
@@ -258,5 +258,5 @@ def found(patterns):
 
 
 def texts(patterns):
-    """The text of each file, by path."""
+    """Return the text of each file that matches the patterns, by path."""
     return {path: text for path, text in ((path, text_of(path)) for path in found(patterns)) if text is not None}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What systemd says of a runtime's unit: what else its restart ends, and what its next start is given.
+"""Reads from systemd what else a restart of a runtime's unit ends, and which options its next start gets.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -12,7 +12,7 @@ import re
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import options, properties
 
 _CONFIG = ("--config", "-config", "-c")
-#: The options that say what a runtime reads, or say it themselves, by its name; each with its other names.
+#: By runtime: the options that name its configuration or its CDI directories, each with its other names.
 _READS = {
     "containerd": (_CONFIG,),
     "crio": (_CONFIG, ("--config-dir", "-config-dir", "-d"), ("--cdi-spec-dirs", "-cdi-spec-dirs")),
@@ -20,10 +20,10 @@ _READS = {
 
 
 def unit_facts(unit, name, arguments):
-    """Of a runtime's unit, None for one that has none.
+    """Return the facts of a runtime's unit; None for ``unit`` if the runtime has none.
 
-    name: the runtime's. arguments: its command line. ``kill_mode``: see systemd.kill(5), None where nobody tells.
-    ``next_start``: the options that its next start gives other values than this one, each with those.
+    name: the runtime's. arguments: its command line. ``kill_mode``: see systemd.kill(5), None if unknown.
+    ``next_start``: the options whose values change with the next start, each with both values.
     """
     said = properties(unit, "KillMode", "ExecStart") if unit else {}
     return {
@@ -34,7 +34,7 @@ def unit_facts(unit, name, arguments):
 
 
 def _command(exec_start, name):
-    """What a unit starts, where that is the runtime itself; None where only its process tells: variables, wrappers."""
+    """Return a unit's command line if it starts the runtime itself; None if it uses a variable or a wrapper."""
     found = re.search(r"argv\[\]=(.*?) ; ignore_errors=", exec_start)
     words = found.group(1).split() if found else []
     return words if words and os.path.basename(words[0]) == name and "$" not in found.group(1) else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A systemd service or timer, and what it takes for it to run with what its files say now.
+"""Makes a systemd service or timer run with the current content of its files.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -21,7 +21,7 @@ _JOURNAL_LINES = "20"
 
 
 class Service:
-    """A unit, and what was done to it."""
+    """A unit, and the actions on it."""
 
     def __init__(self, module):
         self.module = module
@@ -35,9 +35,9 @@ class Service:
         return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
 
     def started(self):
-        """When its process started, in seconds since the epoch by the clock as it is now; None if it does not run.
+        """Return the process's start in seconds since the epoch, by the current clock; None if the unit is not active.
 
-        Of a unit that has no process, such as a timer: when it became active.
+        For a unit without a process, such as a timer, return when it became active.
         """
         if self.state["ActiveState"] != "active":
             return None
@@ -46,7 +46,7 @@ class Service:
         return time.time() - (time.clock_gettime(time.CLOCK_MONOTONIC) - since_boot)
 
     def newer(self, files, started):
-        """The files that changed after the process started; what lies in the future tells nothing."""
+        """Return the files that changed after the process started; times in the future are ignored."""
         changed = []
         for path in files:
             try:
@@ -63,11 +63,11 @@ class Service:
         return code == 0
 
     def answer(self):
-        """What the module answers."""
+        """Return the module's result."""
         return {"changed": bool(self.actions), "actions": self.actions}
 
     def do(self, action, *arguments):
-        """Run systemctl, or in check mode only say so."""
+        """Record an action, and except in check mode run systemctl for it. Fails the module if systemctl fails."""
         self.actions.append(action)
         if self.module.check_mode:
             return
@@ -84,9 +84,9 @@ class Service:
 
 
 def run(service, parameters):
-    """Enabled, running, and not older than its files."""
+    """Enable and start a unit; restart or reload it if its files are newer than its process."""
     check_mode = service.module.check_mode
-    # `enable` makes systemd read its units again, too.
+    # `enable` also makes systemd reload its units.
     if service.state["UnitFileState"] not in ("enabled", "enabled-runtime"):
         service.do("enabled", "enable", service.name)
     elif service.state["NeedDaemonReload"] == "yes":
@@ -97,7 +97,7 @@ def run(service, parameters):
     elif (parameters["pending"] and check_mode) or service.newer(parameters["files"], started):
         service.do("restarted", "restart", service.name)
     elif parameters["pending_reload"] and (check_mode or service.holds(parameters["reload_check"])):
-        # By itself, sooner than it could be asked to.
+        # The process has already taken in the new configuration by itself.
         service.actions.append("reloaded")
     elif parameters["pending_reload"] or (
         service.newer(parameters["reload_files"], started) and not service.holds(parameters["reload_check"])
@@ -106,7 +106,7 @@ def run(service, parameters):
 
 
 def stop(service):
-    """Stopped and disabled."""
+    """Stop and disable a unit."""
     if service.state["ActiveState"] not in ("inactive", "failed"):
         service.do("stopped", "stop", service.name)
     if service.state["UnitFileState"] in ("enabled", "enabled-runtime"):

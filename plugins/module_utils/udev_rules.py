@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which devices a udev rule is about, as far as its own line says.
+"""Finds the devices that a udev rule may affect, from its own line alone.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -10,12 +10,12 @@ import fnmatch
 import re
 
 _PART = re.compile(r'([A-Z_]+)(?:\{[^}]*\})?\s*(==|!=|\+=|-=|:=|=)\s*([ei]?)"((?:[^"\\]|\\.)*)"')
-# They lead from line to line, and say nothing of a device.
+# These keys control the order of lines and affect no device.
 _FLOW = ("LABEL", "GOTO")
 
 
 class Rule:
-    """One line. subsystems, kernels: patterns of which one has to match; empty for any."""
+    """One line. subsystems, kernels: patterns, one of which has to match; empty for any device."""
 
     def __init__(self, line):
         parts = _PART.findall(line)
@@ -25,14 +25,14 @@ class Rule:
 
     @property
     def trigger(self):
-        """The options of ``udevadm trigger`` for its devices; none where only the whole host would do."""
+        """The options of ``udevadm trigger`` for the rule's devices; empty if no option selects them."""
         return [
             *("--subsystem-match=" + pattern for pattern in self.subsystems),
             *("--sysname-match=" + pattern for pattern in self.kernels),
         ]
 
     def is_about(self, subsystem, sysname):
-        """Whether it may say something of a device; where the line names none, it may."""
+        """Return whether the rule may affect a device; a rule without SUBSYSTEM and KERNEL may affect any device."""
         return (
             self.does_something
             and _matches(self.subsystems, subsystem)
@@ -41,9 +41,9 @@ class Rule:
 
 
 def _patterns(parts, wanted):
-    """What a device's key must match, by the plain comparisons alone: udevadm takes none that ignores case."""
+    """Return the patterns for a device's key, from plain comparisons only: udevadm has no match that ignores case."""
     values = [value for key, op, case, value in parts if key == wanted and op == "==" and case != "i"]
-    # Two of them have to match at once; the first is enough to go by.
+    # All comparisons of a key have to match, so the first alone matches every affected device.
     return values[0].split("|") if values else []
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a file could not be replaced by another of its name, seen without trying.
+"""Tells without writing why a file cannot be replaced.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -10,13 +10,13 @@ import fcntl
 import os
 import struct
 
-# FS_IOC_GETFLAGS of linux/fs.h, as most architectures have it; where it is another, nothing is known.
+# FS_IOC_GETFLAGS of linux/fs.h on most architectures; on others, the flags stay unknown.
 _GET_FLAGS = 0x80006601 | struct.calcsize("l") << 16
 _IMMUTABLE, _APPEND_ONLY = 0x10, 0x20
 
 
 def obstacle(path, mounts="/proc/self/mountinfo"):
-    """Why the file at ``path``, or one that is to come there, cannot be written; None if nothing is known against it.
+    """Return why an existing or a new file at ``path`` cannot be written; None if no reason is known.
 
     mounts: see proc(5).
     """
@@ -37,17 +37,17 @@ def obstacle(path, mounts="/proc/self/mountinfo"):
 
 
 def mount_points(mounts="/proc/self/mountinfo"):
-    """Where something is mounted; empty where that cannot be read. mounts: see proc(5)."""
+    """Return the mount points; empty if they cannot be read. mounts: see proc(5)."""
     try:
         with open(mounts, encoding="utf-8", errors="replace") as file:
-            # Blanks in it are written as \040.
+            # The kernel writes a space as \040.
             return {line.split()[4].replace("\\040", " ") for line in file}
     except OSError:
         return set()
 
 
 def _flags(path):
-    """A file's attributes, see ioctl_iflags(2); none where there is no such file, or its file system has none."""
+    """Return a file's attributes, see ioctl_iflags(2); 0 if there is no such file or its file system has none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A virtual environment laid out from wheels. Runs on nodes: Python 3.9, standard library only, no pip."""
+"""Creates a virtual environment from wheels. Runs on nodes: Python 3.9, standard library only, no pip."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_proces
 #: The command in an environment's ``bin``.
 COMMAND = "node-device-plugin"
 _MARKER = "complete.json"
-# Seconds that a slow node may take to load all of it for the first time.
+# Seconds that a slow node may take to import the plugin for the first time.
 _LOADING = 300
 SCRIPT = """\
 #!{python} -I
@@ -33,28 +33,28 @@ sys.exit({function}())
 
 
 class VersionError(ledgers.LedgerConflict):
-    """A version of the plugin cannot be had or does not serve; the message says why."""
+    """A version of the plugin cannot be installed or does not serve; the message says why."""
 
 
 def run(command):
-    """Run a command; VersionError with its last words if it fails."""
+    """Run a command. Raises VersionError with the end of its output if the command fails."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise VersionError("{} failed: {}".format(" ".join(command[:4]), done.stdout.strip()[-800:]))
 
 
 def base_python():
-    """The system's Python, also where Ansible itself runs in a virtual environment on the node."""
+    """Return the path of the system's Python, even if Ansible runs in a virtual environment on the node."""
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 
 def is_complete(directory, name):
-    """Whether the environment can run, and is as it was made."""
+    """Return whether the environment can run and is unmodified."""
     return can_run(directory, name) and not edited(directory)
 
 
 def can_run(directory, name):
-    """Whether the environment was finished, and its Python still is the one that it was made for."""
+    """Return whether the environment is finished and the system's Python is still the one it was created for."""
     marker = _marker_of(directory)
     python = os.path.join(directory, "bin", "python")
     same_python = marker.get("python") == list(sys.version_info[:2]) and os.path.realpath(python) == base_python()
@@ -62,7 +62,7 @@ def can_run(directory, name):
 
 
 def edited(directory):
-    """The files that somebody changed or removed since the environment was made, by their paths in it."""
+    """Return the files that were changed or removed since the environment was created, as relative paths."""
     files = _marker_of(directory).get("files") or {}
     return sorted(path for path, was in files.items() if _looks(os.path.join(directory, path)) != was)
 
@@ -77,26 +77,26 @@ def _marker_of(directory):
 
 
 def _looks(path):
-    """What a file is without its content, which would take long to read in each run; None where there is none."""
+    """Return a file's metadata, because reading all content would slow down each run; None if the file is missing."""
     try:
         status = os.lstat(path)
     except OSError:
         return None
     access = [status.st_mode, status.st_uid, status.st_gid]
-    # What comes beside our files is none of ours. Whole seconds: not every file system keeps more of them.
+    # A directory's size and time may change with foreign files. Whole seconds: some file systems store no fractions.
     return access if stat.S_ISDIR(status.st_mode) else [*access, status.st_size, int(status.st_mtime)]
 
 
 def _files_of(directory):
-    """What all below a folder, and itself, looks like, by the path in it."""
+    """Return the metadata of a directory and of everything below, by relative path."""
     found = [(parent, name) for parent, inner, names in os.walk(directory) for name in inner + names]
     paths = [os.path.join(parent, name) for parent, name in found]
     return {os.path.relpath(path, directory): _looks(path) for path in [directory, *paths]}
 
 
 def unpack_wheel(archive, member, digest, site):
-    """Lay one wheel out in site-packages, after checking that its bytes are the locked ones; returns its dist-info."""
-    # One read: what is unpacked is what was hashed, whoever writes the archive meanwhile.
+    """Unpack a wheel into site-packages after checking that its bytes are the locked ones; returns its dist-info."""
+    # Read once, so that the unpacked bytes are the hashed bytes even if the archive changes meanwhile.
     content = archive.extractfile(member).read()
     if ledgers.sha256(content) != digest:
         raise VersionError(f"{member} did not arrive as it was sent")
@@ -114,7 +114,7 @@ def unpack_wheel(archive, member, digest, site):
 
 
 def entry_point(site, dist_info):
-    """Module and function behind the command, by the wheel's own metadata."""
+    """Return the command's module and function, from the wheel's own metadata."""
     points = configparser.ConfigParser()
     points.optionxform = str
     points.read(os.path.join(site, dist_info, "entry_points.txt"), encoding="utf-8")
@@ -123,7 +123,7 @@ def entry_point(site, dist_info):
 
 
 def _try_to_load(partial, module):
-    """Load the command and its compiled part, before a node that cannot do that has anything of it in use."""
+    """Import the command and its compiled part before the environment is used. Raises VersionError if that fails."""
     python = os.path.join(partial, "bin", "python")
     tried = [python, "-I", "-c", f"import {module}, grpc"]
     _said, problem = answer_of(tried, _LOADING)
@@ -136,9 +136,9 @@ def _try_to_load(partial, module):
 
 
 def _sync_file_system(path):
-    """Make durable what lies on the file system of ``path`` (syncfs(2)).
+    """Make the file system of ``path`` durable (syncfs(2)).
 
-    One call for thousands of files. os.sync waits for every other file system, too, such as one whose server hangs.
+    One call covers thousands of files. os.sync would also wait for all other file systems, even one whose server hangs.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -150,12 +150,12 @@ def _sync_file_system(path):
 
 
 def build(directory, name, archive_path, wheels):
-    """Make the environment in a neighbour of ``directory`` that nobody reads, then give it its name."""
+    """Create the environment in a hidden directory beside ``directory``, then rename it."""
     partial = os.path.join(os.path.dirname(directory), f".{name}.partial")
     ledgers.remove_tree(partial)
     # Debian's Python has no ensurepip without python3-venv, hence --without-pip.
     run([base_python(), "-I", "-m", "venv", "--without-pip", "--symlinks", partial])
-    # They name the folder that is to be renamed, and nobody activates this environment.
+    # Activate scripts name the temporary directory, and nothing activates this environment.
     for script in os.listdir(os.path.join(partial, "bin")):
         if script.lower().startswith("activate"):
             os.unlink(os.path.join(partial, "bin", script))
@@ -168,7 +168,7 @@ def build(directory, name, archive_path, wheels):
     with open(script, "w", encoding="utf-8") as file:
         file.write(SCRIPT.format(python=python, module=module, function=function))
     os.chmod(script, 0o755)  # noqa: S103 (a program)
-    # Services may not write into it, so it is compiled now; -s and -p give the code the folder's later name.
+    # Services cannot write here, so compile now; -s and -p record the final directory in the code.
     compile_all = ["-m", "compileall", "-q", "-j", "0", "-s", partial, "-p", directory, site]
     run([os.path.join(partial, "bin", "python"), "-I", *compile_all])
     _try_to_load(partial, module)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From one version to another, on trial: the new one must serve what the old one did, or the old one comes back.
+"""Changes the version on trial: the new version must serve what the old one did, or the old version is restored.
 
-Runs on nodes: Python 3.9, standard library only. The version in use is what the link ``current`` points to; the ledger
-learns of another one only when that has stood its trial. Until then a unit for the next boot, the guard, is there to
-put the link back: a power cut in the midst brings the old version up. A run that was killed in the midst is undone by
-the next one (``settle``).
+Runs on nodes: Python 3.9, standard library only. The link ``current`` points to the version in use. The ledger records
+another version only after that version has passed its health check. Until then a unit for the next boot, the guard,
+restores the link, so a power cut during the trial brings the old version back. If a run is killed during the trial, the
+next run undoes the change (``settle``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ExecStart=/bin/rm -f {link} {path}
 
 
 class NotReady(VersionError):
-    """A version did not stand its trial, and the one before it runs again. why: what it lacked, in one line."""
+    """A version failed its health check, and the previous version is restored. why: what was missing, in one line."""
 
     def __init__(self, message, why):
         super().__init__(message)
@@ -56,15 +56,15 @@ class Versions:
         self.link = os.path.join(root, "current")
 
     def directory(self, name):
-        """An environment's folder."""
+        """Return an environment's directory."""
         return os.path.join(self.root, "versions", name)
 
     def current(self):
-        """Name of the version in use; None where there is none."""
+        """Return the name of the version in use; None if there is none."""
         return self.target_of(self.link)
 
     def target_of(self, link):
-        """Name of the version that a link points to; None where it is none of ours."""
+        """Return the version that a link points to; None if it is no link of ours."""
         try:
             directory, name = os.path.split(os.readlink(link))
         except OSError:
@@ -72,18 +72,18 @@ class Versions:
         return name if directory == "versions" else None
 
     def runs(self):
-        """Whether the service runs from here, so that another version goes on trial."""
+        """Return whether the service runs from this root, so that another version needs a health check."""
         return self.unit.config_run_from(self.root) is not None
 
     def flip(self, name):
-        """Make a version the current one, in one step."""
+        """Make a version current, in one step."""
         ledgers.write_link(self.link, f"versions/{name}")
 
     def change(self, was, name):
-        """Make ``name`` the version that the service runs from; with ``close`` it is done.
+        """Move the service to version ``name``. After success the caller completes the change with ``close``.
 
-        Returns the seconds from the old one's stop until the new one served all. Raises NotReady where the old one had
-        to come back, VersionError where nothing was touched or no way led back.
+        Returns the seconds from the old version's stop until the new version served everything. Raises NotReady if the
+        old version was restored, VersionError if nothing was changed or no version could be restored.
         """
         config = self.unit.config_run_from(self.root)
         if config is None:
@@ -91,7 +91,7 @@ class Versions:
         self._refuse_invalid(name, config)
         before = serving.ask(self.directory(was), config)
         if before.resources is None:
-            # The old one's Python may be gone, while its process lives.
+            # The old version's Python may be gone although its process still runs.
             before = serving.ask(self.directory(name), config)
         way_back = was != name and self._can_run(was)
         if way_back:
@@ -121,7 +121,7 @@ class Versions:
         )
 
     def is_open(self):
-        """Whether a change below this root was begun, and neither closed nor undone."""
+        """Return whether a change below this root has begun and is neither closed nor undone."""
         try:
             with open(_paths()[0], encoding="utf-8") as file:
                 return f" {self.root}/current\n" in file.read()
@@ -129,9 +129,9 @@ class Versions:
             return False
 
     def settle(self, known):
-        """Undo a change that was cut off; returns whether there was one.
+        """Undo an interrupted change; returns whether there was one to undo.
 
-        known: the version that the ledger knows of.
+        known: the version in the ledger.
         """
         if not self.is_open():
             return False
@@ -150,7 +150,7 @@ class Versions:
         return wrong
 
     def _trial(self, name, config, before):
-        """Restart the service, and wait until it serves what was served before; returns what it lacks at the end."""
+        """Restart the service and wait until it serves what was served before; returns what is missing at the end."""
         until = time.monotonic() + self.limit
         problem = self.unit.restart(until)
         if problem:
@@ -174,12 +174,12 @@ class Versions:
             )
 
     def _can_run(self, name):
-        """Whether a version's Python is still there."""
+        """Return whether a version's Python still exists."""
         return os.access(os.path.join(self.directory(name), "bin", "python"), os.X_OK)
 
 
 def close():
-    """A change is done, and known to the ledger: the next boot need not undo it."""
+    """Remove the guard of a change that is in the ledger or undone, so that the next boot changes nothing."""
     boot_unit.remove(boot_unit.UNITS, _GUARD)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The environments that role node_tools has on a node: which are there, which is current, which stay.
+"""The environments of role node_tools on a node: which exist, which is current, which to keep.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -24,12 +24,12 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed imp
 
 _OWNER = "node_tools"
 _SERVICE = "node-device-plugin.service"
-# Of the files that somebody edited, how many are named.
+# How many edited files a diff names.
 _SHOWN = 5
 
 
 class Environments:
-    """All that the role has on the node below one root."""
+    """Everything that the role has on the node below one root."""
 
     def __init__(self, module, ledger):
         self.module = module
@@ -39,18 +39,18 @@ class Environments:
         self.directories = os.path.join(self.root, "versions")
         self.versions = change.Versions(self.root, Unit(_SERVICE), module.params["timeout"])
         self.previous = os.path.join(self.root, "previous")
-        #: What there is to tell beside the report.
+        #: Further keys of the module's result.
         self.told = {}
-        #: Of the directories that had to be there before anything else.
+        #: Report of the directories that had to exist first.
         self.laid_out = Report()
 
     def managed(self):
         return node_module.managed(self.module, self.ledger, self.owner)
 
     def wanted(self, name, previous, failed=None):
-        """The folder of the environments, the links, and the upgrade that failed.
+        """Return the wanted items: the environments' directory, the links, and the record of a failed upgrade.
 
-        previous: what the last upgrade took the place of, or None. failed: failed_upgrade.FailedUpgrade, or None.
+        previous: the version that the last upgrade replaced, or None. failed: failed_upgrade.FailedUpgrade, or None.
         """
         wanted = [
             {"kind": "directory", "path": self.directories, "mode": 0o755},
@@ -67,31 +67,31 @@ class Environments:
         return wanted
 
     def answer(self, report):
-        """What the module answers."""
+        """Return the module's result."""
         return node_module.answer(report, incomplete=False, **self.told)
 
     def names(self):
-        """The environments that are there, the newest first."""
+        """Return the names of the existing environments, newest first."""
         entries = [path for path in self.ledger.of(self.owner) if self.ledger.entries[path]["kind"] == "tree"]
         trees = [path for path in entries if os.path.isdir(path) and not os.path.basename(path).startswith(".")]
         return [os.path.basename(path) for path in sorted(trees, key=lambda path: os.stat(path).st_mtime, reverse=True)]
 
     def _settle(self):
-        """Undo what a run before this one was cut off in."""
+        """Undo the interrupted change of an earlier run."""
         known = self.ledger.entries.get(self.versions.link, {}).get("target", "")
         if self.versions.settle(os.path.basename(known) or None):
             self.module.warn("a change of the plugin's version, whose run was cut off, has been undone")
 
     def install(self, name):
-        """Make the environment if it is not whole; returns whether it had to be made."""
+        """Create the environment if it is not complete; returns whether that is necessary."""
         directory = self.versions.directory(name)
         if is_complete(directory, name):
-            # Unless the ledger was lost, it is there.
+            # The entry is missing only if the ledger was lost.
             self.ledger.entries.setdefault(directory, {"kind": "tree", "owner": self.owner})
             return False
         if self.module.check_mode:
             return True
-        # The folders and the ledger's entry first, so that an interrupted run leaves nothing unknown.
+        # Create the directories and the ledger's entry first, so that an interrupted run leaves nothing unrecorded.
         directories = {"kind": "directory", "path": self.directories, "mode": 0o755}
         self.laid_out = self.managed().converge([directories], keep=self.ledger.of(self.owner))
         partial = self.versions.directory(f".{name}.partial")
@@ -101,7 +101,7 @@ class Environments:
         try:
             build(directory, name, self.module.params["archive"], self.module.params["wheels"])
         finally:
-            # Where it failed: of a full disk, it is what filled it.
+            # After a failure, the partial environment may be what filled the disk.
             remove_tree(partial)
             for path in (directory, partial):
                 if not os.path.isdir(path):
@@ -110,14 +110,14 @@ class Environments:
         return True
 
     def stay(self, name, previous, without=None):
-        """The environments that stay: this one, the one before it, and the newest of the others that can run."""
+        """Return the environments to keep: the current, the previous, and the newest of the others that can run."""
         first = [name] + [previous] * (previous not in (name, None))
         others = [other for other in self.names() if other not in (*first, without) and self._can_run(other)]
         stay = first + others[: max(self.module.params["keep"] - len(first), 0)]
         return [self.versions.directory(each) for each in stay]
 
     def refuse_again(self, name):
-        """Raises VersionError where the version would go on trial, and did not stand that before."""
+        """Raises VersionError if a version that failed its health check would need another one, except for a retry."""
         was, failed = self.versions.current(), failed_upgrade.read(self.root)
         asked_for = self.module.params["retry"] or was in (None, name)
         if failed and failed.name == name and not asked_for and self.versions.runs():
@@ -135,7 +135,7 @@ class Environments:
             report = self._go_to(was, name, previous, remade=made)
         except LedgerConflict as error:
             if was not in (None, name) and self.versions.current() == was:
-                # As if it had not been tried. What did stand its trial before is not what is to be undone now.
+                # Restore the earlier state. A rollback must not undo the upgrade before a failed one.
                 failed = failed_upgrade.read(self.root)
                 if isinstance(error, change.NotReady):
                     before, failed = None, failed_upgrade.now(name, error.why)
@@ -149,7 +149,7 @@ class Environments:
         return report
 
     def rolled_back(self, wanted):
-        """Undo the last upgrade, or make the version current that ``wanted`` names, by its beginning."""
+        """Undo the last upgrade, or make the version ``wanted`` current, given by its name or by its version alone."""
         was, previous = self.versions.current(), self._previous()
         if was is None:
             raise VersionError(f"there is no version below {self.root}: site.yml installs one")
@@ -170,16 +170,16 @@ class Environments:
         return self._go_to(was, name, None)
 
     def _previous(self):
-        """The version that the last upgrade took the place of; None where that has been undone, or it has gone."""
+        """Return the version that the last upgrade replaced; None if that upgrade was undone or the version is gone."""
         name = self.versions.target_of(self.previous)
         return name if name in self.names() else None
 
     def _can_run(self, name):
-        # Also where somebody has edited it since: that is what ran.
+        # An edited environment can run as well: it is what ran.
         return can_run(self.versions.directory(name), name)
 
     def _go_to(self, was, name, previous, remade=False):
-        """Make a version the current one, on trial where a service runs from here, and keep what is to stay."""
+        """Make a version current, with a health check if the service runs from here, and remove surplus versions."""
         tried = was is not None and (was != name or remade) and self.versions.runs()
         self.told.update(was=was, environment=self.versions.directory(name), restarted=tried)
         if tried and not self.module.check_mode:
@@ -187,7 +187,7 @@ class Environments:
         failed = failed_upgrade.read(self.root) if was == name else None
         managed, wanted, stay = self.managed(), self.wanted(name, previous, failed), self.stay(name, previous)
         if tried and not self.module.check_mode:
-            # Until it is closed, the next boot leads back to the version before, whatever is to stay.
+            # Until the change is closed, the next boot may restore the previous version, so keep it.
             managed.converge(wanted, keep=[*stay, self.versions.directory(was)])
             change.close()
         report = managed.converge(wanted, keep=stay)
@@ -197,16 +197,16 @@ class Environments:
         return report
 
     def _enter_link(self):
-        """Have the ledger say which version is current.
+        """Record the current version in the ledger.
 
-        After a power cut between the ledger's entry and the guard's end, the boot went back to the version before.
+        A power cut between the ledger's entry and the guard's removal makes the boot restore the previous version.
         """
         link, current = self.ledger.entries.get(self.versions.link), self.versions.current()
         if link and current in self.names():
             link["target"] = f"versions/{current}"
 
     def absent(self):
-        # After a first one that could not be laid out, there are folders alone.
+        # After a failed first installation, only directories exist.
         if not self.ledger.of(self.owner) and not self.ledger.directories_of(self.owner):
             report = Report()
             if os.path.isdir(self.directories):
@@ -223,12 +223,12 @@ class Environments:
         return report
 
     def others(self):
-        """The other roles that have something on the node; environments elsewhere do not count."""
+        """Return the other roles with ledger entries; environments below other roots do not count."""
         owners = {entry.get("owner", "").partition(" ")[0] for entry in self.ledger.entries.values()}
         return sorted(owners - {"", _OWNER})
 
     def converge(self, state, name):
-        """Make the state so; returns the report."""
+        """Converge to the state; returns the report."""
         if not self.module.check_mode:
             self._settle()
         self._enter_link()
@@ -242,7 +242,7 @@ def _link(name):
 
 
 def _edited_environment(files):
-    """An environment that somebody edited, as a diff shows it; None where there was none, or its Python has gone."""
+    """Return an edited environment for a diff; None if no file was edited."""
     if not files:
         return None
     more = ["and %d more" % (len(files) - _SHOWN)] if len(files) > _SHOWN else []
@@ -250,5 +250,5 @@ def _edited_environment(files):
 
 
 def _is_named(name, wanted):
-    """Whether an environment is the one that is asked for: by its whole name, or by its version alone."""
+    """Return whether ``wanted`` names this environment, by its whole name or by its version alone."""
     return name == wanted or name.rpartition("-")[0] == wanted

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the running plugin serves at a moment, and what it lacks of what it served before.
+"""Reads what the running plugin serves, and compares it with what it served before.
 
-Runs on nodes: Python 3.9, standard library only. The command ``status`` of an environment is asked: it has the plugin's
-own words and the kubelet's PodResources.
+Runs on nodes: Python 3.9, standard library only. The source is the command ``status`` of an environment, which reports
+the plugin's own state and the kubelet's PodResources.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND
 
-# Seconds that an answer may take.
+# Seconds that the status command may take.
 _TIMEOUT = 30
-# Begins the reason of a device that is held by another name, or may be (holdings._held and IN_DOUBT of the plugin).
+# Start of the reason of a device that is or may be held under another name (devices/holdings.py of the plugin).
 _WAITS = ("held by ", "the kubelet has not said yet")
 
 
 class Serving(NamedTuple):
-    """An answer.
+    """One reading of what is served.
 
     resources: name to {"registered": whether the kubelet has its stream open, "devices": id to (state, reason)}; None
-        where no plugin answers, for which problem is the reason.
-    listed: resource to the ids that the kubelet can give out; None where no kubelet answers.
-    not_ready: why the plugin is not ready, a sentence each.
+        if no plugin answers, and then ``problem`` is the reason.
+    listed: resource to its allocatable ids; None if no kubelet answers.
+    not_ready: why the plugin is not ready, one sentence for each reason.
     """
 
     resources: Mapping[str, Any] | None
@@ -37,7 +37,7 @@ class Serving(NamedTuple):
 
 
 def ask(environment, config):
-    """What is served now, by the command of an environment and a configuration file; never fails."""
+    """Return what is served now. environment: has the command. config: the configuration file. Raises nothing."""
     command = [os.path.join(environment, "bin", COMMAND), "status", "--config", config, "--output", "json"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=False)
@@ -66,15 +66,15 @@ def _read(data):
 
 
 def _waiting(resource):
-    """The devices that pods hold by another name: releases that did not know that offered them all the same."""
+    """Return the devices that pods hold under another name; older releases offered them anyway."""
     return {device for device, (_state, reason) in resource["devices"].items() if (reason or "").startswith(_WAITS)}
 
 
 def lacking(before, now):
-    """What is served no more, a sentence each; none where all that was there before is there.
+    """Return a sentence for each thing that is no longer served; empty if nothing is missing.
 
-    What was not registered or not healthy before need not be so now. Where nobody answered before, being ready is what
-    is asked for, as far as there is a kubelet to be ready for.
+    What was not registered or not healthy before need not be so now. If no plugin answered before, the plugin must now
+    be ready, unless no kubelet answers.
     """
     if now.resources is None:
         return [now.problem]
@@ -90,7 +90,7 @@ def lacking(before, now):
             sentences.append(f"{name}: the kubelet has no stream open")
         elif before.listed is not None and now.listed is not None:
             gone = set(before.listed.get(name, ())) - set(now.listed.get(name, ()))
-            # The ids of shares are the device's with a number.
+            # A share's id is the device's id with a number.
             gone = {each for each in gone if each.partition("::")[0] not in _waiting(there)}
             if gone:
                 sentences.append("{}: the kubelet does not list {}".format(name, ", ".join(sorted(gone))))

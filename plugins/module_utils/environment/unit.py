@@ -14,17 +14,17 @@ _JOURNAL_LINES = "10"
 
 
 class Unit:
-    """A service by its name."""
+    """A systemd service, by its name."""
 
     def __init__(self, name):
         self.name = name
 
     def show(self):
-        """Its properties as systemd tells them; empty where there is no systemd."""
+        """Return the service's properties from systemd; empty if there is no systemd."""
         return properties(self.name, "ActiveState", "SubState", "InvocationID", "ExecStart")
 
     def config_run_from(self, root):
-        """The configuration file that it runs with, if it runs from the environments below ``root``; else None."""
+        """Return the configuration file of the running service if it runs from below ``root``; else None."""
         state = self.show()
         started = re.search(r"argv\[\]=(.*?) ; ", state.get("ExecStart", ""))
         words = started.group(1).split() if started else []
@@ -33,9 +33,9 @@ class Unit:
         return option(words, "--config")
 
     def restart(self, until):
-        """Restart it and wait until it is active; returns None, or why it is not.
+        """Restart the service and wait until it is active; returns None, or why it is not active.
 
-        until: by time.monotonic(). A process that ends is not waited for, although systemd starts it again.
+        until: by time.monotonic(). If the process ends, the wait ends, although systemd restarts the process.
         """
         before = self.show().get("InvocationID")
         _said, problem = answer_of(["systemctl", "restart", "--no-block", self.name])
@@ -52,12 +52,12 @@ class Unit:
         return "it did not start"
 
     def is_running_since(self, invocation):
-        """Whether the process is the one of an invocation still."""
+        """Return whether the service still runs the process of an invocation."""
         state = self.show()
         return state.get("ActiveState") == "active" and state.get("InvocationID") == invocation
 
     def journal(self):
-        """Its last words: those of its last process."""
+        """Return the last journal lines of the service's last process."""
         invocation = self.show().get("InvocationID", "")
         command = ["journalctl", "--quiet", "_SYSTEMD_INVOCATION_ID=" + invocation, "--unit", self.name]
         return (answer_of([*command, "--lines", _JOURNAL_LINES, "--no-pager", "--output", "cat"])[0] or "").strip()

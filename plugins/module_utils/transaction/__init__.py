@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A change of a container runtime's configuration that is done whole, or not at all, whatever happens in between.
+"""Changes a container runtime's configuration completely or not at all, even across a crash or a power cut.
 
 Runs on nodes, as a program of its own: Python 3.9, standard library and this collection's module_utils only.
 
-``steps`` is the transaction, ``recovery`` what becomes of one that was cut off, ``program`` what systemd runs, and
-``launch`` the module's side of it. On the disk, in /var/lib/node-devices:
+``steps`` is the transaction, ``recovery`` finishes or undoes an interrupted one, ``program`` is what systemd runs, and
+``launch`` is the module's side. On the disk, in /var/lib/node-devices:
 
-    transaction.XXXX/     prepared: nothing was touched
-    transaction/          open: plan.json, journal, program.zip (what can finish or undo it)
-    transaction.closed/   over: its journal says how, until a run has read it
+    transaction.new.XXXX/ prepared: nothing is changed yet
+    transaction/          open: plan.json, journal, program.zip (which can finish or undo the transaction)
+    transaction.closed/   closed: its journal has the outcome, until a run has read it
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The unit that finishes or undoes at the next boot what a power cut left open. It is there only while something is.
+"""The unit that finishes or undoes an open transaction at the next boot. It exists only while one is open.
 
-Runs on nodes: Python 3.9, standard library only. systemd starts an interpreter from where interpreters are, which may
-read everything; a program in /var it may not start itself where SELinux enforces.
+Runs on nodes: Python 3.9, standard library only. The unit starts the system's Python interpreter, which may read any
+file. With SELinux enforcing, systemd must not start a program in /var directly.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ ExecStart={command}
 
 
 def recover(places, *options):
-    """The command that recovers, by the program that the open transaction brought along."""
+    """Return the command for the recovery, by the open transaction's own program."""
     return [sys.executable, "-I", os.path.join(places.open, "program.zip"), "recover", *options]
 
 
 def write(places, plan):
-    """Have the next boot recover, before the runtime starts."""
+    """Make the next boot run the recovery before the runtime starts."""
     text = _UNIT.format(
         unit=plan.unit,
         mounts=" ".join(sorted({places.directory, *(os.path.dirname(file.path) for file in plan.files)})),
@@ -46,5 +46,5 @@ def write(places, plan):
 
 
 def remove(places):
-    """Take it away again, where it is."""
+    """Remove the guard if it exists."""
     boot_unit.remove(places.units, NAME)

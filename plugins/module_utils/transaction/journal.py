@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A transaction's journal: what is about to be done is on the disk before it is done.
+"""A transaction's journal: each step is on the disk before it is carried out.
 
-Runs on nodes: Python 3.9, standard library only. One JSON object a line, in a file whose space was taken beforehand, so
-that a disk that fills up cannot keep an undoing from being written down.
+Runs on nodes: Python 3.9, standard library only. The file has one JSON object per line. Its space is allocated in
+advance, so that an undo can be recorded on a full disk.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import time
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 
 NAME = "journal"
-# A node runs 110 pods as a rule; each of their containers takes some hundred bytes.
+# By default a node runs up to 110 pods, and each of their containers takes a few hundred bytes.
 _SPACE = 128 * 1024
 
 
 class Journal:
-    """The journal in a transaction's folder."""
+    """The journal in a transaction's directory."""
 
     def __init__(self, directory):
         self.path = os.path.join(directory, NAME)
@@ -33,14 +33,14 @@ class Journal:
             except (RecursionError, ValueError):
                 record = None
             if not isinstance(record, dict) or "step" not in record:
-                # Cut off while it was written: what it announces was not begun.
+                # The record was interrupted while it was written, so its step has not begun.
                 break
             self.records.append(record)
             self._end += len(line)
 
     @classmethod
     def create(cls, directory):
-        """Make an empty one. Raises OSError where there is no space for it."""
+        """Create an empty journal. Raises OSError if the disk has no space for it."""
         path = os.path.join(directory, NAME)
         with ledgers.naming(path), open(path, "xb", opener=_private) as file:
             os.posix_fallocate(file.fileno(), 0, _SPACE)
@@ -48,7 +48,7 @@ class Journal:
         ledgers.sync(directory)
 
     def append(self, step, **fields):
-        """Write a record, durably."""
+        """Append a record, durably."""
         record = {"step": step, "at": round(time.time(), 3), **fields}
         line = json.dumps(record).encode() + b"\n"
         with open(self.path, "r+b") as file:
@@ -60,7 +60,7 @@ class Journal:
         self._end += len(line)
 
     def find(self, step):
-        """The first record of a step; None where it was not begun."""
+        """Return the first record of a step; None if the step has not begun."""
         return next((record for record in self.records if record["step"] == step), None)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The old and the new of a file, both whole and durable beside it, so that neither way needs space any more.
+"""Keeps the old and the new version of a file beside it, complete and durable, so that neither direction needs space.
 
-Runs on nodes: Python 3.9, standard library only. Both have names that no runtime reads as configuration, and are
-outside of a folder of drop-ins, of which CRI-O reads every file.
+Runs on nodes: Python 3.9, standard library only. No runtime reads these names as configuration. Both files are outside
+a directory of drop-ins, because CRI-O reads every file in it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _CONTEXT = "security.selinux"
 
 
 def old(path):
-    """Where the copy of what was there is."""
+    """Return the path of the copy of the old file."""
     return _beside(path, "old")
 
 
 def new(path):
-    """Where the text that is to take its place is."""
+    """Return the path of the new file before it is moved into place."""
     return _beside(path, "new")
 
 
 def _for_people(path, which, state):
-    """Where a file is put beside its place for people to find: a name for each content, and for each kind of thing."""
+    """Return a visible path beside a file, for a copy that users look for; the name differs by content and kind."""
     return _beside(path, "{}-{}".format(which, text_of(state)[:8].replace(" ", "-")), hidden="")
 
 
@@ -41,39 +41,39 @@ def _beside(path, which, hidden="."):
 
 
 def _one_file_system(directory, above, path):
-    """Whether a file can be renamed from one folder into the one in it, which may not be there yet."""
+    """Return whether a file can be renamed from ``above`` into ``directory`` in it, which may not exist yet."""
     if os.path.islink(directory) or mount_points().intersection((directory, path)):
         return False
     return not os.path.isdir(directory) or os.stat(directory).st_dev == os.stat(above).st_dev
 
 
 def look(path):
-    """What is at ``path``, as JSON takes it: its kind, and of a file hash, mode and owner; None for nothing."""
+    """Return the state of ``path`` for JSON: its kind, and a file's hash, mode and owner; None if nothing exists."""
     state = ledgers.state_of(path)
     if state is not None and state["kind"] == "file":
         state["sha256"] = ledgers.sha256(state.pop("content"))
-        # They come with the copy.
+        # The copy has the attributes.
         state.pop("attributes", None)
     return state
 
 
 def keep(path):
-    """Copy a file, if there is one, with all that belongs to it: mode, owner, times, extended attributes."""
+    """Copy a file, if it exists, with its mode, owner, times and extended attributes."""
     copy = old(path)
     _discard(copy)
     with contextlib.suppress(FileNotFoundError):
         status = os.lstat(path)
-        # Nobody reads it before it has the other's mode.
+        # Only root may read the copy until it has the original's mode.
         os.close(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         shutil.copyfile(path, copy)
-        # The owner first: a change of it takes file capabilities and set-id bits away.
+        # Set the owner first, because changing it clears file capabilities and set-id bits.
         os.chown(copy, status.st_uid, status.st_gid)
         shutil.copystat(path, copy)
         _make_durable(copy)
 
 
 def stage(file):
-    """Write a plan's file beside its place, with the old one's extended attributes."""
+    """Write a plan's file beside its path, with the old file's extended attributes."""
     staged = new(file.path)
     _discard(staged)
     descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -90,13 +90,13 @@ def stage(file):
 
 
 def label(path, context):
-    """Give a path its SELinux context; None where there is no SELinux."""
+    """Set a path's SELinux context. context: None without SELinux."""
     if context is not None:
         os.setxattr(path, _CONTEXT, context.encode() + b"\0", follow_symlinks=False)
 
 
 def put_in_place(file):
-    """The new text takes its place; where the plan has none, the file goes."""
+    """Move the new file into place; if the plan has no content for it, remove the file."""
     if file.content is None:
         ledgers.remove_file(file.path)
     else:
@@ -104,30 +104,30 @@ def put_in_place(file):
 
 
 def is_theirs(file, original):
-    """Whether somebody else wrote a plan's file: it is neither what was there nor what we wrote.
+    """Return whether someone else wrote a plan's file, so that its content is neither the old one nor ours.
 
-    original: what ``look`` said of it before we wrote.
+    original: the result of ``look`` before we wrote.
     """
     ours = None if file.content is None else ledgers.sha256(file.content)
     return text_of(look(file.path)) not in (ours, text_of(original))
 
 
 def text_of(state):
-    """What tells one text from another in what ``look`` says: a file's hash, else its kind; None for nothing."""
+    """Return what identifies the content in a result of ``look``: a file's hash, else the kind; None for None."""
     return state and state.get("sha256", state["kind"])
 
 
 def restore(file, original):
-    """What was there before a plan's file takes its place again. Repeated, it does nothing more.
+    """Restore the old version of a plan's file. Repeating it changes nothing.
 
-    original: what ``look`` said of it. Returns whether it did anything; None where somebody else wrote the file, which
-    stays.
+    original: the result of ``look`` before we wrote. Returns whether anything changed; None if someone else wrote the
+    file, which stays.
     """
     path = file.path
     there = os.path.lexists(path)
-    # A file that cannot be replaced was not, and putting it back would fail as well.
+    # Write nothing if the file was never replaced, because writing an irreplaceable file would fail.
     kept = original is not None and (not os.path.lexists(old(path)) or _all_of(path) == _all_of(old(path)))
-    # Whoever writes between this look and the next system call is overwritten: there is no lock to ask for.
+    # A write between this check and the next system call is lost, because no lock covers the file.
     if is_theirs(file, original):
         return None
     if kept:
@@ -140,7 +140,7 @@ def restore(file, original):
 
 
 def set_aside(path, original):
-    """Put the copy of what was there where people find it. Repeated, it does nothing more. Returns its path."""
+    """Move the copy of the old file to a visible path; returns that path. Repeating it changes nothing."""
     former = _for_people(path, "former", original)
     if os.path.lexists(old(path)):
         ledgers.put_in_place(old(path), former)
@@ -148,9 +148,9 @@ def set_aside(path, original):
 
 
 def swap_back(path, original):
-    """Put what was there before in its place again, and what somebody else wrote meanwhile beside it.
+    """Restore the old file, and keep beside it what someone else wrote meanwhile.
 
-    At any moment one of both is in the place. Returns where theirs is now; None where they wrote no file.
+    At any moment one of the two is in place. Returns the path of the other's file; None if they left no file.
     """
     state = look(path)
     theirs = None
@@ -167,7 +167,7 @@ def swap_back(path, original):
 
 
 def _all_of(path):
-    """All that ``keep`` copies; None for nothing."""
+    """Return everything that ``keep`` copies; None if nothing exists."""
     state = ledgers.state_of(path)
     if state is None or state["kind"] != "file":
         return state
@@ -176,7 +176,7 @@ def _all_of(path):
 
 
 def forget(path):
-    """Remove both copies, where they are."""
+    """Remove both copies if they exist."""
     if os.path.isdir(os.path.dirname(path)):
         _discard(old(path))
         _discard(new(path))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A module's side of a transaction: prepared, given to systemd, waited for, and its outcome read.
+"""The module's side of a transaction: prepares it, hands it to systemd, waits, and reads its outcome.
 
 Runs on nodes: Python 3.9, standard library only. The transaction is a service of its own, so that neither a lost
-connection nor a killed play ends it; its name is there once, so that two cannot run.
+connection nor a killed play ends it. The service's fixed name prevents a second one.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 
 UNIT = "node-devices-transaction.service"
 _PAUSE = 0.2
-# Two restarts of the runtime, each with what it may take to answer: far more than any needs.
+# Seconds for two restarts of the runtime and its answers: far more than any needs.
 _LONGEST = 1200
 
 
 class Outcome(NamedTuple):
     """How a transaction ended.
 
-    identity: its plan's. error: why it was undone; None where it was done.
-    seconds: how long the runtime did not answer; None where nobody measured it.
+    identity: its plan's. error: why it was undone; None if it was done.
+    seconds: how long the runtime did not answer; None if not measured.
     """
 
     identity: str
@@ -41,9 +41,9 @@ class Outcome(NamedTuple):
 
 
 def carry_out(places, plan):
-    """Have systemd carry out a plan, and wait. Returns its Outcome. Raises Failed where it did not come to one."""
+    """Let systemd carry out a plan, and wait. Returns the Outcome. Raises Failed if there is none."""
     prepared = _prepared(places, plan)
-    # Where its process is killed, systemd undoes it at once.
+    # If the transaction's process is killed, systemd undoes the transaction at once.
     path = os.path.join(places.open, program.NAME)
     recover = "test ! -e {} || exec {}".format(shlex.quote(path), " ".join(map(shlex.quote, guard.recover(places))))
     after = f"ExecStopPost=/bin/sh -c {shlex.quote(recover)}"
@@ -59,9 +59,9 @@ def carry_out(places, plan):
 
 
 def settle(places):
-    """Wait for a transaction under way; finish or undo one that was cut off.
+    """Wait for a running transaction; finish or undo an interrupted one.
 
-    Returns the Outcome that nobody has read yet; None where there is none. Raises Failed where one stays open.
+    Returns the Outcome that no run has read yet, or None. Raises Failed if a transaction stays open.
     """
     until = time.monotonic() + _LONGEST
     while _is_running():
@@ -77,22 +77,22 @@ def settle(places):
         )
     outcome = _outcome(places)
     for directory in places.left():
-        # A module that a killed play left behind tidies up, too.
+        # A module that outlived its killed play may remove the same directories.
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(directory)
     if os.path.exists(places.lock):
-        # One that was killed when all was done left it.
+        # A transaction that was killed at its very end left the lock's file.
         with contextlib.suppress(Failed), recovery.exclusive(places):
             pass
     if os.path.isdir(places.directory):
-        # Where it was there for this alone, it goes.
+        # Leaving the ledger removes the directory if nothing else needs it.
         with ledgers.Ledger(places.directory):
             pass
     return outcome
 
 
 def _prepared(places, plan):
-    """All that the transaction needs, durably in a folder of its own."""
+    """Write everything that the transaction needs, durably, into a new directory; returns the directory."""
     ledgers.make_directory(places.directory)
     directory, prefix = os.path.split(places.prepared)
     prepared = tempfile.mkdtemp(prefix=prefix, dir=directory)
@@ -108,7 +108,7 @@ def _prepared(places, plan):
 
 
 def _as_service(command, *options):
-    """Run a command as the service, and wait for its end; returns what systemd said."""
+    """Run a command as the service and wait for its end; returns systemd's error message."""
     start = ["systemd-run", "--quiet", "--wait", "--collect", "--unit=" + UNIT, "--property=TimeoutStopSec=600"]
     description = "--description=Change of the container runtime's configuration"
     _code, _output, error = run([*start, description, *options, "--", *command], seconds=_LONGEST)

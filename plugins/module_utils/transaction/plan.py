@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a transaction is to do, as it lies on the disk. Runs on nodes: Python 3.9, standard library only."""
+"""A transaction's plan, and its form on the disk. Runs on nodes: Python 3.9, standard library only."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 
 _NAME = "plan.json"
-#: Fields that were renamed: the name in a plan that was written before, and the name now.
+#: Renamed fields: the name in a plan of an earlier release, and the current name.
 _RENAMED = {"patience": "timeout", "folders": "directories"}
 
 
 class Places(NamedTuple):
-    """Where a node has what a transaction needs.
+    """The paths that a transaction uses on a node.
 
-    directory: ours. units: systemd's, for units that survive a boot. lock: held by whoever carries out or recovers.
+    directory: ours. units: systemd's, for units that survive a boot. lock: held while a transaction or a recovery runs.
     """
 
     directory: str = ledgers.DIRECTORY
@@ -29,21 +29,21 @@ class Places(NamedTuple):
 
     @property
     def open(self):
-        """The folder of a transaction that is not over yet."""
+        """The directory of the open transaction."""
         return os.path.join(self.directory, "transaction")
 
     @property
     def closed(self):
-        """The folder of the last one that is over, until its outcome was read."""
+        """The directory of the last closed transaction, until its outcome has been read."""
         return os.path.join(self.directory, "transaction.closed")
 
     @property
     def prepared(self):
-        """What names of prepared ones begin with."""
+        """The start of the names of prepared transactions' directories."""
         return os.path.join(self.directory, "transaction.new.")
 
     def left(self):
-        """What is there of transactions whose outcome nobody has read."""
+        """Return the existing directories of transactions whose outcome no run has read."""
         directories = (self.open, self.closed, *glob.glob(self.prepared + "*"))
         return [directory for directory in directories if os.path.isdir(directory)]
 
@@ -51,10 +51,10 @@ class Places(NamedTuple):
 class File(NamedTuple):
     """One file.
 
-    content: bytes; None where it is to be removed.
-    mode, uid, gid: of the new file. Its extended attributes are the old one's.
-    expected_sha256: what it must be before; None where there must be none.
-    context: its SELinux context where there is no old file; None without SELinux.
+    content: bytes; None to remove the file.
+    mode, uid, gid: of the new file, which gets the old file's extended attributes.
+    expected_sha256: of the file before the change; None if there must be no file.
+    context: SELinux context if there is no old file; None without SELinux.
     """
 
     path: str
@@ -67,7 +67,7 @@ class File(NamedTuple):
 
 
 class Directory(NamedTuple):
-    """A directory to make, with its SELinux context."""
+    """A directory to create, with its SELinux context."""
 
     path: str
     context: str | None = None
@@ -76,13 +76,13 @@ class Directory(NamedTuple):
 class Plan(NamedTuple):
     """A whole transaction.
 
-    identity: tells it from others. owner: a role's name in the ledger.
-    files: to be written or removed; none where only a restart is wanted. directories: to be made, outermost first.
-    entries: the ledger's new entries by path, None where one goes. undo: whether our change is taken back.
-    check: a command that must succeed before anything is written; ``{staged}`` stands for the first file's new text;
-        empty where nothing is checked.
-    unit: the runtime's service. question: a command that asks the running runtime and answers in JSON.
-    spec_dirs: CDI must be on with these directories; None where nothing is asked about it.
+    identity: unique. owner: a role's name in the ledger.
+    files: to write or remove; empty to only restart. directories: to create, outermost first.
+    entries: the ledger's new entries by path, None to delete an entry. undo: whether to undo our change.
+    check: a command that must succeed before anything is written, or empty; ``{staged}`` stands for the first file's
+        new version.
+    unit: the runtime's service. question: a command that queries the running runtime and prints JSON.
+    spec_dirs: CDI must be enabled with these directories; None to skip this check.
     timeout: seconds that the runtime may take to answer.
     """
 
@@ -99,7 +99,7 @@ class Plan(NamedTuple):
     timeout: float
 
     def save(self, directory):
-        """Write it into a transaction's folder, durably."""
+        """Write the plan into a transaction's directory, durably."""
         files = [file._asdict() for file in self.files]
         for file in files:
             if file["content"] is not None:
@@ -109,7 +109,7 @@ class Plan(NamedTuple):
 
     @classmethod
     def load(cls, directory):
-        """Read it from a transaction's folder. Raises LedgerConflict where it is not as we wrote it."""
+        """Read a plan from a transaction's directory. Raises LedgerConflict if the file is damaged."""
         path = os.path.join(directory, _NAME)
         try:
             with open(path, encoding="utf-8") as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From texts that are wanted to a plan's files, folders and entries of the ledger.
+"""Turns wanted texts into a plan's files, directories and ledger entries.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -12,10 +12,10 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 
 
 class Planning:
-    """What a plan is made of.
+    """The parts of a plan.
 
-    entries_now: the ledger's. owner: a role's name. undo: whether our change is taken back.
-    context_of: gives a path's SELinux context, None without SELinux.
+    entries_now: the ledger's. owner: a role's name. undo: whether to undo our change.
+    context_of: returns a path's SELinux context, None without SELinux.
     """
 
     def __init__(self, entries_now, owner, undo, context_of=lambda path: None):
@@ -28,12 +28,12 @@ class Planning:
         self.entries = {}
 
     def add(self, path, content, expected_sha256, original=None):
-        """Take in a file.
+        """Add a file.
 
-        content: its new text; None where an undoing removes it, or else it stays as it is. expected_sha256: see File.
-        original: the text that an undoing puts back, where somebody else wrote the file since our last change; None
-            for the text that is there now.
-        Raises LedgerConflict where it is not ours to write.
+        content: the new text. None restores the original with ``undo``, else keeps the file. expected_sha256: see File.
+        original: the text for a later undo, if someone else wrote the file since our last change; None for the current
+            text.
+        Raises LedgerConflict if the file is not ours to write.
         """
         state = ledgers.state_of(path)
         if state is not None and state["kind"] != "file":
@@ -75,14 +75,14 @@ class Planning:
         return dict(state or {"kind": "file", "mode": 0o644, "uid": 0, "gid": 0}, content=content.encode())
 
     def _undone(self, known, content, state):
-        """What was there before us, mode and owner too, if the text is the same."""
+        """Return the state after an undo: the original if its text is ``content`` or ``content`` is None."""
         before = ledgers.stored(known["before"])
         if content is None or (before is not None and before["content"] == content.encode()):
             return before
         return dict(state, content=content.encode())
 
     def _before(self, known, state, original):
-        """What somebody else wrote last: what was noted first, unless the file is not as we wrote it."""
+        """Return the original for the ledger: the recorded one if the file is as we wrote it, else the current one."""
         if known is not None and state is not None and ledgers.sha256(state["content"]) == known["sha256"]:
             return known["before"]
         if state is not None and original is not None:
@@ -90,7 +90,7 @@ class Planning:
         return ledgers.storable(state)
 
     def _claim_directories(self, path):
-        """The folders that are missing, outermost first."""
+        """Add the missing directories of a path, outermost first."""
         for directory in ledgers.missing_parents(path):
             if directory not in self.entries:
                 self.entries[directory] = {"kind": "directory", "owners": [self._owner]}
@@ -98,7 +98,7 @@ class Planning:
 
 
 def _differ(one, other):
-    """Whether two states are two; extended attributes go from a file to the one that takes its place."""
+    """Return whether two states differ, ignoring extended attributes, which a new file takes from the old one."""
     one, other = (
         state and {key: value for key, value in state.items() if key != "attributes"} for state in (one, other)
     )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What systemd runs: ``program.zip run PREPARED`` and ``program.zip recover [--boot]``.
 
-Runs on nodes: Python 3.9, standard library only. The archive lies in the transaction's own folder, so that a boot needs
-nothing else of ours, and what finishes a transaction is the release that began it.
+Runs on nodes: Python 3.9, standard library only. The archive is in the transaction's own directory. Therefore a boot
+needs no other file of ours, and the release that began a transaction also finishes it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _USAGE = "usage: program.zip run PREPARED | recover [--boot]"
 
 
 def main(arguments, places=_PLACES):
-    """Returns the exit code: 0, 1 where something stays open, 2 for wrong arguments."""
+    """Return the exit code: 0, 1 after an error, 2 for wrong arguments."""
     try:
         if arguments[:1] == ["run"] and len(arguments) == 2:
             recovery.run(places, arguments[1])
@@ -38,7 +38,7 @@ def main(arguments, places=_PLACES):
 
 
 def archive():
-    """This program as a zip file, made of the modules as they are loaded here."""
+    """Return this program as a zip file, built from the modules that are loaded here."""
     sources = {
         name: module.__spec__.loader.get_source(name)
         for name, module in list(sys.modules.items())

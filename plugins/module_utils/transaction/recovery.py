@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a transaction that was cut off: finished if it was done, else undone. Repeated, it goes on.
+"""Finishes an interrupted transaction if it was committed, else undoes it. An interrupted recovery can be repeated.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -17,7 +17,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 
 @contextlib.contextmanager
 def exclusive(places):
-    """One at a time. Raises Failed where another is under way; nobody waits, for that one may wait for whoever asks."""
+    """Admit one transaction at a time. Raises Failed instead of waiting, because the other may wait for the caller."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(kernel_lock.locked(places.lock, wait=False))
@@ -26,13 +26,13 @@ def exclusive(places):
         try:
             yield
         finally:
-            # Nothing of ours stays, not even until the next boot.
+            # Leave no file, not even until the next boot.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(places.lock)
 
 
 def run(places, prepared):
-    """Carry out what was prepared, to its end or back."""
+    """Carry out a prepared transaction, or undo it."""
     with exclusive(places):
         _recover(places, boot=False)
         os.rename(prepared, places.open)
@@ -41,9 +41,9 @@ def run(places, prepared):
 
 
 def recover(places, boot):
-    """Finish or undo what is open; nothing to do where nothing is.
+    """Finish or undo the open transaction, if there is one.
 
-    boot: whether this is the boot, and the runtime starts after it. Raises OSError where the disk does not let it.
+    boot: whether the node is booting, so that the runtime starts afterwards. Raises OSError if the disk prevents it.
     """
     with exclusive(places):
         _recover(places, boot)

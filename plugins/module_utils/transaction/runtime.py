@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The running container runtime: restarted, asked, and held to what it should say.
+"""Restarts and queries the running container runtime, and checks its answer.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -16,22 +16,22 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes i
 
 _JOURNAL_LINES = "15"
 _PAUSE = 0.05
-# systemd's own limit for a start is 90 s as a rule; k3s' unit has none.
+# Seconds. systemd's own limit for a start is 90 s by default; k3s' unit has none.
 _RESTART = 300
 
 
 class Failed(LedgerConflict):
-    """Something did not work out; the message says what."""
+    """A change failed or cannot start; the message says why."""
 
 
 class Final(Failed):
-    """An answer that waiting does not change."""
+    """A failure that waiting does not end."""
 
 
 def run(command, seconds=60):
-    """Exit code, standard output and standard error."""
+    """Run a command; returns exit code (127 if it did not run to its end), standard output and standard error."""
     try:
-        # Whatever a journal holds must not keep anything from being undone.
+        # Undecodable text, as in a journal, must not prevent an undo.
         done = subprocess.run(
             command, capture_output=True, timeout=seconds, check=False, encoding="utf-8", errors="replace"
         )
@@ -41,13 +41,13 @@ def run(command, seconds=60):
 
 
 def process(pid):
-    """A process's parent, and when it started, in clock ticks since the boot; None if it has ended. See proc(5)."""
+    """Return a process's parent and its start in clock ticks since boot; None if it has ended. See proc(5)."""
     fields = stat_of(pid)
     return None if not fields or fields[0] in "ZX" else (int(fields[1]), int(fields[19]))
 
 
 def started(pid):
-    """When a process started; None if it has ended."""
+    """Return a process's start in clock ticks since boot; None if it has ended."""
     found = process(pid)
     return found and found[1]
 
@@ -62,14 +62,14 @@ class Runtime:
         self.plan = plan
 
     def state(self):
-        """The service's state, and which of its starts this is."""
+        """Return the service's state, and the id of its current start."""
         names = ("ActiveState", "InvocationID")
         command = ["systemctl", "show", self.plan.unit, *("--property=" + name for name in names)]
         said = dict(line.split("=", 1) for line in run(command)[1].splitlines() if "=" in line)
         return [said.get(name, "") for name in names]
 
     def restart(self):
-        """Restart it. Raises Failed where it does not start."""
+        """Restart the service. Raises Failed if it does not start."""
         # Earlier attempts must not count against this one.
         run(["systemctl", "reset-failed", self.plan.unit])
         code, _output, error = run(["systemctl", "restart", self.plan.unit], seconds=_RESTART)
@@ -77,7 +77,7 @@ class Runtime:
             raise Failed("{} did not start: {}".format(self.plan.unit, (error.strip().splitlines() or ["?"])[0]))
 
     def ask(self, *more):
-        """Its own answer. more: arguments of the question. Raises Failed where there is none."""
+        """Return the runtime's answer. more: arguments of the question. Raises Failed if there is no answer."""
         code, output, error = run([*self.plan.question, *more], seconds=20)
         if code == 0:
             try:
@@ -85,13 +85,13 @@ class Runtime:
             except ValueError as problem:
                 raise Failed(f"{self.plan.question[0]} does not answer in JSON: {problem}") from problem
         said = (error.strip().splitlines() or [f"{self.plan.question[0]} failed"])[-1]
-        # gRPC's word for a service that is not there: the daemon serves, and its CRI plugin did not come up.
+        # With gRPC's UNIMPLEMENTED the daemon serves, but its CRI plugin did not start.
         raise (Final if "UNIMPLEMENTED" in said else Failed)(said)
 
     def wait(self, cdi):
-        """Its answer, as soon as it gives one.
+        """Wait for the runtime's answer and return it.
 
-        cdi: whether it must say that CDI is on. Raises Failed where it does not come, or is not as it should be.
+        cdi: whether CDI must be enabled. Raises Failed if no answer comes or the answer is not as it should be.
         """
         until = time.monotonic() + self.plan.timeout
         _state, start = self.state()
@@ -103,7 +103,7 @@ class Runtime:
                 raise
             except Failed as failure:
                 state, now = self.state()
-                # Of a service that does not say when it is ready, a start that failed is seen only now.
+                # If a service does not report when it is ready, a failed start shows only now.
                 if state == "failed" or (start and now and now != start):
                     raise Failed(f"{self.plan.unit} ended right after its start: {failure}") from failure
                 if time.monotonic() > until:
@@ -120,10 +120,10 @@ class Runtime:
         return answer
 
     def torn_down(self, before, answer):
-        """The containers that its restart took along, of those that ran before it, each with how it ended.
+        """Return the containers that the restart ended, of those that ran before, each with how it ended.
 
-        One whose shim runs on has come to its own end in the meantime, as jobs do. A CRI-O container's conmon ends with
-        it: what tells is that the runtime knows how it ended. before: see ``processes``. answer: what it said after it.
+        A container whose shim still runs ended by itself, as jobs do. A CRI-O container's conmon ends with the
+        container; there the runtime's record decides. before: see ``processes``. answer: from after the restart.
         """
         now = processes(answer)
         gone = [each for each in before if before[each][:2] != now.get(each, [])[:2]]
@@ -134,15 +134,15 @@ class Runtime:
         return {each: _ending(ends.get(each)) for each in sorted(gone) if not _own_end(ends.get(each))}
 
     def journal(self):
-        """The last lines of its journal."""
+        """Return the service's last journal lines."""
         command = ["journalctl", "--unit", self.plan.unit, "--lines", _JOURNAL_LINES]
         return run([*command, "--no-pager", "--output", "cat"])[1]
 
 
 def processes(answer):
-    """The running containers of an answer; empty where it does not list any.
+    """Return an answer's running containers by id; empty if it lists none.
 
-    By id: process, its start, and its parent (containerd's shim, one for a pod) with its start.
+    Each has its process and start, and its parent (containerd's shim, one for each pod) and that one's start.
     """
     found = {}
     for each in answer.get("containers", ()):
@@ -151,12 +151,12 @@ def processes(answer):
     return found
 
 
-# Where nobody saw the end, as both runtimes say it, and what SIGKILL and SIGTERM leave, which may be the restart's.
+# Exit codes of an unobserved end (both runtimes), and of SIGKILL and SIGTERM, which the restart may have sent.
 _TAKEN_ALONG = (255, 128 + 9, 128 + 15)
 
 
 def _own_end(end):
-    """Whether a container came to its own end, by what the runtime knows of it; None for nothing."""
+    """Return whether a container ended by itself. end: the runtime's record of it, None if there is none."""
     return end is not None and (end["exit_code"] not in _TAKEN_ALONG or end["reason"] == "OOMKilled")
 
 

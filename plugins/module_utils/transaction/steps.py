@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transaction: its steps in order, and the way back.
+"""The transaction's steps in order, and their undo.
 
-Runs on nodes: Python 3.9, standard library only. A step is written into the journal before it is done. Up to the
-ledger's entry, which is the last, everything can be undone; from then on it is done.
+Runs on nodes: Python 3.9, standard library only. Each step is in the journal before it is carried out. The last step
+writes the ledger's entries. Until then everything can be undone; afterwards the transaction is committed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Transaction:
         self._seconds = None
 
     def carry_out(self):
-        """From the first step to the last, or back."""
+        """Carry out all steps, or undo them if a step fails."""
         try:
             for step in STEPS:
                 self.journal.append(step.name, **step.look(self))
@@ -52,8 +52,8 @@ class Transaction:
         self.finish()
 
     def snapshot(self):
-        """What is there, and which start of the runtime this is. Raises Failed where somebody else was here."""
-        # It is asked before anything is touched: whoever cannot ask cannot prove.
+        """Return the files' states and the runtime's current start. Raises Failed if someone else changed a file."""
+        # Query the runtime before any change, because without an answer the change could not be verified.
         self.runtime.ask()
         looks = {file.path: kept.look(file.path) for file in self.plan.files}
         for file in self.plan.files:
@@ -61,13 +61,13 @@ class Transaction:
         return {"files": looks, "start": self.runtime.state()[1]}
 
     def keep(self):
-        """Copies of the old files."""
+        """Copy the old files."""
         for file in self.plan.files:
             kept.keep(file.path)
             _refuse_changed(file, kept.look(kept.old(file.path)))
 
     def stage(self):
-        """Folders, and the new files beside their places."""
+        """Create the directories, and write the new files beside their paths."""
         for directory in self.plan.directories:
             os.mkdir(directory.path)
             os.chmod(directory.path, 0o755)  # noqa: S103 (runtimes read it)
@@ -78,7 +78,7 @@ class Transaction:
                 kept.stage(file)
 
     def check(self):
-        """The runtime reads the new text."""
+        """Let the runtime check the new text. Raises Failed if the runtime refuses it."""
         if not (self.plan.check and self.plan.files and self.plan.files[0].content is not None):
             return
         path = self.plan.files[0].path
@@ -87,23 +87,23 @@ class Transaction:
             raise Failed(f"{self.plan.check[0]} refuses it: {error.strip().replace(kept.new(path), path)}")
 
     def write(self):
-        """The new files take their places."""
+        """Move the new files into place."""
         for file in self.plan.files:
-            # Whoever writes between this look and the next system call is overwritten: there is no lock to ask for.
+            # A write between this check and the next system call is lost, because no lock covers the file.
             _refuse_changed(file, kept.look(file.path))
             kept.put_in_place(file)
 
     def running(self):
-        """The containers that run before the restart."""
+        """Return the containers that run before the restart."""
         return {"containers": processes(self.runtime.ask())}
 
     def restart(self):
-        """Once, and only here."""
+        """Restart the runtime with the new files; no other step restarts it."""
         self._away_since = time.monotonic()
         self.runtime.restart()
 
     def probe(self):
-        """The running daemon answers as it should, and what ran before runs on."""
+        """Check the running daemon's answer, and that the containers from before still run. Raises Failed if not."""
         answer = self.runtime.wait(cdi=True)
         self._seconds = round(time.monotonic() - self._away_since, 2)
         ended = self.runtime.torn_down(self.journal.find("restart")["containers"], answer)
@@ -115,7 +115,7 @@ class Transaction:
             )
 
     def enter(self):
-        """The ledger's entries: with them, the transaction is done."""
+        """Write the ledger's entries, which commits the transaction."""
         with ledgers.Ledger(self.places.directory) as ledger:
             for path, entry in self.plan.entries.items():
                 ledger.entries.pop(path, None)
@@ -125,7 +125,7 @@ class Transaction:
 
     @property
     def committed(self):
-        """Whether the ledger says what it is to say in the end."""
+        """Whether the ledger has the plan's final entries."""
         if not self.journal.find("ledger") or self.journal.find("undo"):
             return False
         try:
@@ -135,19 +135,19 @@ class Transaction:
         return all(entries.get(path) == entry for path, entry in self.plan.entries.items())
 
     def finish(self):
-        """What is left once it is done."""
+        """Clean up after the commit."""
         self._forget()
         if self.plan.undo:
             with ledgers.Ledger(self.places.directory) as ledger:
-                # The folders that only what is gone needed.
+                # Remove the directories that only the removed files needed.
                 Managed(ledger, self.plan.owner).converge([], keep=ledger.of(self.plan.owner))
         self.close(DONE, seconds=self._seconds)
 
     def undo(self, reason, lines="", boot=False):
-        """Everything as it was, but for what others wrote meanwhile, and a runtime that runs with it.
+        """Restore everything except what others wrote meanwhile, and make the runtime run with it.
 
-        lines: the runtime's, as they were when it failed. boot: whether the runtime is to start after us.
-        Raises OSError where a file cannot be put back; then it stays open.
+        lines: the runtime's journal lines from the failure. boot: whether the runtime starts after us.
+        Raises OSError if a file cannot be restored; then the transaction stays open.
         """
         repeated = self.journal.find("undo")
         self._note("undo", reason=reason, lines=lines)
@@ -165,13 +165,13 @@ class Transaction:
                 ledgers.remove_directory_if_empty(directory.path)
         works, outcome = self._run_again(boot) if touched else (True, "Nothing was changed.")
         if others and not works:
-            # A node never ends worse than it began.
+            # A node never ends worse than it began: the old files replace what others wrote.
             theirs = "".join(_replaced(path, before[path]) for path in sorted(others))
             works, outcome = self._run_again(boot)
         self.close(UNDONE, error=_message(reason, theirs + outcome, lines), seconds=self._seconds)
 
     def _run_again(self, boot):
-        """The runtime with its old files; returns whether it works, and what became of it."""
+        """Run the runtime with its old files; returns whether it works, and the outcome as a sentence."""
         state, start = self.runtime.state()
         if boot and state == "inactive":
             return True, "The old configuration was put back, before the runtime started."
@@ -186,7 +186,7 @@ class Transaction:
         return True, "The old configuration was put back, and the runtime answers again."
 
     def close(self, outcome, **fields):
-        """Say how it ended, and take away what only an open one needs. Repeated, it goes on where it was."""
+        """Record the outcome and remove what only an open transaction needs. An interrupted close can be repeated."""
         if not self.journal.find(outcome):
             self._note(outcome, identity=self.plan.identity, **fields)
         self._forget()
@@ -200,7 +200,7 @@ class Transaction:
             kept.forget(file.path)
 
     def _note(self, step, **fields):
-        """On the way back, a journal that cannot be written does not stop anything."""
+        """Record a step; during an undo, a journal that cannot be written must not stop anything."""
         try:
             self.journal.append(step, **fields)
         except OSError:
@@ -211,19 +211,19 @@ class Transaction:
 
 
 def _refuse_changed(file, state):
-    """Raise Failed where a plan's file is not what it was when the plan was made. state: what ``kept.look`` says."""
+    """Raise Failed if a plan's file changed since the plan was made. state: the result of ``kept.look``."""
     if kept.text_of(state) != file.expected_sha256:
         raise Failed(f"{file.path} was changed by someone else in the meantime; run again")
 
 
 def _stays(path, original):
-    """Leave what others wrote where it is; returns the sentence about it."""
+    """Leave in place what others wrote; returns a sentence about it."""
     beside = "" if original is None else f"; what was there before is in {kept.set_aside(path, original)}"
     return f"{path} was changed by someone else in the meantime and stays as they wrote it{beside}.\n"
 
 
 def _replaced(path, original):
-    """Take away from its place what others wrote, with which the runtime does not run; returns the sentence."""
+    """Replace what others wrote, because the runtime does not run with it; returns a sentence about it."""
     theirs = kept.swap_back(path, original)
     where = "" if theirs is None else f", which is in {theirs} now"
     return f"{path} was changed by someone else in the meantime; the runtime does not run with that{where}.\n"
@@ -239,7 +239,7 @@ def _nothing(transaction: Transaction) -> dict[str, Any]:
 
 
 class Step(NamedTuple):
-    """A step: its name in the journal, what is read for its record before it is written, and what is done then."""
+    """A step. name: in the journal. look: reads the record's fields before it is written. do: carries out the step."""
 
     name: str
     look: Callable[[Transaction], dict[str, Any]]
