@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Documentation of the action of the same name; the API is spoken from the controller.
+# Documentation of the action of the same name, which calls the API from the controller.
 
 DOCUMENTATION = r"""
 module: daemonset

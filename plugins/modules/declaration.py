@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Documentation of the action of the same name, which never runs anything on a node.
+# Documentation of the action of the same name, which runs nothing on a node.
 
 DOCUMENTATION = r"""
 module: declaration

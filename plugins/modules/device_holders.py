@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Documentation of the action of the same name, which asks the plugin's command on the node.
+# Documentation of the action of the same name, which runs the plugin's command on the node.
 
 DOCUMENTATION = r"""
 module: device_holders

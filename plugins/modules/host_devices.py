@@ -109,14 +109,14 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger impo
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.udev_rules import Rule
 
 OWNER = "host_devices"
-# udevd's socket; it does not run in containers.
+# udevd's socket; udevd does not run in containers.
 _UDEV = "/run/udev/control"
-# Has the ledger's entry of rules that udev has not taken in.
+# The ledger's path for rules that udev has not applied yet.
 _PENDING = "/run/udev"
 
 
 class HostDevices:
-    """What is wanted of a node. module: with its parameters. ledger: entered where something is written."""
+    """The wanted state of a node. module: with its parameters. ledger: entered if something is written."""
 
     def __init__(self, module, ledger):
         self._module = module
@@ -127,13 +127,13 @@ class HostDevices:
         self.report = self._managed.report
         self._old = {path: self._lines(path) for path in (MODULES, OPTIONS, RULES, NODES)}
         self._new = {path: list((module.params["files"] or {}).get(path, ())) for path in self._old}
-        #: Whether what is wanted counts as made although it is not there.
+        #: Whether the wanted state counts as made although only a check mode run made it.
         self._is_made = self._check and module.params["made"]
         self.actions = []
         self.leftovers = False
 
     def _lines(self, path):
-        """The lines of a file of ours as it is."""
+        """Return the current lines of one of our files."""
         if self._ledger.entries.get(path, {}).get("owner") != OWNER:
             return []
         try:
@@ -143,7 +143,7 @@ class HostDevices:
             return []
 
     def converge(self):
-        """Make it so; what was done is in the report and the actions."""
+        """Converge to the wanted state; the changes are in the report and the actions."""
         wanted, records = device_nodes.parsed(self._new[NODES]), self._records()
         leaving = {path: self._leaving(path, wanted, records) for path in self._old}
         as_made = {path: [*lines, *leaving[path]] for path, lines in self._new.items()}
@@ -152,7 +152,7 @@ class HostDevices:
         replaced = self._refuse(wanted, records)
         self._keep_lines(leaving)
         if self._is_made:
-            # The execution before this one would have written what is wanted beside what goes only now.
+            # The earlier execution would have kept the lines that are removed only now.
             self._old = as_made
             self._managed.pending = {path: content(lines) for path, lines in as_made.items() if lines}
         files = [
@@ -170,7 +170,7 @@ class HostDevices:
         self._apply_rules()
 
     def _records(self):
-        """The ledger's entries of device nodes. Before there were such, what stood in the file was taken for ours."""
+        """Return device nodes' ledger entries; unrecorded nodes of an earlier release count as ours or the kernel's."""
         records = {path: self._ledger.entries[path] for path in self._ledger.of(device_nodes.OWNER)}
         for path, node in device_nodes.parsed(self._old[NODES]).items():
             if path not in records and device_nodes.is_node(path, node.device):
@@ -184,7 +184,7 @@ class HostDevices:
         return records
 
     def _gone(self, wanted, records):
-        """The device nodes that go; the lines of those that stay are added to what is wanted."""
+        """Return the device nodes to remove; add the lines of unwanted nodes that stay to the wanted lines."""
         old = device_nodes.parsed(self._old[NODES])
         gone = []
         for path in records:
@@ -200,7 +200,7 @@ class HostDevices:
         return gone
 
     def _stays(self, what, reason):
-        """Say that something stays, with the reason; without one it is left to a later execution."""
+        """Report what stays and why; without ``prune``, leave it to a later execution."""
         if self._prune:
             self.report.kept.append({"path": what, "reason": reason})
         else:
@@ -211,7 +211,7 @@ class HostDevices:
         return ", ".join(sorted({held["who"] for held in self._module.params["held"] if real in held["paths"]}))
 
     def _refuse(self, wanted, records):
-        """The paths where we made another device. Raises LedgerConflict where a path is something else already."""
+        """Return the paths where our node becomes another device. Raises LedgerConflict if that is not possible."""
         replaced = []
         for path, node in wanted.items():
             if device_nodes.is_node(path, node.device) is not False:
@@ -229,19 +229,19 @@ class HostDevices:
         return replaced
 
     def _leaving(self, path, wanted, records):
-        """The lines of a file that are wanted no more, and stay until nobody holds what they are for."""
+        """Return a file's unwanted lines, which stay until no pod holds their devices."""
         if path == NODES:
             old = device_nodes.parsed(self._old[NODES])
             return [old[each].line for each in records if each in old and each not in wanted]
         gone = [line for line in self._old[path] if line not in self._new[path]]
         if path == OPTIONS:
-            # Those of a module that is wanted are wanted as they are now.
+            # For a wanted module, only its current options count.
             names = {line.split()[1] for line in self._new[OPTIONS]} | set(self._new[MODULES])
             gone = [line for line in gone if line.split()[1:2] and line.split()[1] not in names]
         return gone
 
     def _keep_lines(self, leaving):
-        """Add to the other files what goes from them and has to stay."""
+        """Add the unwanted lines that have to stay to the files of modules, options and rules."""
         held = [held for held in self._module.params["held"] if held["ours"]]
         by_node = {path: each["who"] for each in held for path in each["paths"] if device_nodes.is_device(path)}
         for path in (MODULES, OPTIONS, RULES):
@@ -254,7 +254,7 @@ class HostDevices:
             self._stays(path, f"it may be needed for {who}")
 
     def _claim(self, wanted, records, replaced):
-        """Note in the ledger what is about to be made, and what udev has to take in, before any of it is done."""
+        """Record in the ledger, before any change, the nodes to create and the rules that udev has to apply."""
         if self._check:
             return
         for path, node in wanted.items():
@@ -272,7 +272,7 @@ class HostDevices:
         self._ledger.save()
 
     def _changed_rules(self):
-        """Rules that udev has not taken in, or that it has to forget."""
+        """Return the rules that udev has not applied yet or has to forget."""
         pending = self._ledger.entries.get(_PENDING, {}).get("rules", [])
         if self._old[RULES] != self._new[RULES]:
             changed = set(self._old[RULES]) ^ set(self._new[RULES]) or set(self._new[RULES])
@@ -280,7 +280,7 @@ class HostDevices:
         return list(dict.fromkeys(pending))
 
     def _take_away(self, path, entry, stays):
-        """A device node: ours goes, another one gets its mode and owner back. stays: whether another is to be there."""
+        """Remove our device node, or restore mode and owner of another. stays: whether a new node follows there."""
         device = device_nodes.of_entry(entry)
         before = device_nodes.before(entry)
         if device_nodes.is_node(path, device):
@@ -305,7 +305,7 @@ class HostDevices:
 
     def _load_modules(self):
         for name in self._module.params["modules"]:
-            # Those that are built in are there, too, where they have parameters; modprobe knows the others.
+            # A built-in module is in /sys/module if it has parameters; modprobe knows the others.
             if not os.path.isdir("/sys/module/" + name.replace("-", "_")):
                 code, output, _error = self._module.run_command(["modprobe", "--show-depends", name])
                 if code == 0 and all(line.startswith("builtin ") for line in output.splitlines()):
@@ -331,7 +331,7 @@ class HostDevices:
             self._run("systemd-tmpfiles", "--create", NODES)
 
     def _apply_rules(self):
-        """Have udev take in what changed, for the devices that it is about; an entry of the ledger waits for that."""
+        """Let udev apply changed rules to their devices, then delete the ledger's entry of pending rules."""
         rules = self._changed_rules()
         if not rules:
             return
@@ -372,7 +372,7 @@ class HostDevices:
 
 
 def _are_about(rules, path):
-    """Whether one of the rules may say something of a device node; where sysfs knows no such device, it may."""
+    """Return whether one of the rules may affect a device node; true if sysfs does not know the device."""
     device = device_nodes.in_sysfs(path)
     return device is None or any(Rule(rule).is_about(*device) for rule in rules)
 

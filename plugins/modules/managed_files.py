@@ -98,7 +98,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger impo
 
 
 def item_of(module, file):
-    """One element of ``files`` as Managed takes it."""
+    """Return an element of ``files`` as a wanted item of Managed."""
     path, kind = file["path"], file["type"]
     if not os.path.isabs(path) or os.path.normpath(path) != path:
         module.fail_json(msg=f"{path} is not an absolute path in its shortest form")

@@ -239,17 +239,17 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_fac
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places
 
-# The role's CDI specs, and the plugin's own.
+# Directories of the role's CDI specs and of the plugin's own.
 _CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
-# Larger ones are nobody's CDI specs.
+# No CDI spec is larger.
 _LARGEST_SPEC = 1 << 20
 _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
 
 
 def in_order(its_dirs):
-    """Every CDI directory, in the order that the runtime has or will have: a later one goes before an earlier one.
+    """Return all CDI directories in the order that the runtime has or will have, in which a later directory wins.
 
-    Ours are spelled as we do. its_dirs: those of the runtime's configuration.
+    Our directories have our spelling. its_dirs: from the runtime's configuration.
     """
     ours = {directory_names.normal(directory): directory for directory in _CDI_DIRS}
     its = [ours.get(directory_names.normal(directory), directory) for directory in its_dirs]
@@ -257,7 +257,7 @@ def in_order(its_dirs):
 
 
 def cdi_files(directories):
-    """Every CDI spec file, with its text; and what people take for one."""
+    """Return every CDI spec file with its text, and .yml files, which users mistake for CDI specs."""
     files = []
     for directory in directories:
         try:
@@ -276,7 +276,7 @@ def cdi_files(directories):
 
 
 def looked_for(paths):
-    """Which device nodes are missing, and what those are that are something else."""
+    """Return the missing device nodes, and the kind of each path that is no device node."""
     missing, others = [], {}
     for path in paths:
         try:
@@ -290,7 +290,7 @@ def looked_for(paths):
 
 
 def ledger_facts(hidden):
-    """Entries of the ledger without secrets, and what is wrong with it."""
+    """Return the ledger's entries without secrets, the settled owners, and what is wrong with the ledger."""
     try:
         ledger = ledgers.Ledger()
         return {"settled": settled(ledger), "ledger": hidden_ledger(ledger.entries, "cdi_runtime", hidden)}
@@ -299,22 +299,22 @@ def ledger_facts(hidden):
 
 
 def running(module, command, socket):
-    """What the running container runtime says of CDI; None where the plugin's command is missing or has no answer."""
+    """Return the running container runtime's CDI state; None if the plugin's command is missing or gives no answer."""
     if not command or not os.access(command, os.X_OK):
         return None
     question = [command, "runtime", "--socket", socket, "-o", "json"]
     try:
-        # After an upgrade of the operating system its Python may be gone.
+        # After an upgrade of the operating system, the command's Python may be gone.
         _code, output, _error = module.run_command(question, handle_exceptions=False)
         cdi = json.loads(output)["cdi"]
-        # Another release's command may say less.
+        # Another release's command may report less.
         return {"command": command, "cdi": cdi} if {"enabled", "spec_dirs"} <= set(cdi) else None
     except (OSError, RecursionError, ValueError, KeyError, TypeError):
         return None
 
 
 def libc():
-    """Such as ``glibc 2.41``."""
+    """Return name and version of the C library, such as ``glibc 2.41``; empty if unknown."""
     try:
         return os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (OSError, ValueError):
@@ -341,7 +341,7 @@ def main():
         supports_check_mode=True,
     )
     lock = module.params["lock"]
-    # Before anything is looked at, so that it is not in the midst of another play. Only root can have it.
+    # Lock the node before reading its facts, so that no other play changes them. Only root can take the lock.
     try:
         locked_by = play_lock.take(lock, module.check_mode) if lock and os.geteuid() == 0 else None
     except OSError as error:

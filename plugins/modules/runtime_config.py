@@ -148,12 +148,12 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
 
 _OWNER = "cdi_runtime"
-# Seconds that the runtime may take to answer. One that ends instead is not waited for.
+# Seconds that the runtime may take to answer. The wait ends early if the runtime ends.
 _TIMEOUT = 120
 
 
 def revealed(params, entries, hidden):
-    """The parameters with what their tokens hide. entries: the ledger's. Raises UnknownToken."""
+    """Return the parameters with the texts that their tokens hide. entries: the ledger's. Raises UnknownToken."""
     files = params["files"] or []
     ours = [path for path, entry in entries.items() if entry.get("owner") == _OWNER]
     paths = [*(file["path"] for file in files), *params["sources"], *ours]
@@ -163,7 +163,7 @@ def revealed(params, entries, hidden):
     def with_texts(file):
         file = dict(file, content=hidden.reveal(file["content"]), original=hidden.reveal(file["original"]))
         now = tokens[file["path"]]
-        # A hash of the text itself would let somebody hold a guess to it.
+        # The controller's hash is of the text with tokens, because a hash of the text itself would confirm guesses.
         if now is not None and sha256(now.encode()) == file["expected_sha256"]:
             file["expected_sha256"] = sha256(text_of(file["path"]).encode())
         return file
@@ -172,7 +172,7 @@ def revealed(params, entries, hidden):
 
 
 def check(params):
-    """What the runtime makes of the text, and the name of the copy that was checked."""
+    """Return the runtime's effective configuration for the text, and the path of the checked copy. Raises Failed."""
     if params["drop_in_directory"]:
         return check_drop_in(params)
     path, content = params["files"][0]["path"], params["files"][0]["content"] or ""
@@ -188,7 +188,7 @@ def check(params):
 
 
 def check_drop_in(params):
-    """What the runtime makes of a folder of drop-ins in which one has the text."""
+    """Return the same as `check` for a directory of drop-ins, one of which has the text. Raises Failed."""
     directory, path = params["drop_in_directory"], params["files"][0]["path"]
     with tempfile.TemporaryDirectory(prefix="node-devices.") as top:
         staged = os.path.join(top, "drop-ins")
@@ -206,7 +206,7 @@ def check_drop_in(params):
 
 @contextlib.contextmanager
 def copy_of(content, directory=None):
-    """A file with a text, as long as it is needed; gives its path."""
+    """Write a text to a temporary file, and yield the file's path."""
     descriptor, path = tempfile.mkstemp(prefix=".node-devices.", suffix=".tmp", dir=directory)
     try:
         with naming(path), os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
@@ -217,9 +217,9 @@ def copy_of(content, directory=None):
 
 
 def apply(module, params, places):
-    """Carry it out; returns its outcome, and the paths that it wrote and removed. In check mode it only looks.
+    """Carry out the change; returns its duration, and the written and removed paths. In check mode, only check.
 
-    Raises LedgerConflict where it cannot be done.
+    Raises LedgerConflict if the change is not possible.
     """
     planning = Planning(Ledger(places.directory).entries, _OWNER, params["undo"], lambda path: context_of(module, path))
     for given in params["files"]:
@@ -254,12 +254,12 @@ def apply(module, params, places):
 
 
 def context_of(module, path):
-    """The SELinux context that the policy wants for a path; None without SELinux."""
+    """Return the SELinux context that the policy wants for a path; None without SELinux."""
     return ":".join(module.selinux_default_context(path)) if module.selinux_enabled() else None
 
 
 def recover(module, places):
-    """Finish or undo what was cut off."""
+    """Finish or undo an interrupted transaction."""
     if not places.left():
         return {"changed": False}
     if module.check_mode:
