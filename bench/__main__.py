@@ -30,7 +30,7 @@ def main(names: list[str]) -> int:
     if unknown:
         print("bench: no %s; there are %s" % (", ".join(unknown), ", ".join(MEASUREMENTS)), file=sys.stderr)
         return 2
-    # The stand-in kubelet would tell of every restart.
+    # The stand-in kubelet would log every restart.
     logging.getLogger("kubelet").setLevel(logging.CRITICAL)
     figures: list[Figure] = []
     failed = False

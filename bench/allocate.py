@@ -1,4 +1,4 @@
-"""How long Allocate takes, as a client of gRPC's sees it."""
+"""How long Allocate takes for a gRPC client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .figures import Figure, median, percentile
 from .settings import settings
 
 ROUNDS, CALLS = 5, 500
-#: Milliseconds over the floor, and in all.
+#: Milliseconds: above the floor, and in total.
 MEDIAN_OVER_FLOOR, MOST_P99 = 0.3, 5.0
 
 
@@ -59,7 +59,7 @@ def _calls(channel: grpc.Channel, request: api.AllocateRequest) -> tuple[float, 
 
 def _socket(directory: str) -> str:
     for _ in range(1000):
-        # The plugin's status is beside its resource's socket, and speaks another protocol.
+        # The plugin's status socket is beside its resource's socket, and speaks another protocol.
         found = set(glob.glob(os.path.join(directory, "*.sock"))) - {os.path.join(directory, "status.sock")}
         if found:
             return found.pop()

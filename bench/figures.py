@@ -1,4 +1,4 @@
-"""What was measured: figures, statistics, and the table."""
+"""The measured figures, their statistics, and the table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Figure(NamedTuple):
-    """One measured number. unit: e.g. ``ms``. floor: the bare server's. most: what is asked for, in the same unit."""
+    """One measured number. unit: e.g. ``ms``. floor: the bare server's. most: the limit, in the same unit."""
 
     name: str
     unit: str
@@ -18,27 +18,27 @@ class Figure(NamedTuple):
 
     @property
     def reached(self) -> bool | None:
-        """Whether it is what is asked for; None where nothing is."""
+        """Whether the figure is within its limit; None if there is no limit."""
         return None if self.most is None else self.ours <= self.most
 
     def to_data(self) -> dict[str, Any]:
-        """For the JSON file."""
+        """Return the figure as data for the JSON file."""
         return {**self._asdict(), "reached": self.reached}
 
 
 def percentile(values: Sequence[float], part: float) -> float:
-    """The value that ``part`` (0 to 1) of the values do not exceed."""
+    """Return the value that ``part`` (0 to 1) of the values do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, round(part * len(ordered) + 0.5) - 1))]
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value."""
+    """Return the middle value."""
     return statistics.median(values)
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """The figures for people."""
+    """Return the figures as a table for people."""
     rows = [("", "ours", "floor", "asked for", "")]
     for figure in figures:
         rows.append(

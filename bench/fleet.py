@@ -1,9 +1,9 @@
-"""A run of site.yml that changes nothing, over more and more hosts: time, executions, and the controller's memory.
+"""Measures a run of site.yml that changes nothing, on more and more hosts: time, executions, the controller's memory.
 
-The hosts are nodes that run, each of them many times under other names: in `make bench` the lab's (`make lab`), in a
-molecule scenario its own, by ``python -m bench.fleet INVENTORY HOSTS ...``. The names of one node take its lock from
-each other. Where no node answers, nothing is measured, and that is said. How long each task took is written to .bench/,
-a file for each number of hosts.
+The hosts are running nodes, each under many names. `make bench` uses the lab's nodes (`make lab`); a molecule scenario
+uses its own, with ``python -m bench.fleet INVENTORY HOSTS ...``. The names of one node take its lock from each other.
+If no node answers, the module prints that and measures nothing. The times of the tasks are written to .bench/, one file
+for each number of hosts.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from .figures import Figure, median, table
 from .plays import CHECKOUT, FORKS, Run, Unreachable, play
 
 HOSTS = tuple(int(count) for count in os.environ.get("BENCH_HOSTS", "10,20,40,200").split(","))
-#: The executions of a run without a change that are asked for, without and with those of the verification.
+#: The most executions per host of a run without a change, without and with verification.
 EXECUTIONS = (2, 3)
-# As plays have it that begin in the checkout: the inventory of the throwaway nodes has its own.
+# The checkout's settings, because the inventory of the throwaway nodes has its own.
 _SETTINGS = configparser.ConfigParser()
 _SETTINGS.read(CHECKOUT / "ansible.cfg")
 _SSH_ARGS = _SETTINGS["ssh_connection"]["ssh_args"]
-# Like verification, whose tasks all have it in their names.
+# Part of the names of all tasks of role verification.
 _VERIFICATION = "verif"
 
 
 class Nodes(NamedTuple):
-    """Nodes that run. inventory: the folder that has their variables."""
+    """Running nodes. inventory: the directory with their variables."""
 
     inventory: pathlib.Path
     names: Sequence[str]
 
 
 def measure() -> list[Figure]:
-    """The lab's nodes. Raises RuntimeError where a host failed or changed."""
+    """Measure the lab's nodes. Raises RuntimeError if a host fails or changes."""
     nodes = nodes_of(CHECKOUT / "inventories" / "lab")
     try:
         return measured(nodes, HOSTS)
@@ -54,16 +54,16 @@ def measure() -> list[Figure]:
 
 
 def nodes_of(inventory: pathlib.Path) -> Nodes:
-    """The nodes of an inventory of throwaway nodes: a folder with hosts.yml."""
+    """Return the nodes of an inventory of throwaway nodes. inventory: a directory with hosts.yml."""
     inventory = inventory.resolve()
     hosts = yaml.safe_load((inventory / "hosts.yml").read_text())
     return Nodes(inventory, list(hosts["lab_nodes"]["hosts"]))
 
 
 def measured(nodes: Nodes, counts: Sequence[int], pings: int = 5) -> list[Figure]:
-    """Raises RuntimeError where a host failed or changed, Unreachable where none answers.
+    """Measure for each number of hosts. Raises RuntimeError if a host fails or changes, Unreachable if none answers.
 
-    pings: how many a ping's time is the median of.
+    pings: over how many pings the median is taken.
     """
     figures: list[Figure] = []
     a_host: list[float] = []
@@ -86,7 +86,7 @@ def measured(nodes: Nodes, counts: Sequence[int], pings: int = 5) -> list[Figure
 
 
 def figures_of(run: Run, count: int, ping: float) -> list[Figure]:
-    """ping: how long one of all hosts takes, in seconds."""
+    """Return a run's figures. ping: seconds for one ping of all hosts."""
     verification = sum(_VERIFICATION in line for line in run.executions) / count
     rest = len(run.executions) / count - verification
     name = "no change, %d hosts" % count
@@ -100,7 +100,7 @@ def figures_of(run: Run, count: int, ping: float) -> list[Figure]:
 
 
 def missed(figures: Sequence[Figure]) -> list[str]:
-    """The figures that are not as asked for, without those that a busy machine misses: no test asserts a speed."""
+    """Return the figures above their limit, except times, which depend on how busy the machine is."""
     return [
         "%s: %.3g%s, at most %.3g is asked for"
         % (figure.name, figure.ours, figure.unit and " " + figure.unit, figure.most)
@@ -110,7 +110,7 @@ def missed(figures: Sequence[Figure]) -> list[str]:
 
 
 def inventory_of(nodes: Nodes, scratch: pathlib.Path, count: int) -> pathlib.Path:
-    """An inventory of so many hosts, which are the nodes in turn, each with its node's variables."""
+    """Return an inventory of ``count`` hosts, which are the nodes in turn, each with its node's variables."""
     directory = scratch / str(count)
     variables = directory / "group_vars"
     variables.mkdir(parents=True)
@@ -123,12 +123,12 @@ def inventory_of(nodes: Nodes, scratch: pathlib.Path, count: int) -> pathlib.Pat
         if of_node.exists():
             (variables / group).symlink_to(of_node)
         names = ["bench-%d" % each for each in range(number, count, len(nodes.names))]
-        # A connection each, as other machines have, that lasts as long as theirs.
+        # One connection for each host, as for separate machines, with the same lifetime.
         host = {
             "ansible_host": node,
             "ansible_ssh_args": _SSH_ARGS,
             "ansible_control_path": str(scratch / "{{ inventory_hostname }}"),
-            # Its other names have the node, too, and are no other play.
+            # The node's other names also lock the node, and they belong to the same play.
             "node_devices_lock_break": True,
         }
         groups[group] = {"hosts": dict.fromkeys(names, host)}
@@ -138,7 +138,7 @@ def inventory_of(nodes: Nodes, scratch: pathlib.Path, count: int) -> pathlib.Pat
 
 
 def _hang_up(scratch: pathlib.Path) -> None:
-    """End the connections, each of them a process in its node and one of its engine, which would last for minutes."""
+    """End the connections, which would last for minutes; each has one process in its node and one of its engine."""
     for path in scratch.iterdir():
         if path.is_socket():
             subprocess.run(
@@ -147,12 +147,12 @@ def _hang_up(scratch: pathlib.Path) -> None:
 
 
 def _ping(inventory: pathlib.Path, count: int) -> float:
-    """How long one ping of all hosts takes, in seconds. Raises Unreachable."""
+    """Return how long one ping of all hosts takes, in seconds. Raises Unreachable."""
     tasks = [{"name": "Ping %d" % number, "ansible.builtin.ping": {}} for number in range(count + 1)]
     book = {"name": "Ping", "hosts": "all", "gather_facts": False, "tasks": tasks}
     playbook = inventory.parent / "ping.yml"
     playbook.write_text(json.dumps([book]))
-    # The first one opens the connections.
+    # The first ping opens the connections.
     return median([task["seconds"] for task in play(playbook, inventory).tasks[1:]])
 
 
@@ -164,7 +164,7 @@ def _write(run: Run, count: int) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """For a scenario: measure its nodes, print the table, and fail where a figure is missed that hangs on no speed."""
+    """For a scenario: measure its nodes, print the table, and fail if a figure that depends on no speed is missed."""
     try:
         inventory, counts = pathlib.Path(arguments[0]), [int(count) for count in arguments[1:]]
         nodes = nodes_of(inventory)

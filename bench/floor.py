@@ -1,6 +1,6 @@
-"""The floor: a bare grpc.aio server that registers and gives answers that were made before.
+"""The floor: a bare grpc.aio server that registers and gives prepared answers.
 
-``python -m bench.floor DIRECTORY ANSWERS``: the file of answers says how many resources, each has a server.
+``python -m bench.floor DIRECTORY ANSWERS``: the file ANSWERS lists the resources, and each has its own server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a device node that goes or appears until the kubelet's list shows it."""
+"""From the disappearance or appearance of a device node until the kubelet's list shows it."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ async def _changes(given: Settings) -> tuple[list[float], list[float]]:
             return (await until(lambda: kubelet.devices(name)[device_id] == health) - started) * 1e3
 
         for number in range(CHANGES):
-            # Another device each time: one that comes and goes is held back on purpose.
+            # Use another device each time, because the plugin delays a device that comes and goes.
             resource, device = number % len(given.resources), number // len(given.resources)
-            # Changes in the second after a change wait for its end.
+            # For a second after a change, the plugin holds back further changes, so wait longer.
             await asyncio.sleep(1.2)
             os.unlink(given.node(resource, device))
             gone.append(await shown(resource, device, "Unhealthy"))

@@ -1,6 +1,6 @@
-"""Back after a kubelet restart: from the moment the kubelet's socket is there until every resource's list has come.
+"""The return after a kubelet restart: from the kubelet's socket until every resource's list has arrived.
 
-The stand-in is in this process: its own work is in the figure.
+The stand-in runs in this process, so the figure includes the stand-in's own work.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ async def _restarts(given: Settings) -> list[float]:
         await until(lambda: given.all_connected(kubelet))
         for number in range(RESTARTS):
             await kubelet.stop()
-            # From no time at all up to longer than the plugin's looks are apart: any phase of them.
+            # From zero to longer than the interval between two checks of the plugin, so that every phase occurs.
             await asyncio.sleep(number % 10 * 0.03)
             await kubelet.start()
-            # The file system's clock is late by up to a tick (4 ms), so this is too long rather than too short.
+            # The file system's clock is late by up to a tick (4 ms), so the result is too long rather than too short.
             appeared = os.stat(kubelet.socket).st_ctime_ns / 1e9
             await until(lambda: given.all_connected(kubelet))
             back.append((time.time() - appeared) * 1e3)

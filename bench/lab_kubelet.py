@@ -1,7 +1,7 @@
-"""Back after a restart of the kubelets on the lab's nodes (`make lab`), real ones or our stand-in as they have them.
+"""The return after a restart of the kubelets on the lab's nodes (`make lab`), real ones or our stand-in.
 
-From the moment the kubelet's socket is there until the plugin says that its last resource is registered, both by the
-node's clock. Where there is no lab, nothing is measured, and that is said.
+The time runs from the kubelet's socket until the plugin reports that its last resource is registered, both by the
+node's clock. If there is no lab, the module prints that and measures nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ENGINE = os.path.join(_FILES, "engine")
 
 
 def measure() -> list[Figure]:
-    """Raises RuntimeError where a resource did not come back."""
+    """Raises RuntimeError if a resource does not come back."""
     figures = []
     for node in NODES:
         answer = _ask(node)

@@ -1,4 +1,4 @@
-"""10,000 devices in one resource, declared and discovered: what one update costs."""
+"""10,000 devices in one resource, declared and discovered: the cost of one update."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ async def _updates(given: Settings, process: processes.Measured) -> tuple[float,
             before = process.cpu()
             os.unlink(given.node(0, number))
             await until(partial(_unhealthy, kubelet, given.resources[0], given.id(0, number)))
-            # What it does after the message belongs to it, too.
+            # The plugin's work after the message is part of the update, too.
             await asyncio.sleep(0.5)
             used.append(process.cpu() - before)
         return median(used), process.resident(), start
 
 
 def _discover(given: Settings) -> None:
-    """Nodes instead of links, of which all would lead to one device; and their CDI spec is the plugin's to write."""
+    """Use nodes instead of links, because all links lead to one device; and let the plugin write their CDI spec."""
     specs = os.path.join(given.directory, "cdi")
     os.mkdir(specs)
     os.unlink(given.node(0, 0))

@@ -1,4 +1,4 @@
-"""What the plugin needs while nothing happens: resident memory and CPU, with 10 resources of 100 devices."""
+"""What the idle plugin needs: resident memory and CPU, with 10 resources of 100 devices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .settings import Settings, settings, until
 
 RESOURCES, DEVICES = 10, 100
 ROUNDS = 5
-#: Seconds of each round in which the plugin's CPU is counted.
+#: Seconds in each round for counting the plugin's CPU time.
 IDLE = 10.0
 #: Times the floor; percent of one CPU.
 MOST_RESIDENT, MOST_CPU = 1.3, 0.2
@@ -41,7 +41,7 @@ def _floor(given: Settings) -> processes.Measured:
 
 
 async def _once(given: Settings, process: processes.Measured, seconds: float) -> tuple[float, float]:
-    """MiB resident, and percent of a CPU."""
+    """Return MiB resident, and percent of a CPU."""
     async with given.kubelet() as kubelet:
         with process:
             await until(lambda: given.all_connected(kubelet))

@@ -1,4 +1,4 @@
-"""A play as it is measured: how long its tasks took, what was executed on hosts, and the controller's memory."""
+"""Measures a play: the times of its tasks, the executions on hosts, and the controller's memory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
 FORKS = 20
-# Seconds between two looks at the memory.
+# Seconds between two readings of the memory.
 _PAUSE = 0.5
 
 
 class Run(NamedTuple):
-    """One play. seconds: from its first task to its end. pss: of all the controller's processes, in bytes, at most;
-    without those through which ssh reaches a throwaway node, which no other node has.
+    """One play. seconds: from its first task to its end. tasks: each with ``task`` and ``seconds``, in order.
 
-    tasks: each with ``task`` and ``seconds``, in their order. executions: a line for each, ``task: what``.
+    executions: a line for each, ``task: what``. pss: the most memory of the controller's processes, in bytes, except
+    those that connect ssh to a throwaway node, which no other node has.
     """
 
     seconds: float
@@ -38,8 +38,8 @@ class Unreachable(RuntimeError):
 def play(playbook: pathlib.Path, inventory: pathlib.Path) -> Run:
     """Run a playbook that changes nothing.
 
-    inventory: a folder of its own in a folder that is written to. Raises RuntimeError where a host failed or changed,
-    Unreachable where none answers.
+    inventory: a directory of its own in a writable directory. Raises RuntimeError if a host fails or changes,
+    Unreachable if no host answers.
     """
     times, executed = inventory.parent / "times.json", inventory.parent / "executions"
     for path in [times, *(executed.iterdir() if executed.exists() else ())]:
@@ -51,7 +51,7 @@ def play(playbook: pathlib.Path, inventory: pathlib.Path) -> Run:
         % (CHECKOUT / "bench" / "callback", CHECKOUT / "molecule" / "shared" / "callback"),
         ANSIBLE_CALLBACKS_ENABLED="task_times,executions",
         ANSIBLE_FORKS=str(FORKS),
-        # A recap with colours has them between its words.
+        # A coloured recap has colour codes between its words.
         ANSIBLE_FORCE_COLOR="0",
         ANSIBLE_NOCOLOR="1",
         NODE_DEVICES_TASK_TIMES=str(times),
@@ -78,7 +78,7 @@ def play(playbook: pathlib.Path, inventory: pathlib.Path) -> Run:
 
 @contextlib.contextmanager
 def watched(root: int) -> Iterator[list[int]]:
-    """The most that a process and its descendants have in memory (PSS, bytes), looked at twice a second."""
+    """Yield the most memory that a process and its descendants use (PSS, bytes), read twice a second."""
     most, ended = [0], threading.Event()
 
     def look() -> None:
@@ -95,12 +95,12 @@ def watched(root: int) -> Iterator[list[int]]:
 
 
 def _descendants(root: int) -> list[int]:
-    """A process and all below it, but for what ssh started: the lab's ProxyCommand, an engine of 20 MB a connection."""
+    """Return a process and its descendants, except those of ssh: the lab's ProxyCommand, 20 MB for each connection."""
     parents: list[tuple[int, int]] = []
     clients = set()
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            # The pid, the program's name in brackets, a letter, and the parent's pid, proc(5).
+            # The line has the pid, the program's name in parentheses, a letter, and the parent's pid, see proc(5).
             before, _, after = path.read_text().rpartition(")")
             parents.append((int(after.split()[1]), int(path.parent.name)))
             if before.endswith("(ssh"):
@@ -112,7 +112,7 @@ def _descendants(root: int) -> list[int]:
 
 
 def _pss(pid: int) -> int:
-    """Proportional set size in bytes, proc(5); 0 for a process that has ended."""
+    """Return the proportional set size in bytes, see proc(5); 0 for a process that has ended."""
     with contextlib.suppress(OSError):
         for line in pathlib.Path("/proc/%d/smaps_rollup" % pid).read_text().splitlines():
             if line.startswith("Pss:"):

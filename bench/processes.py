@@ -1,4 +1,4 @@
-"""The processes that are measured: the plugin and the floor, and what Linux says they need."""
+"""The measured processes (the plugin and the floor), and their needs according to Linux."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Measured:
-    """A Python module as a process; a context manager that ends it. log: the file for its output."""
+    """A Python module as a process; a context manager, which ends the process. log: the file for its output."""
 
     def __init__(self, *arguments: str, log: str) -> None:
         self._arguments = arguments
@@ -42,7 +42,7 @@ class Measured:
         return self._process.pid
 
     def cpu(self) -> float:
-        """Seconds of CPU so far, of all its threads."""
+        """Return the seconds of CPU so far, of all threads."""
         nanoseconds = 0
         for path in glob.glob("/proc/%d/task/*/schedstat" % self.pid):
             with open(path) as file:
@@ -50,7 +50,7 @@ class Measured:
         return nanoseconds / 1e9
 
     def resident(self) -> float:
-        """MiB resident."""
+        """Return the resident memory in MiB."""
         with open("/proc/%d/status" % self.pid) as file:
             for line in file:
                 if line.startswith("VmRSS:"):
@@ -59,10 +59,10 @@ class Measured:
 
 
 def plugin(config: str, log: str) -> Measured:
-    """The plugin with a configuration file."""
+    """Return the plugin with a configuration file."""
     return Measured("node_device_plugin", "run", "--config", config, log=log)
 
 
 def floor(directory: str, answers: str, log: str) -> Measured:
-    """The bare server; see floor.py."""
+    """Return the bare server; see floor.py."""
     return Measured("bench.floor", directory, answers, log=log)

@@ -1,4 +1,4 @@
-"""What is measured with: a folder, device nodes, a configuration, and a stand-in kubelet."""
+"""The environment of a measurement: a directory, device nodes, a configuration, and a stand-in kubelet."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
 
 class Settings:
-    """A configuration of ``resources`` times ``devices`` in a folder of its own.
+    """A configuration of ``resources`` times ``devices`` in a directory of its own.
 
-    Its device nodes are links to /dev/null, which need no root.
+    The device nodes are links to /dev/null, which need no root.
     """
 
     def __init__(self, directory: str, resources: int, devices: int) -> None:
@@ -39,11 +39,11 @@ class Settings:
         self._write_answers()
 
     def node(self, resource: int, device: int) -> str:
-        """The device node of a device."""
+        """Return the path of a device's node."""
         return os.path.join(self.directory, "dev", "%d-%d" % (resource, device))
 
     def id(self, resource: int, device: int) -> str:
-        """The id of a device."""
+        """Return a device's id."""
         return "device-%d-%d" % (resource, device)
 
     def _configuration(self) -> dict[str, Any]:
@@ -67,8 +67,8 @@ class Settings:
         }
 
     def _write_answers(self) -> None:
-        """For the floor: what the plugin says to Allocate for the first device, and each resource's list."""
-        # Imported here, as everything of the plugin that is not the question.
+        """Write the floor's answers: the plugin's answer to Allocate for the first device, and each resource's list."""
+        # Import the plugin's internals only here, because no other part of the benchmark needs them.
         from node_device_plugin.devices.table import DeviceTable
         from node_device_plugin.kubelet.device_plugin.allocation import allocate
         from node_device_plugin.kubelet.device_plugin.device_list import DeviceList
@@ -85,21 +85,21 @@ class Settings:
             json.dump({"allocate": answer.SerializeToString().hex(), "lists": listed}, file)
 
     def kubelet(self) -> StandInKubelet:
-        """A kubelet for it; a context manager."""
+        """Return a kubelet for these settings; a context manager."""
         return StandInKubelet(self.device_plugin_dir)
 
     def log_end(self) -> str:
-        """The last that was said."""
+        """Return the last lines of the log."""
         with open(self.log, errors="replace") as log:
             return "".join(log.readlines()[-30:])
 
     def any_connected(self, kubelet: StandInKubelet) -> bool:
-        """Whether a resource is connected."""
+        """Return whether any resource is connected."""
         endpoints = [kubelet.manager.endpoints.get(name) for name in self.resources]
         return any(endpoint is not None and endpoint.stopped_at is None for endpoint in endpoints)
 
     def all_connected(self, kubelet: StandInKubelet) -> bool:
-        """Whether every resource is registered and has sent its devices."""
+        """Return whether every resource is registered and has sent its devices."""
         for name in self.resources:
             endpoint = kubelet.manager.endpoints.get(name)
             if endpoint is None or endpoint.stopped_at is not None or not endpoint.has_sent:
@@ -109,7 +109,7 @@ class Settings:
 
 @contextlib.contextmanager
 def settings(resources: int, devices: int) -> Iterator[Settings]:
-    """Settings in a folder that is gone afterwards; short, because it holds sockets."""
+    """Yield Settings in a temporary directory, whose short path leaves room for socket names."""
     directory = tempfile.mkdtemp(prefix="bench-")
     try:
         yield Settings(directory, resources, devices)
@@ -118,7 +118,7 @@ def settings(resources: int, devices: int) -> Iterator[Settings]:
 
 
 async def until(condition: Callable[[], bool], timeout: float = 30.0) -> float:
-    """Wait for a condition, looking every millisecond; gives the (monotonic) time when it was true."""
+    """Wait for a condition, checked every millisecond; returns the (monotonic) time when it became true."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

@@ -1,6 +1,6 @@
-"""The same faults as in the tests, by chance, for hours: ``make soak`` (``python -m bench.soak MINUTES``).
+"""The tests' faults at random, for hours: ``make soak`` (``python -m bench.soak MINUTES``).
 
-Prints a line a minute; ends with code 1 where a resource is lost, or where the plugin holds ever more.
+Prints a line a minute. Ends with exit code 1 if a resource is lost, or if the plugin uses ever more.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from . import processes
 from .settings import Settings, settings, until
 
 RESOURCES, DEVICES = 10, 20
-#: Seconds that a fault may take to be over.
+#: Seconds that the recovery from a fault may take.
 TIMEOUT = 30.0
-#: More than in the first minute: open files, threads, MiB.
+#: Allowed growth since the first minute: open files, threads, MiB.
 MOST_MORE = {"files": 12, "threads": 8, "MiB": 16}
 
 
 class Soak:
-    """One plugin process and one kubelet, and what is done to them."""
+    """One plugin process, one kubelet, and the faults that hit them."""
 
     def __init__(self, given: Settings, kubelet: StandInKubelet, chance: random.Random) -> None:
         self._given = given
@@ -48,7 +48,7 @@ class Soak:
         self.seen = dict.fromkeys(self.faults, 0)
 
     async def one(self) -> None:
-        """One fault, and everything is there again afterwards."""
+        """Cause one fault, and wait until every resource is back. Raises RuntimeError if a resource stays lost."""
         name = self._chance.choice(list(self.faults))
         try:
             await self.faults[name]()
@@ -58,7 +58,7 @@ class Soak:
         self.seen[name] += 1
 
     async def held(self) -> dict[str, float]:
-        """What the plugin's process holds, once our kubelet has let go of its old connections."""
+        """Return what the plugin's process uses, after our kubelet has closed its old connections."""
         gc.collect()
         await asyncio.sleep(1)
         process = "/proc/%d/" % self.plugin.pid
@@ -136,7 +136,7 @@ async def _run(minutes: float) -> int:
 
 def main(arguments: list[str]) -> int:
     """MINUTES: how long, by default an hour."""
-    # The stand-in kubelet would tell of every restart.
+    # The stand-in kubelet would log every restart.
     logging.getLogger("kubelet").setLevel(logging.CRITICAL)
     return asyncio.run(_run(float(arguments[0]) if arguments else 60.0))
 

@@ -1,4 +1,4 @@
-"""From the start of the process until the kubelet has the list of every resource."""
+"""From the start of the process until the kubelet has every resource's list."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ description:
 
 
 class CallbackModule(CallbackBase):
-    """A task ends where the next one begins."""
+    """Records each task's time; a task ends when the next one begins."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "notification"
