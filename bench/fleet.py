@@ -2,7 +2,7 @@
 
 The hosts are nodes that run, each of them many times under other names: in `make bench` the lab's (`make lab`), in a
 molecule scenario its own, by ``python -m bench.fleet INVENTORY HOSTS ...``. The names of one node take its lock from
-each other. Where no node answers, nothing is measured, and that is said. How long each task took is written to .bench/,
+each other. Where no node answers, it measures nothing and says so. How long each task took is written to .bench/,
 a file for each number of hosts.
 """
 

@@ -1,7 +1,7 @@
 """Back after a restart of the kubelets on the lab's nodes (`make lab`), real ones or our stand-in as they have them.
 
 From the moment the kubelet's socket is there until the plugin says that its last resource is registered, both by the
-node's clock. Where there is no lab, nothing is measured, and that is said.
+node's clock. Where there is no lab, it measures nothing and says so.
 """
 
 from __future__ import annotations

@@ -280,7 +280,7 @@ def test_another_pod_of_the_same_name_is_left_alone(cluster, pods):
     assert "deletionTimestamp" not in pods.all()[name]["metadata"]
 
 
-def test_an_api_server_that_is_away_in_the_midst_is_waited_for(run, pods, monkeypatch):
+def test_an_api_server_that_is_away_half_way_is_waited_for(run, pods, monkeypatch):
     name, listing, calls = pods.make(), Api.list, itertools.count()
 
     def list_later(api, *arguments, **selectors):

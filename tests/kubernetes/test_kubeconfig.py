@@ -74,7 +74,7 @@ def of(certificate):
 
 
 def does_not_accept(path, node):
-    """What is said of a user whom the server does not accept, from ``accept`` on; which server, and which file."""
+    """The message about a user whom the server does not accept, from ``accept`` on; which server, and which file."""
     said = refusal(path, node)
     head, tail = "does not accept ", f": give its user a valid certificate, token or exec in {path}"
     assert said.endswith(tail), said

@@ -74,7 +74,7 @@ async def test_the_kubelet_comes_later_and_restarts(short_path: Path) -> None:
 async def test_a_kubelet_that_restarts_finds_the_socket_as_it_was(
     short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Made anew at once, the socket would take the new kubelet's connection away."""
+    """Made again at once, the socket would take the new kubelet's connection away."""
     monkeypatch.setattr(plugin_watcher, "_BACK", 10)
     async with kubelet_at(short_path) as kubelet, plugin(short_path) as registrations:
         await kubelet.registered("example.com/dev")

@@ -313,7 +313,7 @@ async def test_the_whole_directory_is_wiped(directory: str) -> None:
 async def test_a_folder_that_cannot_be_made_again_ends_the_process(
     directory: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """systemd then makes the folder and the sandbox anew."""
+    """systemd then makes the directory and the sandbox again."""
 
     def read_only(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")

@@ -25,7 +25,7 @@ from real_processes import as_root, listening, running, started
 
 @as_root
 def test_k3s_is_its_own_containerd(roots, proc, monkeypatch):
-    """``bin/containerd`` is a link to ``bin/k3s`` in its releases: what runs is told by the first argument."""
+    """``bin/containerd`` is a link to ``bin/k3s`` in its releases: the first argument tells what runs."""
     shutil.copy("/bin/sleep", roots / "k3s")
     (roots / "containerd").symlink_to("k3s")
     with running(["containerd", "60"], executable=roots / "k3s") as process:
