@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Place, Unavailable
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
+    Api,
+    NotFound,
+    Place,
+    Unavailable,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import namespace
 
 VERBS = {"namespaced": True, "verbs": ["get", "list"]}
@@ -31,10 +36,12 @@ def api(monkeypatch):
     def answer(method, place, query, *_others):
         if place.kinds.startswith("/") and place.kinds not in pages:
             raise Unavailable("503")
+        if str(place) in made.removed:
+            raise NotFound("404")
         found = OURS if place.kinds == "namespaces" else pages.get(place.kinds)
         return json.dumps({"kind": "x", **(found or {"items": made.items.get(str(place), [])})}).encode()
 
-    made.items, made.pages = {}, pages
+    made.items, made.pages, made.removed = {}, pages, []
     monkeypatch.setattr(made, "_ask", answer)
     return made
 
@@ -55,6 +62,13 @@ def test_a_kind_of_another_version_than_the_preferred_one_is_found(api):
 
 
 def test_an_object_of_such_a_kind_keeps_the_namespace(api):
+    place = Place("tcp", namespace="ours", group="routes.example/v1alpha2")
+    api.items[str(place)] = [{"metadata": {"name": "theirs"}}]
+    assert remove(api) == ([], "it has tcp theirs")
+
+
+def test_a_kind_that_is_removed_during_the_look_hides_no_other(api):
+    api.removed.append(str(Place("http", namespace="ours", group="routes.example/v1")))
     place = Place("tcp", namespace="ours", group="routes.example/v1alpha2")
     api.items[str(place)] = [{"metadata": {"name": "theirs"}}]
     assert remove(api) == ([], "it has tcp theirs")
