@@ -274,7 +274,7 @@ def test_a_proxy_is_asked(cluster, node):
         ({"contexts": 1}, "there is no context 'test' in contexts"),
         ({"users": []}, "there is no user 'test' in users"),
         (
-            {"users": [{"name": "test", "user": {"token": "a", "as": "b", "as-groups": ["c"]}}]},
+            {"users": [{"name": "test", "user": {"token": "a", "as": "b", "as-uid": "c", "as-groups": ["d"]}}]},
             "the user test has as-groups, which is not known here: use as alone",
         ),
         ({"clusters": [{"name": "test", "cluster": {}}]}, "the cluster test has no usable server: ''"),

@@ -84,7 +84,7 @@ class SingleInstance:
         folder = os.path.join(directory, SOCKET_DIRECTORY)
         try:
             os.makedirs(folder, mode=0o750, exist_ok=True)
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise Locked(f"cannot serve in {folder}: {error.strerror}", _NO_DIRECTORY) from error
         try:

@@ -12,7 +12,7 @@ from ..reason import Reason
 
 #: Open flags by what a container may do. Never blocking, and never a controlling terminal.
 _ACCESS = {"r": os.O_RDONLY, "w": os.O_WRONLY, "rw": os.O_RDWR}
-_FLAGS = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FLAGS = os.O_NONBLOCK | os.O_NOCTTY
 
 
 def unhealthy_reason(device: Device) -> str | None:

@@ -8,6 +8,7 @@ import re
 import shutil
 import struct
 import subprocess
+import threading
 import time
 import types
 
@@ -211,6 +212,18 @@ def writable_file(tmp_path):
 def test_a_file_that_can_be_replaced(writable_file):
     assert writable.obstacle(writable_file) is None
     assert writable.obstacle(os.path.join(os.path.dirname(writable_file), "to", "come")) is None
+
+
+def test_a_pipe_does_not_hold_up_the_look(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    found = []
+    look = threading.Thread(target=lambda: found.append(writable.obstacle(str(tmp_path / "pipe"))), daemon=True)
+    look.start()
+    look.join(20)
+    is_held_up = look.is_alive()
+    # This ends a look that waits for a writer.
+    os.close(os.open(tmp_path / "pipe", os.O_RDWR))
+    assert (is_held_up, found) == (False, [None])
 
 
 def test_a_read_only_file_system_is_seen(writable_file, monkeypatch):
