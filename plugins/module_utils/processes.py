@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 
 def stat_of(pid):
@@ -33,9 +34,13 @@ def written_since(pid, paths):
 
 
 def text_of(path):
-    """A file's text; None where there is none or it is not text."""
+    """A file's text; None if there is no regular file, or its bytes are no UTF-8. A pipe is not waited for."""
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            return file.read()
+        with open(path, encoding="utf-8", newline="", opener=_without_waiting) as file:
+            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def _without_waiting(path, flags):
+    return os.open(path, flags | os.O_NONBLOCK)

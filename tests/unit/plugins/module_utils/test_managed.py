@@ -310,6 +310,15 @@ def test_an_owner_whose_directory_cannot_be_put_right_is_not_settled(node, moved
         node.converge(*everything(node))
 
 
+def test_an_owner_whose_file_cannot_be_read_is_not_settled(node):
+    node.converge(node.file("d/a", "ours"))
+    node.converge(node.file("other", ""), owner="another role")
+    (node.root / "d" / "a").unlink()
+    (node.root / "d").rmdir()
+    (node.root / "d").symlink_to("d")
+    assert settled(Ledger(node.ledger)) == ["another role"]
+
+
 def test_a_change_by_someone_else_stays_when_ours_goes(node):
     node.converge(node.file("d/a", "ours"), node.file("d/b", "ours"))
     (node.root / "d" / "a").write_text("theirs")

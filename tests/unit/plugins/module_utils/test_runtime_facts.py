@@ -214,13 +214,14 @@ def test_a_file_that_can_be_replaced(writable_file):
     assert writable.obstacle(os.path.join(os.path.dirname(writable_file), "to", "come")) is None
 
 
-def test_a_pipe_does_not_hold_up_the_look(tmp_path):
+@pytest.mark.parametrize("look", [writable.obstacle, processes.text_of])
+def test_a_pipe_does_not_hold_up_the_look(tmp_path, look):
     os.mkfifo(tmp_path / "pipe")
     found = []
-    look = threading.Thread(target=lambda: found.append(writable.obstacle(str(tmp_path / "pipe"))), daemon=True)
-    look.start()
-    look.join(20)
-    is_held_up = look.is_alive()
+    looking = threading.Thread(target=lambda: found.append(look(str(tmp_path / "pipe"))), daemon=True)
+    looking.start()
+    looking.join(20)
+    is_held_up = looking.is_alive()
     # This ends a look that waits for a writer.
     os.close(os.open(tmp_path / "pipe", os.O_RDWR))
     assert (is_held_up, found) == (False, [None])
