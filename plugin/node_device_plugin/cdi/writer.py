@@ -44,7 +44,7 @@ class Written(NamedTuple):
 
 
 class NotWritten(Exception):
-    """A spec cannot be written; the old file stays intact. names: the fully qualified names missing from it."""
+    """A spec cannot be written; the old file stays intact. names: fully qualified names not in it, or not as wanted."""
 
     def __init__(self, path: str, error: OSError, names: frozenset[str]) -> None:
         super().__init__(f"the CDI spec {path} cannot be written: {error.strerror or error}")
