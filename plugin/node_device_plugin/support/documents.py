@@ -11,7 +11,7 @@ _DEEPEST = 50
 
 
 def read_json(content: bytes) -> Any:
-    """The document in ``content``. Raises ValueError (no JSON, no text, a repeated key) or RecursionError (too deep)."""
+    """The document in ``content``. Raises ValueError (no JSON or text, a repeated key) or RecursionError (too deep)."""
     document = json.loads(content, object_pairs_hook=_unique)
     if b"\\u" in content:
         # Half of a surrogate pair is not valid text.
