@@ -56,7 +56,7 @@ class Reloader:
                     answer.set_result(self.last)
 
     async def reload(self) -> Outcome:
-        """Reload and return the outcome. ``run`` does the work, so a caller that stops waiting does not stop the reload."""
+        """Reload and return the outcome. ``run`` does the work, so the reload goes on if the caller stops waiting."""
         answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)
         self.ask()

@@ -226,7 +226,7 @@ class ResourceManager:
         is_sure: bool,
         doubtful: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """is_sure: whether ``_holdings`` names every pod that may hold a device whose CDI name keeps its former meaning."""
+        """is_sure: whether ``_holdings`` names every pod that may need the former meaning of a CDI name."""
         kept = self._scanner.kept
         if is_sure:
             self._scanner.kept = still_meant(kept, self._holdings)
@@ -294,7 +294,7 @@ class ResourceManager:
             self._frontend.repeat()
 
     async def prune(self) -> None:
-        """Forget devices that are long gone, and remove orphans from our dynamic CDI specs, except those that pods hold.
+        """Forget devices that are long gone, and remove orphans from our dynamic CDI specs, unless a pod holds them.
 
         Does nothing while another instance writes the specs, because that instance prunes them.
         """

@@ -71,7 +71,7 @@ class SingleInstance:
         return directory in self._locks
 
     async def lead(self, directory: Callable[[], str]) -> None:
-        """Return once this instance has locked the directory. directory: returns its path, which a reload may change."""
+        """Return once this instance has locked the directory. directory: returns the path, which a reload may change."""
         while not self.leads(directory()):
             try:
                 self.take(directory())

@@ -30,7 +30,7 @@ class State:
         self._started = time.time()
 
     def not_ready(self) -> list[str]:
-        """Why the plugin is not ready, one sentence each. Ready: every resource has an open stream, and a scan is recent."""
+        """Why the plugin is not ready, one sentence each. Ready: every stream is open, and the last scan is recent."""
         reasons = [
             f"{each.name}: the kubelet has no stream open"
             for each in self._resources.served()
