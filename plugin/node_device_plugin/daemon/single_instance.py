@@ -45,10 +45,9 @@ class SingleInstance:
         self._locks: dict[str, int] = {}
 
     async def wait(self, directory: str, stop: asyncio.Event, overlaps: bool = False) -> bool:
-        """Lock a directory, waiting while another instance serves there; False if ``stop`` is set first.
+        """Lock a directory once the other instance of an upgrade has ended; False if ``stop`` is set first.
 
-        An upgrade may start the new instance before the old one ends, so each new reason to wait goes to the log.
-        overlaps: do not wait for another instance, and return True without the lock.
+        The log shows each reason to wait. overlaps: if another instance serves, return True without the lock.
         """
         said = ""
         while not stop.is_set():
@@ -71,7 +70,7 @@ class SingleInstance:
         return directory in self._locks
 
     async def lead(self, directory: Callable[[], str]) -> None:
-        """Return once this instance has locked the directory. directory: returns the path, which a reload may change."""
+        """Return once this instance has locked the directory. directory: gives its path, which a reload may change."""
         while not self.leads(directory()):
             try:
                 self.take(directory())
