@@ -105,7 +105,7 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         return options(self.resource)
 
     async def ListAndWatch(self, request: api.Empty, context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
-        """The devices now and after each change. A change goes out at once, or COALESCE seconds after the last change."""
+        """The devices now and after each change. A change goes out at once, or COALESCE seconds after the last."""
         # gRPC cancels this coroutine as soon as the kubelet disconnects.
         with self.stream.opened() as end:
             last: tuple[Listed, ...] | None = None
