@@ -27,7 +27,7 @@ class KubeletProcess(NamedTuple):
 
 
 def running_kubelet() -> tuple[KubeletProcess | None, list[str]]:
-    """The running kubelet or None; then, without one, a sentence for each untrusted process that claims to be one.
+    """The running kubelet and no sentence; or None and a sentence for each untrusted process that claims to be one.
 
     Blocks while ``kubelet --version`` runs, so do not call it on the event loop.
     """
