@@ -66,8 +66,8 @@ class Transport:
             except Exception as error:
                 outcomes.put(error)
 
-        # A thread, because nothing can interrupt name resolution, a proxy or TLS from outside. A late thread stays until
-        # its server times out or the process ends.
+        # A thread, because nothing can interrupt name resolution, a proxy or TLS from outside. A late thread stays
+        # until its server times out or the process ends.
         threading.Thread(target=work, daemon=True).start()
         try:
             outcome = outcomes.get(timeout=seconds)

@@ -107,7 +107,7 @@ def remove_sockets(folder: str, prefix: str = "") -> None:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for entry in os.scandir(folder):
             if entry.name.startswith(prefix) and entry.name.endswith(".sock"):
-                # A file that is not a socket stays; if it blocks a new socket, the server reports that.
+                # unlink() fails for a directory, which stays; if it blocks a new socket, the server reports that.
                 with contextlib.suppress(OSError):
                     if not answers(entry.path):
                         os.unlink(entry.path)
