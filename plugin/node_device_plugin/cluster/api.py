@@ -170,7 +170,7 @@ class Api:
         """
         versions = [("", "")]
         for group in self._discovered("/apis")["groups"]:
-            # The preferred version may lack a kind that another version serves.
+            # Another version may serve a kind that the preferred version does not.
             served = [group["preferredVersion"], *group["versions"]]
             versions += [(group["name"], each["groupVersion"]) for each in served if group["name"] not in but]
         found: dict[tuple[str, str], Place] = {}
@@ -319,7 +319,7 @@ class Api:
                 )
             except urllib.error.HTTPError as error:
                 pause = _come_again(error)
-                # Do not wait for an eviction, because the caller goes on with other pods.
+                # Do not wait for an eviction, because the caller continues with other pods.
                 if pause is None or place.part == "eviction" or time.monotonic() + pause > deadline:
                     raise
                 error.close()

@@ -21,7 +21,7 @@ _KUBELETS = frozenset({"kubelet", "k3s", "kubelite"})
 
 
 class Memory(NamedTuple):
-    """The record of what an uninstall must remove or put back.
+    """The record of the changes that a later run must undo.
 
     patched: static resource to the capacity before ours; None if there was no capacity.
     served: resources of the device plugin, whose keys the kubelet leaves behind on the node object.

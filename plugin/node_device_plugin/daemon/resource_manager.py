@@ -164,7 +164,7 @@ class ResourceManager:
         )
 
     async def _offer(self, frontend: Frontend, offers: Mapping[str, DeviceTable]) -> dict[str, bool]:
-        """Resource name to whether the kubelet's connection goes on."""
+        """Offer these resources; returns, by name, whether the kubelet's connection continues."""
         return dict(zip(offers, await asyncio.gather(*map(frontend.offer, offers.values()))))
 
     async def _run(self, frontend: Frontend, place: Place) -> None:
@@ -231,7 +231,7 @@ class ResourceManager:
         if is_sure:
             self._scanner.kept = still_meant(kept, self._holdings)
         if len(self._scanner.kept) < len(kept):
-            # A name that nobody needs any more gets its new meaning in the specs before its device is offered.
+            # A name without holders gets its new meaning in the specs before its device is offered.
             await self._look(served)
         else:
             await self._scanner.tell_held(list(served.values()), self._holdings, doubtful)

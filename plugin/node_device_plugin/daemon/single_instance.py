@@ -45,7 +45,7 @@ class SingleInstance:
         self._locks: dict[str, int] = {}
 
     async def wait(self, directory: str, stop: asyncio.Event, overlaps: bool = False) -> bool:
-        """Lock a directory once the other instance of an upgrade has ended; False if ``stop`` is set first.
+        """Lock a directory once no other instance (as in an upgrade) serves there; False if ``stop`` is set first.
 
         The log shows each reason to wait. overlaps: if another instance serves, return True without the lock.
         """

@@ -31,7 +31,7 @@ class Frontend(Protocol):
     async def offer(self, table: DeviceTable) -> bool:
         """Offer a resource with its devices, replacing an earlier offer of the same name.
 
-        True if the kubelet's connection for the earlier offer goes on with the new table.
+        True if the kubelet's connection for the earlier offer continues with the new table.
         """
 
     async def withdraw(self, resource: str) -> None:

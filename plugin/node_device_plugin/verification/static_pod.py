@@ -16,7 +16,7 @@ CONTAINER = "proof"
 
 
 def is_no_device_free(words: str) -> bool:
-    """Whether a kubelet refused a pod for want of a free or healthy device: another pod took the device, or the
+    """Whether a kubelet refused a pod because no device was free or healthy: another pod got the device, or the
     plugin restarted. Source of the messages: kubernetes pkg/kubelet/cm/devicemanager/manager.go.
     """
     return "requested number of devices unavailable" in words or "no healthy devices present" in words

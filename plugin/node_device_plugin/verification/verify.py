@@ -123,7 +123,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     outcomes: dict[str, Outcome] = {}
     if isinstance(listing, _NoListing):
         problems.append(f"kubelet: {listing.problem}")
-        # No proof by the runtime here: a hanging kubelet that goes on would end our sandboxes as unknown.
+        # No proof by the runtime here: a kubelet that recovers would end our sandboxes as unknown.
         kubelet = listing.state
         rows = [_pending(resource, expected, listing.why) for resource in resources]
     elif listing is None:

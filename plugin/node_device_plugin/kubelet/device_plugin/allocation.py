@@ -1,4 +1,4 @@
-"""The answer to Allocate: what a container gets for the devices that the kubelet chose."""
+"""Builds the answer to Allocate for the devices that the kubelet chose."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def socket_name(resource: str, tail: str) -> str:
 
 
 def remove_sockets(folder: str, prefix: str = "") -> None:
-    """Remove the sockets in ``folder`` that do not answer: a killed instance left them."""
+    """Remove the sockets in ``folder`` that do not answer, because a killed instance left them."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for entry in os.scandir(folder):
             if entry.name.startswith(prefix) and entry.name.endswith(".sock"):
