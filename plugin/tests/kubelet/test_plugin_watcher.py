@@ -135,8 +135,10 @@ async def test_a_socket_that_somebody_removed_is_made_anew(short_path: Path) -> 
 async def test_what_a_killed_instance_left_is_taken_over_or_away(short_path: Path) -> None:
     folder = short_path / "plugins_registry"
     folder.mkdir()
-    for name in ("node-device-plugin-old-123456.sock", "other.sock", "node-device-plugin.txt"):
-        (folder / name).touch()
+    for name in ("node-device-plugin-old-123456.sock", "other.sock"):
+        with socket.socket(socket.AF_UNIX) as killed:
+            killed.bind(str(folder / name))
+    (folder / "node-device-plugin.txt").touch()
     remove_stale_sockets(str(short_path))
     assert sockets(short_path) == ["node-device-plugin.txt", "other.sock"]
 

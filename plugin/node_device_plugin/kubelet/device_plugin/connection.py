@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import re
+import stat
 from typing import Any
 
 from ...support.channels import grpc, unix_server
@@ -107,7 +108,7 @@ def remove_sockets(folder: str, prefix: str = "") -> None:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for entry in os.scandir(folder):
             if entry.name.startswith(prefix) and entry.name.endswith(".sock"):
-                # unlink() fails for a directory, which stays; if it blocks a new socket, the server reports that.
+                # Anything but a socket stays; if it blocks a new socket, the server reports that.
                 with contextlib.suppress(OSError):
-                    if not answers(entry.path):
+                    if stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode) and not answers(entry.path):
                         os.unlink(entry.path)
