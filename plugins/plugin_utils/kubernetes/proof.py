@@ -163,7 +163,7 @@ class Proofs:
     def __init__(
         self, api: Api, kind: Kind, node: str, timeout: float, renew: Callable[[], None] = lambda: None
     ) -> None:
-        """timeout: seconds for pods to be ready. renew: keeps the play's lock of the node; called at each look."""
+        """timeout: seconds until pods must be ready. renew: renews the play's lock; called at each check."""
         self._api = api
         self._kind = kind
         self._node = node
