@@ -113,7 +113,7 @@ class ActionModule(ActionBase):
     def _original(self, change):
         """The text that an undo is to restore: what others wrote since our last change, without our keys.
 
-        None if nobody wrote anything, or if the text has nothing of ours.
+        None if others wrote nothing, or if the text has nothing of ours.
         """
         entry = self._node["ledger"].get(change.path)
         if entry is None or change.before is None or ledgers.sha256(change.before.encode()) == entry["sha256"]:

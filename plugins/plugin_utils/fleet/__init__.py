@@ -5,5 +5,5 @@
 and `page` show only the document. docs/status.md describes it: document every new key there.
 
 To show another fact of a node, read it in the action node_status, put it into `node.entry`, and add it to
-`table.COLUMNS`, from which the table and each node's part of the page are made.
+`table.COLUMNS`. The table and each node's part of the page are made from these columns.
 """
