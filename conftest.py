@@ -54,7 +54,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _in_a_fork():
-    # In the child, the collector would destroy gRPC objects of earlier tests, and wait for threads that no longer exist.
+    # In the child, the collector would destroy gRPC objects of earlier tests, and wait for threads that ended.
     gc.freeze()
     # If a fork hangs, it ends with its test process; otherwise it would keep the pipe open that `make` reads.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
