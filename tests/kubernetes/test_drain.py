@@ -231,7 +231,7 @@ def test_a_pod_that_its_budget_keeps_is_named_and_goes_when_it_may(run, node, po
     assert result["failed"] is True
     assert result["msg"] == (
         f"worker1: after 0.01 minutes there is still on node {node.name}: {name}, which may not be evicted: The "
-        f"disruption budget {budget} needs 2 healthy pods and has 2 currently. Mend that, or give it longer "
+        f"disruption budget {budget} needs 2 healthy pods and has 2 currently. Fix that, or give it longer "
         f"(node_devices_drain_minutes)"
     )
     # The playbook lets it go again.

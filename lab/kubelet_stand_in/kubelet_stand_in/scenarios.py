@@ -297,10 +297,10 @@ async def plugins_registry(story: Story) -> None:
     await story.step("a plugin's socket appears", a.start(), _has("a", 1))
     await story.step("it sends one device more", a.set_devices(healthy(["a0", "a1"])), _has("a", 2))
     await story.step("its socket goes", a.stop(), _has("a", 0))
-    await story.step("it comes anew", a.start(), _has("a", 2))
+    await story.step("it comes again", a.start(), _has("a", 2))
     await story.step("its stream ends, the socket stays: it is lost for good", a.end_streams(), _has("a", 0))
     await story.step("its socket goes again", a.stop())
-    await story.step("and comes anew", a.start(), _has("a", 2))
+    await story.step("and comes once more", a.start(), _has("a", 2))
 
 
 async def plugins_registry_refusals(story: Story) -> None:

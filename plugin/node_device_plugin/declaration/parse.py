@@ -116,7 +116,7 @@ def _property_problems(properties: Mapping[str, str], where: str) -> Iterator[Pr
             yield Problem(place, message % ", ".join(env.BUILT_IN_VALUES))
         other = told.setdefault(key.upper(), key)
         if other != key:
-            message = "is %s in upper case, too: commands are told of one of the two (DEVICE_PROPERTY_%s)"
+            message = "is %s in upper case, too: commands get only one of the two (DEVICE_PROPERTY_%s)"
             yield Problem(place, message % (other, key.upper()))
 
 

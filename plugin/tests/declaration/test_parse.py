@@ -163,7 +163,7 @@ def test_what_only_a_template_would_be_filled_in_with_is_no_part_of_edits() -> N
         ("- {name: a.b/c, devices: [{id: d, properties: {id: x}}]}", "properties.id: is no name for a property"),
         ("- {name: a.b/c, devices: [{id: d, properties: {größe: x}}]}", "properties.größe: is no name for a property"),
         ("- {name: a.b/c, devices: [{id: d, properties: {port: x, Port: y}}]}",
-         "properties.Port: is port in upper case, too: commands are told of one of the two (DEVICE_PROPERTY_PORT)"),
+         "properties.Port: is port in upper case, too: commands get only one of the two (DEVICE_PROPERTY_PORT)"),
         ("- {name: a.b/c, devices: [{id: d, properties: {v: 3}}]}", "properties.v: must be text, not 3"),
         ("- {name: a.b/c, container_edits: {env: [x]}}", "env[0]: must have the form NAME=value"),
         ("- {name: a.b/c, container_edits: {env: [1x=y]}}", "env[0]: '1x' is not a name"),

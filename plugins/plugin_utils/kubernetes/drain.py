@@ -153,7 +153,7 @@ class Drain:
             if staying and time.monotonic() >= deadline:
                 raise NotDrained(
                     f"after {rules.minutes:g} minutes there is still on node {self._node}: "
-                    f"{'; '.join(str(going) for going in staying.values())}. Mend that, or give it longer "
+                    f"{'; '.join(str(going) for going in staying.values())}. Fix that, or give it longer "
                     f"(node_devices_drain_minutes)"
                 )
             if staying:
