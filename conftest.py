@@ -1,4 +1,4 @@
-"""For every suite of the checkout: short paths, forked processes that end, and no skip that tests/skips.yml lacks."""
+"""For every suite: short paths, forks that end, and an error for each skip that tests/skips.yml does not list."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _in_a_fork():
-    # The garbage collector would destroy gRPC objects of earlier tests, and wait for threads that a fork does not have.
+    # In the child, the collector would destroy gRPC objects of earlier tests, and wait for threads that ended.
     gc.freeze()
-    # A fork that hangs all the same ends with its test process; it would keep the pipe open that `make` reads.
+    # If a fork hangs, it ends with its test process; otherwise it would keep the pipe open that `make` reads.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def pytest_configure(config):
     os.register_at_fork(after_in_child=_in_a_fork)
-    # With pytest-xdist the workers' reports reach the controller, which alone decides.
+    # With pytest-xdist, the workers send their reports to the controller, which alone decides.
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Skips(), "listed-skips")
 
 
 @pytest.fixture
 def short_path():
-    """A directory of the test's own whose path leaves room for a socket's name (107 bytes in all)."""
+    """A directory for one test, with a path short enough for a socket's name (107 bytes in all)."""
     path = tempfile.mkdtemp(prefix="ndp-")
     yield pathlib.Path(path)
     shutil.rmtree(path, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""Which real programs the project builds, and what each needs beside the go.mod and go.sum of its directory.
+"""The real programs that the project builds, and what each needs besides its directory's go.mod and go.sum.
 
-A directory's name is a recipe's, with the pinned minor version behind a dash where several minors are pinned.
+A directory has its recipe's name; if several minors are pinned, a dash and the minor version follow.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ class ProgramError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How one Go module becomes programs."""
+    """How to build programs from a Go module."""
 
     module: str
-    #: Packages that become programs, below the module; "" is the module itself, "." the Go files of our directory.
+    #: Packages of the programs, below the module; "" is the module itself, "." the Go files of our directory.
     packages: tuple[str, ...] = ("",)
-    #: Programs by the name that Go gives them, where that is not the name people know.
+    #: Go's name of a program to its usual name, if they differ.
     names: tuple[tuple[str, str], ...] = ()
     tags: str = ""
-    #: True where the program needs a C compiler.
+    #: Whether the build needs a C compiler.
     cgo: bool = False
-    #: Go variables that hold the version; {version}, {major} and {minor} are replaced.
+    #: Go variables for the version; {version}, {major} and {minor} are replaced.
     variables: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -39,7 +39,7 @@ class Recipe:
     @property
     def programs(self) -> tuple[str, ...]:
         """The programs' names, in the order of the packages."""
-        # Go names a program by the last element of its path that is no version.
+        # Go names a program after the last element of its path that is no version.
         built = [re.sub(r"/v\d+$", "", path).rpartition("/")[2] for path in self.paths]
         return tuple(dict(self.names).get(name, name) for name in built)
 
@@ -48,7 +48,7 @@ def _containerd(module: str, *tags: str) -> Recipe:
     return Recipe(
         module,
         ("cmd/containerd", "cmd/containerd-shim-runc-v2", "cmd/ctr"),
-        # These snapshotters need C libraries; the lab's nodes use overlayfs.
+        # These snapshotters need C libraries; lab nodes use overlayfs.
         tags=",".join(("no_btrfs", "no_devmapper", "no_zfs", *tags)),
         variables=((f"{module}/version.Version", "v{version}"), (f"{module}/version.Package", module)),
     )
@@ -59,7 +59,7 @@ _KUBERNETES_VERSION = {
     "gitVersion": "v{version}",
     "gitMajor": "{major}",
     "gitMinor": "{minor}",
-    # A module says nothing of the commit that it was made from; go.sum holds its content.
+    # A module does not record its commit; go.sum verifies its content.
     "gitCommit": "0000000000000000000000000000000000000000",
     "gitTreeState": "archive",
 }
@@ -84,13 +84,13 @@ RECIPES = {
         variables=(("github.com/NVIDIA/nvidia-container-toolkit/internal/info.version", "{version}"),),
     ),
     "kind": Recipe("sigs.k8s.io/kind"),
-    # Reads CDI specs as runtimes do: a main of ours over the reference library.
+    # Reads CDI specs as runtimes do: our own main package over the reference library.
     "cdi-judge": Recipe("tags.cncf.io/container-device-interface", (".",), names=((".", "cdi-judge"),)),
 }
 
 
 def recipe_of(name: str) -> Recipe:
-    """The recipe for a directory's name. Raises ProgramError for a name without one."""
+    """The recipe for a directory's name. Raises ProgramError if there is none."""
     for key in (name, re.sub(r"-[0-9.]+$", "", name)):
         if key in RECIPES:
             return RECIPES[key]
@@ -124,7 +124,7 @@ class Pin:
 
     @property
     def version(self) -> str:
-        """The pinned version, without v. Raises ProgramError where go.mod names none."""
+        """The pinned version, without v. Raises ProgramError if go.mod does not contain it."""
         path = self.directory / "go.mod"
         if not path.exists():
             raise ProgramError(f"{self.name} is not pinned; pinned are {', '.join(pinned())}")
@@ -135,13 +135,13 @@ class Pin:
 
     @property
     def go_version(self) -> str:
-        """The oldest Go that builds it, for example 1.26.0."""
+        """The oldest Go that can build the programs, for example 1.26.0."""
         found = re.search(r"^go (\S+)", (self.directory / "go.mod").read_text(), re.M)
         return found[1] if found else "1.24"
 
     @property
     def digest(self) -> str:
-        """Names what the programs are made of: the pinned modules, Go files of ours, and the recipe."""
+        """Identifies the build's inputs: the pinned modules, our Go files, and the recipe."""
         parts = hashlib.sha256(repr(self.recipe).encode())
         for path in sorted(self.directory.iterdir()):
             parts.update(path.name.encode() + b"\0" + path.read_bytes())

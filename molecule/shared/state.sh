@@ -32,7 +32,7 @@ state() {
     outside -type l -printf '%p -> %l\n'
     outside -type d -printf '%p/ %m %u:%g\n'
     outside -type f -printf '%p %m %u:%g %s bytes\n'
-    # Hashes where something of ours can be; the distribution's files are told by their sizes.
+    # Hashes where something of ours can be; the distribution's files are compared by size.
     outside -type f \( -path '/etc/*' -o -path '/opt/*' -o -path '/usr/local/*' -o -path '/var/lib/node-devices/*' \) \
       -exec sha256sum {} +
     outside \( -type f -o -type d \) -print0 | attributes

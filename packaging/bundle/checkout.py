@@ -1,4 +1,4 @@
-"""The parts of this checkout that a bundle is made with."""
+"""Imports the parts of this checkout that a bundle's build uses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pathlib
 import sys
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
-# A link makes a checkout visible as the collection (tools/setup collection); an installed collection is where it is.
+# tools/setup collection links a checkout into the collections; an installed collection is already there.
 sys.path[:0] = [str(CHECKOUT / ".ansible/collections"), str(CHECKOUT / "../../.."), str(CHECKOUT / "packaging/image")]
 
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import locked_wheels as locked_wheels  # noqa: E402

@@ -1,4 +1,4 @@
-"""What a bundle is for: the Pythons and the architectures of nodes and of controllers."""
+"""The Pythons and architectures, of nodes and of controllers, that a bundle can be built for."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import NamedTuple
 from checkout import MACHINES as MACHINES
 from checkout import locked_wheels
 
-#: All that the locked requirements have wheels for (pyproject.toml, [project] dependencies).
+#: All Pythons for which the locked requirements have wheels (pyproject.toml, [project] dependencies).
 NODE_PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 #: ansible-core 2.19 on a controller: https://docs.ansible.com/projects/ansible-core/2.19/reference_appendices/release_and_maintenance.html
 CONTROLLER_PYTHONS = ("3.11", "3.12", "3.13")
 ARCHITECTURES = tuple(sorted(MACHINES))
-#: The oldest C library that the locked wheels are made for: what fits it fits every later one. cryptography, which
-#: only a controller needs, has none for an older glibc than 2.28 (Debian 10, RHEL 8).
+#: The oldest glibc that the locked wheels support; they also work with every later one. cryptography, which only a
+#: controller needs, has no wheel for glibc before 2.28 (Debian 10, RHEL 8).
 NODE_GLIBC = (2, 17)
 CONTROLLER_GLIBC = (2, 28)
 
 
 class ChoiceError(Exception):
-    """Why no bundle can be made for this, and what can be asked for."""
+    """A bundle cannot be built for a choice; the message lists the possible values."""
 
 
 class Choice(NamedTuple):
-    """One side of a bundle. Versions as `3.13`, architectures as images call them."""
+    """The Pythons and architectures of nodes or of controllers: versions such as `3.13`, architectures as in images."""
 
     pythons: tuple[str, ...]
     architectures: tuple[str, ...]
     glibc: tuple[int, int]
 
     def targets(self) -> list[locked_wheels.Target]:
-        """What wheels are needed for."""
+        """The targets that need wheels."""
         return [
             locked_wheels.Target(version(python), MACHINES[architecture], self.glibc)
             for architecture in self.architectures
@@ -44,15 +44,15 @@ class Choice(NamedTuple):
 
 
 def version(python: str) -> tuple[int, int]:
-    """(3, 13) of `3.13`."""
+    """A version such as `3.13` as numbers: (3, 13)."""
     major, minor = python.split(".")
     return int(major), int(minor)
 
 
 def choose(option: str, text: str, allowed: Sequence[str]) -> tuple[str, ...]:
-    """The names in a list with commas or spaces, in the order of those that are allowed; all of these for no text.
+    """The names in a list with commas or spaces, in the order of ``allowed``; an empty text means all of them.
 
-    option: what the text was given as, for the sentence of what is refused.
+    option: how the user gave the text, for the message. Raises ChoiceError.
     """
     names = text.replace(",", " ").split()
     for name in names:

@@ -1,4 +1,4 @@
-"""What goes into a bundle, each part made by what makes it elsewhere."""
+"""Gathers a bundle's parts, each from the program that also builds the part elsewhere."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ README = pathlib.Path(__file__).with_name("README.in.md")
 
 
 def cache() -> pathlib.Path:
-    """Where the roles keep wheels, too (node_tools_cache)."""
+    """The directory in which the roles keep wheels, too (node_tools_cache)."""
     return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "node-devices"
 
 
 def gather(nodes: Choice, controllers: Choice, progress: Progress) -> dict[str, pathlib.Path]:
-    """All wheels, by their names: the plugin's own, and what the locks of nodes and of controllers name."""
+    """All wheels by name: the plugin's own, and those in the locks of nodes and of controllers."""
     with wheels.locked(cache()):
         progress.say("building the plugin's wheel")
         found = [wheels.built(cache())]
@@ -38,9 +38,9 @@ def gather(nodes: Choice, controllers: Choice, progress: Progress) -> dict[str, 
 def images(
     nodes: Choice, options: Sequence[str], folder: pathlib.Path, progress: Progress, required: bool
 ) -> dict[str, pathlib.Path]:
-    """The archives of the plugin's image for each architecture, by their names, written into a folder.
+    """Build the plugin's image for each architecture into a directory; returns archive name to path.
 
-    options: more of packaging/image/build. required: ChoiceError where an image cannot be had, in place of a line.
+    options: for packaging/image/build. required: raise ChoiceError for a failed image instead of a warning.
     """
     made = {}
     for architecture in nodes.architectures:
@@ -74,7 +74,7 @@ def files(
     gathered: Mapping[str, pathlib.Path],
     images: Mapping[str, pathlib.Path],
 ) -> dict[str, pathlib.Path | bytes]:
-    """All that is in the bundle, by paths in it. collection: its archive."""
+    """The bundle's files by path in the bundle. collection: path of its archive."""
     return {
         "README.md": _readme(nodes, controllers, images),
         "bundle.json": _facts(nodes, controllers, collection.name, gathered, images),
@@ -89,7 +89,7 @@ def files(
 def _facts(
     nodes: Choice, controllers: Choice, collection: str, gathered: Iterable[str], images: Iterable[str]
 ) -> bytes:
-    """What `install` reads, and whoever wants to know what the bundle is for."""
+    """bundle.json: what the bundle is for, read by `install` and by people."""
     (pip,) = (name for name in gathered if name.startswith("pip-"))
     sides = {
         side: {

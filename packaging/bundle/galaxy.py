@@ -1,4 +1,4 @@
-"""The collection as an archive that ansible-galaxy installs, with the same bytes for the same tree."""
+"""Builds the collection's archive for ansible-galaxy, with the same bytes for the same tree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from checkout import CHECKOUT, locked_wheels
 
 
 def archive(folder: pathlib.Path) -> pathlib.Path:
-    """Build the collection's archive in a folder, as `ansible-galaxy collection build` does."""
+    """Build the collection's archive in a directory with `ansible-galaxy collection build`."""
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         command = [sys.executable, "-m", "ansible", "galaxy", "collection", "build", str(CHECKOUT)]
         locked_wheels.run([*command, "--output-path", scratch], cwd=CHECKOUT, missing="ansible")
@@ -26,9 +26,9 @@ def archive(folder: pathlib.Path) -> pathlib.Path:
 
 
 def level(built: pathlib.Path, path: pathlib.Path) -> None:
-    """Write an archive of ansible-galaxy's anew, without what hangs on the machine: dates, owners, a folder's order.
+    """Rewrite an archive of ansible-galaxy without what depends on the machine: dates, owners, directory order.
 
-    Its form: MANIFEST.json has the checksum of FILES.json, which has one of every file.
+    Its format: MANIFEST.json has the checksum of FILES.json, which has the checksum of every file.
     https://docs.ansible.com/projects/ansible/latest/dev_guide/collections_galaxy_meta.html
     """
     with tarfile.open(built) as source:
@@ -38,7 +38,7 @@ def level(built: pathlib.Path, path: pathlib.Path) -> None:
         files["files"].sort(key=lambda entry: entry["name"])
         listed = _json(files)
         manifest["file_manifest_file"]["chksum_sha256"] = hashlib.sha256(listed).hexdigest()
-        # Without a name in gzip's own header, too.
+        # An empty file name in gzip's header, because the name would differ, too.
         with (
             path.open("wb") as file,
             gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed,

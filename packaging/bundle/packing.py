@@ -1,6 +1,6 @@
-"""A bundle's archive: a folder of files with their checksums, the same bytes for the same files.
+"""Writes a bundle's archive: one directory with files and their checksums, the same bytes for the same files.
 
-Not compressed, because wheels and the collection are: so no compressor's version is in the bytes either.
+It is not compressed: wheels and the collection already are, and the bytes must not depend on a compressor's version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SUMS = "SHA256SUMS"
 
 
 def sums(files: Mapping[str, pathlib.Path | bytes]) -> str:
-    """What `sha256sum` writes of the files, by name."""
+    """The files' checksums in the format of `sha256sum`, sorted by name."""
     digests = {
         name: hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else locked_wheels.file_digest(content)
         for name, content in files.items()
@@ -27,9 +27,9 @@ def sums(files: Mapping[str, pathlib.Path | bytes]) -> str:
 
 
 def write(path: pathlib.Path, files: Mapping[str, pathlib.Path | bytes]) -> None:
-    """Write the archive of one folder, named as the archive.
+    """Write the archive with one directory, which has the archive's name.
 
-    files: what is in it, by paths in the folder; SHA256SUMS is added. A program (`#!`) can be executed.
+    files: path in the directory to content; SHA256SUMS is added. A file that starts with `#!` becomes executable.
     """
     top = path.name.removesuffix(".tar")
     contents = {SUMS: sums(files).encode(), **dict(sorted(files.items()))}

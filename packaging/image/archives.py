@@ -1,8 +1,8 @@
-"""docker-archives: what `ctr images import`, `kind load image-archive`, `podman load` and `docker load` all take.
+"""Writes docker-archives, which `ctr images import`, `kind load image-archive`, `podman load` and `docker load` accept.
 
-The form: https://github.com/moby/docker-image-spec (v1.2, "Combined Image JSON + Filesystem Changeset Format"):
+The format: https://github.com/moby/docker-image-spec (v1.2, "Combined Image JSON + Filesystem Changeset Format"):
 manifest.json names the image's configuration and its layers.
-Every archive written here has the same bytes for the same image, whichever engine it comes from.
+The same image gives the same bytes, from every engine.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
-#: What a configuration is made of: https://github.com/opencontainers/image-spec/blob/main/config.md. The rest is an
-#: engine's: the build container's id, its host name.
+#: The keys of a configuration: https://github.com/opencontainers/image-spec/blob/main/config.md. Engines add others,
+#: such as the build container's id and its host name.
 _KEYS = (
     "architecture",
     "variant",
@@ -47,7 +47,7 @@ EPOCH = "1970-01-01T00:00:00Z"
 
 
 class Image(NamedTuple):
-    """An image in an archive: its id, and the bytes of each layer, the base's first."""
+    """An image in an archive: its id, and the size of each layer in bytes, the base's first."""
 
     id: str
     layers: tuple[int, ...]
@@ -67,7 +67,7 @@ def write(path: pathlib.Path, configuration: Mapping[str, Any], layers: Sequence
         with tarfile.open(partial, "w", format=tarfile.GNU_FORMAT) as archive:
             _add(archive, "manifest.json", io.BytesIO(manifest))
             _add(archive, f"{identity}.json", io.BytesIO(text))
-            # An image may have the same layer twice.
+            # An image may contain the same layer twice.
             for name, layer in dict(zip(names, layers, strict=True)).items():
                 _add(archive, name, layer)
         partial.replace(path)
@@ -77,7 +77,7 @@ def write(path: pathlib.Path, configuration: Mapping[str, Any], layers: Sequence
 
 
 def rewrite(saved: pathlib.Path, path: pathlib.Path, tag: str) -> Image:
-    """Write what an engine's `save` wrote of one image in this module's form, under this tag alone."""
+    """Rewrite the archive of an engine's `save` in this module's format, with this tag only."""
     with tarfile.open(saved) as archive:
         (image,) = json.load(archive.extractfile("manifest.json"))
         configuration = normal(json.load(archive.extractfile(image["Config"])))
@@ -86,7 +86,7 @@ def rewrite(saved: pathlib.Path, path: pathlib.Path, tag: str) -> Image:
 
 
 def normal(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """An image's configuration without what differs from one build to the next: whose build it was, and when."""
+    """An image's configuration without what differs between builds: builder and dates."""
     result = {key: configuration[key] for key in _KEYS if key in configuration}
     config = result["config"]
     result["config"] = {key: config[key] for key in _CONFIG_KEYS if config.get(key)}
@@ -96,13 +96,13 @@ def normal(configuration: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sha256(file: IO[bytes]) -> str:
-    """The digest of a whole file, wherever it is read at."""
+    """The digest of a whole file, from any read position."""
     file.seek(0)
     return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _plain(layer: IO[bytes]) -> IO[bytes]:
-    """A layer as a tar: docker's containerd store saves it compressed, and compressors differ."""
+    """A layer as an uncompressed tar: docker's containerd store compresses layers, and compressors differ."""
     compressed = layer.read(2) == b"\x1f\x8b"
     layer.seek(0)
     if not compressed:

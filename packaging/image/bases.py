@@ -1,4 +1,4 @@
-"""Which base an image is built on, and what Python it has."""
+"""Chooses the base of an image, and inspects the base's Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from image_building import BuildError, Progress
 DEBIAN = "debian"
 _BY_DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
 
-# The keys are those of the module node_preflight: what says which wheels fit a node says which fit a base.
+# The same keys as in module node_preflight, because one function chooses the wheels for a node and for a base.
 _PROBE = """
 import json, os, sys, sysconfig
 try:
@@ -30,7 +30,7 @@ print(json.dumps({
 
 
 class Base(NamedTuple):
-    """A base: its name, and the engine's id of it for the image's architecture, and for this machine's."""
+    """A base: its name, and the engine's ids of its images for the target architecture and for this machine's."""
 
     name: str
     image: str
@@ -38,9 +38,9 @@ class Base(NamedTuple):
 
 
 def choose(wanted: str, architecture: str, progress: Progress) -> Base:
-    """The base to build on. BuildError where it cannot be had.
+    """The base to build on. Raises BuildError if it is not available.
 
-    wanted: `debian` or nothing for Debian's archive, else an image by its digest. architecture: amd64 or arm64.
+    wanted: `debian` or empty for Debian's archive, else an image by digest. architecture: amd64 or arm64.
     """
     if native() not in MACHINES:
         raise BuildError(f"an image is built on a machine with {' or '.join(MACHINES)}: this one is {native()}")
@@ -62,7 +62,7 @@ def choose(wanted: str, architecture: str, progress: Progress) -> Base:
 
 
 def look(base: Base) -> dict[str, Any]:
-    """What the base's Python is (libc, python, executable, stdlib), by running it on this machine."""
+    """The facts of the base's Python (libc, python, executable, stdlib), from a run on this machine."""
     arguments = "run --rm --network none --cgroupns private --entrypoint python3"
     try:
         return json.loads(ask(*arguments.split(), base.native, "-I", "-c", _PROBE))
@@ -71,6 +71,6 @@ def look(base: Base) -> dict[str, Any]:
 
 
 def _pull(name: str, architecture: str) -> str:
-    """The id of an image for an architecture; BuildError where the registry has none."""
+    """Pull an image for an architecture and return its id. Raises BuildError if the registry does not have it."""
     ask("pull", "--quiet", "--platform", f"linux/{architecture}", name)
     return inspect(name)["Id"]

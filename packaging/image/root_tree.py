@@ -1,10 +1,10 @@
-"""What the image has beside its base: the plugin's virtual environment, laid out and compiled on this side.
+"""Prepares what the image adds to its base: the plugin's virtual environment, unpacked and compiled on this machine.
 
     /opt/node-device-plugin/           the environment, as role node_tools makes it on a node
     /usr/local/bin/node-device-plugin  the command
-    <standard library>/**/*.pyc        compiled, too: neither base has that, and nothing can be written later
+        <standard library>/**/*.pyc        compiled, too: no base has these files, and none can be written later
 
-Bytecode is the same for every architecture: the base for this machine's compiles for the others.
+All architectures share one bytecode, so the base of this machine's architecture compiles it for all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from engine_calls import CHECKOUT, ask
 
-# A link makes a checkout visible as the collection (tools/setup collection); an installed collection is where it is.
+# tools/setup collection links a checkout into the collections; an installed collection is already there.
 sys.path[:0] = [str(CHECKOUT / ".ansible/collections"), str(CHECKOUT / "../../..")]
 
 from ansible_collections.nodedevices.kubernetes.plugins.action.node_tools import target_of  # noqa: E402
@@ -31,8 +31,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import whee
 ENVIRONMENT = "opt/node-device-plugin"
 COMMAND = "usr/local/bin/node-device-plugin"
 
-# Standard input and output are tar archives: nothing of this machine is mounted, and nothing has another owner.
-# Unchecked: whether a source is newer need not be asked, and a file's date is in no bytecode.
+# Standard input and output are tar archives, so nothing of this machine is mounted, and no owner changes.
+# UNCHECKED_HASH: no source changes later, and a file's date must not be in the bytecode.
 _COMPILE = """
 import compileall, io, os, py_compile, re, sys, tarfile
 site, stdlib = sys.argv[1:]
@@ -54,14 +54,14 @@ with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as compiled:
 
 
 def target(facts: dict[str, Any], machine: str) -> wheels.Target:
-    """Which wheels fit; WheelsError where none do. facts: bases.look(). machine: as `uname -m` says."""
+    """The target for wheels; raises WheelsError if none fit. facts: bases.look(). machine: as `uname -m` prints."""
     return target_of({**facts, "machine": machine})
 
 
 def lay_out(root: pathlib.Path, facts: dict[str, Any], packed: pathlib.Path, digests: dict[str, str]) -> None:
-    """Make the virtual environment and the command below `root`, without running anything of the image.
+    """Create the virtual environment and the command below `root`, without executing anything of the image.
 
-    packed: an archive of the wheels. digests: their names and SHA-256, the plugin's own first.
+    packed: archive of the wheels. digests: wheel name to SHA-256, the plugin's own first.
     """
     python = facts["executable"]
     number = facts["python"]["version"]
@@ -85,7 +85,7 @@ def lay_out(root: pathlib.Path, facts: dict[str, Any], packed: pathlib.Path, dig
 
 
 def compile_all(root: pathlib.Path, facts: dict[str, Any], native_base: str) -> None:
-    """Add the bytecode of the environment and of the standard library, by the base's own Python."""
+    """Add the bytecode of the environment and of the standard library, compiled by the base's own Python."""
     site = site_packages(root, facts)
     sources = io.BytesIO()
     with tarfile.open(fileobj=sources, mode="w", format=tarfile.GNU_FORMAT) as archive:
@@ -99,7 +99,7 @@ def compile_all(root: pathlib.Path, facts: dict[str, Any], native_base: str) -> 
 
 
 def level(root: pathlib.Path) -> None:
-    """Give every file and folder the same date, and a mode that no umask had a hand in."""
+    """Give all files and directories the same date, and modes that do not depend on the umask."""
     for folder, folders, names in os.walk(root, topdown=False):
         for path in (pathlib.Path(folder, name) for name in (*folders, *names)):
             if not path.is_symlink():
@@ -110,5 +110,5 @@ def level(root: pathlib.Path) -> None:
 
 
 def site_packages(root: pathlib.Path, facts: dict[str, Any]) -> pathlib.Path:
-    """Where the environment's packages are."""
+    """The directory of the environment's packages."""
     return root / ENVIRONMENT / "lib" / "python{}.{}".format(*facts["python"]["version"]) / "site-packages"

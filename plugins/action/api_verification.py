@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proves through the Kubernetes API what a node has; see plugins/modules/api_verification.py."""
+"""Proves a node's devices through the Kubernetes API; see plugins/modules/api_verification.py."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 
-# Seconds between two looks at a node object.
+# Seconds between two reads of a node object.
 _PAUSE = 1.0
-# What the plugin's program needs that prints what its container has.
+# Resources of the plugin's program that prints what its container has.
 _REQUESTS = {"cpu": "10m", "memory": "32Mi"}
 _LIMITS = {"memory": "96Mi"}
 
 
 class ActionModule(ActionBase):
-    """Speaks to the API server from the controller, and to nothing else."""
+    """Contacts only the API server, from the controller."""
 
     _requires_connection = False
 
@@ -76,7 +76,7 @@ class ActionModule(ActionBase):
         }
 
     def _remove(self, arguments, host):
-        """Take away what proofs left in the cluster; a cluster that refuses or is away hinders no uninstall."""
+        """Delete what proofs left in the cluster; if the cluster refuses or is unreachable, only warn."""
         if not arguments.get("kubeconfig"):
             return {"changed": False}
         try:
@@ -92,7 +92,7 @@ class ActionModule(ActionBase):
 
 
 def _verify(cluster, node, arguments):
-    """As role verification's command reports a node that it runs on; and whether another record is kept."""
+    """The node's report in the form of role verification's command, and whether the proof record changed."""
     resources = parse_configuration(arguments["declaration"]["configuration"]).resources
     timeout = float(arguments.get("timeout", 60))
     shown, held = _once_followed(cluster, node, resources, timeout)
@@ -127,7 +127,7 @@ def _verify(cluster, node, arguments):
 
 
 def _outcomes(cluster, node, resources, shares, timeout):
-    """Each resource that is to be proven, and what a container of it had. shares: resource to how many it asks for."""
+    """Each resource to prove with its proof's outcome. shares: resource to the number of shares to request."""
     wanted = []
     for resource in resources:
         if resource.name in shares:
@@ -158,10 +158,10 @@ def _outcomes(cluster, node, resources, shares, timeout):
 
 
 def _printed(api, pod):
-    """What a pod's program said of its container."""
+    """The report that a pod's program printed about its container."""
     place = Place("pods", pod["metadata"]["name"], pod["metadata"]["namespace"], part="log")
     log = api.text(place)
-    # An older plugin's usage, or a runtime's warning, may stand there too.
+    # The log may also contain an older plugin's usage text or a runtime's warning.
     lines = [line for line in log.splitlines() if line.startswith("{")]
     try:
         return proof.Outcome(container_view.read_own(json.loads(lines[-1])))
@@ -171,9 +171,9 @@ def _printed(api, pod):
 
 
 def _once_followed(cluster, node, resources, timeout):
-    """The node object, once it shows what is declared, or does not within ``timeout`` seconds.
+    """Wait until the node object shows the declared resources, at most ``timeout`` seconds; returns the node object.
 
-    And how many devices of each resource it does not show because containers hold them by other names.
+    Also returns resource to the number of devices that are withheld because containers hold them by other names.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -185,28 +185,28 @@ def _once_followed(cluster, node, resources, timeout):
             if is_late or all(_lacks(each, shown, held.get(each.name, 0)) is None for each in resources):
                 return shown, held
         except Unavailable:
-            # A control plane that is restarted, or fails over, comes back.
+            # Retry: a control plane that restarts or fails over comes back.
             if is_late:
                 raise
         time.sleep(_PAUSE)
 
 
 def _shares(resource):
-    """Least and most that may be healthy: devices that are not required may be missing."""
+    """The minimum and maximum of healthy shares; devices that are not required may be missing."""
     required = sum(resource.replicas for device in resource.devices if device.required)
     return required, sum(resource.replicas for _device in resource.devices)
 
 
 def _healthy(resource, shown):
-    """What the node object has of a resource to give; None where it does not know it."""
+    """The resource's allocatable quantity in the node object; None if the node object does not list it."""
     value = quantity.number(capacities_of(shown, "allocatable").get(resource.name))
     return None if value is None else int(value)
 
 
 def _lacks(resource, shown, held=0):
-    """In what the node object falls short of the declaration; None where it does not.
+    """Where the node object falls short of the declaration; None if it does not.
 
-    held: devices that containers hold by other names.
+    held: number of devices that containers hold by other names.
     """
     found = _healthy(resource, shown)
     if found is None:
@@ -219,7 +219,7 @@ def _lacks(resource, shown, held=0):
 
 
 def _judged(resource, shown, use, devices, held=0):
-    """Its row, and how many shares a proof asks for; 0 for none. held: devices that are held by other names."""
+    """The resource's row, and the shares that a proof requests; 0 for no proof. held: devices held by other names."""
     lacks, healthy = _lacks(resource, shown, held), _healthy(resource, shown) or 0
     row = {
         "resource": resource.name,
@@ -247,9 +247,9 @@ def _judged(resource, shown, use, devices, held=0):
 
 
 def _compared(resource, shares, outcome):
-    """The rest of a row: what the container had, held to what it would have of the devices that it may have been given.
+    """The rest of a row: the container's devices compared with those that the kubelet may have allocated.
 
-    The API does not say which these were, so with one share every device is tried.
+    The API does not show which devices were allocated, so with one share, each device is compared.
     """
     if outcome.view is None:
         return {"state": "failed" if outcome.failed else "unproven", "detail": outcome.failed or outcome.unproven}

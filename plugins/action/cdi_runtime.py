@@ -33,7 +33,7 @@ _MODULE = "nodedevices.kubernetes.runtime_config"
 
 
 class NotApplied(UnsupportedConfig):
-    """A change that was begun and did not come to its end. answers: whether the runtime does, all the same."""
+    """A change that was started but not completed. answers: whether the runtime answers nevertheless."""
 
     def __init__(self, message, answers):
         super().__init__(message)
@@ -41,7 +41,7 @@ class NotApplied(UnsupportedConfig):
 
 
 class ActionModule(ActionBase):
-    """Nothing but the look at the node where CDI is effective; where it is not, a check and a transaction."""
+    """If CDI is effective, only the preflight runs; otherwise a check and a transaction follow."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -91,7 +91,7 @@ class ActionModule(ActionBase):
                 return {"changed": False, "msg": "CDI is effective", "warnings": warnings}
             if self._adapter.by_hand:
                 raise UnsupportedConfig(f"{reason}: restart {self._runtime['unit'] or 'it'}")
-            # The file is right, and the daemon was started before it was.
+            # The file is right, but the daemon started before the file was written.
             config = self._runtime["config"]
             return self._apply([Change(config["real_path"], config["content"], config["content"])], reason)
         self._require_writable(change)
@@ -99,7 +99,7 @@ class ActionModule(ActionBase):
         return self._apply([change], running.shortfall(self._adapter.cdi), original=self._original(change))
 
     def _require_writable(self, change):
-        """What cannot be written is said before anything is tried, in check mode too."""
+        """Raise UnsupportedConfig before any attempt if the file cannot be written, in check mode too."""
         config = self._runtime["config"]
         if change.path == config["real_path"] and config.get("unwritable"):
             texts = [(text or "").splitlines() for text in (change.before, change.after)]
@@ -111,9 +111,9 @@ class ActionModule(ActionBase):
             )
 
     def _original(self, change):
-        """What taking our change back is to give: what somebody else wrote since our last one, without our keys.
+        """The text that an undo is to restore: what others wrote since our last change, without our keys.
 
-        None where nobody did, or where it has nothing of ours.
+        None if others wrote nothing, or if the text has nothing of ours.
         """
         entry = self._node["ledger"].get(change.path)
         if entry is None or change.before is None or ledgers.sha256(change.before.encode()) == entry["sha256"]:
@@ -121,26 +121,26 @@ class ActionModule(ActionBase):
         try:
             theirs = self._adapter.undo(change.path, False, _text_before(entry), self._check)
         except UnsupportedConfig:
-            # Another file altogether.
+            # Others replaced the whole file.
             return None
         return theirs and theirs.after
 
     @functools.cached_property
     def _running(self):
-        """What the running daemon says of CDI; None where nobody can ask yet."""
+        """The running daemon's CDI settings; None if the command is not installed yet, in check mode."""
         said = self._node.get("running") or {}
         if said.get("command") == self._command:
             return said["cdi"]
         try:
             return plugin_cli.answer(self, self._adapter.question(self._command))["cdi"]
         except plugin_cli.PluginCliError:
-            # Check mode on a bare node: the command would have been installed by now.
+            # In check mode on a new node, the command is not installed yet.
             if self._task.check_mode:
                 return None
             raise
 
     def _running_differs(self):
-        """Why the running daemon does not do what its file says; None if it does."""
+        """Why the running daemon's behaviour differs from its files; None if it does not."""
         return running.difference(self._running) if self._running else None
 
     def _take_back(self):
@@ -149,7 +149,7 @@ class ActionModule(ActionBase):
             return {"changed": False, "msg": "nothing was changed by us"}
         staying = self._staying_specs()
         if staying:
-            # A container that restarts gets its devices by CDI again, and without it starts without them, in silence.
+            # A restarting container gets its devices by CDI again; without CDI it would silently start without them.
             kept = f"CDI stays on, because {', '.join(staying)}"
             return {"changed": False, "msg": f"kept: {kept}", "kept": staying, "warnings": [f"kept: {kept}"]}
         changes = []
@@ -161,10 +161,10 @@ class ActionModule(ActionBase):
                 if change is not None and change.before != change.after:
                     changes.append(change)
         if not changes:
-            # There is no such runtime or no such file any more: nothing to restart, nothing to plan by.
+            # The runtime or the files no longer exist, so there is nothing to restart or to check with.
             return self._put_back()
         self._require_command()
-        # The root file first: it is what the runtime can check.
+        # The root file comes first, because the runtime can check only that file.
         changes.sort(key=lambda change: change.path != self._runtime["config"]["real_path"])
         result = self._apply(changes, "our change is taken back", undo=True)
         left_on = self._adapter.left_on(changes)
@@ -185,17 +185,17 @@ class ActionModule(ActionBase):
         return {**(config.get("files") or {}), **(config.get("imported") or {})}.get(path)
 
     def _files(self):
-        """Every file whose text was read of this node, each of which may have hidden texts."""
+        """All files whose text was read from this node; each of them may have hidden texts."""
         config = self._runtime["config"]
         return [config["real_path"], *(config.get("files") or ()), *(config.get("imported") or ())]
 
     def _staying_specs(self):
-        """What is said of each spec of ours that is still there, or in check mode would be."""
+        """The reason to keep CDI on for each spec of ours that stays on the node; check mode foresees them."""
         told = self._specs or {}
         if self._task.check_mode and "stays" in told:
             paths = [*told["stays"], *told.get("dynamic", ())]
         else:
-            # Afresh: since the node was looked at, role cdi_specs has taken away what nobody holds.
+            # Read again: role cdi_specs has pruned specs since the preflight.
             facts = self._execute_module(
                 module_name="nodedevices.kubernetes.node_preflight", module_args={}, task_vars=self._vars
             )
@@ -215,7 +215,7 @@ class ActionModule(ActionBase):
         )
 
     def _check(self, text, beside, drop_in=None, as_drop_in=None):
-        """What the node's own runtime makes of the text; it only reads, so it is asked in check mode too."""
+        """The result of the node's runtime for a new text. It only reads, so it runs in check mode too."""
         given = {"beside": beside, "drop_in": drop_in}
         if as_drop_in is not None:
             given = {
@@ -247,7 +247,7 @@ class ActionModule(ActionBase):
         self._require_harmless()
         message = f"{reason}: {unit} is restarted"
         told = {"restarted": True, "diff": diff, "warnings": self._warnings(changes)}
-        # In check mode the module says what stands in the way, and does no more.
+        # In check mode the module reports obstacles and changes nothing.
         turn = parallel_restarts.at_most(self._max_parallel_restarts, play.Renewal(self, self._vars))
         with contextlib.nullcontext() if self._task.check_mode else turn:
             answer = self._on_node(
@@ -274,7 +274,7 @@ class ActionModule(ActionBase):
         return True
 
     def _warnings(self, changes):
-        """Of a file that is replaced, every other name keeps what it had."""
+        """A warning if a replaced file has other names, which keep the old text, and the warnings of `_pending`."""
         config = self._runtime["config"]
         replaced = [each.path for each in changes if each.before != each.after and each.path == config["real_path"]]
         pending = self._pending()
@@ -284,9 +284,9 @@ class ActionModule(ActionBase):
         return [other_names, *pending]
 
     def _pending(self):
-        """A sentence for each file that somebody wrote since the runtime started, and that a restart brings into force.
+        """One message for each file that was written since the runtime started, and that a restart will apply.
 
-        Nothing can bring back what it runs with.
+        The settings that the runtime runs with now cannot be restored.
         """
         return [
             f"{path} was written after {self._adapter.name} started: a restart brings whatever was changed in it into "
@@ -295,13 +295,13 @@ class ActionModule(ActionBase):
         ]
 
     def _require_harmless(self):
-        """No container may be ended by the restart."""
+        """Raise UnsupportedConfig if the restart would end containers."""
         if self._adapter.keeps_containers:
             return
         try:
             number, advice = self._adapter.ended(plugin_cli.answer(self, self._adapter.question(self._command)))
         except plugin_cli.PluginCliMissing:
-            # Check mode on a bare node: the command would have been installed by now.
+            # In check mode on a new node, the command is not installed yet.
             if self._task.check_mode:
                 return
             raise
@@ -312,8 +312,8 @@ class ActionModule(ActionBase):
             )
 
     def _require_command(self):
-        """It asks the runtime after the restart; without an answer all would be put back, with another reason."""
-        # Check mode on a bare node: the command would have been installed by now.
+        """Raise PluginCliMissing: without the command, a restart cannot be checked and would be rolled back."""
+        # In check mode on a new node, the command is not installed yet.
         if not self._task.check_mode and not plugin_cli.is_there(self, self._command):
             raise plugin_cli.PluginCliMissing(self._command)
 
@@ -322,7 +322,7 @@ class ActionModule(ActionBase):
 
 
 def _file(change, original):
-    """A change as the node's side takes it. original: see ``_original``."""
+    """A change in the module's form. original: see ``_original``."""
     before = change.before
     return {
         "path": change.path,
@@ -333,13 +333,13 @@ def _file(change, original):
 
 
 def _changed_lines(change):
-    """A unified diff of nothing but the lines that change."""
+    """A unified diff with only the changed lines."""
     before, after = ((text or "").splitlines(keepends=True) for text in (change.before, change.after))
     lines = difflib.unified_diff(before, after, f"before: {change.path}", f"after: {change.path}", n=0)
     return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
 
 
 def _text_before(entry):
-    """The text that an entry of the ledger says was there before; None for no file."""
+    """The text before our change, from a ledger entry; None for no file."""
     before = entry["before"]
     return None if before is None else base64.b64decode(before["content"]).decode("utf-8")

@@ -16,14 +16,14 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     task_arguments,
 )
 
-# How long the kubelet may take to notice that the plugin offers a device no more, in seconds.
+# Seconds that the kubelet may take to notice that the plugin no longer offers a device.
 _TIMEOUT = 5.0
 _PAUSE = 0.5
 _REQUIRES = {"present": ["python", "runtime", "devices"], "pruned": ["python", "runtime"], "absent": ["python"]}
 
 
 class ActionModule(ActionBase):
-    """One module execution; when pruning none where everything is declared, else a question to the node and one."""
+    """One module execution. Pruning executes none if no spec is left over, and else first queries the holders."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -62,7 +62,7 @@ class ActionModule(ActionBase):
         ]
         module_args = {"owner": "cdi_specs", "files": files}
         if prune and declared and self._task.check_mode:
-            # What was to be added has not been.
+            # Check mode has not written the specs that a real run would add.
             module_args["pending"] = {
                 f"{specs.DIRECTORY}/{name}": text for name, text in node_specs.texts(node_specs.leftovers).items()
             }
@@ -72,8 +72,8 @@ class ActionModule(ActionBase):
         return _with_kept(answer, dynamic, devices_kept)
 
     def _staying(self, node_specs, arguments):
-        """Ask who holds what; wait a little for devices that the kubelet lists only because it was not told yet."""
-        # In check mode the plugin still offers what it would offer no more.
+        """Query the holders; wait briefly for devices that the kubelet still lists after the plugin withdrew them."""
+        # In check mode the plugin still offers the devices that a real run would withdraw.
         advertised_counts = not self._task.check_mode
         deadline = time.monotonic() + _TIMEOUT
         while True:
@@ -89,18 +89,18 @@ class ActionModule(ActionBase):
 
 
 def _dynamic(arguments):
-    """What the plugin's own specs still have for pods, each with the reason. Nothing is known without an answer."""
+    """Devices that stay in the plugin's own specs, with the reason; empty if the plugin did not answer."""
     try:
         answer = json.loads((arguments.get("pruned") or {}).get("stdout") or "{}")
     except ValueError:
         return []
-    # The command of an earlier release does not say who holds them.
+    # The command of an earlier release does not name the holders.
     who = answer.get("holders") or dict.fromkeys(answer.get("kept", ()), "a pod")
     return [{"device": name, "reason": f"held by {pod}"} for name, pod in who.items()]
 
 
 def _with_kept(answer, dynamic, devices_kept):
-    """The result, with what stays of the plugin's own specs and of the role's."""
+    """The result with the devices that stay in the plugin's and the role's specs."""
     answer["dynamic"] = [kept["device"] for kept in dynamic]
     devices_kept = [*dynamic, *devices_kept]
     if devices_kept:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device plugin as a DaemonSet; see plugins/modules/daemonset.py."""
+"""Deploys the device plugin as a DaemonSet; see plugins/modules/daemonset.py."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 
 _ERRORS = (DeclarationError, DeploymentError, ApiError, kubeconfig.KubeconfigError, plugin_cli.PluginCliError)
-# States that are brought about once for all hosts of the play.
+# States that one step reaches for all hosts of the play.
 _SHARED = ("deployed", "left", "absent")
-# What brings a state about.
+# State to the method that reaches it.
 _STEPS = {
     "configured": "_configure",
     "deployed": "_deploy",
@@ -40,7 +40,7 @@ _STEPS = {
 
 
 class ActionModule(ActionBase):
-    """The API is spoken from the controller; the node is asked only what its running plugin says."""
+    """Contacts the API from the controller; from the node it only reads the running plugin's report."""
 
     _requires_connection = False
 
@@ -76,9 +76,9 @@ class ActionModule(ActionBase):
         return DaemonSet(Api(kubeconfig.read(path)), deployment, dry_run=self._task.check_mode)
 
     def _for_each_daemon_set(self, step, arguments, everybody):
-        """A step that is done once for all hosts of the play, for each DaemonSet that they have, in each cluster.
+        """Run a step once for all hosts of the play: for each of their DaemonSets, in each cluster.
 
-        Where one of them fails all hosts go without, after the others are done.
+        If one DaemonSet fails, the step fails for all hosts, after it ran for the others.
         """
         changes, lines = [], []
         pending = arguments["pending"]
@@ -103,17 +103,17 @@ class ActionModule(ActionBase):
         return _outcome(changes)
 
     def _configure(self, arguments):
-        """The node's configuration into the ConfigMap."""
-        # What a pod cannot do is said before anything is written.
+        """Write the node's configuration into the ConfigMap."""
+        # Check for unsupported settings before anything is written.
         configuration = manifests.read_configuration_text(self._text)
         manifests.common_ground({self._node: configuration})
         places = other_daemonsets.before(self._cluster, self._node)
-        # Of any other node the preflight says it.
+        # For all other nodes, the preflight checks this.
         api_only = boolean(arguments.get("api_only", False))
         no_slot = daemonset_slot.refusal(self._cluster.api, self._node, self._cluster.deployment) if api_only else ""
         if no_slot:
             raise DeploymentError(no_slot)
-        # Of any other node it is read on the node itself.
+        # For all other nodes, the preflight finds foreign plugins on the node itself.
         if api_only and not boolean(arguments.get("takeover", False)):
             names = [resource.name for resource in configuration.resources]
             foreign.refuse(self._cluster, self._node, names, places)
@@ -121,7 +121,7 @@ class ActionModule(ActionBase):
         return {**_outcome(changes), **self._whose(arguments, places), "text": self._text}
 
     def _whose(self, arguments, places):
-        """What the steps that are done once for all hosts have to know of this one. places: where else it is."""
+        """The facts of this host for the steps that run once for all hosts. places: the node's other DaemonSets."""
         return {
             "other_daemonsets": places,
             "host": self._host,
@@ -131,20 +131,20 @@ class ActionModule(ActionBase):
         }
 
     def _deploy(self, arguments, results):
-        """The DaemonSet that the configurations in the cluster need, and no node that the inventory has not."""
+        """Apply the DaemonSet for the configurations in the cluster, without nodes that the inventory does not have."""
         pending = {each["node"]: each["text"] for each in results if "text" in each}
         unknown_nodes = self._unknown_nodes(arguments.get("nodes"), pending, arguments)
         return self._cluster.deploy(pending, set(self._cluster.texts()) - set(unknown_nodes))
 
     def _select(self, arguments):
-        """Let the pod run on the node; wait until its process runs where that is asked for."""
+        """Let the pod run on the node; if `started` is set, wait until its process runs."""
         change = self._cluster.select(self._node)
         if arguments.get("started") and not self._task.check_mode:
             rollout.await_start(self._cluster, self._node, self._timeout, self._renew)
         return _outcome([change])
 
     def _wait(self, arguments):
-        """Until the node's pod is ready, and runs with what is declared."""
+        """Wait until the node's pod is ready and runs with the declared configuration."""
         sha256 = manifests.sha256_of(self._text)
         if self._task.check_mode:
             return {"changed": False, "sha256": sha256, "pod": None}
@@ -157,7 +157,7 @@ class ActionModule(ActionBase):
         return {"changed": False, "sha256": sha256, "pod": pod["metadata"]["name"]}
 
     def _remove(self, arguments):
-        """The node's part; waits until its pod has ended."""
+        """Remove the node's part, and wait until its pod has ended."""
         places = other_daemonsets.left(self._cluster, self._node)
         clusters = [
             self._cluster,
@@ -166,7 +166,7 @@ class ActionModule(ActionBase):
         tidied = {}
         if boolean(arguments.get("api_only", False)) and not self._task.check_mode:
             tidied = {change.what: change for cluster in clusters for change in self._tidy(cluster)}
-        # In check mode each of them finds the node as it is.
+        # In check mode, nothing was tidied, so each DaemonSet still has all of the node's parts.
         changes = {change.what: change for cluster in clusters for change in cluster.forget(self._node)}
         changes.update({what: tidied[what]._replace(after=None) for what in changes.keys() & tidied.keys()})
         for cluster in clusters if not self._task.check_mode else ():
@@ -174,7 +174,7 @@ class ActionModule(ActionBase):
         return {**_outcome(changes.values()), **self._whose(arguments, places)}
 
     def _tidy(self, cluster):
-        """Have the plugin take away the CDI specs that no pod holds: nobody else reaches the node when it has gone."""
+        """Let the plugin remove CDI specs that no pod holds; after its end, nothing else reaches the node."""
         node, text = cluster.api.get(Place("nodes", self._node)), cluster.texts().get(self._node)
         if node is None or text is None or not cluster.is_selected(node):
             return []
@@ -195,7 +195,7 @@ class ActionModule(ActionBase):
         return changes
 
     def _leave(self, _arguments, results):
-        """The rest of a DaemonSet where nodes were before their label changed; all of it once nobody needs it."""
+        """Remove the nodes' parts from their former DaemonSet; delete that DaemonSet once it has no node."""
         nodes = [each["node"] for each in results]
         return [
             *(change for node in nodes for change in self._cluster.forget_configuration(node)),
@@ -203,16 +203,16 @@ class ActionModule(ActionBase):
         ]
 
     def _dismantle(self, arguments, results):
-        """Everything, once no node needs it."""
+        """Delete all objects once no node needs them."""
         leaving = {*arguments.get("nodes", ()), *(each["node"] for each in results)}
         unknown_nodes = self._unknown_nodes(arguments.get("known"), leaving, arguments)
         changes = [change for node in unknown_nodes for change in self._cluster.forget(node)]
         return [*changes, *self._cluster.dismantle({*leaving, *unknown_nodes})]
 
     def _unknown_nodes(self, known, own, arguments):
-        """Nodes with a configuration in the cluster that no host of the inventory is, as far as that can be told.
+        """Nodes with a configuration in the cluster that are no host of the inventory, as far as that is known.
 
-        known: every node of the inventory, None where nobody says. own: nodes of this play.
+        known: all nodes of the inventory, None if not given. own: nodes of this play.
         """
         found = sorted(set(self._cluster.texts()) - {*(known or ()), *own})
         nameless = arguments.get("nameless", ())
@@ -228,9 +228,9 @@ class ActionModule(ActionBase):
 
 
 def _to_come(hosts, hostvars):
-    """The same of hosts that have a later play, by the declaration that this run has read of them.
+    """Results for hosts of later plays, from the declarations that this run has already read.
 
-    What their pods need is in the DaemonSet from the beginning, so that no pod starts twice.
+    So the DaemonSet has their pods' needs from the start, and no pod starts twice.
     """
     for host in hosts:
         of_host = hostvars[host]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a host's declaration on the controller; see plugins/modules/declaration.py for its documentation."""
+"""Reads a host's declaration on the controller; see plugins/modules/declaration.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import decl
 
 
 class ActionModule(ActionBase):
-    """Touches no node: needs no connection."""
+    """Runs only on the controller, without a connection."""
 
     _requires_connection = False
     _VALID_ARGS = frozenset(("roles",))
@@ -27,11 +27,11 @@ class ActionModule(ActionBase):
             read = look.read_declaration()
         except declaration.DeclarationProblems as error:
             problems += error.lines
-        # What deploys it says the same, long after the first roles have written to the nodes.
+        # The deployment reports the same problems, but only after the first roles have written to the nodes.
         if not problems and "device_plugin" in roles:
             problems += _of_a_daemonset(task_vars, template, read.configuration)
         what = "declaration" if problems else "cluster"
-        # No preflight looks at such a node, and the nodes of other hosts are written before its turn comes.
+        # Such a node has no preflight, and other hosts' nodes are written before its turn.
         if look.api_only and roles:
             problems += _of_the_cluster(task_vars, template, None if problems else read)
         if problems:
@@ -43,7 +43,7 @@ class ActionModule(ActionBase):
 def _of_a_daemonset(task_vars, template, configuration):
     if template(task_vars.get("device_plugin_mode")) != "daemonset":
         return []
-    # Every role reads the declaration, on every host: only where there is a DaemonSet is there a use for it.
+    # Imported late: every role reads the declaration on every host, but only a DaemonSet needs this module.
     from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
 
     deployment = declaration.plain(template(task_vars.get("device_plugin_deployment"))) or {}
@@ -51,7 +51,7 @@ def _of_a_daemonset(task_vars, template, configuration):
 
 
 def _of_the_cluster(task_vars, template, read):
-    """Why the API cannot do what is wanted of the node. read: the declaration, None if it cannot be used."""
+    """Why the API does not allow what the run needs for the node. read: the declaration, None if invalid."""
     from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
 
     path = template(task_vars.get("node_devices_kubeconfig"))

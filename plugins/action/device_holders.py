@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps an uninstall off devices that pods hold; see plugins/modules/device_holders.py for its documentation."""
+"""Keeps an uninstall from devices that pods hold; see plugins/modules/device_holders.py for its documentation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PAUSE = 2.0
 
 
 class ActionModule(ActionBase):
-    """A question to the node, and again while it waits; none where nothing of ours is."""
+    """Queries the holders, again and again while it waits; not at all if the node has nothing of ours."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -69,7 +69,7 @@ class ActionModule(ActionBase):
 
 
 def _sentence(held):
-    """Who holds what: `default/viewer holds example.com/camera (cam0, cam1)`."""
+    """The pods and the devices that they hold: `default/viewer holds example.com/camera (cam0, cam1)`."""
     devices: dict[tuple[str, str], list[str]] = {}
     for entry in held:
         pod = f"{entry['namespace']}/{entry['pod']}" if entry.get("namespace") else f"pod {entry['pod']}"

@@ -22,17 +22,17 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 
 _CHECKPOINT = "kubelet_internal_checkpoint"
-# The kubelet writes a node's status of its own accord, so a patch may meet another state than it was made for.
+# The kubelet also writes a node's status, so a patch may meet another state than planned.
 _ATTEMPTS = 5
 _PAUSE = 0.5
 
 
 class Stopped(Exception):
-    """What cannot be done, one sentence a line."""
+    """Why the resources cannot be patched, one message a line."""
 
 
 class ActionModule(ActionBase):
-    """The API is spoken from the controller; of the node it reads one file, where it is reached."""
+    """Contacts the API from the controller; on a node that it can reach, it reads one file."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -75,7 +75,7 @@ class ActionModule(ActionBase):
         return result
 
     def _registered(self, directory):
-        """The resources of all device plugins, by the kubelet's checkpoint."""
+        """The resources of all device plugins, from the kubelet's checkpoint."""
         path = f"{directory}/{_CHECKPOINT}"
         said = self._low_level_execute_command(f"test ! -e {shlex.quote(path)} || cat {shlex.quote(path)}")
         if said["rc"] != 0:
@@ -124,7 +124,7 @@ class ActionModule(ActionBase):
 
 
 def _check(node, plan):
-    """That the server did what it was asked to: an admission webhook may have its own idea."""
+    """Raise Stopped if the server did not apply the patch, for example because an admission webhook changed it."""
     wrong = resources.differing(node, plan, "capacity")
     if wrong:
         raise Stopped(
@@ -135,10 +135,10 @@ def _check(node, plan):
 
 
 def _wait_for_kubelet(cluster, name, before, node, plan, timeout):
-    """The node once its kubelet has made the capacities allocatable, which it does at its next look (10 s), or then.
+    """Wait until the kubelet makes the capacities allocatable, at its next sync (10 s); returns the node object.
 
-    before: the node object that the plan was made for, where it tells what the kubelet keeps; that is not waited for
-    once the kubelet has written it again.
+    before: the node object that the plan was made for, if it shows which capacities the kubelet keeps. Those are not
+    awaited once the kubelet has written them again.
     """
     deadline = time.monotonic() + timeout
     while resources.differing(node, plan, "allocatable") and time.monotonic() < deadline:
@@ -146,7 +146,7 @@ def _wait_for_kubelet(cluster, name, before, node, plan, timeout):
         if kept and set(kept) <= set(resources.differing(node, plan, "capacity")):
             break
         time.sleep(_PAUSE)
-        # One that is restarted comes back.
+        # Retry: an API server that restarts comes back.
         with contextlib.suppress(Unavailable):
             node = cluster.node(name)
     return node

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the statuses of all nodes together; see plugins/modules/fleet_report.py for its documentation."""
+"""Combines the statuses of all nodes; see plugins/modules/fleet_report.py for its documentation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet impor
 
 
 class ActionModule(ActionBase):
-    """Runs on the controller alone: needs no connection."""
+    """Runs only on the controller, without a connection."""
 
     _requires_connection = False
     _VALID_ARGS = frozenset(("hosts", "directory"))
@@ -34,7 +34,7 @@ class ActionModule(ActionBase):
                     "html": _written(directory / "status.html", page.html(data)),
                 }
             except OSError as error:
-                # The tables are printed by a later task, which is not reached.
+                # The failure skips the later task that prints the tables, so the message contains them.
                 shown = result.pop("table")
                 result.update(failed=True, msg=f"{error.filename or directory}: {error.strerror}\n\n{shown}")
                 return result
@@ -44,12 +44,12 @@ class ActionModule(ActionBase):
 
 def _entry(host, variables):
     read = variables.get("node_devices_status") or {}
-    # Nothing was registered where the play never came to it.
+    # Nothing is registered for a host that the play did not reach.
     return plain(read.get("status")) or node.not_read(host, "the play ended for this host before it was asked")
 
 
 def _written(path, text):
-    """Whole or not at all: whoever has the page open loads no half."""
+    """Replace a file atomically, so that a browser never loads half a page."""
     path.parent.mkdir(parents=True, exist_ok=True)
     staged = path.with_name(f".{path.name}.new")
     staged.write_text(text, encoding="utf-8")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what the role host_devices is given, and asks who holds what; see plugins/modules/host_devices.py."""
+"""Checks the variables of role host_devices and queries the holders; see plugins/modules/host_devices.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OWNER = "host_devices"
 
 
 class ActionModule(ActionBase):
-    """One execution. None where nothing is wanted of a node that is known to have nothing of it."""
+    """One module execution; none if nothing is wanted and the node has nothing of ours."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -44,13 +44,13 @@ class ActionModule(ActionBase):
         if (not any(wanted.values()) and ours == {}) or (state == "pruned" and not may_go):
             return {"changed": False, "written": [], "removed": [], "kept": [], "diff": [], "actions": []}
         held = []
-        # What was looked at is from before what is wanted was made.
+        # The preflight's facts are older than the files that the role has written since.
         if (may_go or state == "pruned") and arguments.get("command"):
             try:
                 try:
                     held = _held(plugin_cli.holders(self, arguments), node)
                 except plugin_cli.PluginCliMissing as error:
-                    # A node without the plugin has given nothing of ours to anybody, unless somebody deleted it.
+                    # Without the plugin, the node has allocated nothing of ours, unless the command was deleted.
                     plugin_cli.refuse_if_a_kubelet_gave_devices(self, arguments, error)
             except plugin_cli.PluginCliError as error:
                 return {"failed": True, "msg": f"{host}: {error}"}
@@ -68,7 +68,7 @@ class ActionModule(ActionBase):
 
 
 def _ours(node):
-    """The ledger's entries of this role; None where they are not known."""
+    """The ledger's entries of this role; None if unknown."""
     if "ledger" not in node or node.get("ledger_problem"):
         return None
     return {
@@ -79,7 +79,7 @@ def _ours(node):
 
 
 def _may_go(ours, files, nodes):
-    """Whether something of ours may be on the node that is no longer wanted."""
+    """Whether the node may have something of ours that is no longer wanted."""
     if ours is None:
         return True
     wanted = {file["path"]: hashlib.sha256(file["content"]).hexdigest() for file in files}
@@ -92,9 +92,9 @@ def _may_go(ours, files, nodes):
 
 
 def _held(holders, node):
-    """What containers hold. A device counts as ours that nobody else offers, because our plugin may have gone.
+    """The paths that containers hold. A device that no plugin offers counts as ours, because ours may be gone.
 
-    The command of an earlier release does not know what several devices give.
+    The command of an earlier release does not report all host paths of an allocation.
     """
     instance = (node.get("device_plugins") or {}).get("instance") or {"resources": []}
     paths = [held.get("all_host_paths", held["host_paths"]) for held in holders["held"]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cordons and drains a node, and lets it go again; see plugins/modules/node_drain.py for its documentation."""
+"""Drains or uncordons a node; see plugins/modules/node_drain.py for its documentation."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import drain
 
-# For how long the API server may be away when the node is to be let go, in seconds, and between two tries.
+# Seconds that the API server may be unreachable during an uncordon, and between two attempts.
 _TIMEOUT = 60.0
 _PAUSE = 2.0
 
 
 class ActionModule(ActionBase):
-    """The API is spoken from the controller; on the node only the play's lock is renewed while pods go."""
+    """Contacts the API from the controller; on the node it only renews the play's lock while pods end."""
 
     _requires_connection = False
 
@@ -45,7 +45,7 @@ class ActionModule(ActionBase):
     def _drained(self, _arguments, result):
         self._drain.pods(self._rules)
         ours, result["changed"] = self._drain.cordon(_by())
-        # It is known to the tasks that follow, too, where the pods do not go.
+        # Set now, so that later tasks know it even if the drain fails.
         result["cordoned"] = ours
         pods = self._drain.pods(self._rules)
         names = [drain.name_of(pod) for pod in pods]
@@ -62,7 +62,7 @@ class ActionModule(ActionBase):
 
     def _uncordoned(self, arguments, result):
         if self._task.check_mode:
-            # Nothing was cordoned.
+            # A real run would uncordon what it had cordoned.
             result["changed"] = boolean(arguments.get("pending", False))
             return
         deadline = time.monotonic() + _TIMEOUT
@@ -87,7 +87,7 @@ def _rules(arguments):
 
 
 def _by():
-    """When, and whose play: for people who find the node cordoned."""
+    """When and by whose play a node was cordoned, for people who find it cordoned."""
     lock = play.wanted_lock(0)
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"{now} by {lock['play']} of {lock['who']}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets go of a node; see plugins/modules/node_lock.py for its documentation."""
+"""Releases the lock of a node; see plugins/modules/node_lock.py for its documentation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
 
 
 class ActionModule(ActionBase):
-    """One module execution, none in check mode, which took no lock."""
+    """One module execution; none in check mode, which takes no lock."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds hosts of the play that are one node; see plugins/modules/node_names.py for its documentation."""
+"""Finds hosts of the play that are the same node; see plugins/modules/node_names.py for its documentation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
 
 
 class ActionModule(ActionBase):
-    """Speaks to API servers where two hosts give a node's name by different kubeconfigs, and to no node."""
+    """Contacts no node, and an API server only if two hosts have one node name but different kubeconfigs."""
 
     _requires_connection = False
     _VALID_ARGS = frozenset(())
@@ -18,9 +18,9 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         variables = task_vars or {}
-        # A variable of the play is in no host's variables.
+        # Play variables are not among the hosts' variables.
         given = task_arguments.of(self, variables, "kubeconfig").get("kubeconfig", "")
-        # Of all batches, and with those that failed by now.
+        # The hosts of all batches, including failed ones.
         names = variables.get("ansible_play_hosts_all", ())
         hosts = [_host(plain(name), variables.get("hostvars", {}), given) for name in names]
         lines = list(duplicate_nodes.found([host for host in hosts if host is not None], clusters.identity))
@@ -32,7 +32,7 @@ class ActionModule(ActionBase):
 
 
 def _host(name, hostvars, kubeconfig):
-    """None where no cluster is meant, or where the node's name cannot be worked out, which a later task says."""
+    """The host; None without a cluster, or if an expression fails, which a later task reports."""
     try:
         variables = hostvars[name]
         path = plain(variables.get("node_devices_kubeconfig")) or kubeconfig

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at a node once, and says in plain sentences what stands in the way."""
+"""Reads a node's facts once, and reports what prevents the run; see plugins/modules/node_preflight.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import pref
 
 
 class ActionModule(ActionBase):
-    """One read-only module execution; none where the play has looked already."""
+    """One read-only module execution; none if the play's preflight ran already."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads how a node is; see plugins/modules/node_status.py for its documentation."""
+"""Reads a node's status; see plugins/modules/node_status.py for its documentation."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet impor
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 
-# Without the device nodes: what is wrong with one is the plugin's to say.
+# Without the device nodes, whose problems the plugin reports.
 _REQUIRED = ["python", "systemd", "runtime", "kubelet"]
 
 
 class ActionModule(ActionBase):
-    """One module and two commands on the node, all reading. Whatever fails is part of the answer."""
+    """Runs one module and two commands on the node, all read-only. Errors become part of the answer."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -49,7 +49,7 @@ class ActionModule(ActionBase):
         return {**result, "changed": False, "status": entry}
 
     def _declaration(self, problems):
-        # As role device_plugin has it: what only the API reaches, nobody but the plugin can write CDI specs on.
+        # As in role device_plugin: if only the API reaches the node, only the plugin can write CDI specs there.
         owner = {"cdi_owner": "plugin"} if self._api_only else {}
         settings = {**(self._arguments.get("settings") or {}), **owner}
         try:
@@ -68,7 +68,7 @@ class ActionModule(ActionBase):
             )
         except AnsibleConnectionFailure:
             raise
-        except Exception as error:  # Ansible finds no interpreter, among other things
+        except Exception as error:  # for example, Ansible finds no interpreter
             facts = {"failed": True, "msg": str(error)}
         if facts.get("unreachable"):
             raise AnsibleConnectionFailure(str(facts.get("msg", "")))
@@ -98,7 +98,7 @@ class ActionModule(ActionBase):
             return None
 
     def _of_cluster(self, host, parts, problems):
-        """What the API shows of the node; nothing where no kubeconfig names one."""
+        """The node's facts from the API; empty without a kubeconfig."""
         declared = parts["declaration"]
         if not self._arguments.get("kubeconfig") and self._arguments.get("mode") == "daemonset":
             problems.append("the plugin is deployed through the Kubernetes API: set node_devices_kubeconfig")
@@ -107,7 +107,7 @@ class ActionModule(ActionBase):
         try:
             cluster = Api(kubeconfig.read(self._arguments["kubeconfig"]))
             shown = cluster.node(self._arguments.get("node_name") or host)
-            # What the node's kubelet said just now, which saves reading its checkpoint.
+            # The kubelet's own answer, so its checkpoint need not be read.
             registered = frozenset((parts.get("status") or {}).get("allocatable", ()))
             if self._api_only:
                 registered = extended_resources.registered_by(shown)
@@ -116,7 +116,7 @@ class ActionModule(ActionBase):
             rows = extended_resources.rows(shown, wanted)
         except (ApiError, kubeconfig.KubeconfigError, extended_resources.CapacityConflict) as error:
             if self._api_only and isinstance(error, Unavailable):
-                # There is no other way to it.
+                # Only the API reaches the node.
                 return {"unreachable": str(error)}
             problems.append(str(error))
             return {}
@@ -125,7 +125,7 @@ class ActionModule(ActionBase):
         return {**found, **self._of_pod(cluster, shown, declared, problems)}
 
     def _of_pod(self, cluster, shown, declared, problems):
-        """How the plugin's pod is, in mode daemonset, and what it says where only the API reaches the node."""
+        """The plugin's pod, in mode daemonset, and its report if only the API reaches the node."""
         found = {}
         if self._api_only:
             info = (shown.get("status") or {}).get("nodeInfo") or {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gathers the wheels of a node's environment on the controller, and sends them only where they are needed."""
+"""Gathers the wheels of a node's environment on the controller, and sends them only if the node needs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MODULE = "nodedevices.kubernetes.node_tools"
 
 
 def target_of(node: dict) -> wheels.Target:
-    """What wheels must fit, from the result of node_preflight."""
+    """The Python and machine that wheels must fit, from the facts of node_preflight. Raises WheelsError."""
     if not node["libc"].startswith("glibc "):
         raise wheels.WheelsError(f"the node's C library is {node['libc'] or 'not glibc'}; wheels are there for glibc")
     numbers = node["libc"].removeprefix("glibc ").split(".")
@@ -21,7 +21,7 @@ def target_of(node: dict) -> wheels.Target:
 
 
 class ActionModule(ActionBase):
-    """One module execution where the environment is there, two where it has to be made."""
+    """One module execution if the environment exists, two if it must be created."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -69,8 +69,8 @@ class ActionModule(ActionBase):
         specs = specs or {}
         dynamic = specs.get("dynamic")
         if dynamic or (self._task.check_mode and "stays" in specs):
-            # In check mode the ledger still has what the roles before this one would have taken away. It never has what
-            # the plugin wrote while it ran.
+            # In check mode the ledger still has what earlier roles would have removed. It never has the files that the
+            # plugin wrote itself.
             kept = (host_devices or {}).get("kept")
             left = {"cdi_specs": specs["stays"], "device_plugin": dynamic, "host_devices": kept}
             arguments["left"] = [role for role, stays in left.items() if stays]

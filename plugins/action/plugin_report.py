@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the plugin of a node is, and whether it is as declared; see plugins/modules/plugin_report.py."""
+"""Reports whether a node's plugin runs as declared; see plugins/modules/plugin_report.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.
 AS_DECLARED = "as declared"
 _ERRORS = (DeclarationError, DeploymentError, ApiError, kubeconfig.KubeconfigError, plugin_cli.PluginCliError)
 _KINDS = {"service": "service", "pod": "daemonset"}
-# Seconds between two looks at a node object.
+# Seconds between two reads of a node object.
 _PAUSE = 1.0
 
 
@@ -47,7 +47,7 @@ class ActionModule(ActionBase):
         return result
 
     def _look(self, arguments, api, node, result):
-        """What the running plugin says of itself, and in mode daemonset why the node's pod does not run."""
+        """The running plugin's report, and in mode daemonset why the node's pod does not run."""
         pod, trouble, command = None, None, arguments.get("command")
         if arguments["mode"] == "daemonset":
             if api is None:
@@ -90,7 +90,7 @@ def _state(arguments, running, trouble):
 
 
 def _shown_by(api, node, arguments):
-    """Where the node object shows something else than the kubelet lists, once it had time to follow."""
+    """One message for each resource whose node object still differs from the kubelet's list after the timeout."""
     healthy, deadline = arguments.get("healthy", {}), time.monotonic() + float(arguments.get("timeout", 30))
     while True:
         allocatable = capacities_of(api.node(node), "allocatable") if healthy else {}

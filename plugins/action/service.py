@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has a systemd service run with what its files say; see plugins/modules/service.py for its documentation."""
+"""Makes a systemd service run with its current files; see plugins/modules/service.py for its documentation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import pref
 
 
 class ActionModule(ActionBase):
-    """One execution; none where the play has looked at the node, and there was nothing to do."""
+    """One module execution; none if the play's preflight found nothing to do."""
 
     def run(self, tmp=None, task_vars=None):
         result, look, arguments = (
@@ -16,6 +16,6 @@ class ActionModule(ActionBase):
             preflight.Preflight(self, task_vars),
             task_arguments.of(self),
         )
-        # With a file that changes, or another state, these are not the arguments that the play has looked with.
+        # If a file changes or the state differs, the arguments differ from the preflight's, and the module runs.
         asked = {name: value for name, value in arguments.items() if value}
         return {**result, **look.execute("service", arguments, look.foreseen("service", asked))}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verifies a node by the plugin's command on it; see plugins/modules/verification.py for its documentation."""
+"""Verifies a node with the plugin's command on it; see plugins/modules/verification.py for its documentation."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.
 _OWNER = "verification"
 _REQUIRES = ["python", "systemd", "runtime", "kubelet", "devices", "command"]
 _ERRORS = (ApiError, DeclarationError, DeploymentError, kubeconfig.KubeconfigError)
-# Where pods are made that no DaemonSet of ours is beside: every cluster has it.
+# The namespace of proof pods without a DaemonSet of ours; every cluster has it.
 _NAMESPACE = "kube-system"
 
 
 class ActionModule(ActionBase):
-    """One execution; further ones where pods are looked into, and where there is something new to remember."""
+    """One command; further ones to inspect pods, and a module if the proof record changes."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -47,7 +47,7 @@ class ActionModule(ActionBase):
             self._task_vars = task_vars
             self._renew = play.Renewal(self, task_vars)
             if not arguments.get("kubeconfig"):
-                # The node proves it in one command: each static pod may take the timeout to run, and again to go.
+                # The node's command makes all proofs; each static pod may take the timeout to start, and again to end.
                 number = 2 * len(configuration["resources"]) + 1
                 self._renew.ahead(number * float(arguments.get("timeout", 60)))
             report = plugin_cli.answer(self, self._command, json.dumps(configuration), task_vars)
@@ -69,7 +69,7 @@ class ActionModule(ActionBase):
         return result
 
     def _prove_by_pods(self, report, configuration, host, arguments):
-        """Prove what no container of the node has shown, by pods of the cluster; the node looks into them."""
+        """Prove with pods of the cluster what no running container has shown; the node's command inspects the pods."""
         rows = {row["resource"]: row for row in report["resources"] if row["state"] == "unproven" and row["shares"]}
         if not rows or report["image"] is None:
             return
@@ -81,7 +81,7 @@ class ActionModule(ActionBase):
         try:
             api = Api(kubeconfig.read(arguments["kubeconfig"]))
             node = arguments.get("node_name") or host
-            # Said before a pod waits for a node that is not there.
+            # Fail early: a pod would wait for a node that does not exist.
             api.node(node)
             kind = _kind(api, report["image"], arguments)
             proofs = proof.Proofs(api, kind, node, float(arguments.get("timeout", 60)), self._renew)
@@ -100,7 +100,7 @@ class ActionModule(ActionBase):
                 row.update(state="proven", detail="", seen=list(dict.fromkeys([*row["seen"], *outcome.seen])))
 
     def _look(self, pods, configuration, report):
-        """What the node sees in pods, resource to pod; what is proven goes into the report's record."""
+        """The outcomes of pods (resource to pod) that the node's command inspects; updates the report's record."""
         some = [each for each in configuration["resources"] if each["name"] in pods]
         command = [*self._command]
         for pod in pods.values():
@@ -134,8 +134,8 @@ def _command(arguments, node):
         "--static-pod-dir": kubelet.get("static_pod_path"),
     }
     if not arguments.get("kubeconfig"):
-        # Without a kubeconfig a proof is a static pod, for which the kubelet must have room. With one, what static pods
-        # were left by proofs of before is removed all the same.
+        # Without a kubeconfig, a proof is a static pod, for which the kubelet needs a free slot. With one, the command
+        # still removes static pods of earlier proofs.
         options.update({"--kubelet-kubeconfig": kubelet.get("kubeconfig"), "--max-pods": kubelet.get("max_pods")})
     command += ["--unproven"] * (arguments.get("proofs") == "unproven")
     command += ["--no-static-pods"] * bool(arguments.get("kubeconfig"))
@@ -143,14 +143,14 @@ def _command(arguments, node):
 
 
 def _plugin(arguments):
-    """What serves the devices, as the record knows it: after a switch of the mode nothing is proven."""
+    """The plugin's mode and image for the proof record: after a change of either, nothing counts as proven."""
     if arguments.get("mode", "service") != "daemonset":
         return "service"
     return f"daemonset {deployed.parse(arguments.get('deployment', {})).image}"
 
 
 def _kind(api, image, arguments):
-    """How pods of a node are made whose kubelet and runtime have the sandbox's image. Raises DeclarationError."""
+    """The settings of proof pods on nodes that already have the sandbox image. Raises DeclarationError."""
     everything = ({"operator": "Exists"},)
     if arguments.get("mode", "service") == "daemonset":
         cluster = DaemonSet(api, deployed.parse(arguments.get("deployment", {})))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of the modules that speak to the Kubernetes API, for their documentation."""
+"""Documentation of the options that modules for the Kubernetes API share."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """What Ansible looks for."""
+    """The class that Ansible loads."""
 
     DOCUMENTATION = r"""
 options:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of the modules that go on from what is known of a node, for their documentation."""
+"""Documentation of the options that modules with a node's facts share."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """What Ansible looks for."""
+    """The class that Ansible loads."""
 
     DOCUMENTATION = r"""
 options:

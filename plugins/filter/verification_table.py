@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One table of what the role verification found on all hosts."""
+"""A table of all hosts' reports of role verification."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _HEAD = ("NODE", "RESOURCE", "CAPACITY", "HEALTHY", "CONTAINER SAW", "STATE")
 
 
 def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> str:
-    """The reports of ``hosts`` as one table of text; a host without a report says so."""
+    """The reports of ``hosts`` as one text table; a host without a report gets the row "not verified"."""
     lines: list[tuple[str, ...]] = []
     for host in hosts:
         variables = hostvars[host]
         report = variables.get("verification_report") if hasattr(variables, "get") else None
-        # Check mode skips it, and what cannot be asked has no rows.
+        # Check mode skips the verification, and a failed one has no rows.
         if not report or "resources" not in report:
             lines.append((host, "-", "-", "-", "-", "not verified"))
             continue
@@ -61,7 +61,7 @@ def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str,
 
 
 class FilterModule:
-    """What Ansible looks for."""
+    """The class that Ansible loads."""
 
     def filters(self) -> dict[str, Any]:
         """Name to function."""

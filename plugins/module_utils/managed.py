@@ -313,22 +313,28 @@ def settled(ledger):
 
 
 def _is_settled(ledger, owner):
+    try:
+        wanted = _as_written(ledger, owner)
+        report = None if wanted is None else Managed(ledger, owner, check=True).converge(wanted)
+    except (LedgerConflict, OSError):
+        return False
+    return report is not None and not report.changed and not report.kept
+
+
+def _as_written(ledger, owner):
+    """Return an owner's files and directories as wanted items; None if a file is not as the owner wrote it."""
     wanted = []
     for path in ledger.of(owner):
         entry, state = ledger.entries[path], ledgers.state_of(path)
         if entry["kind"] not in ("file", "link") or state is None or not _is_ours(state, entry):
-            return False
+            return None
         item = {"path": path, "kind": entry["kind"]}
         # An early release recorded no mode; a file without a recorded mode counts as changed.
         more = {"content": state["content"], "mode": entry.get("mode")} if entry["kind"] == "file" else {}
         wanted.append({**item, **(more or {"target": entry["target"]})})
     for path in ledger.directories_of(owner):
         wanted.append({"path": path, "kind": "directory", "mode": ledger.entries[path].get("mode", 0o755)})
-    try:
-        report = Managed(ledger, owner, check=True).converge(wanted)
-    except (LedgerConflict, OSError):
-        return False
-    return not report.changed and not report.kept
+    return wanted
 
 
 def _is_ours(state, entry):

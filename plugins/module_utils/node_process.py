@@ -52,9 +52,9 @@ class NodeProcess:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         try:
-            self._directory = os.open(os.path.join(PROC, str(pid)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._directory = os.open(os.path.join(PROC, str(pid)), os.O_RDONLY)
             # Both descriptors stay with this process, even if another process gets its number.
-            self._program = os.open("exe", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory)
+            self._program = os.open("exe", os.O_RDONLY, dir_fd=self._directory)
             self.executable, replaced, _nothing = self._link("exe").partition(" (deleted)")
             self.replaced = bool(replaced)
             self.unit = _unit(self._read("cgroup"))
@@ -95,7 +95,7 @@ class NodeProcess:
         return os.readlink(name, dir_fd=self._directory)
 
     def _read(self, name: str) -> bytes:
-        with open(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory), "rb") as file:
+        with open(os.open(name, os.O_RDONLY, dir_fd=self._directory), "rb") as file:
             return file.read()
 
     @property

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 
 def stat_of(pid):
@@ -33,9 +34,13 @@ def written_since(pid, paths):
 
 
 def text_of(path):
-    """Return a file's text; None if the file cannot be read or is not UTF-8."""
+    """Return a file's text; None if there is no regular file or it is not UTF-8. Does not wait for a pipe."""
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            return file.read()
+        with open(path, encoding="utf-8", newline="", opener=_without_waiting) as file:
+            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def _without_waiting(path, flags):
+    return os.open(path, flags | os.O_NONBLOCK)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible's way to the one schema and renderer, and what only Ansible knows: which host variables make a declaration.
+"""Reads a host's declaration: the host variables that form it, checked and rendered by the plugin's schema.
 
-The package is the plugin's own, taken from this collection's ``plugin/`` folder, so that what the roles write and what
-the plugin on the node does cannot differ, whatever else is installed on the controller.
+The schema and renderer come from this collection's ``plugin/`` directory, never from another installed package.
+So the roles and the plugin on the node cannot differ.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.device
     host_directories,
 )
 
-#: A host's variables whose names begin so are its declaration, all of them together.
+#: All host variables with this prefix together form the host's declaration.
 PREFIX = "node_devices_resources"
 #: The variable with the rest of the plugin's configuration.
 SETTINGS = "node_devices_settings"
 
-# How the united list is called while it is read; no name of a resource can hold it.
+# Placeholder name of the merged list while it is parsed; no resource name can contain it.
 _UNITED = "<united>"
 _UNITED_ELEMENT = re.compile(re.escape(_UNITED) + r"\[(\d+)\]")
-# Stands for an element that has an expression which fails.
+# Stands for an element with an expression that fails.
 _FAILED = object()
-# Levels of a declaration, and some: a list may hold itself.
+# More levels than a declaration has; the limit matters because a list may contain itself.
 _DEEPEST = 8
-# What an expression over facts says where there are none.
+# Matches the error of an expression over facts if no facts were gathered.
 _FACT = re.compile(r"\bansible_\w+|object of type 'dict' has no attribute")
 
 
@@ -43,7 +43,7 @@ class Declaration(NamedTuple):
     capacities: dict[str, int]
 
     def as_data(self) -> dict[str, Any]:
-        """It as plain data, for variables."""
+        """The declaration as plain data, for variables."""
         return {
             "resources": serialise.resources_to_data(self.configuration.resources),
             "configuration": serialise.configuration_to_data(self.configuration),
@@ -61,7 +61,7 @@ class Declaration(NamedTuple):
 
 
 class DeclarationProblems(Exception):
-    """Everything that is wrong with a host's declaration, one line each."""
+    """A host's declaration is invalid; ``lines`` has one line for each problem."""
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
@@ -69,22 +69,22 @@ class DeclarationProblems(Exception):
 
 
 def unusable(host: str, problems: Iterable[str], what: str = "declaration") -> str:
-    """What a task says of a declaration, or of a cluster, that cannot be used."""
+    """The error message of a task whose declaration (or cluster, see ``what``) is invalid."""
     return "\n".join([f"The {what} cannot be used; no node was touched.", *(f"{host}: {line}" for line in problems)])
 
 
 def variables_of(names: Iterable[str]) -> list[str]:
-    """Those of a host's variables that are its declaration, in an order that does not hang on the inventory's."""
+    """The names that belong to a host's declaration, sorted, so that the inventory's order does not matter."""
     return sorted(name for name in names if name.startswith(PREFIX))
 
 
 def read(variables: Mapping[str, Any], template: Callable[[Any], Any], settings: Any = None) -> Declaration:
-    """A host's declaration: the union of its variables.
+    """Read a host's declaration: the union of its variables.
 
-    variables: all of the host's, by name.
-    template: gives a value with its expressions worked out, or raises.
+    variables: all of the host's variables, by name.
+    template: evaluates the expressions in a value, or raises.
     settings: the plugin's configuration apart from resources.
-    Raises DeclarationProblems.
+    Raises DeclarationProblems if anything in the declaration is invalid.
     """
     problems: list[str] = []
     served, fixed = _Elements(), _Elements()
@@ -128,9 +128,9 @@ def read(variables: Mapping[str, Any], template: Callable[[Any], Any], settings:
 
 
 def _worked_out(raw: Any, name: str, template: Callable[[Any], Any]) -> tuple[Any, list[str]]:
-    """A variable's value, and a line for each of its expressions that fails; None where that leaves nothing.
+    """A variable's value, and one line for each expression that fails; None for a failing value that is no list.
 
-    An element of the list in which one fails is _FAILED, so that the others are checked all the same.
+    A list element with a failing expression becomes _FAILED, so that the others are still checked.
     """
     try:
         return plain(template(raw)), []
@@ -147,7 +147,7 @@ def _worked_out(raw: Any, name: str, template: Callable[[Any], Any]) -> tuple[An
 
 
 def _failures(raw: Any, where: str, template: Callable[[Any], Any], levels: int = _DEEPEST) -> Iterator[str]:
-    """A line for each field whose expression fails, as deep as that can be told."""
+    """One line for each field whose expression fails, at most ``levels`` levels deep."""
     try:
         template(raw)
         return
@@ -168,31 +168,31 @@ def _failure(where: str, error: Exception) -> str:
 
 
 def _label(item: Any) -> str:
-    """As the schema's places have it, where the name itself is no expression."""
+    """The element's name in the form that the schema's errors use; empty if the name is an expression."""
     name = item.get("name", item.get("id")) if isinstance(item, Mapping) else None
     return f" ({name})" if isinstance(name, str) and "{{" not in name else ""
 
 
 class _Elements:
-    """Elements of one kind, out of all variables, and where each stands."""
+    """Elements of one kind from all variables, each with its origin."""
 
     def __init__(self) -> None:
         self.items: list[Any] = []
         self._origins: list[str] = []
 
     def add(self, item: Any, origin: str) -> None:
-        """origin: variable and position."""
+        """Add an element. origin: variable and position."""
         self.items.append(item)
         self._origins.append(origin)
 
     def places(self) -> dict[str, str]:
-        """Resource to where it is declared."""
+        """Resource name to the place of its declaration."""
         placed = zip(self.items, self._origins, strict=True)
         names = ((item.get("name") if isinstance(item, dict) else None, origin) for item, origin in placed)
         return {name: origin for name, origin in names if isinstance(name, str)}
 
     def in_their_variables(self, error: declaration.DeclarationError) -> list[str]:
-        """The problems with the place in the variable instead of that in the united list."""
+        """The problems, each with its place in the variable instead of its place in the merged list."""
         return [
             _UNITED_ELEMENT.sub(lambda match: self._origins[int(match.group(1))], str(problem))
             for problem in error.problems
@@ -200,7 +200,7 @@ class _Elements:
 
 
 def device_paths(resources: Iterable[declaration.Resource]) -> dict[str, dict[str, Any]]:
-    """The host's device nodes that the declaration names: path to whose it is, and whether the host must have it."""
+    """Host path of each declared device node to its device and to whether the host must have the path."""
     paths: dict[str, dict[str, Any]] = {}
     for resource in resources:
         for device in resource.devices:
@@ -211,7 +211,7 @@ def device_paths(resources: Iterable[declaration.Resource]) -> dict[str, dict[st
 
 
 def plain(value: Any) -> Any:
-    """``value`` without the types that Ansible gives its data: dict, list, str, int, float, bool and None."""
+    """``value`` converted from Ansible's data types to dict, list, str, int, float, bool and None."""
     if isinstance(value, Mapping):
         return {plain(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The role host_devices' variables as files, and everything that is wrong with them."""
+"""Checks the variables of the role host_devices and renders them as files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RULE = re.compile(r'\s*([A-Z_]+(\{[^}]+\})?\s*(==|!=|=|\+=|-=|:=)\s*(e|i)?"([^"
 def problems(
     modules: Sequence[Mapping[str, Any]], rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """One line for each mistake, with its variable and place."""
+    """One line for each mistake, with its variable and position."""
     return [
         *_module_problems(modules),
         *(
@@ -74,7 +74,7 @@ def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def files(
     modules: Sequence[Mapping[str, Any]], rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The files that make it so at every boot, with their content and its lines; none for what is not asked for."""
+    """The files that create the devices at every boot, each with its content and lines; empty settings give no file."""
     texts = {
         MODULES: [module["name"] for module in modules],
         OPTIONS: [f"options {module['name']} {module['options']}" for module in modules if module.get("options")],

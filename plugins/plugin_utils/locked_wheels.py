@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheels that a lock (``requirements/*.txt``) names, for another Python and machine than the ones this runs on.
+"""Finds the wheels that a lock (``requirements/*.txt``) names, for another Python and machine than this controller's.
 
-They come from a folder that is given, or from the package index by pip as it is configured, once, into a folder. What a
-wheel is called says which nodes take it, and its hash in the lock says whether it is the one that is meant.
+The wheels come from a given directory, or pip downloads them once from its configured index into a directory.
+A wheel's file name says which nodes can use it; its hash must be in the lock.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ import sys
 import tempfile
 from typing import NamedTuple
 
-# packaging is there wherever ansible-core is, which requires it; ansible-test imports every file without.
+# ansible-core requires packaging, but ansible-test imports every file without ansible-core.
 with contextlib.suppress(ImportError):
     from packaging.markers import InvalidMarker, Marker
     from packaging.tags import Tag, compatible_tags, cpython_tags
     from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
     from packaging.version import Version
 
-# The manylinux profiles from before PEP 600, by the glibc 2.x that each stands for.
+# The manylinux profiles older than PEP 600, by the minor version of glibc 2.x that each requires.
 _LEGACY_MANYLINUX = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
 _OLDEST_GLIBC_MINOR = 5
 
 
 class WheelsError(Exception):
-    """Why the wheels cannot be had, and what to do."""
+    """The wheels are not available; the message says why and what to do."""
 
 
 class Target(NamedTuple):
-    """What the wheels are for: CPython on Linux."""
+    """The Python and machine that wheels are for: CPython on Linux."""
 
     python: tuple[int, int]
-    #: As ``uname -m`` says: x86_64, aarch64.
+    #: As ``uname -m`` prints the machine: x86_64, aarch64.
     machine: str
     glibc: tuple[int, int]
 
@@ -46,7 +46,7 @@ class Target(NamedTuple):
         return f"cp{self.python[0]}{self.python[1]}-{self.machine}"
 
     def platforms(self) -> list[str]:
-        """The platform tags that it takes, best first (PEP 600)."""
+        """The platform tags that the target accepts, best first (PEP 600). Raises WheelsError if glibc is not 2.x."""
         if self.glibc[0] != 2:
             raise WheelsError(f"glibc {self.glibc[0]}.{self.glibc[1]} is not known")
         names = []
@@ -57,7 +57,7 @@ class Target(NamedTuple):
         return names
 
     def tags(self) -> list[Tag]:
-        """All wheel tags that it takes, best first."""
+        """All wheel tags that the target accepts, best first."""
         platforms = self.platforms()
         return [
             *cpython_tags(self.python, platforms=platforms),
@@ -65,7 +65,7 @@ class Target(NamedTuple):
         ]
 
     def markers(self) -> dict[str, str]:
-        """What environment markers ask for (PEP 508). pip itself answers for the Python that it runs with."""
+        """The target's values of environment markers (PEP 508). pip would use those of its own Python."""
         version = f"{self.python[0]}.{self.python[1]}"
         return {
             "implementation_name": "cpython",
@@ -83,7 +83,7 @@ class Target(NamedTuple):
 
 
 class Wheel(NamedTuple):
-    """A wheel and what its bytes must be."""
+    """A wheel file and its SHA-256."""
 
     path: pathlib.Path
     sha256: str
@@ -95,12 +95,12 @@ class Requirement(NamedTuple):
     name: str
     version: Version
     hashes: frozenset[str]
-    #: Where it is needed; None is everywhere.
+    #: Where the requirement applies; None means everywhere.
     marker: Marker | None = None
 
 
 def read_lock(lock: pathlib.Path) -> list[Requirement]:
-    """The requirements of a file as ``pip-compile --generate-hashes`` and ``uv pip compile`` write it."""
+    """The requirements in a file of ``pip-compile --generate-hashes`` or ``uv pip compile``. Raises WheelsError."""
     found = []
     for line in lock.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
         line = line.partition("#")[0].strip()
@@ -119,7 +119,7 @@ def read_lock(lock: pathlib.Path) -> list[Requirement]:
 
 
 def find(lock: pathlib.Path, target: Target, directory: pathlib.Path, fetch: bool = True) -> list[Wheel]:
-    """The wheels that the lock names for the target, from a folder; fetch: whether pip fetches those that lack."""
+    """The locked wheels for the target; raises WheelsError if one is missing. fetch: let pip download missing ones."""
     requirements = _needed(lock, target)
     chosen, lacking = select(directory, requirements, target)
     if lacking and fetch:
@@ -136,7 +136,7 @@ def find(lock: pathlib.Path, target: Target, directory: pathlib.Path, fetch: boo
 def select(
     directory: pathlib.Path, requirements: list[Requirement], target: Target
 ) -> tuple[list[Wheel], list[Requirement]]:
-    """For each requirement the folder's best wheel for the target whose hash is locked; and those that have none."""
+    """For each requirement the directory's best wheel with a locked hash; and the requirements without such a wheel."""
     ranks = {tag: rank for rank, tag in enumerate(target.tags())}
     candidates: dict[tuple[str, Version], list[tuple[int, pathlib.Path]]] = {}
     for path in sorted(directory.glob("*.whl")):
@@ -166,14 +166,14 @@ def file_digest(path: pathlib.Path) -> str:
 
 
 def run(command: list[str], cwd: pathlib.Path, missing: str) -> None:
-    """Run a Python program of the controller's environment.
+    """Run a Python program from the controller's environment. Raises WheelsError if the program fails.
 
-    missing: its module, for the sentence where the environment has not got it.
+    missing: the program's module; the error names it if the environment does not have it.
     """
     environment = {
         **os.environ,
         "PYTHONDONTWRITEBYTECODE": "1",
-        # Timestamps inside the wheel: the same tree gives the same bytes.
+        # Fixed timestamps inside the wheel: the same source tree gives the same bytes.
         "SOURCE_DATE_EPOCH": "315532800",
     }
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many nodes of a run restart something at the same time."""
+"""Limits how many nodes of a run restart something at the same time."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ansible import constants
 
 @contextlib.contextmanager
 def at_most(number: int, renew: Callable[[], None]) -> Iterator[None]:
-    """Wait until fewer than ``number`` nodes of this run restart: forks share the run's temporary folder.
+    """Wait until fewer than ``number`` nodes of this run restart; the run's forks share its temporary directory.
 
-    Only who restarts something waits, unlike with a task's ``throttle``. renew: called at each look.
+    Unlike a task's ``throttle``, only a host that restarts something waits. renew: called at each retry.
     """
     for slot in itertools.cycle(range(max(number, 1))):
         path = os.path.join(constants.DEFAULT_LOCAL_TMP, f"cdi_runtime.{slot}.lock")

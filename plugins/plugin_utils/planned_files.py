@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An owner's files on a node, planned from the play's look at the node: nothing is executed where they are in place.
+"""Plans an owner's files on a node from the play's preflight: if they are in place, no module is executed.
 
-The module managed_files reads everything again before it writes: what was looked at decides only whether it runs.
+The preflight decides only whether the module managed_files runs; the module reads everything again before it writes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MODES = {"file": 0o644, "directory": 0o755}
 
 
 def converge(look: preflight.Preflight, node: Mapping[str, Any] | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the files so. node: as the play or the action has looked at it, None where nobody has.
+    """Create, update and remove an owner's files. node: result of the play's or action's preflight, None without one.
 
     arguments: those of the module managed_files.
     """
@@ -27,7 +27,7 @@ def converge(look: preflight.Preflight, node: Mapping[str, Any] | None, argument
 
 
 def in_place(node: Mapping[str, Any], owner: str, files: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether an owner's files are what is wanted, and nothing else of its is there."""
+    """Whether an owner's files on the node are exactly the wanted ones."""
     if owner not in node.get("settled", ()):
         return False
     ledger = node["ledger"]
@@ -42,7 +42,7 @@ def in_place(node: Mapping[str, Any], owner: str, files: Sequence[Mapping[str, A
 
 
 def _is_entered(entry: Mapping[str, Any] | None, file: Mapping[str, Any]) -> bool:
-    """Whether the ledger has a file as it is wanted."""
+    """Whether the ledger's entry matches the wanted file."""
     kind = file.get("type", "file")
     if entry is None or entry["kind"] != kind:
         return False

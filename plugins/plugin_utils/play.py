@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The playbook that runs, as other plays see it: who it is, whether it lives, what is said of one that has a node."""
+"""Describes the running playbook to other plays: its identity, whether it still runs, and its lock in messages."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ansible import context
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
 
-#: Seconds between two renewals while an action waits.
+#: Seconds between two renewals of the lock while an action waits.
 _RENEWAL_PERIOD = 60.0
-#: Seconds by which each host of a batch has the lock lapse later: at the end of each task a host waits for the others.
+#: Extra seconds of lock time for each host of a batch: after each task, a host waits for the others.
 _OF_EACH_HOST = 10.0
 
 
 def wanted_lock(minutes: float, over: str = "", host: str = "", hosts: int = 0) -> dict[str, Any]:
-    """This play as module_utils.play_lock takes it.
+    """This play's lock, in the form that module_utils.play_lock takes.
 
-    minutes: after which the lock lapses. over: owner of a lock that may be taken, ``*`` for anybody's.
-    host: the node's name in the inventory; by another one the same play takes it for another node.
-    hosts: of the batch, which wait for each other.
+    minutes: time after which the lock lapses. over: owner of a lock that this play may take over, ``*`` for any owner.
+    host: the node's name in the inventory; with another name, the same play locks another node.
+    hosts: number of hosts in the batch, which wait for each other.
     """
     # A task runs in a process that ansible-playbook forked.
     pid = os.getppid()
@@ -49,14 +49,14 @@ def wanted_lock(minutes: float, over: str = "", host: str = "", hosts: int = 0) 
 
 
 def environment(lock: Mapping[str, Any]) -> dict[str, str]:
-    """What a play's tasks need as their environment, so that modules on the node renew its lock."""
+    """The environment of a play's tasks, with which modules on the node renew the play's lock."""
     return {play_lock.VARIABLE: json.dumps({key: value for key, value in lock.items() if key != "over"})}
 
 
 class Renewal:
-    """Keeps a play's lock of a node while an action waits for something. Call it as often as it looks.
+    """Renews a play's lock on a node while an action waits. The action calls it at each retry.
 
-    action: the one that waits. task_vars: its own. Nothing is done for a play that took no lock.
+    action: the action that waits. task_vars: the action's. If the play holds no lock, calls do nothing.
     """
 
     def __init__(self, action: Any, task_vars: Any) -> None:
@@ -65,19 +65,19 @@ class Renewal:
         self._due = time.monotonic() + _RENEWAL_PERIOD
 
     def __call__(self) -> None:
-        """Renew it where that is due. Raises AnsibleError where another play has taken the node."""
+        """Renew the lock if a renewal is due. Raises AnsibleError if another play has taken the node."""
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + _RENEWAL_PERIOD
             self._renew()
 
     def ahead(self, seconds: float) -> None:
-        """Renew it for a wait of so many seconds in which nobody can, if that is longer than it lasts."""
+        """Renew the lock for ``seconds`` without further renewals, if that is longer than the lock lasts."""
         lock = self._lock()
         if lock and seconds > json.loads(lock)["seconds"]:
             self._renew(seconds=seconds)
 
     def _lock(self) -> str | None:
-        # As for a module, which is where the lock is renewed.
+        # Read it as a module would, because the module node_lock renews the lock.
         environment: dict[str, str] = {}
         self._action._compute_environment_string(environment)
         return environment.get(play_lock.VARIABLE)
@@ -85,7 +85,7 @@ class Renewal:
     def _renew(self, **more: float) -> None:
         if self._action._task.check_mode or not self._lock():
             return
-        # A node that cannot be reached at this moment is asked again with the next one.
+        # If the node is unreachable at this moment, the next renewal tries again.
         with contextlib.suppress(AnsibleConnectionFailure):
             result = self._action._execute_module(
                 module_name="nodedevices.kubernetes.node_lock",
@@ -97,7 +97,7 @@ class Renewal:
 
 
 def is_over(holder: Mapping[str, Any]) -> bool:
-    """Whether a play is known to have ended; of one from another controller nothing is known."""
+    """Whether the lock's play is known to have ended; False for a play on another controller."""
     controller, pid = holder["controller"], holder["pid"]
     return controller == _controller() and holder["owner"] != _owner(controller, pid, holder.get("host", ""))
 
@@ -107,7 +107,7 @@ def _owner(controller: str, pid: int, host: str) -> str:
 
 
 def sentence(holder: Mapping[str, Any]) -> str:
-    """Who has a node, since when, and what to do."""
+    """A message that says which play holds a node, since when, and what to do."""
     if (holder["controller"], holder["pid"]) == (_controller(), os.getppid()):
         return (
             f"it is the node that {holder.get('host')} of this play is, too: take one of them out of the inventory, or "
@@ -125,7 +125,7 @@ def _moment(seconds: float) -> str:
 
 
 def _controller() -> str:
-    """Tells one machine, boot and container from another: process ids mean nothing elsewhere."""
+    """Identifies this machine, boot and PID namespace; process ids mean nothing in another one."""
     try:
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -134,10 +134,10 @@ def _controller() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process started, which tells it from a later one with its id; empty where there is none."""
+    """The start time of a process, which tells it from a later process with the same id; empty if it does not exist."""
     if os.path.isdir("/proc/self"):
         try:
-            # After the command's name, which may hold anything: the 22nd field of proc(5)'s stat.
+            # The 22nd field of stat in proc(5), counted after the command's name, which may contain anything.
             text = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""

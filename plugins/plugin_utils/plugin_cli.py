@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin's own command on the node, as the roles ask it questions."""
+"""Runs the plugin's command on the node for the roles and reads its answers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _CHECKPOINT = "kubelet_internal_checkpoint"
 
 
 class PluginCliError(Exception):
-    """The command is not there, or failed; the message says what to do or what it said."""
+    """The command is missing or failed; the message has the fix or the command's own error."""
 
 
 class PluginCliMissing(PluginCliError):
-    """The command is not there."""
+    """The command is missing."""
 
     def __init__(self, command: str) -> None:
         super().__init__(f"{command} is not on the node: run the role node_tools first")
@@ -29,15 +29,15 @@ def is_there(action: Any, command: str) -> bool:
 
 
 def ask(action: Any, command: str, *arguments: str) -> dict[str, Any]:
-    """Run the plugin's command, which changes nothing and answers in JSON, in check mode too.
+    """Run the plugin's command with JSON output, in check mode too, because it changes nothing. Raises PluginCliError.
 
-    action: the action plugin that asks.
+    action: the action plugin that runs the command.
     """
     return answer(action, [command, *arguments, "-o", "json"])
 
 
 def holders(action: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Which pod holds which device. arguments: the task's, ``command`` and where the kubelet is, if that is given."""
+    """Which pod holds which device. arguments: the task's ``command`` and optional kubelet and CDI paths."""
     question = ["holders"]
     for option in ("kubelet_root", "device_plugin_dir", "cdi_dir"):
         if arguments.get(option):
@@ -46,9 +46,9 @@ def holders(action: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_if_a_kubelet_gave_devices(action: Any, arguments: Mapping[str, Any], missing: PluginCliMissing) -> None:
-    """Without the command only this can be told: a kubelet that ever gave a device to a pod has a checkpoint.
+    """Without the command, only the checkpoint shows whether the kubelet ever gave a device to a pod.
 
-    Raises PluginCliError where it has.
+    Raises PluginCliError if the checkpoint exists.
     """
     checkpoint = f"{arguments.get('device_plugin_dir') or _DEVICE_PLUGIN_DIR}/{_CHECKPOINT}"
     if action._low_level_execute_command(f"test -e {shlex.quote(checkpoint)}")["rc"] == 0:
@@ -59,7 +59,7 @@ def refuse_if_a_kubelet_gave_devices(action: Any, arguments: Mapping[str, Any], 
 
 
 def answer(action: Any, command: list[str], given: str = "", task_vars: Any = None) -> dict[str, Any]:
-    """Run any such command. given: what it reads from its input; with it, task_vars are the task's."""
+    """Run a command that answers in JSON. given: its input, which needs the task's task_vars. Raises PluginCliError."""
     said = _fed(action, command, given, task_vars) if given else action._low_level_execute_command(shlex.join(command))
     if said["rc"] in (126, 127):
         if "/" in command[0]:
@@ -76,18 +76,18 @@ def answer(action: Any, command: list[str], given: str = "", task_vars: Any = No
 
 
 def _fed(action: Any, command: list[str], given: str, task_vars: Any) -> dict[str, Any]:
-    """What a command says of its input.
+    """Run a command with input.
 
-    No module around it where the connection passes input on, as it does for pipelining: a module's own start costs more
-    than the plugin's command.
+    If the connection can pass input, as for pipelining, no module is used: a module's start takes longer than the
+    command.
     """
     if action._connection.is_pipelining_enabled(False):
-        # What an SSH server gives as input may be a socket, which /dev/stdin cannot open.
+        # An SSH server may pass input as a socket, which /dev/stdin cannot open.
         return action._low_level_execute_command("cat | " + shlex.join(command), in_data=given.encode())
     said = action._execute_module(
         module_name="ansible.legacy.command",
         module_args={"argv": command, "stdin": given, "_uses_shell": False},
         task_vars=task_vars,
     )
-    # A command that cannot be started at all has no code.
+    # The result has no rc if the command could not be started.
     return {"rc": 127, "stdout": "", "stderr": said.get("msg", ""), **said}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a play knows of its host: the declaration, and the node as the play has looked at it.
+"""What a play knows of its host: the declaration, and the node's facts from the play's preflight.
 
-A play that looks at its node once (the task node_preflight, registered as ``node_devices_node``) spares every action
-after it a look of its own. Where a play has not looked, the action looks. So a role has one way in, whoever calls it.
+If a play runs the preflight once (task node_preflight, registered as ``node_devices_node``), later actions reuse it.
+Otherwise each action runs the preflight itself. So a role works the same for every caller.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from . import declaration, play, plugin_cli, requirements, specs, task_arguments
 from .kubernetes import cluster_access, drain
 
-#: The variable that a playbook registers its look at the node in.
+#: The variable in which a playbook registers the preflight's result.
 KNOWN = "node_devices_node"
-#: A node that nothing but the Kubernetes API reaches, as if it had been looked at.
+#: Facts of a node that only the Kubernetes API reaches, in the form of a preflight's result.
 _UNREACHED: dict[str, Any] = {
     "ledger": {},
     "kubelet": None,
@@ -31,21 +31,21 @@ _UNREACHED: dict[str, Any] = {
 
 
 class NotReady(Exception):
-    """What stands in the way, on lines that begin with the host's name."""
+    """The node is not ready; each problem is on a line that begins with the host's name."""
 
 
 ERRORS = (NotReady, declaration.DeclarationProblems)
 
 
 class Seen(NamedTuple):
-    """A node as it was looked at. settled: whether a change that an earlier run was cut off in has been settled."""
+    """A node's facts. settled: whether the preflight finished or undid a change that an earlier run left."""
 
     node: dict[str, Any]
     warnings: list[str]
     settled: bool
 
     def told(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """The result of an action that looked, with what there is to tell of its look."""
+        """The action's result with the preflight's warnings and its change added."""
         more: dict[str, Any] = {}
         if self.warnings:
             more["warnings"] = [*self.warnings, *result.get("warnings", [])]
@@ -55,7 +55,7 @@ class Seen(NamedTuple):
 
 
 class Preflight:
-    """Looks at the node of an action's host. action: the one that runs. task_vars: its own."""
+    """Runs the preflight on an action's host. action: the running action. task_vars: the action's."""
 
     def __init__(self, action: Any, task_vars: Any) -> None:
         self._action = action
@@ -63,7 +63,7 @@ class Preflight:
         self.host: str = self._vars.get("inventory_hostname", "")
 
     def variable(self, name: str, default: Any = None) -> Any:
-        """One of the host's variables, with its expressions worked out."""
+        """A variable of the host with its expressions evaluated."""
         value = self._vars.get(name)
         if value is not None:
             value = declaration.plain(self._action._templar.template(value))
@@ -71,14 +71,14 @@ class Preflight:
 
     @property
     def api_only(self) -> bool:
-        """Whether nothing but the Kubernetes API reaches the node."""
+        """Whether only the Kubernetes API reaches the node."""
         return boolean(self.variable("node_devices_api_only", False), strict=False)
 
     @functools.cached_property
     def known(self) -> dict[str, Any] | None:
-        """The node as this play has looked at it; None where it has not.
+        """The node's facts from this play's preflight; None if the play ran none.
 
-        Between plays of one run anybody may have had their turn at the node, other plays of it included.
+        Facts of an earlier play in the same run do not count: other plays may have changed the node since.
         """
         known = self._vars.get(KNOWN)
         if isinstance(known, str):
@@ -91,15 +91,15 @@ class Preflight:
         return str(self._action._task.get_play()._uuid)
 
     def foreseen(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What a module answers to these arguments, if the play's look found that it has nothing to do."""
+        """The module's answer to these arguments, if the preflight found that the module has nothing to do."""
         found = ((self.known or {}).get("foreseen") or {}).get(module)
         return found["answer"] if found and found["arguments"] == declaration.plain(arguments) else None
 
     def execute(self, module: str, arguments: Mapping[str, Any], answer: dict[str, Any] | None) -> dict[str, Any]:
-        """What a module that writes answers.
+        """Execute a module that writes, or return its foreseen answer.
 
-        answer: what it would be, by a look at the node that found nothing to do; None executes the module, as does
-        anything that was written since the play's look.
+        answer: the module's answer if the preflight found nothing to do; None executes the module. The module also runs
+        if this play may have written to the node since the preflight.
         """
         if answer is not None and not self._written.exists():
             return answer
@@ -112,12 +112,12 @@ class Preflight:
 
     @property
     def _written(self) -> pathlib.Path:
-        """Is there once this play may have written something to the node; each task runs in a process of its own."""
+        """A file that exists once this play may have written to the node; each task runs in its own process."""
         look = hashlib.sha256(f"{self._play()} {self.host}".encode()).hexdigest()[:24]
         return pathlib.Path(constants.DEFAULT_LOCAL_TMP) / f"written-{look}"
 
     def declaration(self, given: Any = None) -> dict[str, Any]:
-        """The host's declaration. given: what a task has it from. Raises DeclarationProblems."""
+        """The host's declaration as data. given: the task's own, if any. Raises DeclarationProblems."""
         if given is None:
             given = (self.known or {}).get("declaration")
         return self.read_declaration().as_data() if given is None else declaration.plain(given)
@@ -127,25 +127,25 @@ class Preflight:
         template = self._action._templar.template
         settings = template(self._vars.get(declaration.SETTINGS))
         if self.api_only and (settings is None or isinstance(settings, Mapping)):
-            # Where only the API reaches, nobody but the plugin can write CDI specs.
+            # If only the API reaches the node, only the plugin can write CDI specs there.
             settings = {**(settings or {}), "cdi_owner": "plugin"}
         return declaration.read(self._vars, template, settings)
 
     def node(self, given: Any, requires: list[str], **arguments: Any) -> Seen:
-        """The node, with everything that an action requires of it. given: what a task has it from. Raises NotReady."""
+        """The node's facts, after all checks that an action requires. given: the task's own facts. Raises NotReady."""
         if given is not None:
             return Seen(declaration.plain(given), [], settled=False)
         return self.look({"requires": requires, **arguments})
 
     def failed(self, error: Exception) -> dict[str, Any]:
-        """A result that says why an action could not begin. error: NotReady, DeclarationProblems."""
+        """A failed result with the reason why an action could not begin. error: NotReady or DeclarationProblems."""
         message = str(error)
         if isinstance(error, declaration.DeclarationProblems):
             message = declaration.unusable(self.host, error.lines)
         return {"failed": True, "changed": False, "msg": message}
 
     def kubelet(self, node: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Where the kubelet and the plugin's specs are, as plugin_cli.holders takes it, beside a task's arguments."""
+        """The arguments of plugin_cli.holders: the task's own, completed with the node's kubelet and CDI paths."""
         settings = self.variable(declaration.SETTINGS, {})
         places = {
             "kubelet_root": (node.get("kubelet") or {}).get("root_dir"),
@@ -155,7 +155,7 @@ class Preflight:
         return {**places, **arguments}
 
     def look(self, arguments: Mapping[str, Any]) -> Seen:
-        """The node as the arguments of node_preflight ask for it. Raises NotReady, DeclarationProblems."""
+        """Run the preflight with node_preflight's arguments. Raises NotReady, DeclarationProblems, AnsibleError."""
         arguments = {key: value for key, value in arguments.items() if value is not None}
         declared = declaration.plain(arguments.pop("declaration", None))
         if boolean(arguments.pop("declared", False)):
@@ -177,7 +177,7 @@ class Preflight:
         deployment = declaration.plain(arguments.pop("deployment", None) or {})
         drained = declaration.plain(arguments.pop("drain", None))
         if drained:
-            # Raises where it is no number.
+            # Raises AnsibleError if the minutes are no valid number.
             task_arguments.minutes(drained, "node_devices_drain_minutes")
         cdi = boolean(arguments.pop("cdi", True))
         cdi = declared["needs_cdi"] if declared else cdi
@@ -207,7 +207,7 @@ class Preflight:
             if declared and facts["runtime"].get("version"):
                 refused, broken = _specs_of(declared, facts)
                 sentences += refused
-                # Once a play, although each role asks.
+                # Warn once in a play, although each role checks.
                 warnings += [] if known else [f"{self.host}: {sentence}" for sentence in broken]
             if declared and mode and not takeover:
                 names = [resource["name"] for resource in declared["resources"]]
@@ -238,7 +238,7 @@ class Preflight:
         return Seen(facts, warnings, settled is not None)
 
     def _looked(self, arguments: dict[str, Any], warnings: list[str]) -> tuple[dict[str, Any], str | None]:
-        """The node's facts, and what became of a change that an earlier run left. Raises NotReady."""
+        """The node's facts, and what happened to an earlier run's unfinished change, if any. Raises NotReady."""
         facts = self._facts(arguments)
         holder = facts.pop("locked_by", None)
         if holder and self._action._task.check_mode:
@@ -250,7 +250,7 @@ class Preflight:
         return facts, None
 
     def _with_devices(self, known: dict[str, Any], requires: list[str], arguments: dict[str, Any]) -> dict[str, Any]:
-        """What is known, with another look at devices that were missing: a role may have made them since."""
+        """The known facts; if devices were missing, they are read again, because a role may have created them since."""
         device_paths = arguments.get("device_paths") or {}
         if "devices" not in requires or not requirements.unmet(["devices"], known, device_paths):
             return known
@@ -259,13 +259,13 @@ class Preflight:
         )
         if "missing_devices" not in afresh:
             return afresh
-        # Check mode has made no node: those that would be there are not missing.
+        # Check mode creates no device node, so the nodes that a real run would create do not count as missing.
         made = self.variable("host_devices_nodes", []) if self._action._task.check_mode else []
         missing = set(afresh["missing_devices"]) - {node["path"] for node in made}
         return {**known, "missing_devices": sorted(missing), "other_than_devices": afresh["other_than_devices"]}
 
     def _facts(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The node's facts; the lock of a play that is over is passed over."""
+        """The node's facts; the lock of a play that has ended is taken over."""
         facts = self._on_node("node_preflight", arguments)
         if facts.get("locked_by") and play.is_over(facts["locked_by"]):
             lock = {**arguments["lock"], "over": facts["locked_by"]["owner"]}
@@ -283,27 +283,27 @@ class Preflight:
             return {"failed": True, "msg": str(error)}
 
     def _settled(self, facts: dict[str, Any], arguments: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-        """The node as it is once what an earlier run left is finished or undone, and what became of that."""
+        """Finish or undo an earlier run's unfinished change; returns the node's facts afterwards, and the outcome."""
         outcome = self._on_node("runtime_config", {"state": "recovered"})
         if outcome.get("failed"):
             return outcome, None
         if not outcome["changed"]:
-            # Its own module, left behind by a play that was killed, has seen it to its end in the meantime.
+            # The module of a killed play, still running on the node, has finished the change in the meantime.
             return self._on_node("node_preflight", arguments), None
         if not self._action._task.check_mode:
             facts = self._on_node("node_preflight", arguments)
         return facts, _became(outcome, self._action._task.check_mode)
 
     def _has(self, command: str, facts: Mapping[str, Any]) -> bool:
-        """Whether the command is there; in check mode it would have been installed by now."""
+        """Whether the command is installed; in check mode, a real run would have installed it by now."""
         if self._action._task.check_mode or command in facts["commands"]:
             return True
-        # What is known may be from before it was installed.
+        # The known facts may be older than the command's installation.
         return plugin_cli.is_there(self._action, command)
 
 
 def _wanted_lock(lock: Mapping[str, Any], host: str, hosts: int) -> dict[str, Any]:
-    """The option ``lock`` as the module takes it. hosts: of the batch."""
+    """The option ``lock`` in the module's form. hosts: number in the batch. Raises AnsibleError for bad minutes."""
     try:
         minutes = float(lock.get("minutes", 15))
     except (TypeError, ValueError):
@@ -314,7 +314,7 @@ def _wanted_lock(lock: Mapping[str, Any], host: str, hosts: int) -> dict[str, An
 
 
 def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:
-    """What became of a change of the runtime's configuration that an earlier run did not see to its end."""
+    """The outcome of an unfinished change of the runtime's configuration, as a message."""
     change = "an earlier change of the container runtime's configuration, whose run was cut off,"
     if check_mode:
         return f"{change} is there; the next run finishes or undoes it first, so this answer may show it half done"
@@ -324,7 +324,7 @@ def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:
 
 
 def _specs_of(declared: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Sentences for the declared CDI specs that would not take effect, and for the broken ones of others."""
+    """Problems of declared CDI specs that would have no effect, and problems of other owners' broken specs."""
     node_specs = specs.Specs(declared, facts)
     broken = node_specs.broken()
     try:

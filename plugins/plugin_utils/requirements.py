@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node must be, as sentences about what it is not: each says what is wrong, why it matters and what to do."""
+"""Checks what a node must have; each message says what is wrong, why it matters and how to fix it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
 
 _OLDEST_PYTHON = (3, 9)
-# What shells say of a program that is not there.
+# Matches the error of a shell for a missing program.
 _MISSING = re.compile("not found|no such file")
 
 
 def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[str, Any], cdi: bool = True) -> list[str]:
-    """A sentence for each thing that stands in the way.
+    """One message for each requirement that the node does not meet.
 
     node: the result of the module node_preflight.
     device_paths: as the declaration gives them.
-    cdi: whether devices are given by CDI, which old runtimes and kubelets do not know.
+    cdi: whether devices are injected by CDI, which old runtimes and kubelets do not support.
     """
     checks = {
         "python": lambda: _python(node["python"]),
@@ -33,7 +33,7 @@ def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[st
     if unknown:
         return [f"requires: {', '.join(sorted(unknown))} is none of {', '.join(checks)}"]
     if node["uid"] != 0:
-        # Without root's rights the rest would be guesswork.
+        # Without root, the other checks would only guess.
         return [
             f"tasks run as user {node['uid']}, not as root: set ansible_become: true (and how, if it needs a password)"
         ]
@@ -44,9 +44,9 @@ def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[st
 
 
 def unanswered(facts: Mapping[str, Any], interpreter: str | None) -> str:
-    """A sentence for a module that did not come back with facts.
+    """The message for a module that failed instead of returning facts.
 
-    facts: its failed result. interpreter: what ansible_python_interpreter says.
+    facts: the failed result. interpreter: the value of ansible_python_interpreter.
     """
     said = str(facts.get("module_stderr") or facts.get("module_stdout") or facts.get("msg") or "").strip()
     text = f"{said}\n{facts.get('msg', '')}".lower()
@@ -64,9 +64,9 @@ def unanswered(facts: Mapping[str, Any], interpreter: str | None) -> str:
 
 
 def taken(plugins: Mapping[str, Any], names: list[str], mode: str) -> Iterator[str]:
-    """A sentence for each plugin on the node that has what ours is to serve.
+    """One message for each plugin on the node that already serves a declared resource or runs in another mode.
 
-    plugins: as the module node_preflight found them. names: of the declared resources. mode: service or daemonset.
+    plugins: as the module node_preflight found them. names: the declared resources. mode: service or daemonset.
     """
     instance = plugins["instance"] or {"mode": None, "resources": []}
     there = {"service": "service", "pod": "daemonset"}.get(instance["mode"], mode)
@@ -126,7 +126,7 @@ def _kubelet(kubelet: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def untested(requires: list[str], node: Mapping[str, Any]) -> list[str]:
-    """A sentence for each part of a node that may work, although nobody tested it."""
+    """One message for each part of a node whose version is untested."""
     version = (node["kubelet"] or {}).get("version") if "kubelet" in requires else None
     why = cdi_versions.untested_kubelet(cdi_versions.version_tuple(version)) if version else ""
     return [f"kubelet {version}: {why}; see docs/compatibility.md"] if why else []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds a host's variables to the argument specs of several roles at once, as each role does at its begin."""
+"""Checks a host's variables against the argument specs of several roles at once, as each role does at its start."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from . import declaration
 
 _ROLES = pathlib.Path(__file__).resolve().parents[2] / "roles"
-# Written in C where the controller's PyYAML has that: some specs are long.
+# Prefer PyYAML's C loader, because some specs are long.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def problems(roles: Iterable[Any], variables: Mapping[str, Any], template: Callable[[Any], Any]) -> list[str]:
-    """What is wrong with a host's variables, a line each.
+    """What is wrong with a host's variables, one line each.
 
-    variables: all of the host's, by name. template: gives a value with its expressions worked out.
-    Raises AnsibleError for a role that there is not.
+    variables: all of the host's variables, by name. template: evaluates the expressions in a value.
+    Raises AnsibleError if a role does not exist.
     """
     options: dict[str, Any] = {}
     for role in roles:
         options.update(_options(str(role)))
-    # The declaration is held to its own schema, which says more.
+    # The declaration has its own schema, whose errors say more.
     for name in [*declaration.variables_of(options), declaration.SETTINGS]:
         options.pop(name, None)
     given = {name: variables[name] for name in options if name in variables}
-    # A copy: it fills in what is left out of a default that is a list or a mapping where that stands, as None.
+    # Copied, because the validator writes None into list and mapping defaults for every option that they leave out.
     validator = ArgumentSpecValidator(copy.deepcopy(options))
     validated = validator.validate(template(given), validate_role_argument_spec=True)
     return list(validated.error_messages)
@@ -49,6 +49,6 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     return dict(options["argument_specs"]["main"]["options"])
 
 
-#: Role to the options of its argument specs. Read with this module, which the strategy loads once, and not in the
-#: processes that are forked off for each host.
+#: Role to the options of its argument specs. Read at import: the strategy imports this module once, before it forks a
+#: process for each host.
 _OPTIONS = {path.parts[-3]: _read(path) for path in sorted(_ROLES.glob("*/meta/argument_specs.yml"))}

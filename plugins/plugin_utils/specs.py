@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which CDI specs a node gets: what is declared, and what is not any more but may still be held by a pod.
+"""Decides which CDI specs a node gets: the declared ones, and undeclared ones that a pod may still hold.
 
-A kubelet replays the CDI names of its checkpoint when a container restarts, so a spec has to stay while a pod holds its
-device. A run first adds (everything that was there stays), and after the plugin has stopped to advertise what is no
-longer declared, it prunes what nobody holds.
+If a container restarts, the kubelet replays the CDI names of its checkpoint. So a spec must stay while a pod holds its
+device. A run first adds specs and removes none. Once the plugin no longer advertises an undeclared device, the run
+prunes its spec unless a pod holds the device.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     parse,
 )
 
-#: Where our specs are.
+#: The directory of the role's specs.
 DIRECTORY = parse.STATIC_CDI_DIR
 _OWNER = "cdi_specs"
 
 
 class SpecsError(Exception):
-    """What stands in the way, one line each."""
+    """Why the specs cannot be written, one line for each problem."""
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
@@ -34,7 +34,7 @@ class SpecsError(Exception):
 
 
 class Leftover(NamedTuple):
-    """A device in a spec of ours that is not declared any more."""
+    """A device in a spec of ours that is no longer declared."""
 
     file: str
     kind: str
@@ -46,7 +46,7 @@ class Leftover(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A leftover that has to stay, and why."""
+    """A leftover that must stay, and the reason."""
 
     leftover: Leftover
     reason: str
@@ -55,14 +55,14 @@ class Held(NamedTuple):
 class Specs:
     """The specs of one node.
 
-    declaration: the result of the module declaration; empty where nothing is declared.
+    declaration: the result of the module declaration; empty if nothing is declared.
     node: the result of the module node_preflight.
     """
 
     def __init__(self, declaration: Mapping[str, Any], node: Mapping[str, Any]) -> None:
         self.declared = {name: json.loads(text) for name, text in declaration.get("cdi_specs", {}).items()}
         self.kinds: Mapping[str, str] = declaration.get("cdi_kinds", {})
-        #: Kinds whose specs the plugin writes, in /var/run/cdi, with what is known of them before.
+        #: Kinds whose specs the plugin writes in /var/run/cdi, with the part of each spec that is known in advance.
         self.awaited = {spec["kind"]: spec for spec in declaration.get("awaited_cdi_specs", ())}
         self.node = node
         self.own_paths = {
@@ -83,7 +83,7 @@ class Specs:
                     yield Leftover(file, spec["kind"], device["name"])
 
     def redefined(self) -> dict[Leftover, tuple[str, str]]:
-        """Declared devices whose spec on the node gives other device nodes: the paths there, and the declared ones."""
+        """Declared devices whose spec on the node has other device nodes: the old paths and the declared paths."""
         found = {}
         for file, spec in self.present.items():
             declared = {device["name"]: device for device in self.declared.get(file, {}).get("devices", [])}
@@ -95,9 +95,9 @@ class Specs:
         return found
 
     def refuse_redefined(self, holders: Mapping[str, Any]) -> None:
-        """Raise SpecsError where a container would come back with another device after its restart.
+        """Raise SpecsError for a held device that is redefined: a restart would give its container another device.
 
-        Nobody could tell any more which device it has until then. holders: what ``node-device-plugin holders`` answers.
+        Until then, nothing shows which device the container has. holders: answer of ``node-device-plugin holders``.
         """
         problems = []
         for device, (before, now) in self.redefined().items():
@@ -111,7 +111,7 @@ class Specs:
             raise SpecsError(problems)
 
     def texts(self, staying: Iterable[Leftover]) -> dict[str, str]:
-        """Every file that is to be there: what is declared, and what stays beside it."""
+        """File name to text of each spec file to write: the declared devices and the leftovers that stay."""
         stay: dict[str, list[str]] = {}
         for leftover in staying:
             stay.setdefault(leftover.file, []).append(leftover.device)
@@ -122,7 +122,7 @@ class Specs:
         return {file: cdi.serialise(spec) for file, spec in merged.items()}
 
     def check(self, staying: Iterable[Leftover]) -> None:
-        """Raise SpecsError where this node's runtime would refuse a spec, or another file takes a device's place."""
+        """Raise SpecsError if this node's runtime would refuse a spec, or if a foreign file would override a device."""
         specs = {file: json.loads(text) for file, text in self.texts(staying).items()}
         harm = [
             f"{file.path}: {file.harm[0]}{_and_more(file.harm)}; the file is not ours: remove it there, or declare "
@@ -135,9 +135,9 @@ class Specs:
             raise SpecsError(problems)
 
     def broken(self) -> list[str]:
-        """A sentence for each file of others that runtimes do not load, or not all of, and go on without.
+        """One message for each foreign file that runtimes do not load, or load only in part, without harm to ours.
 
-        What ``node-device-plugin doctor`` says of it, too.
+        ``node-device-plugin doctor`` reports the same.
         """
         return [
             f"{file.path}: {file.problems[0]}{_and_more(file.problems)}; it is not ours and hurts no device of ours: "
@@ -156,21 +156,21 @@ class Specs:
                 )
 
     def _accepted(self) -> str | None:
-        """The highest CDI version that the node's runtime takes, where it is known."""
+        """The highest CDI version that the node's runtime accepts; None if unknown."""
         runtime = self.node["runtime"]
         version = runtime.get("version")
-        # The table is of containerd's versions. Of a runtime that does not run, as in an uninstall, nothing is known.
+        # The table has containerd's versions only. A stopped runtime, as in an uninstall, has no known version.
         return cdi.accepted_version(version) if runtime.get("name") == "containerd" and version else None
 
     def _checked(self, specs: Mapping[str, Mapping[str, Any]]) -> list[directories.SpecFile]:
-        """Every spec file of the node as runtimes read it, with ours as they are to be. specs: ours, by name."""
+        """Every spec file of the node as runtimes read it, with ours replaced by ``specs``: file name to content."""
         own_paths = self.own_paths | {f"{DIRECTORY}/{file}" for file in specs}
         every: dict[str, list[directories.SpecFile]] = {file["directory"]: [] for file in self.node["cdi_files"]}
         if DIRECTORY not in every:
-            # Nothing is there yet: others go before it.
+            # The directory is empty so far; the other directories take precedence over it.
             every = {DIRECTORY: [], **every}
         for file in self.node["cdi_files"]:
-            # By our name in another folder it is the running plugin's, which takes back what is not its any more.
+            # Elsewhere, a file with our prefix is the running plugin's, which removes its outdated entries itself.
             if file["path"] in own_paths or is_dynamic(file):
                 continue
             content = (file["content"] or "").encode("utf-8", "surrogateescape")
@@ -181,11 +181,11 @@ class Specs:
         return directories.against_each_other(list(every.values()))
 
     def split(self, holders: Mapping[str, Any] | None, advertised_counts: bool) -> tuple[list[Held], list[Leftover]]:
-        """Which leftovers have to stay, with the reason, and which may go.
+        """Split the leftovers into those that must stay, with the reason, and those that may go.
 
-        holders: what ``node-device-plugin holders`` answers; None for nobody.
-        advertised_counts: whether a device that the kubelet still lists has to stay, too: it might be given out. Not of
-        a kind that the plugin writes by now: it offers a device only when its own spec has it.
+        holders: answer of ``node-device-plugin holders``; None if no pod holds a device.
+        advertised_counts: whether a device that the kubelet still lists must stay too, because the kubelet may allocate
+        it. Kinds whose specs the plugin writes are exempt: the plugin offers only devices that its own spec has.
         """
         staying, going = [], []
         for leftover in self.leftovers:
@@ -204,7 +204,7 @@ class Specs:
         for held in holders.get("held", []):
             if self._is(leftover, held["resource"], held["device"]):
                 return f"held by {holder(held)}"
-        # What the kubelet offers of a kind that the plugin writes has its name from /var/run/cdi, which goes before.
+        # If the plugin writes the kind, an offered device's CDI name comes from /var/run/cdi, which takes precedence.
         if advertised_counts and leftover.kind not in self.awaited:
             for resource, devices in holders.get("allocatable", {}).items():
                 if any(self._is(leftover, resource, device) for device in devices):
@@ -214,8 +214,8 @@ class Specs:
     def _is(self, leftover: Leftover, resource: str, kubelet_id: str) -> bool:
         """Whether a kubelet's device may be the leftover.
 
-        The leftover's resource is not known any more, only its kind, which is the resource's name unless it was
-        declared otherwise. So an id of a resource that is not ours counts too: it is kept rather than lost.
+        The leftover's kind is known, its resource is not; the kind is the resource's name unless declared otherwise. So
+        an id of an unknown resource also counts: the leftover is kept rather than lost.
         """
         if leftover.device not in model.devices_behind(kubelet_id):
             return False
@@ -223,7 +223,7 @@ class Specs:
 
 
 def is_dynamic(file: Mapping[str, Any]) -> bool:
-    """Whether a spec file of a node is one that the plugin wrote while it ran. file: of node_preflight's cdi_files."""
+    """Whether the running plugin wrote a spec file. file: an entry of node_preflight's cdi_files."""
     return file["directory"] != DIRECTORY and file["name"].startswith(cdi.FILE_PREFIX)
 
 
@@ -233,12 +233,12 @@ def _host_paths(device: Mapping[str, Any]) -> frozenset[str]:
 
 
 def holder(held: Mapping[str, Any]) -> str:
-    """Who holds a device, by ``node-device-plugin holders``. While no kubelet answers, only the pod's uid is known."""
+    """The pod that holds a device, from ``node-device-plugin holders``; only its uid if no kubelet answers."""
     return f"{held['namespace']}/{held['pod']}" if held.get("namespace") else str(held["pod"])
 
 
 class Ours:
-    """What pods can hold of a node where all of ours is to go: what the plugin serves, and what our specs have.
+    """What pods can hold on a node before an uninstall: devices that the plugin serves, and devices in our specs.
 
     node: the result of the module node_preflight.
     """
@@ -249,11 +249,11 @@ class Ours:
         self._is_dynamic = any(map(is_dynamic, node["cdi_files"]))
 
     def __bool__(self) -> bool:
-        """Whether there is anything to hold."""
+        """Whether the node has anything that a pod can hold."""
         return bool(self._served or self._specs.leftovers or self._is_dynamic)
 
     def held(self, holders: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """What is held of it. holders: what ``node-device-plugin holders`` answers."""
+        """The entries that hold something of ours. holders: answer of ``node-device-plugin holders``."""
         return [
             held
             for held in holders["held"]
@@ -268,11 +268,11 @@ def _and_more(problems: Collection[Any]) -> str:
 
 
 def _parsed(file: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A spec file as data; None where it is none."""
+    """A spec file as data; None if the file is no spec."""
     text = file["content"] or ""
     try:
         try:
-            # What ours are, and most of others are; YAML takes a hundred times as long.
+            # Ours and most others are JSON; YAML takes a hundred times as long.
             data = json.loads(text)
         except ValueError:
             data = yaml.safe_load(text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a task gives its action."""
+"""Reads the arguments that a task gives its action."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansible.errors import AnsibleError
 
 from .declaration import plain
 
-#: Options that a task may leave out, because a variable of the host has them.
+#: Options that a task may omit, because a variable of the host supplies them.
 _OF_THE_HOST = {
     "kubeconfig": "node_devices_kubeconfig",
     "node_name": "node_devices_node_name",
@@ -19,9 +19,9 @@ _OF_THE_HOST = {
 
 
 def of(action: Any, task_vars: Any = None, *of_the_host: str) -> dict[str, Any]:
-    """The arguments of an action's task, as plain data, without what was left out.
+    """The arguments of an action's task as plain data, without omitted ones.
 
-    of_the_host: options whose value is the host's where the task leaves them out: kubeconfig, node_name, api_only.
+    of_the_host: options that default to the host's variable: kubeconfig, node_name, api_only.
     """
     given: dict[str, Any] = plain({key: value for key, value in action._task.args.items() if value is not None})
     for option in of_the_host:
@@ -32,13 +32,13 @@ def of(action: Any, task_vars: Any = None, *of_the_host: str) -> dict[str, Any]:
 
 
 def minutes(arguments: Mapping[str, Any], variable: str) -> float:
-    """The argument ``minutes``, 10 if left out. variable: which one users set, for the message. Raises AnsibleError."""
+    """The argument ``minutes``, default 10. variable: the user's variable, for the message. Raises AnsibleError."""
     given = arguments.get("minutes", 10)
     try:
         number = float(given)
     except (TypeError, ValueError):
         number = -1
-    # Nor is it a number that is none.
+    # Written this way, the condition also refuses NaN.
     if not number >= 0:
         raise AnsibleError(f"{variable} must be a number that is not below 0, not {given}")
     return number

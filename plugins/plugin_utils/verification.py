@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a play says of a verification's report."""
+"""Turns a verification's report into a task's problems and warnings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-# Without a proof, and nothing wrong: somebody holds every device, or there is no kubelet yet, or a pod had no place.
+# States without a proof that are no error: a pod holds every device, no kubelet runs yet, or a pod found no place.
 _WITHOUT_PROOF = ("unproven", "in use", "pending")
 
 
 def judged(report: Mapping[str, Any], host: str, require_proof: bool) -> dict[str, Any]:
-    """The report with its problems, and warnings of what is unproven.
+    """The report, with a warning for each unproven resource.
 
-    require_proof: whether a resource without a proof is a problem.
+    require_proof: whether a resource without a proof is a problem instead.
     """
     without = {row["resource"]: row for row in report["resources"] if row["state"] in _WITHOUT_PROOF}
     if require_proof:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node's virtual environment is made of: wheels for its Python and platform, gathered on the controller.
+"""Gathers the wheels of a node's virtual environment on the controller, for the node's Python and platform.
 
-The plugin's own wheel is built from this collection, offline. The others are those that requirements/node.txt locks,
-by hash (locked_wheels).
+The plugin's own wheel is built offline from this collection. requirements/node.txt locks all others by hash
+(locked_wheels).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.locked_whee
 
 COLLECTION = pathlib.Path(__file__).resolve().parents[2]
 LOCK = COLLECTION / "requirements" / "node.txt"
-#: Where a controller that was set up from a bundle (packaging/bundle/install) has the locked wheels: in the environment
-#: that Ansible runs in.
+#: The locked wheels on a controller that was set up from a bundle (packaging/bundle/install): a directory in the
+#: environment in which Ansible runs.
 BUNDLED = pathlib.Path(sys.prefix) / "share" / "node-devices" / "wheels"
-#: Goes into every environment's name; raised when the same wheels are to be laid out in another way.
+#: Part of every environment's name; raise the number if the same wheels are to be installed in another layout.
 LAYOUT = 1
 
 
@@ -38,7 +38,7 @@ def version() -> str:
 
 
 def environment_name(target: Target) -> str:
-    """``<version>-<hash>``: the same for the same content and the same kind of node, without building anything."""
+    """``<version>-<hash>``: the same for the same content and kind of node, computed without a build."""
     total = hashlib.sha256(f"{LAYOUT} {target.name}\n".encode())
     total.update(_source_digest().encode())
     total.update(LOCK.read_bytes())
@@ -48,8 +48,8 @@ def environment_name(target: Target) -> str:
 def gather(target: Target, cache: pathlib.Path, wheelhouse: pathlib.Path | None) -> list[Wheel]:
     """The wheels of an environment, the plugin's own first.
 
-    cache: a folder for what is built and fetched, made if it is missing.
-    wheelhouse: a folder with the locked wheels; None is a bundle's, and where there is none fetches them.
+    cache: directory for built and downloaded wheels, created if missing.
+    wheelhouse: directory with the locked wheels. None uses the bundle's directory if it exists, else pip downloads.
     """
     if wheelhouse is None and BUNDLED.is_dir():
         wheelhouse = BUNDLED
@@ -61,14 +61,14 @@ def gather(target: Target, cache: pathlib.Path, wheelhouse: pathlib.Path | None)
 
 
 def pack(name: str, wheels: list[Wheel], cache: pathlib.Path) -> pathlib.Path:
-    """One archive of the wheels: what is sent to a node."""
+    """The archive of all wheels that is sent to a node."""
     archive = cache / "archives" / f"{name}.tar"
     with locked(cache):
         if archive.exists():
             return archive
         archive.parent.mkdir(exist_ok=True)
         partial = archive.with_suffix(f".{os.getpid()}")
-        # Wheels are compressed already.
+        # No compression: wheels are compressed already.
         with tarfile.open(partial, "w", format=tarfile.USTAR_FORMAT) as tar:
             for wheel in wheels:
                 tar.add(wheel.path, arcname=wheel.path.name)
@@ -77,7 +77,7 @@ def pack(name: str, wheels: list[Wheel], cache: pathlib.Path) -> pathlib.Path:
 
 
 def _source_files() -> list[pathlib.Path]:
-    """What the plugin's wheel is built from."""
+    """The files that the plugin's wheel is built from."""
     package = COLLECTION / "plugin" / "node_device_plugin"
     files = [path for path in package.rglob("*") if path.is_file() and path.suffix not in (".pyc", ".pyi")]
     return sorted([*files, COLLECTION / "pyproject.toml", COLLECTION / "LICENSE"])
@@ -94,10 +94,10 @@ def _source_digest() -> str:
 
 @contextlib.contextmanager
 def locked(cache: pathlib.Path) -> Iterator[None]:
-    """Several hosts' workers want the same wheels at the same time: one makes them."""
+    """Lock the cache, so that one worker builds or downloads what several hosts need. Raises WheelsError."""
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = cache.stat()
-    # Who writes here decides what nodes run as root.
+    # Whoever can write the cache decides what nodes run as root.
     if status.st_uid != os.geteuid():
         raise WheelsError(f"{cache}: it belongs to uid {status.st_uid}, and this is uid {os.geteuid()}")
     if status.st_mode & 0o022:
@@ -108,7 +108,7 @@ def locked(cache: pathlib.Path) -> Iterator[None]:
 
 
 def built(cache: pathlib.Path) -> Wheel:
-    """The plugin's own wheel, built if this source was not yet; WheelsError if it changed since."""
+    """The plugin's own wheel, built unless this source already was. Raises WheelsError if the wheel changed since."""
     directory = cache / "built" / _source_digest()[:24]
     record = directory / "wheel.sha256"
     if not record.exists():
@@ -122,7 +122,7 @@ def built(cache: pathlib.Path) -> Wheel:
             (path,) = pathlib.Path(scratch).glob("*.whl")
             digest = locked_wheels.file_digest(path)
             path.replace(directory / path.name)
-            # Last, and whole or not at all: a build that was interrupted is done again.
+            # The record is written last and replaced atomically, so an interrupted build is repeated.
             partial = pathlib.Path(scratch) / record.name
             partial.write_text(f"{digest}  {path.name}\n", encoding="utf-8")
             partial.replace(record)

@@ -2,7 +2,7 @@
 
 `schemas.json` beside this file has them: what /openapi/v3 of kube-apiserver 1.36.2 said, without descriptions, and with
 objects closed, as strict field validation closes them. A test holds the file to a real API server of that version; to
-write it anew, where KUBERNETES_BIN_DIR has one: WRITE_SCHEMAS=1 pytest tests/kubernetes/test_schemas.py
+write it again, where KUBERNETES_BIN_DIR has one: WRITE_SCHEMAS=1 pytest tests/kubernetes/test_schemas.py
 """
 
 from __future__ import annotations

@@ -42,11 +42,12 @@ class Nodes:
         self._nodes: dict[str, dict[str, Any]] = {}
         self._versions = itertools.count(1)
 
-    def create(self, node: dict[str, Any], _manager: str) -> dict[str, Any]:
+    def create(self, node: dict[str, Any], dry_run: bool) -> dict[str, Any]:
         with self._lock:
             node = {"kind": "Node", "apiVersion": "v1", "spec": {}, "status": {}, **node}
-            self._nodes[node["metadata"]["name"]] = node
-            return self._changed(node)
+            if not dry_run:
+                self._nodes[node["metadata"]["name"]] = self._changed(node)
+            return node
 
     def read(self, name: str) -> dict[str, Any]:
         with self._lock:
@@ -198,7 +199,7 @@ def serving(certificate: pathlib.Path, authority: pathlib.Path) -> Iterator[int]
                 whom = f'nodes "{name}" is forbidden: User "{user}"'
                 raise StatusError(403, f'{whom} cannot {does} in API group "" at the cluster scope')
             if self.command == "POST":
-                return nodes.create(content, query.get("fieldManager", ""))
+                return nodes.create(content, query.get("dryRun") == "All")
             if self.command == "DELETE":
                 return nodes.delete(name)
             if self.command == "GET":

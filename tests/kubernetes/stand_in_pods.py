@@ -20,7 +20,7 @@ class StatusError(Exception):
 
 
 class Pods:
-    """Of all namespaces; deleted at once where it is said so, else when a kubelet does."""
+    """Of all namespaces; deleted at once on request, else when a kubelet does."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

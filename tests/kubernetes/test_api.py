@@ -320,3 +320,13 @@ def test_a_check_of_certificates_in_front(tmp_path, who, version, says):
     assert str(caught.value) == (
         f"the API server {address} does not accept {says}: give its user a valid certificate, token or exec in {path}"
     )
+
+
+def test_a_new_object_stays_unless_it_is_a_dry_run(cluster):
+    asked = api.Api(kubeconfig.read(cluster.kubeconfig()))
+    for name, dry_run in (("tried", {"dry_run": True}), ("made", {})):
+        made = asked.create(api.Place("nodes"), {"metadata": {"name": name}}, **dry_run)
+        assert made["metadata"]["name"] == name
+    assert asked.get(api.Place("nodes", "tried")) is None
+    assert asked.get(api.Place("nodes", "made"))["metadata"]["name"] == "made"
+    cluster.ask("DELETE", "/api/v1/nodes/made")

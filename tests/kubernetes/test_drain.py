@@ -231,7 +231,7 @@ def test_a_pod_that_its_budget_keeps_is_named_and_goes_when_it_may(run, node, po
     assert result["failed"] is True
     assert result["msg"] == (
         f"worker1: after 0.01 minutes there is still on node {node.name}: {name}, which may not be evicted: The "
-        f"disruption budget {budget} needs 2 healthy pods and has 2 currently. Mend that, or give it longer "
+        f"disruption budget {budget} needs 2 healthy pods and has 2 currently. Fix that, or give it longer "
         f"(node_devices_drain_minutes)"
     )
     # The playbook lets it go again.
@@ -280,7 +280,7 @@ def test_another_pod_of_the_same_name_is_left_alone(cluster, pods):
     assert "deletionTimestamp" not in pods.all()[name]["metadata"]
 
 
-def test_an_api_server_that_is_away_in_the_midst_is_waited_for(run, pods, monkeypatch):
+def test_an_api_server_that_is_away_half_way_is_waited_for(run, pods, monkeypatch):
     name, listing, calls = pods.make(), Api.list, itertools.count()
 
     def list_later(api, *arguments, **selectors):

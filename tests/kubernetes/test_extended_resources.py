@@ -333,7 +333,7 @@ def test_a_damaged_memory_is_not_guessed(run, node):
 
 @pytest.mark.parametrize("kubelet", ["kubelet", "k3s", "kubelite"])
 def test_a_node_that_only_the_api_reaches(run, node, kubelet):
-    """What a device plugin serves is told by the node object."""
+    """The node object tells what a device plugin serves."""
     node.set_capacity(kubelet, KVM, "2")
     assert run(node, {DONGLE: 4}, api_only=True)["changed"] is True
     assert node.extended == {KVM: "2", DONGLE: "4"}

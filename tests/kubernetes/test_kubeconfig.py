@@ -74,7 +74,7 @@ def of(certificate):
 
 
 def does_not_accept(path, node):
-    """What is said of a user whom the server does not accept, from ``accept`` on; which server, and which file."""
+    """The message about a user whom the server does not accept, from ``accept`` on; which server, and which file."""
     said = refusal(path, node)
     head, tail = "does not accept ", f": give its user a valid certificate, token or exec in {path}"
     assert said.endswith(tail), said
@@ -274,7 +274,7 @@ def test_a_proxy_is_asked(cluster, node):
         ({"contexts": 1}, "there is no context 'test' in contexts"),
         ({"users": []}, "there is no user 'test' in users"),
         (
-            {"users": [{"name": "test", "user": {"token": "a", "as": "b", "as-groups": ["c"]}}]},
+            {"users": [{"name": "test", "user": {"token": "a", "as": "b", "as-uid": "c", "as-groups": ["d"]}}]},
             "the user test has as-groups, which is not known here: use as alone",
         ),
         ({"clusters": [{"name": "test", "cluster": {}}]}, "the cluster test has no usable server: ''"),

@@ -67,6 +67,15 @@ def test_an_object_of_such_a_kind_keeps_the_namespace(api):
     assert remove(api) == ([], "it has tcp theirs")
 
 
+def test_events_keep_no_namespace_and_hide_no_other_kind(api, monkeypatch):
+    monkeypatch.setattr(namespace.Objects, "delete", lambda self, place: place.name)
+    api.pages["/api/v1"]["resources"].insert(0, {"name": "events", **VERBS})
+    api.items[str(Place("events", namespace="ours"))] = [{"metadata": {"name": "started"}}]
+    assert remove(api) == (["ours"], "")
+    api.items[str(Place("configmaps", namespace="ours"))] = [{"metadata": {"name": "theirs"}}]
+    assert remove(api) == ([], "it has configmaps theirs")
+
+
 def test_a_kind_that_somebody_removes_meanwhile_hides_no_other_kind(api, monkeypatch):
     monkeypatch.setattr(namespace.Objects, "delete", lambda self, place: place.name)
     api.removed.add("http")

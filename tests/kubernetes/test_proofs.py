@@ -80,7 +80,7 @@ def test_a_proofs_pod_is_below_all_others_and_takes_no_place(api, namespace, pro
 
 
 def test_a_class_with_another_value_is_refused_and_a_policy_without_a_class_too(api, namespace, prove):
-    """What somebody who made the class by hand is told; and why a proof has a class."""
+    """The message for a class that was made by hand; and why a proof has a class."""
     api.apply(proof._CLASS, {**proof.priority_class(), "value": -5}, "somebody")
     assert "may not be changed in an update" in prove().unproven
     spec = {"containers": [{"name": "a", "image": "a"}], "preemptionPolicy": "Never"}

@@ -68,7 +68,7 @@ def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with):
     assert proof.remove(daemon_set.api, [namespace], node.name).changed is True
     assert proof.in_use(daemon_set.api, node.name) == {}
     proven.write(daemon_set.api, node.name, {IMAGINARY["name"]: "a" * 64})
-    # Its log, its metrics, and the word to its kubelet; there is none of that name, which only who may ask is told.
+    # Its log, its metrics, and the word to its kubelet; only a user with rights learns that no pod has the name.
     for part in ("log", "proxy/metrics"):
         with pytest.raises(Exception, match="the cluster has no pod x"):
             daemon_set.api.text(Place("pods", "x", namespace, part=part))

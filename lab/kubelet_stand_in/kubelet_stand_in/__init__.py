@@ -1,4 +1,4 @@
-"""A stand-in kubelet, and what holds it to the real one.
+"""A stand-in kubelet, and the transcripts that compare it with the real kubelet.
 
 In a test of a plugin, in the same process and at any directory::
 
@@ -6,21 +6,21 @@ In a test of a plugin, in the same process and at any directory::
         ...                                              # start the plugin on kubelet.directory
         devices = await kubelet.registered("example.com/serial")      # {"serial0": "Healthy"}
         pod = await kubelet.allocate_pod("test", {"main": {"example.com/serial": 1}})
-        pod.containers["main"].envs                      # what CRI would be asked for: envs, devices, CDI_devices ...
-        await kubelet.restart()                          # the checkpoint is replayed, every plugin has to come back
+        pod.containers["main"].envs                      # the request to CRI: envs, devices, CDI_devices ...
+        await kubelet.restart()                          # replays the checkpoint; plugins must register again
 
-``allocate_pod`` raises PodRejected with the reason and the message that the pod's status would show. ``stop`` and
-``start`` are two lives of one kubelet: streams break, the registration socket stays behind, dead, and is swept.
-``manager`` is the device manager itself, ``capacity()`` what the node's status would show, ``checkpoint()`` the file.
+``allocate_pod`` raises PodRejected with the reason and message of the pod's status. ``stop`` ends one life of the
+kubelet and ``start`` begins the next: streams break, and the dead registration socket stays until ``start`` removes it.
+``manager`` is the device manager, ``capacity()`` the node's status, ``checkpoint()`` the checkpoint file.
 
-RecordingPlugin is a device plugin that does as it is told, and records each call (its order, arguments and outcome).
+RecordingPlugin is a scripted device plugin that records each call, with its arguments, outcome and order.
 
-As a command, ``python -m kubelet_stand_in.kubelet --config FILE`` is a kubelet for a node without one: static
-pods through CRI, PodResources, device plugins. ``python -m kubelet_stand_in.transcripts`` records what any
-kubelet does, or holds it to what was recorded.
+As a command, ``python -m kubelet_stand_in.kubelet --config FILE`` is the kubelet of a node that has none: static pods
+through CRI, PodResources, device plugins. ``python -m kubelet_stand_in.transcripts`` records what a kubelet does, or
+compares a kubelet with the recorded transcripts.
 
-It keeps what the real one does to plugins, its bugs included (see its tests). It leaves out cgroups, probes,
-init containers, NUMA hints, eviction, volumes other than hostPath, and node objects.
+It treats plugins as the real kubelet does, bugs included (see its tests). It does not have cgroups, probes, init
+containers, NUMA hints, eviction, volumes other than hostPath, or node objects.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, and gRPC with it: the command says its version without."""
+    """Import lazily, because the imports load gRPC, which the command's --version does not need."""
     if name not in _WHERE:
         raise AttributeError("module %r has no attribute %r" % (__name__, name))
     return getattr(importlib.import_module("." + _WHERE[name], __name__), name)

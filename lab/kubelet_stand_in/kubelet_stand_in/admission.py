@@ -1,6 +1,6 @@
-"""Whether a pod may run: its devices first, then the count of what the node has. A rejection is for good.
+"""Admits or rejects a pod: first its devices, then the node's resource counts. A rejection is final.
 
-Written after the topology manager's scope "none" and lifecycle/predicate.go of the kubelet 1.36, asked in this order.
+Follows the topology manager's scope "none" and lifecycle/predicate.go of kubelet 1.36, in this order.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from .pods import Pod
 
 
 class Rejection(NamedTuple):
-    """Why a pod was not admitted, as its status shows it."""
+    """Why a pod was rejected, as in its status."""
 
     reason: str
     message: str
 
 
 async def admit(pod: Pod, others: Iterable[Pod], devices: DeviceManager) -> Rejection | None:
-    """Allocate a pod's devices, and look whether it fits beside the ``others`` that are active; None if it may run."""
+    """Allocate a pod's devices, and check that it fits beside the active ``others``; None if it may run."""
     rejection = await _allocated(pod, devices) or _fits(pod, others, devices)
     if rejection is not None:
         klog.info(
@@ -51,7 +51,7 @@ def _fits(pod: Pod, others: Iterable[Pod], devices: DeviceManager) -> Rejection 
         klog.info(2, "Updated capacity for device plugin", plugin=resource, capacity=count)
     allocatable = {**dict.fromkeys(capacity.removed, 0), **capacity.allocatable}
     if pod.uid in devices.state.pods():
-        # What pods hold is there, whatever the plugin says: they go on running without it.
+        # A device that a pod holds counts as present, whatever the plugin lists: the pod keeps running.
         for resource, ids in devices.state.allocated.items():
             allocatable[resource] = max(allocatable.get(resource, 0), len(ids))
     used: dict[str, int] = {}
@@ -61,12 +61,12 @@ def _fits(pod: Pod, others: Iterable[Pod], devices: DeviceManager) -> Rejection 
     lacking = {
         resource: count - (allocatable[resource] - used.get(resource, 0))
         for resource, count in sorted(pod.requests().items())
-        # A resource that the node has never had is left out of account: such a pod runs, without its devices.
+        # A resource that the node never had is ignored: such a pod runs without its devices.
         if resource in allocatable and count > allocatable[resource] - used.get(resource, 0)
     }
     if not lacking:
         return None
-    # Static pods are critical ones: the kubelet would evict others for them, but never another static pod.
+    # Static pods are critical: the kubelet would preempt other pods for them, but never a static pod.
     return Rejection(
         "UnexpectedAdmissionError",
         "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods "

@@ -1,6 +1,6 @@
-"""Which devices a container gets, and the calls to plugins that this takes.
+"""Chooses a container's devices, and makes the calls to plugins that allocation needs.
 
-Written after allocateContainerResources and devicesToAllocate of pkg/kubelet/cm/devicemanager of Kubernetes 1.36.
+Follows allocateContainerResources and devicesToAllocate in pkg/kubelet/cm/devicemanager of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from . import klog
 from .device_state import DeviceState, Held
 from .plugin_clients import CallError, Client
 
-#: Seconds that PreStartContainer may take; Allocate and GetPreferredAllocation have no limit at all.
+#: Seconds that PreStartContainer may take; Allocate and GetPreferredAllocation have no limit.
 PRE_START_TIMEOUT = 30.0
 
 
@@ -24,9 +24,9 @@ class AllocationError(Exception):
 
 
 class Endpoint:
-    """A plugin as allocation sees it. client: None after a kubelet restart, until the plugin is back.
+    """A plugin's endpoint for allocation. client: None after a kubelet restart, until the plugin registers again.
 
-    stopped_at: when its connection was lost. has_sent: whether it has sent its devices.
+    stopped_at: when its connection was lost. has_sent: whether it has sent its device list.
     """
 
     def __init__(
@@ -38,18 +38,18 @@ class Endpoint:
         self.has_sent = False
 
     def connected(self) -> Client:
-        """Whom to call; raises CallError after the plugin has gone."""
+        """The plugin's client. Raises CallError if the plugin is gone."""
         if self.client is None or self.stopped_at is not None:
             raise CallError("endpoint has been stopped")
         return self.client
 
 
 class Allocator:
-    """Gives devices to containers, out of the books and with the plugins that the device manager shares with it.
+    """Allocates devices to containers, from the state and endpoints that it shares with the device manager.
 
-    free_inactive: frees what pods that have ended held. write: writes the checkpoint. is_running: whether a container
-    (pod uid, name) ran already when this kubelet started, asked only until sources_ready is set. chance: the order
-    of ids, which is that of Go's maps in a kubelet.
+    free_inactive: frees the devices of finished pods. write: writes the checkpoint. is_running: whether a container
+    (pod uid, name) already ran when this kubelet started; called only until sources_ready is set. chance: order of ids,
+    which a real kubelet takes from Go's maps.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class Allocator:
         self._chance = chance
 
     async def allocate(self, pod_uid: str, container: str, limits: Mapping[str, int]) -> None:
-        """Give a container its devices; raises AllocationError. limits: resource to count, any resource of a pod."""
+        """Allocate a container's devices. Raises AllocationError. limits: resource to count, for all resources."""
         changed = False
         for resource in self._in_chance_order(limits):
             if not self._state.is_known(resource):
-                # Nobody's business: the container runs without (and is told nothing).
+                # Not a device plugin's resource, so the container silently runs without it.
                 continue
             self._free_inactive()
             ids = await self._choose(pod_uid, container, resource, limits[resource])
@@ -94,9 +94,9 @@ class Allocator:
             self._write()
 
     async def before_start(self, pod_uid: str, container: str, limits: Mapping[str, int]) -> dict[str, Held]:
-        """What a container that is about to be created gets, by resource: what was allocated, ever since.
+        """Resource to devices of a container that is about to be created: those from its first allocation.
 
-        Calls PreStartContainer where a plugin wants it; raises AllocationError.
+        Calls PreStartContainer if a plugin requires it. Raises AllocationError.
         """
         for resource in limits:
             if not self._state.is_known(resource) or limits[resource] == 0:
@@ -154,7 +154,7 @@ class Allocator:
                 % (resource, needed, len(available))
             )
         preferred = await self._preferred(resource, available, needed)
-        # Only advice: what is not available is passed over, and what lacks is filled up by chance.
+        # Only advice: unavailable ids are ignored, and missing ones are chosen at random.
         ids = self._in_chance_order(preferred & available)
         ids += self._in_chance_order(available - preferred)
         self._state.allocated.setdefault(resource, set()).update(ids[:needed])
@@ -189,7 +189,7 @@ class Allocator:
         request.container_requests.add(devices_ids=ids)
         try:
             plugin = endpoint.connected()
-            # No deadline: a plugin that hangs here stalls the admission of every pod of the node.
+            # No deadline: a plugin that hangs here stalls the admission of every pod on the node.
             response = await plugin.call(plugin.stub.Allocate, request)
         except CallError as error:
             raise AllocationError(str(error)) from error

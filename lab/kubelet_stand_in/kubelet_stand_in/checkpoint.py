@@ -1,7 +1,7 @@
-"""The kubelet's device checkpoint, written and replayed as the kubelet does: same JSON, same checksum.
+"""Writes and reads the kubelet's device checkpoint in the kubelet's format: same JSON, same checksum.
 
-A real kubelet takes a file of the stand-in for its own, and the other way round. The checksum is FNV-1a (32 bits) over
-Go's spew rendering (``%#v``) of the data (pkg/util/hash and pkg/kubelet/checkpointmanager/checksum of Kubernetes).
+A real kubelet accepts the stand-in's file, and the other way round. The checksum is FNV-1a (32 bits) over Go's spew
+rendering (``%#v``) of the data (pkg/util/hash and pkg/kubelet/checkpointmanager/checksum of Kubernetes).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from node_device_plugin.kubelet.checkpoint import FILE_NAME
 
-#: The NUMA node of a device that has none.
+#: The NUMA node of a device without NUMA information.
 NO_NUMA_NODE = -1
 
 
 class CorruptCheckpoint(ValueError):
-    """The file is no checkpoint, or its checksum is another."""
+    """The file is no checkpoint, or its checksum is wrong."""
 
 
 class Entry(NamedTuple):
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
 
 class CheckpointData(NamedTuple):
-    """What a checkpoint holds; registered: resource to its healthy devices, in no order."""
+    """The content of a checkpoint. registered: resource to its healthy devices, in no order."""
 
     entries: list[Entry]
     registered: dict[str, list[str]]
@@ -42,7 +42,7 @@ class CheckpointData(NamedTuple):
 def write(directory: str, data: CheckpointData) -> None:
     """Replace the checkpoint in ``directory`` atomically.
 
-    Unlike the kubelet's, it is not synced to the disk: nothing of a test outlives a power cut.
+    Unlike the kubelet, it does not sync the file to disk, because no test needs to survive a power cut.
     """
     document = {
         "Data": {
@@ -62,7 +62,7 @@ def write(directory: str, data: CheckpointData) -> None:
         "Checksum": _checksum(data),
     }
     path = os.path.join(directory, FILE_NAME)
-    # A dotfile: what lists this directory (and the kubelet's question whether the node is new) passes over it.
+    # A dotfile, because listings of this directory skip it, also the kubelet's check whether the node is new.
     temporary = os.path.join(directory, ".%s" % os.getpid())
     with open(temporary, "w") as file:
         json.dump(document, file, separators=(",", ":"))
@@ -71,7 +71,7 @@ def write(directory: str, data: CheckpointData) -> None:
 
 
 def read(directory: str) -> CheckpointData | None:
-    """The checkpoint in ``directory``, None where there is none; raises CorruptCheckpoint."""
+    """The checkpoint in ``directory``; None if there is none. Raises CorruptCheckpoint."""
     try:
         with open(os.path.join(directory, FILE_NAME), "rb") as file:
             document = json.load(file)

@@ -1,7 +1,7 @@
-"""What a kubelet asks of the container runtime for a pod: the sandbox's and the containers' configuration.
+"""Builds the container runtime's configuration of a pod: its sandbox and its containers.
 
-Names, labels and paths as in pkg/kubelet/kuberuntime of Kubernetes 1.36. Left out: cgroups, /etc/hosts, the termination
-log, and what those would need of the node.
+Names, labels and paths are those of pkg/kubelet/kuberuntime in Kubernetes 1.36. Not included: cgroups, /etc/hosts, the
+termination log, and what those would need on the node.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VARIABLE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
 
 
 def sandbox_config(pod: Pod, logs: str, attempt: int) -> cri.PodSandboxConfig:
-    """A pod's sandbox. logs: the folder of all pods' logs."""
+    """The configuration of a pod's sandbox. logs: directory of all pods' logs."""
     return cri.PodSandboxConfig(
         metadata=cri.PodSandboxMetadata(name=pod.name, uid=pod.uid, namespace=pod.namespace, attempt=attempt),
         hostname="" if pod.host_network else pod.name,
@@ -43,7 +43,7 @@ def sandbox_config(pod: Pod, logs: str, attempt: int) -> cri.PodSandboxConfig:
 
 
 def container_config(pod: Pod, container: Container, held: Mapping[str, Held], attempt: int) -> cri.ContainerConfig:
-    """A container, with what Allocate answered for the devices that it holds (by resource)."""
+    """The configuration of a container, with Allocate's answers for the devices that it holds (by resource)."""
     config = cri.ContainerConfig(
         metadata=cri.ContainerMetadata(name=container.name, attempt=attempt),
         image=cri.ImageSpec(image=container.image),
@@ -71,12 +71,12 @@ def container_config(pod: Pod, container: Container, held: Mapping[str, Held], a
 
 
 def log_directory(pod: Pod, logs: str) -> str:
-    """Where a pod's logs lie, a folder for each container."""
+    """The directory of a pod's logs, with one directory for each container."""
     return os.path.join(logs, "%s_%s_%s" % (pod.namespace, pod.name, pod.uid))
 
 
 def _add_devices(config: cri.ContainerConfig, held: Mapping[str, Held]) -> None:
-    """Merge what plugins answered: what comes first stays, another value for the same key is only logged."""
+    """Merge the plugins' answers: the first value of a key stays, and a conflicting one is only logged."""
     env: dict[str, str] = {}
     names: list[str] = []
     for resource in held.values():
@@ -113,7 +113,7 @@ def _namespaces(pod: Pod) -> cri.NamespaceOption:
 
 
 def _expand(text: str, variables: Mapping[str, str]) -> str:
-    """Kubernetes' $(NAME); $$ is a dollar, and an unknown name stays as it stands."""
+    """Expand Kubernetes' $(NAME); $$ becomes a dollar, and unknown names stay unchanged."""
     return _VARIABLE.sub(
         lambda match: "$" if match.group() == "$$" else variables.get(match.group(1), match.group()), text
     )

@@ -1,4 +1,4 @@
-"""A container runtime's socket with nothing but memory behind it, which answers as containerd does."""
+"""A CRI server with an in-memory runtime, which answers as containerd does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .memory_runtime import MemoryRuntime
 
 
 class CriServer(cri_grpc.RuntimeServiceServicer, cri_grpc.ImageServiceServicer):
-    """version, name, config, images: what Version, a verbose Status and the list of images say."""
+    """version, name, config, images: the answers of Version, of a verbose Status, and of the image list."""
 
     def __init__(
         self,

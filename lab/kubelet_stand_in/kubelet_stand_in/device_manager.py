@@ -1,7 +1,7 @@
-"""The stand-in's device manager: its directory, the books, the checkpoint and the node's capacity.
+"""The stand-in's device manager: its directory, device state, checkpoint and the node's capacity.
 
-Written after ManagerImpl of pkg/kubelet/cm/devicemanager of Kubernetes 1.36 and 1.37. It needs a directory and an
-event loop, nothing of a node.
+Follows ManagerImpl in pkg/kubelet/cm/devicemanager of Kubernetes 1.36 and 1.37. It needs only a directory and an event
+loop, no node.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .resource_health import ResourceHealth
 
 #: The registration socket, in the device plugin directory.
 SOCKET_NAME = "kubelet.sock"
-#: Seconds that a resource keeps its capacity after its plugin has gone.
+#: Seconds for which a resource keeps its capacity after its plugin is gone.
 GRACE_PERIOD = 300.0
 
 
 class Capacity(NamedTuple):
-    """What the node's status shows, by resource. removed: gone for longer than the grace period, shown as 0."""
+    """The node's capacity by resource. removed: resources past the grace period, which the status shows as 0."""
 
     capacity: dict[str, int]
     allocatable: dict[str, int]
@@ -41,8 +41,8 @@ class Capacity(NamedTuple):
 class DeviceManager:
     """One life of a kubelet's device manager.
 
-    directory: the device plugin directory. active_pods: the uids of the pods that may hold devices; without it, every
-    pod that ever asked. clock, dial_timeout: seconds. is_running, chance: see Allocator. minor: the version of
+    directory: the device plugin directory. active_pods: gives the uids of pods that may hold devices; without it, all
+    pods that ever had any. clock, dial_timeout: seconds. is_running, chance: see Allocator. minor: the version of
     Kubernetes.
     """
 
@@ -59,9 +59,9 @@ class DeviceManager:
         self.directory = directory
         self.state = DeviceState()
         self.health = ResourceHealth(self.state)
-        #: Whom allocations ask, by resource.
+        #: Resource to the endpoint that allocations call.
         self.endpoints: dict[str, Endpoint] = {}
-        #: From 1.37, everyone who is connected: resource to socket.
+        #: From 1.37 on, all connected plugins: resource to socket to endpoint.
         self._connections: dict[str, dict[str, Endpoint]] | None = {} if minor >= SEVERAL_SOCKETS else None
         self._active_pods = active_pods
         self._clock = clock
@@ -75,11 +75,11 @@ class DeviceManager:
 
     @property
     def socket(self) -> str:
-        """Where plugins register."""
+        """The registration socket."""
         return os.path.join(self.directory, SOCKET_NAME)
 
     async def start(self) -> None:
-        """Replay the checkpoint, sweep the directory's sockets, and listen."""
+        """Replay the checkpoint, remove the directory's sockets, and listen."""
         self._replay()
         os.makedirs(self.directory, mode=0o755, exist_ok=True)
         self._sweep()
@@ -89,7 +89,7 @@ class DeviceManager:
         await self._server.start()
 
     async def stop(self) -> None:
-        """End as a kubelet does that gets SIGTERM: connections break, and its socket stays behind, dead."""
+        """Stop as a kubelet does on SIGTERM: connections break, and its dead socket stays."""
         if self._server is None:
             return
         await self._server.stop(None)
@@ -99,14 +99,14 @@ class DeviceManager:
             dead.bind(self.socket)
 
     def should_reset_extended_resources(self) -> bool:
-        """Whether the node is taken for a new one: every extended resource in its status is then set to 0.
+        """Whether the node counts as new: the kubelet then sets every extended resource in its status to 0.
 
-        The kubelet lists its checkpoints by listing this directory, so any entry but a dotfile counts as one.
+        The kubelet lists this directory to find its checkpoints, so every entry except a dotfile counts as one.
         """
         return not any(not name.startswith(".") for name in os.listdir(self.directory))
 
     def capacity(self) -> Capacity:
-        """What the node's status shows; resources whose plugin has gone for too long are forgotten by this call."""
+        """The node's capacity; the call also forgets resources that are past the grace period."""
         now = self._clock()
         gone = {
             resource
@@ -127,7 +127,7 @@ class DeviceManager:
         return result
 
     def free_inactive(self) -> None:
-        """Free the devices of pods that have ended."""
+        """Free the devices of finished pods."""
         if self._active_pods is not None and self.allocator.sources_ready:
             self.state.keep_pods(self._active_pods())
 
@@ -160,7 +160,7 @@ class DeviceManager:
             sockets = self._connections.get(resource, {})
             endpoint = sockets.pop(socket, None)
             if endpoint is not None and sockets:
-                # The devices stay as whichever list came last says; any of the rest takes over.
+                # The devices stay as the last list has them, and any remaining plugin takes over.
                 endpoint.stopped_at = self._clock()
                 self.endpoints[resource] = next(iter(sockets.values()))
                 return
@@ -188,7 +188,7 @@ class DeviceManager:
         checkpoint.write(self.directory, self.state.to_checkpoint())
 
     def _sweep(self) -> None:
-        """Remove the sockets at the top of the directory; those in folders below it stay."""
+        """Remove the sockets directly in the directory; those in subdirectories stay."""
         for name in os.listdir(self.directory):
             path = os.path.join(self.directory, name)
             if name == FILE_NAME:

@@ -1,6 +1,6 @@
-"""What a kubelet knows about devices: which there are, how they are, and who holds which. Data only: no call, no file.
+"""The kubelet's device state: which devices exist, their health, and which container holds them. It does no I/O.
 
-Written after ManagerImpl and podDevices of pkg/kubelet/cm/devicemanager of Kubernetes 1.36.
+Follows ManagerImpl and podDevices in pkg/kubelet/cm/devicemanager of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
 from .checkpoint import NO_NUMA_NODE, CheckpointData, Entry
 
-#: The only health that counts as such.
+#: The only health value that counts as healthy.
 HEALTHY = "Healthy"
 
 
 class Held(NamedTuple):
-    """Devices of one resource in one container. device_ids: NUMA node to ids. response: what Allocate answered."""
+    """Devices of one resource in one container. device_ids: NUMA node to ids. response: Allocate's answer."""
 
     device_ids: dict[int, list[str]]
     response: api.ContainerAllocateResponse
 
     def ids(self) -> set[str]:
-        """The devices, each once."""
+        """The devices, without duplicates."""
         return {device for ids in self.device_ids.values() for device in ids}
 
 
 class DeviceState:
-    """The kubelet's books. Pods are known by uid, and containers by name within their pod."""
+    """The kubelet's device state. Pods are identified by uid, containers by their name in the pod."""
 
     def __init__(self) -> None:
         self.devices: dict[str, dict[str, api.Device]] = {}
@@ -38,7 +38,7 @@ class DeviceState:
         self._held: dict[tuple[str, str], dict[str, Held]] = {}
 
     def update(self, resource: str, devices: Iterable[api.Device]) -> None:
-        """Take over a plugin's list; what stood there before is forgotten."""
+        """Replace a resource's devices with a plugin's list."""
         self.devices[resource] = {device.ID: device for device in devices}
         self.healthy[resource] = set()
         self.unhealthy[resource] = set()
@@ -46,26 +46,26 @@ class DeviceState:
             (self.healthy if device.health == HEALTHY else self.unhealthy)[resource].add(device.ID)
 
     def mark_unhealthy(self, resource: str) -> None:
-        """A plugin is gone: its devices stay, and none of them can be given out."""
-        # A resource whose plugin never sent a list is no healthy one afterwards either.
+        """Mark the devices of a plugin that is gone: they stay, but none can be allocated."""
+        # A resource whose plugin never sent a list does not become known by this.
         gone = self.healthy.get(resource, set())
         if resource in self.healthy:
             self.healthy[resource] = set()
         self.unhealthy[resource] = self.unhealthy.get(resource, set()) | gone
 
     def forget(self, resource: str) -> None:
-        """A plugin has been gone for too long."""
+        """Forget a resource whose plugin has been gone for too long."""
         self.healthy.pop(resource, None)
         self.unhealthy.pop(resource, None)
 
     def is_known(self, resource: str) -> bool:
-        """Whether a request for ``resource`` is the device manager's business at all."""
+        """Whether the device manager handles requests for ``resource``."""
         return resource in self.healthy or resource in self.allocated
 
     def hold(
         self, pod_uid: str, container: str, resource: str, ids: Iterable[str], response: api.ContainerAllocateResponse
     ) -> None:
-        """Write down what a container got."""
+        """Record a container's devices."""
         by_node: dict[int, list[str]] = {}
         for device in ids:
             known = self.devices.get(resource, {}).get(device)
@@ -75,41 +75,41 @@ class DeviceState:
         self._held.setdefault((pod_uid, container), {})[resource] = Held(by_node, response)
 
     def held_by(self, pod_uid: str, container: str) -> Mapping[str, Held]:
-        """Resource to what a container holds of it."""
+        """Resource to the devices that a container holds."""
         return self._held.get((pod_uid, container), {})
 
     def held_ids(self, pod_uid: str, container: str, resource: str) -> set[str] | None:
-        """The devices of one resource that a container holds; None where it has never got any."""
+        """The devices of one resource that a container holds; None if it never got any."""
         held = self.held_by(pod_uid, container).get(resource)
         return None if held is None else held.ids()
 
     def pods(self) -> set[str]:
-        """Every pod that holds something."""
+        """All pods that hold devices."""
         return {pod_uid for pod_uid, _ in self._held}
 
     def keep_pods(self, active: set[str]) -> None:
-        """Free what is held by any pod but the active ones."""
+        """Free the devices of all pods except the active ones."""
         if self.pods() <= active:
             return
         self._held = {key: held for key, held in self._held.items() if key[0] in active}
         self.recount()
 
     def recount(self) -> None:
-        """Allocated is what containers hold, and nothing else: an Allocate that failed leaves no trace."""
+        """Recompute the allocated devices from what containers hold; so a failed Allocate leaves no trace."""
         self.allocated = {}
         for resources in self._held.values():
             for resource, held in resources.items():
                 self.allocated.setdefault(resource, set()).update(held.ids())
 
     def allocatable(self) -> Iterator[tuple[str, api.Device]]:
-        """Every healthy device with its resource, held or free."""
+        """Each healthy device with its resource, held or free."""
         for resource, ids in self.healthy.items():
             for device in sorted(ids):
                 if device in self.devices.get(resource, {}):
                     yield resource, self.devices[resource][device]
 
     def to_checkpoint(self) -> CheckpointData:
-        """What is written to the disk: healthy devices only."""
+        """The state for the checkpoint, which has only healthy devices."""
         return CheckpointData(
             [
                 Entry(pod_uid, container, resource, held.device_ids, held.response.SerializeToString())
@@ -120,7 +120,7 @@ class DeviceState:
         )
 
     def replay(self, data: CheckpointData) -> None:
-        """After a restart: who holds what is as before, and every resource has no device until its plugin is back."""
+        """Restore the state after a restart: same holders, but no resource has devices until its plugin is back."""
         for entry in data.entries:
             response = api.ContainerAllocateResponse.FromString(entry.allocate_response)
             ids = {node: list(devices) for node, devices in entry.device_ids.items()}

@@ -1,4 +1,4 @@
-"""The stand-in in this process, put through scenarios with a runtime that runs nothing."""
+"""Runs scenarios on a stand-in in this process, with a runtime that runs nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .stand_in import StandInKubelet
 class InProcess:
     """The stand-in in this process, with a runtime that runs nothing.
 
-    folder: an empty one. minor: see StandInKubelet.
+    folder: an empty directory. minor: see StandInKubelet.
     """
 
     quiet = 0.06

@@ -1,4 +1,4 @@
-"""Log lines in the kubelet's own form, so that whoever reads a kubelet's log can read the stand-in's."""
+"""Writes log lines in the kubelet's own format, so that readers of kubelet logs can read the stand-in's."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ _logger = logging.getLogger("kubelet")
 
 
 def info(verbosity: int, message: str, /, **values: object) -> None:
-    """A line that a kubelet with ``--v`` of at least ``verbosity`` writes."""
+    """Log a line that a kubelet writes if its ``--v`` is at least ``verbosity``."""
     level = logging.INFO - verbosity
     if _logger.isEnabledFor(level):
         _logger.log(level, "%s", _structured(message, values), stacklevel=2)
 
 
 def error(message: str, problem: object, /, **values: object) -> None:
-    """A line about something that went wrong."""
+    """Log a line about an error."""
     _logger.error("%s", _structured(message, {"err": str(problem), **values}), stacklevel=2)
 
 
 def write_to_stderr(verbosity: int) -> None:
-    """Write lines up to ``verbosity`` to stderr; before that they are Python's logging to deal with."""
+    """Write lines up to ``verbosity`` to stderr; without this call, Python's logging decides."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Formatter())
     _logger.addHandler(handler)

@@ -1,4 +1,4 @@
-"""The stand-in as a command: a kubelet for a node without one. ``python -m kubelet_stand_in.kubelet``"""
+"""The stand-in as a command: the kubelet of a node that has none. ``python -m kubelet_stand_in.kubelet``"""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 from . import lab_node
 
-#: The release that the stand-in is held to.
+#: The release whose transcripts the stand-in must match.
 KUBERNETES_VERSION = "v1.36.2"
-# Marked as distributions mark their builds (+k3s1), so that nothing takes it for a kubelet of that version.
+# Marked as distributions mark their builds (+k3s1), so that nothing mistakes it for a kubelet of that version.
 _VERSION = "Kubernetes %s+stand-in" % KUBERNETES_VERSION
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until SIGTERM; containers run on."""
+    """Run until SIGTERM; containers keep running."""
     parser = argparse.ArgumentParser(prog="kubelet", description=_VERSION)
     parser.add_argument("--config", metavar="FILE", help="a KubeletConfiguration")
     parser.add_argument("--root-dir", default="/var/lib/kubelet", metavar="DIR")
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--config is missing")
     if lab_node.refuse_elsewhere("kubelet"):
         return 1
-    # Not before: every look at a node asks for the version, which shall take no longer than the real one's.
+    # Imported late: every preflight runs --version, which must be as fast as the real kubelet's.
     from . import klog
     from .kubelet_process import run
 

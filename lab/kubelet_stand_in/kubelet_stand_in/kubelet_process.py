@@ -1,4 +1,4 @@
-"""The stand-in as a process: its configuration, and its life until a signal."""
+"""The stand-in as a process: reads its configuration, and runs until a signal."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .pods_http import PodsHttpServer
 from .stand_in import StandInKubelet
 from .static_pods import StaticPods
 
-#: Where plugins register, whatever the root directory is.
+#: The device plugin directory, which does not depend on the root directory.
 _DEVICE_PLUGINS = "/var/lib/kubelet/device-plugins"
 _LOGS = "/var/log/pods"
-#: Seconds between looks at the manifests, at the pods' containers, and for sandboxes that nobody knows.
+#: Seconds between checks of the manifests, of the pods' containers, and for unknown sandboxes.
 _LOOK, _POD_INTERVAL, _HOUSEKEEPING = 0.3, 0.5, 2.0
 
 
 class Settings(NamedTuple):
-    """The part of a KubeletConfiguration that the stand-in has. read_only_port: 0 for none."""
+    """The settings that the stand-in uses from a KubeletConfiguration. read_only_port: 0 for none."""
 
     static_pods: str
     runtime: str
@@ -35,7 +35,7 @@ class Settings(NamedTuple):
 
 
 def read_settings(path: str) -> Settings:
-    """Read a KubeletConfiguration; what the stand-in has no use for is passed over. Raises OSError and ValueError."""
+    """Read a KubeletConfiguration; unused settings are ignored. Raises OSError and ValueError."""
     with open(path, "rb") as file:
         try:
             data: Any = yaml.safe_load(file)
@@ -51,7 +51,7 @@ def read_settings(path: str) -> Settings:
 
 
 def run(config: str, root: str) -> int:
-    """Run until SIGTERM; containers run on. config: path of a KubeletConfiguration. Returns the exit code."""
+    """Run until SIGTERM; containers keep running. config: a KubeletConfiguration's path. Returns the exit code."""
     try:
         asyncio.run(_run(read_settings(config), root))
     except (CriError, OSError, ValueError) as error:

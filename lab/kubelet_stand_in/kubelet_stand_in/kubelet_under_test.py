@@ -1,4 +1,4 @@
-"""A kubelet as scenarios see it (see in_process and on_node)."""
+"""The interface of a kubelet in scenarios (see in_process and on_node)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Given(NamedTuple):
-    """What the runtime was asked for on behalf of a container, as far as plugins have a say in it."""
+    """The runtime's request for a container, as far as plugins can influence it."""
 
     env: dict[str, str]
     devices: list[list[str]]
@@ -16,7 +16,7 @@ class Given(NamedTuple):
 
 
 class KubeletUnderTest(Protocol):
-    """What a scenario needs of a kubelet. quiet: seconds without any change after which nothing more will come."""
+    """The kubelet interface of scenarios. quiet: seconds without a change after which no more changes come."""
 
     directory: str
     pod_resources_socket: str
@@ -33,7 +33,7 @@ class KubeletUnderTest(Protocol):
         """Stop as systemd does."""
 
     async def place(self, manifest: dict[str, Any]) -> None:
-        """Make a static pod."""
+        """Create a static pod."""
 
     async def take_away(self, name: str) -> None:
         """Remove a static pod's manifest."""
@@ -42,7 +42,7 @@ class KubeletUnderTest(Protocol):
         """The items of the kubelet's /pods."""
 
     async def given(self, container_id: str) -> Given:
-        """What a container was created with."""
+        """The request with which a container was created."""
 
     async def end_container(self, container_id: str) -> None:
-        """Let a container end, so that the kubelet has to start it anew."""
+        """End a container, so that the kubelet must restart it."""

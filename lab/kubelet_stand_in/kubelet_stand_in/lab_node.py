@@ -1,16 +1,16 @@
-"""Only a throwaway node may be taken over: the commands stop kubelets and write where the node's own kubelet does."""
+"""Restricts commands to throwaway nodes, because they stop kubelets and write to the kubelet's directories."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-#: The role nodedevices.lab.lab_node creates it in the nodes that it makes.
+#: The role nodedevices.lab.lab_node creates this file in its nodes.
 MARKER = "/etc/throwaway-lab-node"
 
 
 def refuse_elsewhere(command: str) -> bool:
-    """Whether this machine is no lab node; standard error then says so. command: its name, for the message."""
+    """Whether this machine is no lab node; if so, print the error. command: its name, for the message."""
     if os.path.exists(MARKER):
         return False
     print(

@@ -1,4 +1,4 @@
-"""A container runtime that runs nothing: what CriClient does, kept in memory, for tests without a node."""
+"""A container runtime that runs nothing: CriClient's methods, with all state in memory, for tests without a node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from node_device_plugin.wire import cri_v1_pb2 as cri
 
 
 class Runtime(Protocol):
-    """What the stand-in needs of a container runtime; CriClient is one, and says what each method does."""
+    """The methods that the stand-in needs of a container runtime; CriClient implements and documents them."""
 
     async def run_pod_sandbox(self, config: cri.PodSandboxConfig) -> str: ...
 
@@ -38,7 +38,7 @@ class Runtime(Protocol):
 
 
 class MemoryRuntime:
-    """A Runtime whose containers run until they are told to exit. configs: what each container was created with."""
+    """A Runtime whose containers run until `exit`. configs: the configuration of each container."""
 
     def __init__(self) -> None:
         self.configs: dict[str, cri.ContainerConfig] = {}
@@ -48,7 +48,7 @@ class MemoryRuntime:
         self._numbers = itertools.count(1)
 
     def exit(self, container: str, code: int = 0) -> None:
-        """Let a container end by itself."""
+        """Let a container exit by itself."""
         self._containers[container].state = cri.CONTAINER_EXITED
         self._exit_codes[container] = code
 

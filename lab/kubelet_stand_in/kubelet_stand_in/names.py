@@ -1,4 +1,4 @@
-"""Which resource names a kubelet takes: its own rule, apart from the declaration's, so that each checks the other."""
+"""Checks resource names by the kubelet's rule, separately from the declaration's, so that each verifies the other."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z")
 #: Characters of a DNS-1123 subdomain.
 _DOMAIN_LIMIT = 253
-#: What the name of a quota for the resource begins with; it has to be a qualified name as well.
+#: Prefix of the name of a resource's quota, which must be a qualified name, too.
 _QUOTA = "requests."
 
 
 def is_extended_resource(name: str) -> bool:
-    """As IsExtendedResourceName of pkg/apis/core/v1/helper of Kubernetes."""
+    """Whether a name is valid, as IsExtendedResourceName in pkg/apis/core/v1/helper of Kubernetes decides."""
     domain, slash, rest = name.partition("/")
     if not slash or "kubernetes.io/" in name or name.startswith(_QUOTA):
         return False

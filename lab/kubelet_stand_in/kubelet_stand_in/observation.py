@@ -1,4 +1,4 @@
-"""What can be seen of a kubelet from outside, without what differs from one run to the next."""
+"""Observes a kubelet from outside, and removes what differs between runs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from node_device_plugin.kubelet.pod_resources import PodResourcesClient, PodReso
 from .kubelet_under_test import Given, KubeletUnderTest
 from .recorder import RecordingPlugin
 
-#: What the names of the scenarios' resources begin with; whatever else the node has is none of their business.
+#: Prefix of the scenarios' resources; all other resources of the node are ignored.
 DOMAIN = "transcripts.example.com/"
-#: Annotations that a kubelet sets itself.
+#: Prefix of annotations that a kubelet sets itself.
 _OWN_ANNOTATIONS = "io.kubernetes."
-#: A pod's uid in the name of an annotation, as kubelets up to 1.31 give CDI names to runtimes.
+#: A pod's uid in the name of the annotation by which kubelets up to 1.31 pass CDI names to runtimes.
 _OF_A_POD = re.compile(r"(?<=/devicemanager_)[0-9a-f]{32}")
 #: Mounts that a kubelet adds to each container.
 _OWN_MOUNTS = ("/etc/hosts", "/dev/termination-log")
 
 
 class Seen(NamedTuple):
-    """What can be seen of a kubelet, normalised. None: it does not answer."""
+    """A kubelet's observable state, normalised. None: the kubelet does not answer."""
 
     files: dict[str, str]
     allocatable: dict[str, Any] | None
@@ -35,7 +35,7 @@ class Seen(NamedTuple):
 
 
 class Observer:
-    """Looks at a kubelet. plugins, pods: those of the scenario. by_chance: resources of which the kubelet picks ids."""
+    """Observes a kubelet. plugins, pods: the scenario's. by_chance: resources whose ids the kubelet picks at random."""
 
     def __init__(self, kubelet: KubeletUnderTest) -> None:
         self.plugins: dict[str, RecordingPlugin] = {}
@@ -46,11 +46,11 @@ class Observer:
         self._told: dict[str, int] = {}
 
     def turn_the_page(self) -> None:
-        """Calls up to now are told."""
+        """Mark all calls up to now as reported."""
         self._told = {name: len(plugin.calls) for name, plugin in self.plugins.items()}
 
     async def look(self) -> Seen:
-        """What is to be seen now; calls are those since ``turn_the_page``."""
+        """The state now, with the calls since ``turn_the_page``."""
         pods = await self._look_at_pods()
         allocatable: dict[str, Any] | None = None
         holders: list[Any] | None = None
@@ -115,7 +115,7 @@ class Observer:
         }
 
     def _files(self) -> dict[str, str]:
-        """What lies at the top of the device plugin directory."""
+        """Names and kinds of the entries directly in the device plugin directory."""
         files = {}
         for entry in os.scandir(self._kubelet.directory):
             if not entry.name.startswith("."):
@@ -138,12 +138,12 @@ class Observer:
         return "%d by chance" % len(ids) if _short(resource) in self.by_chance else list(ids)
 
     def own_name(self, item: Mapping[str, Any]) -> str:
-        """The name of a pod of /pods, as its manifest has it."""
+        """The name of a pod of /pods, as in its manifest."""
         name, suffix = str(item["metadata"]["name"]), "-" + self._kubelet.node_name
         return name[: -len(suffix)] if name.endswith(suffix) else name
 
     def normalised(self, text: str) -> str:
-        """Without uids, the node's name and the directories."""
+        """The text without uids, node name and directories."""
         for uid, name in self._names.items():
             text = text.replace(uid, "<uid of %s>" % name)
         text = text.replace("-" + self._kubelet.node_name, "").replace(self._kubelet.directory, "<device-plugins>")
@@ -155,7 +155,7 @@ def _short(resource: str) -> str:
 
 
 def _plain(given: Given) -> dict[str, Any]:
-    """What came from plugins and the pod, without what each kubelet adds by itself; empty parts left out."""
+    """The parts from plugins and the pod, without the kubelet's own additions; empty parts are omitted."""
     mounts = [mount for mount in given.mounts if mount[0] not in _OWN_MOUNTS]
     annotations = {
         _OF_A_POD.sub("<uid>", key): value

@@ -1,4 +1,4 @@
-"""Any command that is a kubelet, put through scenarios on a node with a container runtime."""
+"""Runs scenarios with any kubelet command, on a node with a container runtime."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ resolvConf: ""
 
 
 class OnNode:
-    """Any kubelet command on this node, as root; nothing else on the node may be one meanwhile.
+    """A kubelet command on this node, run as root; no other kubelet may run on the node meanwhile.
 
-    command: e.g. /usr/local/bin/kubelet. runtime: path of the container runtime's socket. log: a file for its output.
+    command: e.g. /usr/local/bin/kubelet. runtime: path of the container runtime's socket. log: file for its output.
     """
 
     quiet = 2.5
-    #: Fixed in every kubelet, whatever its root directory.
+    #: The same for every kubelet, whatever its root directory.
     directory = "/var/lib/kubelet/device-plugins"
     _port = 10255
 
@@ -98,7 +98,7 @@ class OnNode:
             await process.wait()
 
     async def close(self) -> None:
-        """Stop it, and leave no pod, file or folder."""
+        """Stop the kubelet, and remove its pods, files and directories."""
         await self.stop()
         async with CriClient(self._runtime) as runtime:
             for sandbox in await runtime.pod_sandboxes():
@@ -160,7 +160,7 @@ class OnNode:
 
 
 def _remove_root(path: str) -> None:
-    # A real kubelet mounts its root directory on itself, so that mounts below it are shared.
+    # A real kubelet bind-mounts its root directory, so that mounts below it are shared.
     while subprocess.run(["umount", "-R", path], stderr=subprocess.DEVNULL, check=False).returncode == 0:
         pass
     shutil.rmtree(path, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""The kubelet's connections to plugins: Register, the dial back, and one ListAndWatch stream a plugin.
+"""The kubelet's connections to plugins: Register, the dial back, and one ListAndWatch stream for each plugin.
 
-Written after server, handler and client of pkg/kubelet/cm/devicemanager/plugin/v1beta1 of Kubernetes 1.36 and 1.37,
-with what is wrong in them. Up to 1.36 a resource has one client, looked up by the resource's name (kubernetes#127803).
-From 1.37 it may have several, looked up by their sockets.
+Follows server, handler and client in pkg/kubelet/cm/devicemanager/plugin/v1beta1 of Kubernetes 1.36 and 1.37, bugs
+included. Up to 1.36, a resource has one client, found by the resource's name (kubernetes#127803). From 1.37 on, it may
+have several, found by their sockets.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from node_device_plugin.wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 from . import klog
 from .names import is_extended_resource
 
-#: Seconds that a plugin has to be reachable, inside its own Register call.
+#: Seconds within which a plugin must be reachable, during its own Register call.
 DIAL_TIMEOUT = 10.0
-#: Bytes of the longest list of devices that a kubelet takes: gRPC's default, which it does not change.
+#: Bytes of the longest device list that a kubelet accepts: gRPC's default, which it does not change.
 RECEIVE_LIMIT = 4 << 20
 _VERSION = "v1beta1"
 
@@ -38,7 +38,7 @@ _Response = TypeVar("_Response")
 
 
 class CallError(Exception):
-    """A call to a plugin failed; the text is what a kubelet's log says of it."""
+    """A call to a plugin failed; the text is the kubelet's log message."""
 
 
 class Client:
@@ -53,7 +53,7 @@ class Client:
         self._is_closed = False
 
     async def connect(self, timeout: float) -> api.DevicePluginOptions:
-        """Dial for up to ``timeout`` seconds, and ask for options. Raises CallError."""
+        """Dial for up to ``timeout`` seconds, and request the options. Raises CallError."""
         if not await done_within(self._channel.channel_ready(), timeout):
             raise CallError("failed to dial device plugin: context deadline exceeded")
         try:
@@ -75,13 +75,13 @@ class Client:
         except grpc.aio.AioRpcError as error:
             raise CallError(_in_go(error)) from error
         except asyncio.CancelledError:
-            # Either this connection was closed, or whoever waits here has been cancelled.
+            # Either this connection was closed, or the waiting task was cancelled.
             if not self._is_closed:
                 raise
             raise CallError(_CLOSING) from None
 
     async def watch(self, on_devices: Callable[[str, api.ListAndWatchResponse], None]) -> str:
-        """Tell of each list of devices until the stream ends; gives the reason in the kubelet's words."""
+        """Pass each device list on until the stream ends; returns the reason in the kubelet's words."""
         self._stream = self.stub.ListAndWatch(api.Empty())
         try:
             async for response in self._stream:
@@ -98,9 +98,9 @@ class Client:
         return "EOF"
 
     async def close(self) -> None:
-        """Close the connection; whatever runs on it ends."""
+        """Close the connection, with all its calls."""
         self._is_closed = True
-        # Closing a channel of grpc.aio does not reach a stream that is being read.
+        # Closing a grpc.aio channel does not end a stream that is being read.
         if self._stream is not None:
             self._stream.cancel()
         await self._channel.close(None)
@@ -109,7 +109,7 @@ class Client:
 class PluginClients(api_grpc.RegistrationServicer):
     """The registration service, and the map of connected plugins.
 
-    on_connected, on_devices, on_disconnected: told what happens, by resource; on_disconnected with the socket, too.
+    on_connected, on_devices, on_disconnected: callbacks with the resource; on_disconnected also gets the socket.
     on_connected may raise CallError. minor: the version of Kubernetes.
     """
 
@@ -122,7 +122,7 @@ class PluginClients(api_grpc.RegistrationServicer):
         dial_timeout: float = DIAL_TIMEOUT,
         minor: tuple[int, int] = (1, 36),
     ) -> None:
-        #: Every Register that got as far as the dial: resource and socket.
+        #: Resource and socket of every Register call that reached the dial.
         self.asked: list[tuple[str, str]] = []
         self._has_several = minor >= SEVERAL_SOCKETS
         self._dial_timeout = dial_timeout
@@ -131,12 +131,12 @@ class PluginClients(api_grpc.RegistrationServicer):
         self._on_devices = on_devices
         self._on_disconnected = on_disconnected
         self._clients: dict[str, list[Client]] = {}
-        #: Every connection that was made and not closed, the orphans as well.
+        #: Every connection that was opened and not closed, including orphans.
         self._open: set[Client] = set()
         self._running: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """End every stream as the death of a kubelet does: nothing is looked up, nothing marked."""
+        """End every stream as a dying kubelet does: without any lookup or change of state."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -157,14 +157,14 @@ class PluginClients(api_grpc.RegistrationServicer):
         if not is_extended_resource(resource):
             await _refuse(context, 'the ResourceName "%s" is invalid' % resource)
         try:
-            # Joined as text: whatever the plugin says lies below this directory.
+            # Joined as text, so any endpoint of the plugin is below this directory.
             await self._connect(resource, os.path.normpath(self._directory + "/" + request.endpoint))
         except CallError as error:
             await _refuse(context, str(error))
         return api.Empty()
 
     async def connect(self, resource: str, socket: str, versions: list[str]) -> None:
-        """Take in a plugin that was found in plugins_registry. Raises CallError."""
+        """Connect a plugin that was found in plugins_registry. Raises CallError."""
         klog.info(2, "Got Plugin at endpoint with versions", plugin=resource, endpoint=socket, versions=versions)
         if _VERSION not in versions:
             raise CallError(
@@ -182,7 +182,7 @@ class PluginClients(api_grpc.RegistrationServicer):
             raise CallError("plugin registration failed with err: %s" % error) from error
 
     async def deregister(self, resource: str, socket: str) -> None:
-        """The socket of a plugin has gone from plugins_registry: whoever is looked up for it goes."""
+        """Close the client that a lookup finds for a socket that is gone from plugins_registry."""
         client = self._find(resource, socket)
         if client is not None:
             await self._close(client)
@@ -191,7 +191,7 @@ class PluginClients(api_grpc.RegistrationServicer):
         client = Client(resource, socket)
         self.asked.append((resource, socket))
         self._open.add(client)
-        # The new client takes its place before it is known to work, and nobody closes the old one.
+        # The new client replaces the old one before it is known to work, and nothing closes the old one.
         self._clients[resource] = [*(self._clients.get(resource, ()) if self._has_several else ()), client]
         try:
             self._on_connected(client, await client.connect(self._dial_timeout))
@@ -212,8 +212,8 @@ class PluginClients(api_grpc.RegistrationServicer):
     async def _run(self, client: Client) -> None:
         problem = await client.watch(self._on_devices)
         klog.error("ListAndWatch ended unexpectedly for device plugin", problem, resource=client.resource)
-        # kubernetes#127803: up to 1.36 this may be the client of the resource's next plugin, which is then the one that
-        # goes. From 1.37 there is none where a second Register with the same socket was refused.
+        # kubernetes#127803: up to 1.36, the lookup may find the client of the resource's next plugin, and closes that
+        # one. From 1.37 on, it finds none if a second Register with the same socket was refused.
         named = self._find(client.resource, client.socket)
         if named is not None:
             self._forget(named.resource, named.socket)
@@ -222,12 +222,12 @@ class PluginClients(api_grpc.RegistrationServicer):
             klog.info(2, "Device plugin disconnected", resource=named.resource)
 
     def _find(self, resource: str, socket: str) -> Client | None:
-        """By the resource's name; from 1.37 by the socket, too."""
+        """Find a client by the resource's name, from 1.37 on also by the socket."""
         clients = self._clients.get(resource, [])
         return next((each for each in clients if not self._has_several or each.socket == socket), None)
 
     def _forget(self, resource: str, socket: str) -> None:
-        """Every client that is looked up in this way, whoever failed."""
+        """Forget every client that the lookup finds, whichever of them failed."""
         clients = self._clients.pop(resource, [])
         rest = [each for each in clients if self._has_several and each.socket != socket]
         if rest:
@@ -239,12 +239,12 @@ class PluginClients(api_grpc.RegistrationServicer):
 
 
 def _in_go(error: grpc.aio.AioRpcError) -> str:
-    """A gRPC error as the kubelet's log shows it."""
+    """A gRPC error in the format of the kubelet's log."""
     name = error.code().name.title().replace("_", "")
     return "rpc error: code = %s desc = %s" % (name, error.details())
 
 
 async def _refuse(context: grpc.aio.ServicerContext, message: str) -> NoReturn:  # type: ignore[type-arg]
-    """Fail a call as a Go server does with an error that is no gRPC status."""
+    """Fail a call as a Go server does for an error without a gRPC status."""
     await context.abort(grpc.StatusCode.UNKNOWN, message)
     raise AssertionError("abort raises")

@@ -1,7 +1,7 @@
-"""The stand-in's second way in: it looks for sockets in ``plugins_registry``, asks them who they are, and calls them.
+"""The stand-in's second registration path: it finds sockets in ``plugins_registry``, and asks them for their plugin.
 
-Written after pkg/kubelet/pluginmanager of Kubernetes 1.36: a socket is known by its path and by when it came; the
-reconciler first lets go of those that went or came anew, then takes in new ones. Dotfiles are passed over.
+Follows pkg/kubelet/pluginmanager of Kubernetes 1.36: path and creation time identify a socket. The reconciler first
+deregisters sockets that are gone or replaced, then registers new ones. Dotfiles are ignored.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .plugin_clients import CallError, PluginClients
 DIRECTORY = "plugins_registry"
 #: Seconds that GetInfo and NotifyRegistrationStatus may take.
 _GET_INFO, _NOTIFY = 1.0, 5.0
-#: Seconds between two looks of the reconciler.
+#: Seconds between two runs of the reconciler.
 _INTERVAL = 1.0
 
-#: Tells a socket from one that was made anew on its path.
+#: Tells a socket from a later one at the same path.
 _Identity = tuple[int, ...]
 
 
 class PluginWatcher:
-    """root: the kubelet's root directory. clients: where plugins connect to, by either way."""
+    """root: the kubelet's root directory. clients: connections of plugins from both registration paths."""
 
     def __init__(self, root: str, clients: PluginClients, interval: float = _INTERVAL) -> None:
         self.folder = os.path.join(root, DIRECTORY)
@@ -40,14 +40,14 @@ class PluginWatcher:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Make the folder, and look at it from now on."""
+        """Create the directory, and start the reconciler."""
         os.makedirs(self.folder, mode=0o750, exist_ok=True)
         self._task = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:
-        """Sockets stay."""
+        """Stop the reconciler; sockets stay."""
         task, self._task = self._task, None
-        # A call that ends in the same moment takes a cancellation for its own.
+        # A call that ends at the same moment may swallow the cancellation, so it is repeated.
         while task is not None and not task.done():
             task.cancel()
             await asyncio.wait([task], timeout=0.1)
@@ -79,7 +79,7 @@ class PluginWatcher:
                     yield entry.path, (status.st_ino, status.st_ctime_ns)
 
     async def _take_in(self, path: str) -> tuple[str, str] | None:
-        """Gives the resource and its endpoint, or None where it has to be tried again."""
+        """Register a plugin; returns its resource and endpoint, or None if the registration must be retried."""
         async with unix_channel(path) as channel:
             plugin = registry_grpc.RegistrationStub(channel)
             try:

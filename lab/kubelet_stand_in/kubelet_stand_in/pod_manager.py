@@ -1,4 +1,4 @@
-"""The pods of the stand-in: admission one at a time, a worker for each, and the end of sandboxes that nobody knows."""
+"""The stand-in's pods: admission one at a time, a worker for each, and removal of unknown sandboxes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Known(NamedTuple):
 
 
 class PodManager:
-    """Every pod that this kubelet was told of. logs: folder of the pods' logs. interval: seconds between looks."""
+    """All pods of this kubelet. logs: directory of the pods' logs. interval: seconds between a worker's checks."""
 
     def __init__(self, runtime: Runtime, logs: str, interval: float) -> None:
         self._runtime = runtime
@@ -34,11 +34,11 @@ class PodManager:
         self._interval = interval
         self._known: dict[str, _Known] = {}
         self._running_at_start: set[tuple[str, str]] = set()
-        # The kubelet's sync loop takes one pod after the other: a plugin that hangs in Allocate stops it.
+        # The kubelet's sync loop handles one pod at a time, so a plugin that hangs in Allocate stops it.
         self._admission = asyncio.Lock()
 
     async def start(self, devices: DeviceManager, pods: Iterable[Pod]) -> None:
-        """Take over the pods that are there when the kubelet starts; what runs of them goes on running."""
+        """Adopt the pods that exist when the kubelet starts; their containers keep running."""
         self._devices = devices
         self._running_at_start = {
             (container.labels.get(POD_UID, ""), container.labels.get(CONTAINER_NAME, ""))
@@ -51,7 +51,7 @@ class PodManager:
         devices.allocator.sources_ready = True
 
     async def stop(self) -> None:
-        """Forget all pods, as the death of a kubelet does; their containers run on."""
+        """Forget all pods, as a dying kubelet does; their containers keep running."""
         tasks = [known.task for known in self._known.values() if known.task is not None]
         for task in tasks:
             task.cancel()
@@ -59,11 +59,11 @@ class PodManager:
         self._known.clear()
 
     def was_running(self, pod_uid: str, container: str) -> bool:
-        """Whether a container ran already when this kubelet started."""
+        """Whether a container already ran when this kubelet started."""
         return (pod_uid, container) in self._running_at_start
 
     def pods(self) -> list[tuple[Pod, PodStatus]]:
-        """Every pod with its status, the rejected ones as well."""
+        """Every pod with its status, including rejected pods."""
         return [(known.pod, known.status) for known in self._known.values()]
 
     def active(self) -> list[Pod]:
@@ -71,9 +71,9 @@ class PodManager:
         return [known.pod for known in self._known.values() if known.worker and not known.status.is_terminal]
 
     async def add(self, pod: Pod) -> PodStatus:
-        """Admit a pod and let it run, or reject it for good."""
+        """Admit a pod and run it, or reject it for good."""
         async with self._admission:
-            # A pod counts as active while it is admitted: its devices are not freed in the middle.
+            # A pod counts as active during its admission, so its devices are not freed meanwhile.
             worker = PodWorker(pod, self._runtime, self._devices, self._logs, self._interval)
             self._known[pod.uid] = _Known(pod, worker, None, worker.status)
             others = [other for other in self.active() if other.uid != pod.uid]
@@ -88,7 +88,7 @@ class PodManager:
         return status
 
     async def remove(self, pod_uid: str) -> None:
-        """End a pod, and remove what it had."""
+        """End a pod, and remove its sandbox, containers and logs."""
         known = self._known.get(pod_uid)
         if known is None:
             return
@@ -99,13 +99,13 @@ class PodManager:
             if known.worker is not None:
                 await known.worker.terminate()
         except CriError as error:
-            # Nobody knows its sandbox any more: it goes with the strangers.
+            # The sandbox is now unknown, so remove_unknown_pods removes it.
             klog.error("Failed killing pod", error, pod=known.pod.full_name)
         finally:
             self._known.pop(pod_uid, None)
 
     async def remove_unknown_pods(self) -> None:
-        """Stop and remove every sandbox that belongs to no pod which may run, whoever made it."""
+        """Stop and remove every sandbox without an admitted pod, whoever created it."""
         known = {uid for uid, pod in self._known.items() if pod.worker is not None}
         try:
             for sandbox in await self._runtime.pod_sandboxes():

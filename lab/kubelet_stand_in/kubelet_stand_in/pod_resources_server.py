@@ -1,4 +1,4 @@
-"""The stand-in's PodResources v1, on ``<root>/pod-resources/kubelet.sock``."""
+"""The stand-in's PodResources v1 server, on ``<root>/pod-resources/kubelet.sock``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .pods import Pod
 
 
 class PodResourcesServer(api_grpc.PodResourcesListerServicer):
-    """Answers from the device manager's books; active_pods: the pods that may hold something."""
+    """Answers from the device manager's state. active_pods: gives the pods that may hold devices."""
 
     def __init__(self, socket: str, devices: DeviceManager, active_pods: Callable[[], Iterable[Pod]]) -> None:
         self.socket = socket
@@ -47,7 +47,7 @@ class PodResourcesServer(api_grpc.PodResourcesListerServicer):
         self, request: api.AllocatableResourcesRequest, context: Any
     ) -> api.AllocatableResourcesResponse:
         response = api.AllocatableResourcesResponse()
-        # As in the kubelet: an entry for each device, and a resource without healthy ones is not there.
+        # As in the kubelet: one entry for each device, and no entry for a resource without healthy devices.
         for resource, device in self._devices.state.allocatable():
             if not device.HasField("topology"):
                 response.devices.add(resource_name=resource, device_ids=[device.ID])

@@ -1,4 +1,4 @@
-"""The life of one admitted pod: its sandbox, its containers, their restarts, and its end."""
+"""Runs one admitted pod: its sandbox, its containers, their restarts, and its end."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .device_manager import DeviceManager
 from .memory_runtime import Runtime
 from .pods import Container, Pod
 
-#: Seconds between the second start of a container and the third; doubled for each further one, up to the limit.
+#: Seconds between a container's second and third start; doubled for each later one, up to the limit.
 _RESTART_DELAY = 10.0
 _RESTART_DELAY_LIMIT = 300.0
-#: Seconds between looks at the health of a pod's devices, where nothing is heard of it.
+#: Seconds between checks of a pod's device health, if no plugin reports a change.
 _RESYNC = 60.0
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 
 
 class ContainerState:
-    """A container as its pod's status shows it; exit_code is None while it runs."""
+    """A container in its pod's status; exit_code is None while it runs."""
 
     def __init__(self, identity: str, restart_count: int, exit_code: int | None) -> None:
         self.id = identity
@@ -36,7 +36,7 @@ class ContainerState:
 
 
 class PodStatus:
-    """A pod's status. reason, message: why it is not running, where there is something to say."""
+    """A pod's status. reason, message: why it is not running; empty if unknown."""
 
     def __init__(self, phase: str = PENDING, reason: str = "", message: str = "") -> None:
         self.phase = phase
@@ -46,12 +46,12 @@ class PodStatus:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether this pod will never run (again)."""
+        """Whether the pod will never run again."""
         return self.phase in (SUCCEEDED, FAILED)
 
 
 class PodWorker:
-    """Keeps one pod as its manifest wants it. logs: the folder of all pods' logs. interval: seconds between looks."""
+    """Keeps one pod as its manifest says. logs: directory of all pods' logs. interval: seconds between checks."""
 
     def __init__(self, pod: Pod, runtime: Runtime, devices: DeviceManager, logs: str, interval: float) -> None:
         self.pod = pod
@@ -64,7 +64,7 @@ class PodWorker:
         self._health_seen = -_RESYNC
 
     async def run(self) -> None:
-        """Until the pod has ended, or this is cancelled, which leaves its containers running."""
+        """Run until the pod has ended or this task is cancelled; a cancellation leaves its containers running."""
         while True:
             try:
                 await self._sync()
@@ -79,7 +79,7 @@ class PodWorker:
             await asyncio.sleep(self._interval)
 
     async def terminate(self) -> None:
-        """Stop the pod and remove every trace of it."""
+        """Stop the pod, and remove its sandboxes, containers and logs."""
         for container in await self._runtime.containers({POD_UID: self.pod.uid}):
             await self._runtime.stop_container(container.id, self.pod.grace_period)
         await self._stop_sandboxes(remove=True)
@@ -103,7 +103,7 @@ class PodWorker:
         await self._look()
 
     async def _sandbox(self) -> tuple[str, cri.PodSandboxConfig]:
-        """A ready sandbox, a new one where the last one broke."""
+        """A ready sandbox; a new one if the last one broke."""
         sandboxes = await self._runtime.pod_sandboxes({POD_UID: self.pod.uid})
         for sandbox in sandboxes:
             if sandbox.state == cri.SANDBOX_READY:
@@ -150,7 +150,7 @@ class PodWorker:
         return True
 
     async def _look(self) -> list[cri.Container]:
-        """All containers of this pod, also of earlier sandboxes; the newest of each name goes into the status."""
+        """All containers of this pod, also in earlier sandboxes; the newest of each name goes into the status."""
         containers = await self._runtime.containers({POD_UID: self.pod.uid})
         for container in sorted(containers, key=lambda c: (c.metadata.attempt, c.created_at)):
             exit_code = None

@@ -1,4 +1,4 @@
-"""Pods as the stand-in knows them, read from manifests as a kubelet reads those of its static pods."""
+"""The stand-in's pods, read from manifests as a kubelet reads static pods."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .security import CONTAINER_FIELDS, POD_FIELDS, Security, parse_security
 
 
 class ManifestError(ValueError):
-    """A manifest that is no pod, or that asks for what the stand-in does not have."""
+    """A manifest is no pod, or needs something that the stand-in does not have."""
 
 
 class VolumeMount(NamedTuple):
-    """A volume in a container; host_path: what is mounted."""
+    """A volume in a container. host_path: the mounted path."""
 
     host_path: str
     mount_path: str
@@ -23,7 +23,7 @@ class VolumeMount(NamedTuple):
 
 
 class Container(NamedTuple):
-    """A container of a pod. limits: extended resources only, to their counts."""
+    """A container of a pod. limits: counts of extended resources only."""
 
     name: str
     image: str
@@ -37,7 +37,7 @@ class Container(NamedTuple):
 
 
 class HostPath(NamedTuple):
-    """A volume; type: empty where nothing is checked."""
+    """A hostPath volume. type: empty for no check."""
 
     path: str
     type: str
@@ -64,7 +64,7 @@ class Pod(NamedTuple):
         return "%s/%s" % (self.namespace, self.name)
 
     def requests(self) -> dict[str, int]:
-        """Extended resource to what all containers ask for."""
+        """Extended resource to the sum of all containers' requests."""
         total: dict[str, int] = {}
         for container in self.containers:
             for resource, count in container.limits.items():
@@ -72,7 +72,7 @@ class Pod(NamedTuple):
         return total
 
 
-#: Fields that mean nothing to the stand-in, or that mean what it does anyway. Any other unknown one is an error.
+#: Fields that the stand-in ignores, or whose effect it has anyway. Any other unknown field is an error.
 _POD_SPEC = {"automountServiceAccountToken", "dnsPolicy", "enableServiceLinks", "priorityClassName", "tolerations"}
 _POD_SPEC_USED = {
     "containers",
@@ -106,9 +106,9 @@ _CONTAINER_USED = {
 
 
 def parse_pod(manifest: Any, source: str, node_name: str) -> Pod:
-    """A static pod from its manifest; raises ManifestError.
+    """A static pod from its manifest. Raises ManifestError.
 
-    source: the manifest's file, which the uid depends on, as on the content. The node's name ends the pod's name.
+    source: path of the manifest; the uid depends on it and on the content. The pod's name ends with the node's name.
     """
     try:
         if manifest["kind"] != "Pod" or manifest["apiVersion"] != "v1":
@@ -118,7 +118,7 @@ def parse_pod(manifest: Any, source: str, node_name: str) -> Pod:
         volumes = {volume["name"]: _host_path(volume) for volume in spec.get("volumes") or ()}
         security = spec.get("securityContext") or {}
         _only(security, POD_FIELDS, "securityContext")
-        # What a variable may take from its pod.
+        # Fields of the pod that a variable may refer to.
         fields = {
             "metadata.name": "%s-%s" % (metadata["name"], node_name.lower()),
             "metadata.namespace": metadata.get("namespace") or "default",

@@ -1,4 +1,4 @@
-"""The kubelet's ``/pods``, on its read-only port: every pod with its phase and why it was rejected."""
+"""Serves the kubelet's ``/pods`` on its read-only port: every pod with its phase and the reason of a rejection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .pod_worker import PodStatus
 from .pods import Pod
 from .stand_in import StandInKubelet
 
-#: Seconds that a client may take to ask.
+#: Seconds that a client may take to send its request.
 _TIMEOUT = 5.0
 
 
@@ -48,7 +48,7 @@ class PodsHttpServer:
             writer.close()
 
     def pod_list(self) -> dict[str, Any]:
-        """A PodList, with the parts of it that the stand-in has."""
+        """A PodList with the fields that the stand-in has."""
         return {
             "kind": "PodList",
             "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""A device plugin that does as it is told and writes down each call that a kubelet makes to it."""
+"""A scripted device plugin that records each call of the kubelet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Call = dict[str, Any]
 async def register(
     directory: str, resource: str, endpoint: str, version: str = "v1beta1", timeout: float = REGISTER_TIMEOUT
 ) -> str:
-    """Register with the kubelet that listens in ``directory``; gives ``ok``, or gRPC's code and words.
+    """Register with the kubelet that listens in ``directory``; returns ``ok``, or gRPC's code and message.
 
     timeout: seconds.
     """
@@ -35,13 +35,13 @@ async def register(
 
 
 class RecordingPlugin(api_grpc.DevicePluginServicer):
-    """One server of one resource, with what it was asked.
+    """One server of one resource, with the calls that it received.
 
-    endpoint: its socket, relative to the kubelet's device plugin directory; every instance needs one of its own.
+    endpoint: its socket, relative to the kubelet's device plugin directory; every instance needs its own.
     devices: id to health (``Healthy`` or ``Unhealthy``).
-    answer: what Allocate answers for the ids of one container, sorted; raising RuntimeError fails the call.
-    prefer: what GetPreferredAllocation answers for the available ids, sorted, and the wanted number; None where the
-    plugin has no such option.
+    answer: gives Allocate's answer for one container's sorted ids; RuntimeError fails the call.
+    prefer: gives GetPreferredAllocation's answer for the sorted available ids and the wanted number; None if the plugin
+    does not offer it.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class RecordingPlugin(api_grpc.DevicePluginServicer):
         await self._server.start()
 
     async def stop(self) -> None:
-        """Stop serving: every stream ends, the socket goes."""
+        """Stop serving: every stream ends, and the socket is removed."""
         self._stopping = True
         if self._server is not None:
             await self._server.stop(None)
@@ -88,17 +88,17 @@ class RecordingPlugin(api_grpc.DevicePluginServicer):
         api_grpc.add_DevicePluginServicer_to_server(self, server)
 
     async def register(self) -> str:
-        """Register with the kubelet; gives ``ok``, or gRPC's code and words."""
+        """Register with the kubelet; returns ``ok``, or gRPC's code and message."""
         return await register(self.directory, self.resource, self.endpoint)
 
     async def set_devices(self, devices: Mapping[str, str]) -> None:
-        """Send another list of devices."""
+        """Send a new device list."""
         async with self._changed:
             self.devices = dict(devices)
             self._changed.notify_all()
 
     async def end_streams(self) -> None:
-        """End every ListAndWatch that is open, and go on serving."""
+        """End every open ListAndWatch stream, and keep serving."""
         async with self._changed:
             self._ended += 1
             self._changed.notify_all()
@@ -170,5 +170,5 @@ class RecordingPlugin(api_grpc.DevicePluginServicer):
 
 
 def healthy(ids: Sequence[str]) -> dict[str, str]:
-    """A list of devices, all of them healthy."""
+    """A device list in which all devices are healthy."""
     return dict.fromkeys(ids, "Healthy")

@@ -1,4 +1,4 @@
-"""A recording plugin that the kubelet finds by itself, in ``plugins_registry``."""
+"""A recording plugin that the kubelet discovers in ``plugins_registry``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .recorder import RecordingPlugin
 
 
 class RegistryPlugin(RecordingPlugin, registry_grpc.RegistrationServicer):
-    """Both services on one socket. root: the kubelet's root directory. versions: those that it says it speaks.
+    """Both services on one socket. root: the kubelet's root directory. versions: the versions that it reports.
 
-    A kubelet that has refused it asks again and again, later and later: what it repeats is written down once. Whether
-    it first notifies or opens the stream is by chance: written down is the stream after the word.
+    A kubelet that has refused the plugin retries at growing intervals; repeated calls are recorded once. The order of
+    its notification and its stream is random; the record always has the notification first.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class RegistryPlugin(RecordingPlugin, registry_grpc.RegistrationServicer):
 
     @property
     def socket(self) -> str:
-        """Where the kubelet finds it."""
+        """The socket's path, where the kubelet discovers it."""
         return os.path.join(self.directory, self.endpoint)
 
     async def GetInfo(self, request: registry.InfoRequest, context: Any) -> registry.PluginInfo:

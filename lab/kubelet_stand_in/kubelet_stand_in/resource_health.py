@@ -1,9 +1,9 @@
-"""``allocatedResourcesStatus`` of containers, as old as the kubelet's is.
+"""``allocatedResourcesStatus`` of containers, updated when the kubelet updates it.
 
-A kubelet makes it when it looks at a pod: at a container's start, when a plugin's list says something new of a device
-that the pod holds, and about once a minute. Devices are told apart by id alone, whatever their resource. One that is
-missing from its plugin's list is not heard of: it reads as before, and after the next look as healthy.
-Written after UpdateAllocatedResourcesStatus and genericDeviceUpdateCallback of the device manager of Kubernetes 1.36.
+A kubelet updates the field at a container's start, when a plugin's list changes a device that the pod holds, and about
+once a minute. It tells devices apart by id only, whatever their resource. A device that is missing from its plugin's
+list keeps its health at first, and counts as healthy after the next update. Follows UpdateAllocatedResourcesStatus and
+genericDeviceUpdateCallback of the device manager in Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Status = dict[str, dict[str, str]]
 
 
 class ResourceHealth:
-    """What pods' statuses say about the devices in ``state``."""
+    """The health of the devices in ``state``, as pods' statuses report it."""
 
     def __init__(self, state: DeviceState) -> None:
         self._state = state
         self._seen: dict[str, dict[str, Status]] = {}
 
     def look_at(self, pod_uid: str, containers: Iterable[str]) -> None:
-        """Make the statuses of a pod's containers anew."""
+        """Update the statuses of a pod's containers."""
         self._seen[pod_uid] = {
             container: {
                 resource: {device: self._health(resource, device) for device in sorted(held.ids())}
@@ -37,14 +37,14 @@ class ResourceHealth:
         }
 
     def of(self, pod_uid: str, container: str) -> list[dict[str, Any]]:
-        """The field's value."""
+        """The field's value for a container."""
         return [
             {"name": resource, "resources": [{"resourceID": i, "health": h} for i, h in devices.items()]}
             for resource, devices in self._seen.get(pod_uid, {}).get(container, {}).items()
         ]
 
     def listed(self, before: Mapping[str, api.Device], after: Mapping[str, api.Device]) -> None:
-        """A plugin has sent another list: look at the pods that hold what is new in it or has changed."""
+        """Update the pods that hold a device which is new or changed in a plugin's list."""
         touched = {device for device in after if device not in before or before[device].health != after[device].health}
         for pod_uid, containers in list(self._seen.items()):
             held = {

@@ -1,4 +1,4 @@
-"""What is recorded of a kubelet: each scenario tells a story of plugins and pods, step by step."""
+"""The scenarios that are recorded of a kubelet: each tells a story of plugins and pods, step by step."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .story import Story
 
 Scenario = Callable[[Story], Awaitable[None]]
 
-#: A CDI kind; where the runtime resolves its names, a spec has to be there (see transcripts).
+#: A CDI kind; if the runtime resolves its names, a spec must exist (see transcripts).
 CDI_KIND = "transcripts.example.com/device"
 CDI_DEVICES = ("a0", "a1")
 
 
 def _has(resource: str, count: int) -> Callable[[Seen], bool]:
-    """The resource is allocatable with so many devices; with 0, it is not there."""
+    """Whether the resource is allocatable with so many devices; 0 means that it is not listed."""
     return lambda seen: len((seen.allocatable or {}).get(resource, ())) == count
 
 
 def _pod_is(pod: str, phase: str, restarts: int = 0) -> Callable[[Seen], bool]:
-    """The pod is in this phase; one that runs, after so many restarts."""
+    """Whether the pod is in this phase and, if it runs, has restarted at least so often."""
 
     def holds(seen: Seen) -> bool:
         state = seen.pods.get(pod, {})
@@ -39,12 +39,12 @@ def _gone(pod: str) -> Callable[[Seen], bool]:
 
 
 def _ended(plugin: str) -> Callable[[Seen], bool]:
-    """A stream of the plugin has ended; what else follows from that is the kubelet's choice."""
+    """Whether a stream of the plugin has ended; everything else after that is up to the kubelet."""
     return lambda seen: any("ended_by" in call for call in seen.calls.get(plugin, ()))
 
 
 def _full_answer(ids: list[str]) -> api.ContainerAllocateResponse:
-    """Something of each kind that a plugin can give to a container."""
+    """An answer with each kind of thing that a plugin can give to a container."""
     return api.ContainerAllocateResponse(
         envs={"DEVICES": ",".join(ids)},
         mounts=[api.Mount(container_path="/given", host_path="/etc/hostname", read_only=True)],
@@ -288,7 +288,7 @@ async def pod_that_ends(story: Story) -> None:
 
 
 def _refused(plugin: RecordingPlugin) -> Callable[[Seen], bool]:
-    """The plugin was told that it is not registered."""
+    """Whether the kubelet has told the plugin that it is not registered."""
     return lambda seen: any(call.get("registered") is False for call in plugin.calls)
 
 
@@ -297,10 +297,10 @@ async def plugins_registry(story: Story) -> None:
     await story.step("a plugin's socket appears", a.start(), _has("a", 1))
     await story.step("it sends one device more", a.set_devices(healthy(["a0", "a1"])), _has("a", 2))
     await story.step("its socket goes", a.stop(), _has("a", 0))
-    await story.step("it comes anew", a.start(), _has("a", 2))
+    await story.step("it comes again", a.start(), _has("a", 2))
     await story.step("its stream ends, the socket stays: it is lost for good", a.end_streams(), _has("a", 0))
     await story.step("its socket goes again", a.stop())
-    await story.step("and comes anew", a.start(), _has("a", 2))
+    await story.step("and comes once more", a.start(), _has("a", 2))
 
 
 async def plugins_registry_refusals(story: Story) -> None:
@@ -321,7 +321,7 @@ async def plugins_registry_restart(story: Story) -> None:
     await story.step("it starts, and finds the socket as it is", story.kubelet.start(), _has("a", 1))
 
 
-#: Every scenario, by the name of its transcript.
+#: Name of the transcript to its scenario.
 SCENARIOS: dict[str, Scenario] = {
     scenario.__name__: scenario
     for scenario in (

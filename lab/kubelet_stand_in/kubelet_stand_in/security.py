@@ -1,7 +1,7 @@
-"""What a pod's processes may do: the part of Kubernetes' security contexts that the stand-in has.
+"""The part of Kubernetes' security contexts that the stand-in supports.
 
-As pkg/kubelet/kuberuntime/security_context.go and pkg/securitycontext of Kubernetes 1.36: what a container says goes
-before what its pod says.
+Follows pkg/kubelet/kuberuntime/security_context.go and pkg/securitycontext of Kubernetes 1.36: a container's fields
+take precedence over its pod's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SECCOMP = {
     "RuntimeDefault": cri.SecurityProfile.RuntimeDefault,
     "Unconfined": cri.SecurityProfile.Unconfined,
 }
-#: Of a pod, and of a container.
+#: Supported fields of a pod, and of a container.
 POD_FIELDS = {"runAsGroup", "runAsUser", "seccompProfile"}
 CONTAINER_FIELDS = POD_FIELDS | {
     "allowPrivilegeEscalation",
@@ -26,7 +26,7 @@ CONTAINER_FIELDS = POD_FIELDS | {
 
 
 class Security(NamedTuple):
-    """What a container may do."""
+    """A container's privileges."""
 
     privileged: bool
     run_as_user: int | None
@@ -39,9 +39,9 @@ class Security(NamedTuple):
 
 
 def parse_security(pod: Mapping[str, Any], container: Mapping[str, Any]) -> Security:
-    """Both securityContexts, of known fields. Raises KeyError for a profile that the stand-in has not got."""
+    """Merge both securityContexts, whose fields are known. Raises KeyError for an unsupported seccomp profile."""
     both = {**pod, **container}
-    # A kubelet takes no profile where nobody says one, unless its seccompDefault is on.
+    # Without a profile a kubelet uses none, unless its seccompDefault is on.
     seccomp = both["seccompProfile"]["type"] if both.get("seccompProfile") else "Unconfined"
     capabilities = both.get("capabilities") or {}
     return Security(
@@ -57,7 +57,7 @@ def parse_security(pod: Mapping[str, Any], container: Mapping[str, Any]) -> Secu
 
 
 def container_context(security: Security, namespaces: cri.NamespaceOption) -> cri.LinuxContainerSecurityContext:
-    """As the runtime is asked for it."""
+    """The security context for the runtime's request."""
     context = cri.LinuxContainerSecurityContext(
         namespace_options=namespaces,
         privileged=security.privileged,

@@ -22,13 +22,13 @@ from .pod_resources_server import PodResourcesServer
 from .pod_worker import PodStatus
 from .pods import Pod, parse_pod
 
-#: Seconds that the waiting methods wait.
+#: Timeout in seconds of the waiting methods, and seconds between two checks.
 _TIMEOUT = 60.0
 _STEP = 0.005
 
 
 class PodRejected(Exception):
-    """A pod was not admitted; reason and message are those of its status."""
+    """A pod was rejected; reason and message are those of its status."""
 
     def __init__(self, status: PodStatus) -> None:
         self.reason = status.reason
@@ -37,7 +37,7 @@ class PodRejected(Exception):
 
 
 class AllocatedPod(NamedTuple):
-    """A pod that runs. containers: container name to what the runtime was asked for (env, devices, CDI names ...)."""
+    """A running pod. containers: container name to the runtime's request (env, devices, CDI names ...)."""
 
     uid: str
     name: str
@@ -47,12 +47,12 @@ class AllocatedPod(NamedTuple):
 class StandInKubelet:
     """A kubelet's device manager, pods and PodResources below any directory.
 
-    directory: the device plugin directory. root: the kubelet's root directory, by default the one above it.
-    runtime: what runs containers; by default nothing does (MemoryRuntime). It outlives restarts, as a real one does.
-    logs: folder of pods' logs. interval: seconds between looks at a pod. clock: seconds, for the grace period of
-    5 minutes. chance: decides the order of ids. dial_timeout: seconds that Register waits for a plugin to be reachable.
-    registry_interval: seconds between looks at plugins_registry. minor: the version of Kubernetes whose way to take in
-    plugins it has.
+    directory: the device plugin directory. root: the kubelet's root directory, by default the parent directory.
+    runtime: the container runtime, which survives restarts; by default MemoryRuntime, which runs nothing. logs:
+    directory of pods' logs. interval: seconds between a pod's checks. clock: seconds, for the grace period of 5
+    minutes. chance: decides the order of ids. dial_timeout: seconds that Register waits for a plugin to be reachable.
+    registry_interval: seconds between checks of plugins_registry. minor: version of Kubernetes whose registration is
+    imitated.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class StandInKubelet:
 
     @property
     def socket(self) -> str:
-        """Where plugins register."""
+        """The registration socket."""
         return os.path.join(self.directory, "kubelet.sock")
 
     @property
     def pod_resources_socket(self) -> str:
-        """Where PodResources is served."""
+        """The socket of PodResources."""
         return os.path.join(self.root, "pod-resources", "kubelet.sock")
 
     @property
@@ -111,7 +111,7 @@ class StandInKubelet:
         return self._manager
 
     async def start(self) -> None:
-        """Begin a life: replay the checkpoint, listen, and take over the pods of the source."""
+        """Start a life: replay the checkpoint, listen, and adopt the pods of the source."""
         self.pods = PodManager(self.runtime, self._logs, self._interval)
         self._manager = DeviceManager(
             self.directory,
@@ -130,7 +130,7 @@ class StandInKubelet:
         await self.pods.start(self._manager, list(self.source.values()))
 
     async def stop(self) -> None:
-        """End as with SIGTERM: containers run on, and the registration socket stays behind, dead."""
+        """Stop as on SIGTERM: containers keep running, and the dead registration socket stays."""
         if self._manager is None:
             return
         manager, self._manager = self._manager, None
@@ -145,7 +145,7 @@ class StandInKubelet:
         await self.start()
 
     async def registered(self, resource: str, timeout: float = _TIMEOUT) -> dict[str, str]:
-        """Wait until a plugin of ``resource`` is connected and has sent its devices; gives id to health."""
+        """Wait until a plugin of ``resource`` is connected and has sent its devices; returns id to health."""
 
         def connected() -> bool:
             endpoint = self.manager.endpoints.get(resource)
@@ -164,25 +164,25 @@ class StandInKubelet:
         await self.until(gone, timeout, "the plugin for %s is still connected" % resource)
 
     def devices(self, resource: str) -> dict[str, str]:
-        """Id to health as the kubelet sees it: after a disconnect all are unhealthy, after a restart none is known."""
+        """Id to health as the kubelet sees it: all unhealthy after a disconnect, none known after a restart."""
         state = self.manager.state
         healthy, unhealthy = state.healthy.get(resource, set()), state.unhealthy.get(resource, set())
         return {**dict.fromkeys(sorted(healthy), "Healthy"), **dict.fromkeys(sorted(unhealthy), "Unhealthy")}
 
     def capacity(self) -> Capacity:
-        """What the node's status would show now."""
+        """The node's capacity now."""
         return self.manager.capacity()
 
     def checkpoint(self) -> Checkpoint | None:
-        """The checkpoint file, read."""
+        """The content of the checkpoint file."""
         return read_checkpoint(self.directory)
 
     async def allocate_pod(
         self, name: str, containers: Mapping[str, Mapping[str, int]], timeout: float = _TIMEOUT
     ) -> AllocatedPod:
-        """Run a pod that asks for devices: container name to resource to count. Raises PodRejected.
+        """Run a pod that requests devices: container name to resource to count. Raises PodRejected.
 
-        The answers are those of a MemoryRuntime.
+        Needs a MemoryRuntime, which has the containers' configurations.
         """
         manifest = {
             "apiVersion": "v1",
@@ -209,7 +209,7 @@ class StandInKubelet:
         await self.pods.remove(uid)
 
     def container_configs(self, status: PodStatus) -> dict[str, cri.ContainerConfig]:
-        """What the (memory) runtime was asked for, by container name."""
+        """Container name to the request that the (memory) runtime got."""
         assert isinstance(self.runtime, MemoryRuntime)
         return {name: self.runtime.configs[container.id] for name, container in status.containers.items()}
 

@@ -1,4 +1,4 @@
-"""The pods of a folder of manifests: what appears there runs, what goes ends, what changes begins anew."""
+"""Runs the pods in a directory of manifests: new ones start, removed ones end, changed ones restart."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .stand_in import StandInKubelet
 
 
 class _Read(NamedTuple):
-    """A manifest that was read; uid: of its pod, empty where it is none. seen: what told that it has changed."""
+    """A manifest that was read. uid: of its pod, empty if it is no pod. seen: file attributes that show a change."""
 
     uid: str
     seen: tuple[int, int, int]
 
 
 class StaticPods:
-    """Keeps a kubelet's pods as the manifests in ``folder`` say."""
+    """Keeps a kubelet's pods in line with the manifests in ``folder``."""
 
     def __init__(self, folder: str, kubelet: StandInKubelet) -> None:
         self._folder = folder
@@ -30,18 +30,18 @@ class StaticPods:
         self._ending: dict[str, asyncio.Future[None]] = {}
 
     def read_first(self) -> None:
-        """What is there before the kubelet starts: it is then taken over, not begun."""
+        """Read the manifests before the kubelet starts, which then adopts their pods instead of starting them."""
         for pod, _ in self._changed():
             self._kubelet.source[pod.uid] = pod
 
     async def look(self) -> None:
-        """Compare the folder with the pods, and act."""
+        """Compare the directory with the pods, then end and start pods."""
         before = {path: read.uid for path, read in self._read.items()}
         changed = self._changed()
         for path, uid in before.items():
             if uid and self._read.get(path, _Read("", (0, 0, 0))).uid != uid:
                 klog.info(2, "SyncLoop REMOVE", source="file", path=path)
-                # A pod that takes its time to end keeps nobody else waiting.
+                # A pod that ends slowly must not delay the others.
                 self._ending[path] = asyncio.ensure_future(self._kubelet.remove_pod(uid))
         for pod, path in changed:
             if before.get(path) != pod.uid:
@@ -52,7 +52,7 @@ class StaticPods:
                 await self._kubelet.pods.add(pod)
 
     def _changed(self) -> list[tuple[Pod, str]]:
-        """Read what has changed since the last look, in the order of the files' names."""
+        """Read the manifests that changed since the last check, in the order of their names."""
         pods = []
         found: dict[str, _Read] = {}
         for entry in sorted(self._entries(), key=lambda entry: entry.name):

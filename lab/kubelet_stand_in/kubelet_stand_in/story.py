@@ -1,4 +1,4 @@
-"""One scenario while it runs: its plugins and pods, and what is seen after each step, in a comparable form."""
+"""Runs one scenario: its plugins and pods, and the normalised state after each step."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .observation import DOMAIN, Observer, Seen
 from .recorder import RecordingPlugin
 from .registry_recorder import RegistryPlugin
 
-#: Seconds that a step may take until what it waits for is seen; a dial of the kubelet takes 10.
+#: Seconds until a step must see its condition; a kubelet's dial takes 10.
 _TIMEOUT = 40.0
 Answer = Callable[[list[str]], api.ContainerAllocateResponse]
 
 
 class Story:
-    """Runs a scenario on a kubelet. image: what pods run. seen: what is looked at (see Observer)."""
+    """Runs a scenario on a kubelet. image: of the pods. seen: the observer."""
 
     def __init__(self, kubelet: KubeletUnderTest, image: str) -> None:
         self.kubelet = kubelet
@@ -42,7 +42,7 @@ class Story:
         pre_start: bool = False,
         folder: str = "transcripts",
     ) -> RecordingPlugin:
-        """A plugin that serves; folder: of its socket, empty for the top of the device plugin directory."""
+        """Create and start a plugin. folder: of its socket, empty for the device plugin directory itself."""
         endpoint = os.path.join(folder, name + ".sock")
         plugin = RecordingPlugin(
             self.kubelet.directory, DOMAIN + resource, endpoint, devices, answer, prefer, pre_start
@@ -54,7 +54,7 @@ class Story:
     async def found_plugin(
         self, name: str, resource: str, versions: Sequence[str] = ("v1beta1",), kind: str = "DevicePlugin"
     ) -> RegistryPlugin:
-        """A plugin with one healthy device that does not serve yet; once it does, the kubelet finds it by itself."""
+        """A plugin with one healthy device, not started; once it is, the kubelet discovers it."""
         devices = {name + "0": "Healthy"}
         root = os.path.dirname(os.path.dirname(self.kubelet.pod_resources_socket))
         plugin = RegistryPlugin(root, DOMAIN + resource, name, devices, list(versions), kind)
@@ -62,13 +62,13 @@ class Story:
         return plugin
 
     async def place(self, name: str, limits: Mapping[str, int], policy: str = "Always") -> None:
-        """A static pod with one container, ``main``, that asks for ``limits``."""
+        """Create a static pod with one container, ``main``, that requests ``limits``."""
         self.seen.pods.add(name)
         await self.kubelet.place(
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                # The label makes it another pod than one of this name that the node has had before.
+                # The label changes the pod's uid, so it is never an earlier pod of that name on the node.
                 "metadata": {"name": name, "namespace": "default", "labels": {"story": self._token}},
                 "spec": {
                     "hostNetwork": True,
@@ -90,7 +90,7 @@ class Story:
         )
 
     async def container_id(self, pod: str) -> str:
-        """The container of a pod that runs."""
+        """The container id of a running pod."""
         for item in await self.kubelet.pods():
             if self.seen.own_name(item) == pod:
                 return str(item["status"]["containerStatuses"][0]["containerID"])
@@ -102,9 +102,9 @@ class Story:
         action: Awaitable[str | None] | None = None,
         until: Callable[[Seen], bool] = lambda seen: True,
     ) -> None:
-        """Do something, wait until a thing is seen and nothing changes any more, and write down what has changed.
+        """Do something, wait until ``until`` holds and nothing changes any more, and record what changed.
 
-        Raises AssertionError where it is not seen. until: given what is seen, calls since the last step only.
+        Raises AssertionError on a timeout. until: condition over the state, with the calls since the last step.
         """
         step: dict[str, Any] = {"step": title}
         outcome = await action if action is not None else None
@@ -123,7 +123,7 @@ class Story:
         self.steps.append(step)
 
     async def end(self) -> None:
-        """Stop what the scenario started."""
+        """Stop all that the scenario started."""
         for plugin in self.seen.plugins.values():
             await plugin.stop()
         for name in self.seen.pods:

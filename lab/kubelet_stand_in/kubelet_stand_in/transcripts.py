@@ -1,14 +1,14 @@
-"""Record what a kubelet does to plugins and pods, or hold one to what was recorded.
+"""Record what a kubelet does to plugins and pods, or compare a kubelet with the transcripts.
 
     python -m kubelet_stand_in.transcripts record [--kubelet FILE] [--directory DIR] [SCENARIO ...]
     python -m kubelet_stand_in.transcripts check  [--kubelet FILE] [--directory DIR] [SCENARIO ...]
 
-Both run on a lab node, as root, with a container runtime and an image that holds busybox. They stop the node's own
-kubelet and plugin, put the device plugin directory aside, and restore all of it afterwards. Elsewhere they refuse.
+Both run on a lab node, as root, with a container runtime and an image with busybox. They stop the node's own kubelet
+and plugin, move the device plugin directory away, and restore all of it. On other machines they refuse.
 
-DIR/SCENARIO.json is what the stand-in does, and most kubelets. Where a minor version of Kubernetes does something else,
-DIR/MINOR/SCENARIO.json has it, for example DIR/1.37/lost_stream.json: `check` takes it for such a kubelet, and `record`
-writes it where a kubelet of another minor than DIR/SCENARIO.json's differs from that file.
+DIR/SCENARIO.json is the behaviour of the stand-in and of most kubelets. If a minor version of Kubernetes differs, its
+behaviour is in DIR/MINOR/SCENARIO.json, for example DIR/1.37/handover.json. `check` prefers that file for such a
+kubelet; `record` writes it if a kubelet of another minor than DIR/SCENARIO.json's differs from that file.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from .on_node import OnNode
 from .scenarios import CDI_DEVICES, CDI_KIND, SCENARIOS
 from .story import Story
 
-#: Units that would take part without being asked.
+#: Units that would interfere with a scenario.
 _SERVICES = ("node-device-plugin.service", "kubelet.service")
 _CDI_SPEC = "/etc/cdi/node-device-plugin-transcripts.json"
 
 
 async def run(name: str, kubelet: KubeletUnderTest, image: str) -> list[dict[str, Any]]:
-    """Run one scenario on a kubelet of its own; gives its steps."""
+    """Run one scenario on a fresh kubelet; returns its steps."""
     story = Story(kubelet, image)
     await kubelet.fresh()
     try:
         await SCENARIOS[name](story)
     finally:
         await story.end()
-    # As a file would give them back.
+    # Converted to JSON types, as a transcript file has them.
     steps: list[dict[str, Any]] = json.loads(json.dumps(story.steps))
     return steps
 
 
 def read(directory: str, name: str, version: str = "") -> dict[str, Any]:
-    """A transcript: ``kubelet`` (its version), ``record`` (how it was made), ``steps``. Raises OSError, ValueError.
+    """A transcript: ``kubelet`` (its version), ``record`` (the command), ``steps``. Raises OSError, ValueError.
 
-    version: of the kubelet that is held to it, as the kubelet prints it; that of the stand-in if empty.
+    version: of the kubelet to compare, as the kubelet prints it; empty for the stand-in's.
     """
     of_minor = os.path.join(directory, minor_of(version), name + ".json")
     path = of_minor if version and os.path.exists(of_minor) else os.path.join(directory, name + ".json")
@@ -63,13 +63,13 @@ def read(directory: str, name: str, version: str = "") -> dict[str, Any]:
 
 
 def minor_of(version: str) -> str:
-    """``Kubernetes v1.37.2`` as 1.37; empty where no version is in it."""
+    """The minor of a version: 1.37 of ``Kubernetes v1.37.2``; empty if there is none."""
     found = re.search(r"\bv(\d+\.\d+)", version)
     return found.group(1) if found else ""
 
 
 def record(directory: str, name: str, version: str, steps: list[dict[str, Any]]) -> None:
-    """Keep what a kubelet did: for all minors, or for its own where all others do something else."""
+    """Write a transcript: the common one, or the kubelet's minor's own if the two differ."""
     own = os.path.join(directory, minor_of(version))
     try:
         common = read(directory, name)
@@ -94,13 +94,13 @@ def write(directory: str, name: str, version: str, steps: list[dict[str, Any]]) 
 
 
 def difference(expected: list[dict[str, Any]], seen: list[dict[str, Any]]) -> list[str]:
-    """The lines of a unified diff between two lists of steps; none where they are equal."""
+    """The lines of a unified diff between two lists of steps; empty if they are equal."""
     before, after = (_steps_as_text(steps).splitlines() for steps in (expected, seen))
     return list(difflib.unified_diff(before, after, "recorded", "seen", lineterm="", n=8))
 
 
 def _steps_as_text(steps: list[dict[str, Any]]) -> str:
-    """JSON with a line for each thing that a step changed."""
+    """The steps as JSON, with one line for each change of a step."""
     return "[\n%s\n]" % ",\n".join(
         "  {%s}" % ",\n   ".join("%s: %s" % (json.dumps(key), json.dumps(step[key], sort_keys=True)) for key in step)
         for step in steps
@@ -108,7 +108,7 @@ def _steps_as_text(steps: list[dict[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0, or 1 where a kubelet differs from what was recorded, or a scenario did not come to its end."""
+    """Exit code 0; 1 if a kubelet differs from its transcript or a scenario fails."""
     parser = argparse.ArgumentParser(prog="transcripts", description="Record a kubelet's behaviour, or check it.")
     parser.add_argument("mode", choices=("record", "check"))
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="default: all of %s" % ", ".join(SCENARIOS))
@@ -155,7 +155,7 @@ async def _all(options: argparse.Namespace, version: str) -> int:
 
 @contextlib.contextmanager
 def _node_to_itself() -> Iterator[None]:
-    """No other kubelet or plugin runs in this block; those that did run again afterwards."""
+    """Stop this node's kubelet and plugin during the block, and start them again afterwards."""
     active = [
         unit
         for unit in _SERVICES
@@ -177,7 +177,7 @@ def _node_to_itself() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _cdi_spec() -> Iterator[None]:
-    """The devices that a scenario names exist, for a runtime that resolves them."""
+    """Create the CDI devices that a scenario names, for a runtime that resolves them."""
     spec = {
         "cdiVersion": "0.3.0",
         "kind": CDI_KIND,

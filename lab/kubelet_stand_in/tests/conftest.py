@@ -1,4 +1,4 @@
-"""What the tests of the stand-in share."""
+"""Fixtures of the stand-in's tests."""
 
 import pytest
 
@@ -24,7 +24,7 @@ async def kubelet(folder):
 
 @pytest.fixture
 async def plugins(folder):
-    """Makes plugins that serve, and stops them: ``await plugins(["a0"], name="second")``."""
+    """Create and start plugins, and stop them at the end: ``await plugins(["a0"], name="second")``."""
     made = []
 
     async def make(ids=("a0",), name="first", resource=RESOURCE, devices=None, **options):

@@ -1,4 +1,4 @@
-"""Channels to unix sockets, and the settings that grpc has to find when it is loaded."""
+"""Channels to unix sockets, and the settings that must be there when grpc is loaded."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from node_device_plugin.wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 
 RESOURCE = "example.com/serial"
 
-#: Prints the settings as they are when grpc is loaded.
+#: Prints the settings at the moment grpc is loaded.
 PROGRAM = """
 import importlib, os, sys
 class Watch:
@@ -58,7 +58,7 @@ async def test_a_fresh_channel_does_not_wait_for_earlier_failures(kubelet, folde
     for _ in range(3):
         assert (await register(folder, RESOURCE, "x.sock", timeout=1)).startswith("UNAVAILABLE")
     await kubelet.start()
-    # The dial back fails: the kubelet itself was reached.
+    # The error comes from the kubelet, so the kubelet itself was reached.
     kubelet.manager.clients._dial_timeout = 0.01
     assert (await register(folder, RESOURCE, "x.sock", timeout=1)).startswith("UNKNOWN: failed to dial")
     assert kubelet.socket == socket

@@ -1,4 +1,4 @@
-"""The checkpoint: read as the kubelet writes it, written as the kubelet reads it."""
+"""The checkpoint: compatible with the real kubelet, for reading and for writing."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
 RESOURCE = "example.com/serial"
 
-#: As the kubelet 1.36.2 wrote it.
+#: A file that kubelet 1.36.2 wrote.
 OF_A_KUBELET = os.path.join(os.path.dirname(__file__), "kubelet_internal_checkpoint.json")
 
 
@@ -82,6 +82,6 @@ async def test_the_checkpoint_is_replayed(folder, plugins):
     await kubelet.restart()
     assert kubelet.manager.state.held_ids(pod.uid, "main", RESOURCE) == {"a0"}
     assert kubelet.devices(RESOURCE) == {}
-    # The file still shows the devices of the former life.
+    # The file still has the devices of the former life.
     assert kubelet.checkpoint().registered == {RESOURCE: ("a0",)}
     await kubelet.stop()

@@ -1,4 +1,4 @@
-"""What is wrong with the real kubelet, and is kept: a plugin that passes here has met it."""
+"""Bugs of the real kubelet that the stand-in imitates, so that a plugin's tests meet them."""
 
 import asyncio
 import os
@@ -48,7 +48,7 @@ async def test_a_failed_dial_back_orphans_the_good_plugin(folder, plugins):
         assert outcome == "UNKNOWN: failed to dial device plugin: context deadline exceeded"
         await good.stop()
         await asyncio.sleep(0.05)
-        # Gone, and still allocatable: nobody noticed.
+        # The plugin is gone but still allocatable, because the kubelet did not notice.
         assert kubelet.devices(RESOURCE) == {"a0": "Healthy"}
         with pytest.raises(PodRejected, match="Unavailable"):
             await kubelet.allocate_pod("pod", {"main": {RESOURCE: 1}})
@@ -230,7 +230,7 @@ async def test_the_grace_period_is_five_minutes(folder, plugins):
         assert kubelet.capacity().capacity == {RESOURCE: 1}
         now[0] = 300.1
         assert kubelet.capacity().removed == [RESOURCE]
-        # Said once; after that the resource is unknown, and so it is in the checkpoint.
+        # Reported only once; afterwards the resource is unknown, also in the checkpoint.
         assert kubelet.capacity().removed == []
         assert kubelet.checkpoint().registered == {}
 
@@ -252,7 +252,7 @@ async def test_a_plugin_that_goes_during_allocate_rejects_the_pod(kubelet, plugi
     await kubelet.registered(RESOURCE)
     pod = asyncio.ensure_future(kubelet.allocate_pod("pod", {"main": {RESOURCE: 1}}))
     await asked.wait()
-    # The other plugin's end closes the connection on which the answer is awaited.
+    # The end of the other plugin closes the connection that waits for the answer.
     await old.stop()
     with pytest.raises(PodRejected, match="the client connection is closing"):
         await pod

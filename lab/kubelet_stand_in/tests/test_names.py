@@ -1,4 +1,4 @@
-"""Which resource names a kubelet takes; the transcript of registration has some of them, as the real one answered."""
+"""Which resource names a kubelet accepts; the transcript of registration has the real kubelet's answers for some."""
 
 import pytest
 

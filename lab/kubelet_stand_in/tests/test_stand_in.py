@@ -1,4 +1,4 @@
-"""The stand-in as tests of plugins use it."""
+"""The stand-in as plugin tests use it."""
 
 import asyncio
 import gc
@@ -151,7 +151,7 @@ async def test_the_kubelet_kills_what_it_does_not_know(kubelet):
 
 
 def open_files() -> int:
-    """Of this process, without what only waits for the garbage collector."""
+    """The number of open files of this process, without objects that wait for the garbage collector."""
     gc.collect()
     return len(os.listdir("/proc/self/fd"))
 
@@ -165,7 +165,7 @@ async def test_150_lives_leave_nothing_behind(folder, plugins):
         await kubelet.restart()
         assert await plugin.register() == "ok"
         await kubelet.registered(RESOURCE)
-    # One that is lost in each life would make 150. gRPC closes its own a little later, in another thread.
+    # A leak of one file in each life would make 150. gRPC closes its own files a little later, in another thread.
     await kubelet.until(lambda: open_files() < before + 75, 30, "150 lives left 75 files open, or more")
     assert len(asyncio.all_tasks()) < 20
     await kubelet.stop()

@@ -1,4 +1,4 @@
-"""Manifests: how they become pods, and what the stand-in refuses because it does not have it."""
+"""Manifests: how they become pods, and which of them the stand-in refuses as unsupported."""
 
 import json
 import os
@@ -81,7 +81,7 @@ def test_a_pod_without_any_of_roots_powers():
     assert context.no_new_privs
     assert not context.privileged
     assert context.seccomp.profile_type == cri.SecurityProfile.RuntimeDefault
-    # What the container says goes before what its pod says.
+    # The container's fields take precedence over its pod's.
     assert (context.run_as_user.value, context.run_as_group.value) == (0, 7)
     assert context.HasField("run_as_user")
 

@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 
-# For documentation only (RFC 5737, RFC 3849): whoever has a route tries, and waits; whoever has none is told at once.
+# For documentation only (RFC 5737, RFC 3849): whoever has a route tries, and waits; whoever has none learns it at once.
 OUTSIDE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 NO_WAY = (errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 

@@ -17,7 +17,7 @@ from node_device_plugin.wire import cri_v1_pb2 as api
 
 _SOCKET = "/run/containerd/containerd.sock"
 _LABELS = {"io.kubernetes.pod.namespace": "node-devices", "io.kubernetes.container.name": "plugin"}
-# What a kubelet adds to a container of its own accord, beside the manifest's termination log.
+# What a kubelet adds to each container, beside the manifest's termination log.
 _OF_KUBELET = {"/etc/hosts"}
 # Where a runtime mounts something into every container.
 _OF_RUNTIME = {"/", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf"}

@@ -1,4 +1,4 @@
-"""A device plugin that fails as it is told, and the calls of a kubelet to it as JSON.
+"""A device plugin that fails on request, and the calls of a kubelet to it as JSON.
 
 faulty_plugin.py options RESOURCE: GetDevicePluginOptions fails. Prints what Register said, and the calls.
 faulty_plugin.py streams AT_ONCE LATER: of two resources with two devices each, the first one's ListAndWatch fails

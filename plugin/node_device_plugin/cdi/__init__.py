@@ -1,1 +1,1 @@
-"""CDI specs: written, read, and checked by the rules of the runtimes."""
+"""Writes, reads and checks CDI specs by the rules of the runtimes."""

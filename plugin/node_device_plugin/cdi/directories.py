@@ -1,4 +1,4 @@
-"""The spec directories of a node: each file by itself, and files against each other."""
+"""Checks the spec directories of a node: each file alone, then the files against each other."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from ..support.documents import read_json, read_yaml
 from .fields import SPEC, as_read
 from .spec import spec_problems
 
-#: Where runtimes look unless they are told otherwise; a later one goes before an earlier one.
+#: The runtimes' default spec directories; a later directory takes precedence.
 DEFAULT_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 _ENDINGS = (".json", ".yaml")
-#: And what people take for one. Runtimes load hidden files, too.
+#: Also the ending that people mistake for a spec's. Runtimes load hidden files, too.
 _SEEN = (*_ENDINGS, ".yml")
-#: Where a problem is that has to do with who may read the file; a runtime is root, and reads it all the same.
+#: The place of a problem with the file's mode; a runtime runs as root and reads the file anyway.
 MODE = "the file's mode"
 OURS, FOREIGN = "ours", "foreign"
-#: Bytes; a larger file is nobody's spec.
+#: Bytes; a larger file is not a spec.
 _LARGEST = 16 << 20
 
 
 class SpecFile(NamedTuple):
-    """A file in a spec directory, and what is wrong with it.
+    """A file in a spec directory, with its problems.
 
-    owner: OURS or FOREIGN. devices: their names. refusals: for which runtimes load nothing of the file. mode: that not
-    everybody can read it. conflicts: qualified names that runtimes drop, because another file of the directory has
-    them, too. overrides: names of ours in whose place containers get this file's device. harm: all problems by which
-    devices of ours do not reach their containers. spec: what the file says, if it is loaded.
+    owner: OURS or FOREIGN. devices: their names. refusals: problems for which runtimes load nothing of the file. mode:
+    the problem that not every user can read the file. conflicts: qualified names that runtimes drop, because another
+    file of the directory has them, too. overrides: our names for which containers get this file's device. harm: all
+    problems that keep our devices from their containers. spec: the content of the file, if runtimes load it.
     """
 
     path: str
@@ -49,19 +49,19 @@ class SpecFile(NamedTuple):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """For which runtimes refuse the file, or a device of it."""
+        """The problems for which runtimes refuse the file or one of its devices, and the problem of its mode."""
         return (*self.mode, *self.refusals, *self.conflicts.values())
 
     @property
     def every_problem(self) -> tuple[Problem, ...]:
-        """Each once."""
+        """All problems, each once."""
         return tuple(dict.fromkeys((*self.problems, *self.harm)))
 
 
 def check_directories(directories: Sequence[str], accepted: str | None) -> list[SpecFile]:
-    """Every file of the spec directories, of which a later one goes before an earlier one.
+    """Every file of the spec directories. A later directory takes precedence.
 
-    One that is not there is no problem. accepted: see spec_problems.
+    A missing directory is no problem. accepted: see spec_problems.
     """
     every = []
     for directory in directories:
@@ -77,7 +77,7 @@ def check_directories(directories: Sequence[str], accepted: str | None) -> list[
 
 
 def check_file(path: str, accepted: str | None) -> SpecFile:
-    """One file."""
+    """Read and check one file. accepted: see spec_problems."""
     try:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode):
@@ -96,7 +96,7 @@ def check_file(path: str, accepted: str | None) -> SpecFile:
 
 
 def check_content(path: str, content: bytes, accepted: str | None) -> SpecFile:
-    """A file whose content was read before."""
+    """Check a file by its content. accepted: see spec_problems."""
     refusals = []
     if not path.endswith(_ENDINGS):
         refusals.append(Problem("the file's name", "ends in neither .json nor .yaml: runtimes ignore it; rename it"))
@@ -106,14 +106,14 @@ def check_content(path: str, content: bytes, accepted: str | None) -> SpecFile:
         return _unread(path, "cannot be parsed: {}".format(" ".join(str(error).split())), refusals)
     wrong = list(spec_problems(spec, accepted))
     if wrong:
-        # Only then: thousands of devices, as ours are, are not gone through once more.
+        # Values are converted only after a problem, to check thousands of valid devices once.
         spec = as_read(spec, SPEC)
         wrong = list(spec_problems(spec, accepted))
     return of_spec(path, spec if isinstance(spec, dict) else {}, (*refusals, *wrong))
 
 
 def of_spec(path: str, spec: Mapping[str, Any], refusals: Sequence[Problem] = (), owner: str = "") -> SpecFile:
-    """A file of which it is known what it says. owner: by its name, unless it is given."""
+    """A file from its parsed spec. owner: if empty, the file's name decides."""
     listed = spec.get("devices")
     return SpecFile(
         path=path,
@@ -126,13 +126,13 @@ def of_spec(path: str, spec: Mapping[str, Any], refusals: Sequence[Problem] = ()
             if isinstance(device, dict) and "name" in device
         ),
         refusals=tuple(refusals),
-        # What runtimes do not load may be anything, such as another program's secrets.
+        # A refused file may hold anything, such as another program's secrets.
         spec=None if refusals else spec,
     )
 
 
 def against_each_other(directories: Sequence[Sequence[SpecFile]]) -> list[SpecFile]:
-    """The files of all directories, with what is wrong between them. A later directory goes before an earlier one."""
+    """The files of all directories, with the conflicts between them. A later directory takes precedence."""
     files = [file for directory in directories for file in _with_conflicts(directory)]
     if not any(file.owner == FOREIGN for file in files):
         return [file._replace(harm=file.problems) for file in files]
@@ -150,9 +150,9 @@ def against_each_other(directories: Sequence[Sequence[SpecFile]]) -> list[SpecFi
 
 
 def _with_conflicts(files: Sequence[SpecFile]) -> list[SpecFile]:
-    """The files of one directory: a device that two of them have is dropped from both.
+    """The files of one directory with their conflicts: runtimes drop a device that two files have.
 
-    A file that is refused as a whole has no devices, and takes none from another.
+    A refused file counts as having no devices, so it causes no conflict.
     """
     owners: dict[str, list[str]] = {}
     for file in files:
@@ -176,9 +176,9 @@ def _with_conflicts(files: Sequence[SpecFile]) -> list[SpecFile]:
 
 
 def _overrides(files: Sequence[SpecFile]) -> dict[str, dict[str, Problem]]:
-    """By its path, why a file of others takes the place of ours: its directory goes before that of ours.
+    """By the path of a foreign file, its problems for our names: its directory takes precedence over ours.
 
-    A container then gets what that file says. Where that is the very same, nothing is wrong.
+    A container then gets the foreign file's device. If both files give the same edits, there is no problem.
     """
     winners: dict[str, SpecFile] = {}
     ours: dict[str, SpecFile] = {}
@@ -206,7 +206,7 @@ def _overrides(files: Sequence[SpecFile]) -> dict[str, dict[str, Problem]]:
 
 
 def _edits(file: SpecFile) -> dict[str, Any]:
-    """What containers get of each device: the edits of the kind, and its own. Nothing of a file that is not loaded."""
+    """The edits that containers get for each device, the kind's and its own; none if the file is not loaded."""
     spec = file.spec or {}
     common = spec.get("containerEdits") or {}
     result = {}
@@ -220,7 +220,7 @@ def _edits(file: SpecFile) -> dict[str, Any]:
 
 
 def _parse(path: str, content: bytes) -> Any:
-    """Runtimes read either ending as YAML, of which JSON is a part; JSON is read here in a tenth of the time."""
+    """Parse a spec. Runtimes read both endings as YAML, which includes JSON; reading JSON takes a tenth of the time."""
     if not path.endswith(".json"):
         return read_yaml(content, merges=False)
     try:

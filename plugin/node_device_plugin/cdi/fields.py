@@ -1,6 +1,6 @@
-"""The fields of a CDI spec, as runtimes read them: strictly, an unknown one fails the whole file.
+"""The fields of a CDI spec. Runtimes read them strictly: an unknown field fails the whole file.
 
-After the specification's SPEC.md (1.1.0) and the checks of its Go library (pkg/cdi, Validate of a spec and its edits).
+The source is the specification's SPEC.md (1.1.0) and its Go library (pkg/cdi, Validate of a spec and its edits).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from ..declaration import Problem
 
 
 class Field(NamedTuple):
-    """One field. type: str, int (not negative), bool, map (of text), or what is in ``fields``."""
+    """One field. type: str, int (not negative), bool, map (of text), or dict (with the keys in ``fields``)."""
 
     type: str
     required: bool = False
     is_list: bool = False
     fields: Mapping[str, Field] | None = None
     choices: tuple[str, ...] = ()
-    #: Of a number: what its type in the library holds.
+    #: The largest number that the library's type holds.
     maximum: int = 2**63 - 1
 
 
@@ -89,7 +89,7 @@ SPEC: dict[str, Field] = {
 
 
 def as_read(data: Any, fields: Mapping[str, Field]) -> Any:
-    """``data`` with text where a number or a truth value stands in for it, as the library takes them (``name: 0``)."""
+    """``data`` with numbers and booleans in text fields turned into text, as the library does (``name: 0``)."""
     if not isinstance(data, dict):
         return data
     return {key: _as_read(value, fields[key]) if key in fields else value for key, value in data.items()}
@@ -130,7 +130,7 @@ def shape_problems(data: Any, fields: Mapping[str, Field], where: str) -> Iterat
             if field.required:
                 yield Problem(prefix + key, "is missing")
         elif field.type == "str" and type(value) is str and value and not field.choices and not field.is_list:
-            # Most of them are: no name of a place is made for nothing, for thousands of devices.
+            # Most fields end here, which saves building a place name for each field of thousands of devices.
             continue
         elif not field.is_list:
             yield from _value_problems(value, field, prefix + key)
@@ -142,7 +142,7 @@ def shape_problems(data: Any, fields: Mapping[str, Field], where: str) -> Iterat
 
 
 def _shown(key: Any) -> str:
-    """The key if it can be a field's name. A link may lead to a file such as /etc/shadow, which is YAML, too."""
+    """The key if it looks like a field's name, else its length: a link may lead to a secret such as /etc/shadow."""
     text = str(key)
     return text if re.fullmatch(r"[\w.-]{1,64}", text) else "a key of %d characters" % len(text)
 

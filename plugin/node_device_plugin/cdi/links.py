@@ -1,7 +1,7 @@
-"""What paths of the host lead to, such as ``/dev/serial/by-id/…``.
+"""Resolves links in host paths, such as ``/dev/serial/by-id/…``.
 
-A runtime gives nobody a link: CDI's library looks at the host path itself (Lstat in pkg/cdi, container-edits_unix.go)
-and calls a link "not a device node", so that no container with it starts.
+Runtimes do not follow links: CDI's library checks the host path itself (Lstat in pkg/cdi, container-edits_unix.go) and
+calls a link "not a device node", so no container with a link starts.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ..support.bounded_calls import BoundedCalls, Key
 
 
 class _Directory(NamedTuple):
-    """A directory without links, and what the links in it lead to, by name."""
+    """real: the directory with links resolved. links: the links in the directory, each name with its target."""
 
     real: str
     links: Mapping[str, str]
 
 
 class Links:
-    """What paths lead to, as it was when they were last looked at: before, if they hang or cannot be read now.
+    """Remembers what paths lead to. If a directory hangs or cannot be read, its last answer stays.
 
-    calls: where it asks the file system.
+    calls: runs the calls to the file system.
     """
 
     def __init__(self, calls: BoundedCalls | None = None) -> None:
@@ -33,8 +33,8 @@ class Links:
         self._directories: dict[str, _Directory] = {}
 
     async def look_at(self, paths: Iterable[str]) -> None:
-        """Look at these paths, one question for each directory, not for each of thousands of nodes in it."""
-        # With the others that are known: what is no link any more is forgotten.
+        """Read the links of these paths, one call for each directory instead of each of thousands of nodes."""
+        # Known links are read again, so that a path that is no longer a link is forgotten.
         due = [
             (Key(directory, "links"), functools.partial(_look_into, directory, names | self._known(directory)))
             for directory, names in _by_directory(paths).items()
@@ -47,7 +47,7 @@ class Links:
         return set(self._directories[directory].links) if directory in self._directories else set()
 
     def real(self, path: str) -> str:
-        """The path without links; the path itself where nobody has looked at it."""
+        """The path with links resolved; the path itself if ``look_at`` never read its directory."""
         parent, name = os.path.split(path)
         directory = self._directories.get(parent)
         if directory is None:
@@ -55,14 +55,14 @@ class Links:
         return directory.links.get(name) or os.path.join(directory.real, name)
 
     def is_link(self, path: str) -> bool:
-        """Whether the path itself is a symbolic link."""
+        """Whether the path itself is a known symbolic link."""
         parent, name = os.path.split(path)
         return parent in self._directories and name in self._directories[parent].links
 
     def followed(self, resource: Resource) -> Resource:
-        """The resource with what links lead to for its host paths; the very same one where none is a link."""
+        """The resource with the links of its nodes' host paths resolved; the same object if there are no links."""
         links = {path for path in node_paths([resource]) if self.is_link(path)}
-        # A file's name is any bytes, and a spec is UTF-8.
+        # A file's name may be any bytes, but a spec is UTF-8.
         leads_to = {link: self.real(link) for link in links if self.real(link).isprintable()}
         if not leads_to:
             return resource
@@ -92,7 +92,7 @@ def _by_directory(paths: Iterable[str]) -> dict[str, set[str]]:
 
 
 def _look_into(directory: str, names: Collection[str]) -> _Directory:
-    """Raises OSError where the directory is there and cannot be read."""
+    """The given names in a directory that are links. Raises OSError if the directory exists but cannot be read."""
     try:
         with os.scandir(directory) as entries:
             links: Sequence[str] = [entry.name for entry in entries if entry.is_symlink() and entry.name in names]

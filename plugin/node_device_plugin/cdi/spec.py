@@ -1,4 +1,4 @@
-"""What is wrong with one CDI spec."""
+"""Checks one CDI spec."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 from ..declaration import Problem, cdi, names
 from .fields import SPEC, shape_problems
 
-#: Every version that readers take; others fail the load, 0.1.0 and 0.2.0 among them.
+#: Every version that readers accept; any other version, such as 0.1.0 or 0.2.0, fails the load.
 VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
-#: Readers of this version know two fields of Intel RDT no more (specs-go/config.go of v1.0.1 and v1.1.0).
+#: From this version on, readers no longer know two fields of Intel RDT (specs-go/config.go of v1.0.1 and v1.1.0).
 _WITHOUT_CMT = (1, 1, 0)
 
 
 def spec_problems(spec: Any, accepted: str | None = None) -> Iterator[Problem]:
-    """Everything for which a runtime would refuse ``spec``, or come to harm.
+    """Every problem for which a runtime would refuse ``spec`` or crash.
 
-    accepted: the highest CDI version that this node's runtime takes, where it is known.
+    accepted: the highest CDI version that this node's runtime accepts, if known.
     """
     wrong = list(shape_problems(spec, SPEC, ""))
     yield from wrong
@@ -30,7 +30,7 @@ def spec_problems(spec: Any, accepted: str | None = None) -> Iterator[Problem]:
         if isinstance(spec.get("cdiVersion"), str):
             yield from _version_problems(spec, accepted, content=not wrong)
     if wrong:
-        # The rules below are about values that have their type.
+        # The rules below need values of the right type.
         return
     reader = max(cdi.version_tuple(spec["cdiVersion"]), cdi.version_tuple(accepted or ""))
     if not spec["devices"]:
@@ -64,7 +64,7 @@ def _version_problems(spec: Mapping[str, Any], accepted: str | None, content: bo
 
 
 def _edit_problems(edits: Mapping[str, Any], where: str, reader: tuple[int, ...]) -> Iterator[Problem]:
-    """reader: the highest version of CDI by which the spec may be read."""
+    """The problems of container edits. reader: the highest CDI version that may read the spec."""
     rdt = edits.get("intelRdt") or {}
     if reader >= _WITHOUT_CMT:
         for key in sorted({"enableCMT", "enableMBM"} & set(rdt)):

@@ -1,11 +1,11 @@
-"""The CDI specs that the plugin owns: written while it runs, in a directory for dynamic specs.
+"""Writes the CDI specs that the plugin owns, in a directory for dynamic specs.
 
-A kind has one owner. What is only declared is the role's, in /etc/cdi, unless nobody but the plugin reaches the node
-(``cdi_owner``); a kind with discovered devices is the plugin's, its declared devices too. Where a declared node is a
-link on this node, which no runtime follows, the plugin writes its kind as well, with what the link leads to: its
-directory goes before the role's. It is gone after a reboot, so specs are written before a resource is registered. A
-device that is found no longer stays in its spec while a pod holds it, because the kubelet replays the CDI names of
-its checkpoint when a container restarts. It reads and writes files: not for the event loop.
+A kind has one owner. The role owns kinds with only declared devices, in /etc/cdi, unless only the plugin reaches the
+node (``cdi_owner``). The plugin owns kinds with discovered devices, including their declared ones. If a declared node
+is a link on this node, the plugin also writes its kind, with the link resolved: runtimes follow no links, and the
+plugin's directory takes precedence. A reboot empties that directory, so the plugin writes specs before it registers a
+resource. A lost device stays in its spec while a pod holds it, because the kubelet reuses the CDI names of its
+checkpoint when a container restarts. This module reads and writes files, so it must not run in the event loop.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from .links import Links
 
 log = Log(__name__)
 
-#: What a killed instance left half written is removed after so many seconds.
+#: Seconds after which a file that a killed instance left half written is removed.
 _STALE = 60.0
 
 
 class Written(NamedTuple):
-    """A spec that is what it should be. found: tells the file from what anybody else may put there."""
+    """A spec that is up to date. found: the file's identity, which shows whether another writer replaced the file."""
 
     resource: Resource
     kept: frozenset[str]
@@ -44,7 +44,7 @@ class Written(NamedTuple):
 
 
 class NotWritten(Exception):
-    """A spec cannot be written; the old file is still there, whole. names: fully qualified ones that are not in it."""
+    """A spec cannot be written; the old file stays intact. names: fully qualified names not in it, or not as wanted."""
 
     def __init__(self, path: str, error: OSError, names: frozenset[str]) -> None:
         super().__init__(f"the CDI spec {path} cannot be written: {error.strerror or error}")
@@ -58,13 +58,13 @@ def write(
     before: Written | None = None,
     kept: Collection[str] = (),
 ) -> Written | None:
-    """Make the spec of a resource what it should be, if it has a dynamic one; nothing that is so already is touched.
+    """Write the spec of a resource if the plugin owns the spec; a file that is up to date is not touched.
 
-    Devices in a file that the resource has no longer stay until ``prune``; those that the role gives by now are kept to
-    what is declared until then, because this file goes before the role's.
+    Devices that the resource no longer has stay in the file until ``prune``. Devices that the role now owns also stay,
+    updated to the declaration, because this file takes precedence over the role's.
 
-    before: what the last call gave, so that thousands of devices are not rendered for nothing. kept: fully qualified
-    names that go on meaning what they mean, until somebody else says that nobody holds them. Raises NotWritten.
+    before: the last call's result, which saves rendering thousands of unchanged devices. kept: fully qualified names
+    that must keep their meaning while containers hold them. Raises NotWritten.
     """
     resource, is_ours = _given(declared, links)
     path = os.path.join(directory, cdi.file_name(resource.cdi_kind))
@@ -78,12 +78,12 @@ def write(
 
 
 def missing(resources: Sequence[Resource], links: Links, directory: str) -> frozenset[str]:
-    """The fully qualified names that our specs are to have and lack. resources: with all their devices."""
+    """The fully qualified names that are missing from our specs. resources: with all their devices."""
     return frozenset(_names_of(resources, links) - set(devices(directory)))
 
 
 def _given(resource: Resource, links: Links) -> tuple[Resource, bool]:
-    """The resource with its links followed, and whether its spec is the plugin's."""
+    """The resource with its links resolved, and whether the plugin owns its spec."""
     given = links.followed(resource) if resource.injection == "cdi" else resource
     return given, resource.dynamic_cdi or given is not resource
 
@@ -116,9 +116,9 @@ def redefined(
 ) -> frozenset[str]:
     """The fully qualified names that mean other devices in our specs than the resources now declare.
 
-    Who holds one gets it by this name again when its container restarts. One more node of the host, or one less, makes
-    no other device. Nor does another node behind a link, as after a re-plug; so of links only the former declaration
-    tells. resources: as declared. former: what was declared before, as far as this process knows.
+    A container that holds such a name would get the other device when it restarts. One more or one less host path
+    does not make another device. Nor does a new target of a link, as after a re-plug, so for links the former
+    declaration decides. resources: as declared. former: the earlier declaration, as far as this process knows it.
     """
     there = {name: each.nodes | each.mounts for spec in given([directory]) for name, each in spec.items()}
     declared = {each.cdi_name(device): device.host_paths for each in former for device in each.devices}
@@ -142,11 +142,11 @@ def orphans(resources: Sequence[Resource], links: Links, directory: str) -> list
 def prune(
     resources: Sequence[Resource], links: Links, held: Collection[str], directory: str, dry_run: bool = False
 ) -> list[str]:
-    """Take devices out of our specs that no resource has and nobody holds, and files without devices away.
+    """Remove devices that no resource has and no pod holds from our specs, and remove specs without devices.
 
-    resources: with all their devices. held: the kubelet's ids. Who holds a device was given it by its name of that
-    time, whatever the resource or its kind is called now: the id decides, which is one on the whole node. Gives the
-    fully qualified names that were taken out, or with dry_run would be. Raises OSError.
+    resources: with all their devices. held: the kubelet's ids. The id decides, because it is unique on the node, while
+    the resource or its kind may have been renamed since a pod got the device. Returns the fully qualified names that
+    were removed (with dry_run: that would be). Raises OSError if a file cannot be read, written or removed.
     """
     known = _names_of(resources, links)
     held_ids = {device for each in held for device in devices_behind(each)}
@@ -167,9 +167,9 @@ def prune(
 
 
 def remove_directory(directory: str, volatile: str = "/run") -> None:
-    """Take the folder of our specs away where it is empty, and one that a boot takes away, so that nobody counts on it.
+    """Remove the directory of our specs if it is empty and volatile: a reboot removes it anyway, so nothing needs it.
 
-    volatile: below it folders are such. Raises OSError.
+    volatile: the directory below which everything is volatile. Raises OSError if the removal fails otherwise.
     """
     real = os.path.realpath(directory)
     if real.startswith(volatile + "/"):
@@ -181,10 +181,10 @@ def remove_directory(directory: str, volatile: str = "/run") -> None:
 
 
 def offered(directory: str) -> dict[str, frozenset[str]]:
-    """The nodes on the host of every device in our specs, by its id.
+    """The host paths of the nodes of every device in our specs, by device id.
 
-    A USB device with the serial number of another one keeps its id by this, in whichever process asks. A directory
-    that cannot be read offers nothing.
+    With this, a USB device that shares a serial number keeps its id in every process. If the directory cannot be read,
+    the result is empty.
     """
     try:
         return {name.partition("=")[2]: each.nodes for spec in given([directory]) for name, each in spec.items()}
@@ -193,9 +193,9 @@ def offered(directory: str) -> dict[str, frozenset[str]]:
 
 
 class Given(NamedTuple):
-    """What a CDI device gives of the host.
+    """The host paths that a CDI device gives.
 
-    nodes: as the spec says; links may lead elsewhere. common: what each device of its kind mounts.
+    nodes: as in the spec, with links unresolved. mounts: its own. common: mounts that its kind gives with every device.
     """
 
     nodes: frozenset[str]
@@ -204,9 +204,9 @@ class Given(NamedTuple):
 
 
 def given(directories: Sequence[str]) -> list[dict[str, Given]]:
-    """What the devices of our specs give, by fully qualified name; of each spec one mapping.
+    """The host paths that the devices of our specs give, by fully qualified name, in one mapping for each spec.
 
-    directories: a later one goes before an earlier one.
+    directories: a later directory takes precedence.
     """
     return [
         {
@@ -221,10 +221,10 @@ def given(directories: Sequence[str]) -> list[dict[str, Given]]:
 
 
 class HostPaths(NamedTuple):
-    """What a device of our specs gives of the host, links followed.
+    """The host paths that a device of our specs gives, with the links of its nodes resolved.
 
-    own: without what another one of its kind gives beside other things, as a node that controls all of them. Two that
-    give the very same are one device by two names.
+    own: without paths that another device of the kind also gives, such as a control node of all devices. Two devices
+    with exactly the same paths count as one device with two names.
     """
 
     own: frozenset[str]
@@ -232,7 +232,7 @@ class HostPaths(NamedTuple):
 
 
 def host_paths(specs: Sequence[Mapping[str, Given]], links: Links) -> dict[str, HostPaths]:
-    """What each device of our specs gives, by its fully qualified name."""
+    """The host paths of each device of our specs, by fully qualified name."""
     found: dict[str, HostPaths] = {}
     for spec in specs:
         paths = {name: frozenset([*map(links.real, each.nodes), *each.mounts]) for name, each in spec.items()}
@@ -248,7 +248,7 @@ def _host_paths(device: Mapping[str, Any]) -> list[str]:
 
 
 def _mounted(part: Mapping[str, Any]) -> list[str]:
-    """part: a device, or a spec, which need not have edits of its own."""
+    """The host paths of bind mounts. part: a device or a spec; a spec may have no edits."""
     mounts = part.get("containerEdits", {}).get("mounts") or ()
     return [mount["hostPath"] for mount in mounts if {"bind", "rbind"} & set(mount.get("options") or ())]
 
@@ -273,7 +273,7 @@ def _own_files(directory: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for name in sorted(os.listdir(directory)):
             if name.startswith(cdi.FILE_PREFIX) and name.endswith(".json"):
                 path = os.path.join(directory, name)
-                # A file by our name that is no spec is of no use to anybody.
+                # A file with our name that is not a spec counts as empty, so that prune removes it.
                 yield path, _read(path) or {}
 
 
@@ -291,7 +291,7 @@ def _read(path: str) -> dict[str, Any] | None:
 
 
 def _replace(path: str, text: str) -> None:
-    """Put a file in place in one step, readable by everybody (a runtime drops what it cannot read)."""
+    """Replace a file in one step, with mode 0644 so that every runtime can read it; an equal file is not touched."""
     content = text.encode("utf-8")
     with contextlib.suppress(OSError), open(path, "rb") as file:
         if file.read() == content and os.fstat(file.fileno()).st_mode & 0o777 == 0o644:

@@ -1,4 +1,4 @@
-"""``capacities restore``: the fixed capacities that a restart of the kubelet has reset."""
+"""``capacities restore``: restores fixed capacities that a restart of the kubelet has reset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``cdi check``: the CDI specs of this node, as its runtime will read them."""
+"""``cdi check``: checks the CDI specs of this node as its runtime will read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``cdi prune``: remove the CDI specs that the plugin wrote for discovered devices which no pod holds."""
+"""``cdi prune``: removes discovered devices that no pod holds from the plugin's CDI specs."""
 
 from __future__ import annotations
 

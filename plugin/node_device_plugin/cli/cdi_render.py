@@ -1,4 +1,4 @@
-"""``cdi render``: the CDI specs of a configuration."""
+"""``cdi render``: prints the CDI specs of a configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``discover``: the devices that a configuration would find on this node."""
+"""``discover``: lists the devices that a configuration would find on this node."""
 
 from __future__ import annotations
 

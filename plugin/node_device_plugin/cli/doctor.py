@@ -1,4 +1,4 @@
-"""``doctor``: what is wrong on this node, and the command that fixes it."""
+"""``doctor``: finds the problems of this node, each with the command that fixes it."""
 
 from __future__ import annotations
 

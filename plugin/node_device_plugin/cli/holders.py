@@ -1,4 +1,4 @@
-"""``holders``: which pod holds which device."""
+"""``holders``: lists the held devices with their pods."""
 
 from __future__ import annotations
 

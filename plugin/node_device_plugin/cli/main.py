@@ -37,17 +37,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return _main(arguments)
         finally:
-            # What would be written only as the process ends could fail only then, where nobody says so in a sentence.
+            # Flush here, because a failure at the end of the process would not get our message.
             if sys.stdout is not None:
                 sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever reads has seen enough.
+        # The reader has closed the pipe, which is no error.
         pass
     except OSError as error:
         where = f"{error.filename}: " if error.filename else "cannot go on: "
         print(f"node-device-plugin: {where}{error.strerror or error}", file=sys.stderr)
     with contextlib.suppress(AttributeError, OSError, ValueError):
-        # Python would try once more to write it.
+        # Python would try to flush stdout again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
 

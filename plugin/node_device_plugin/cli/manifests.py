@@ -1,4 +1,4 @@
-"""``manifests``: the plugin as a DaemonSet, for GitOps."""
+"""``manifests``: prints the objects of the plugin as a DaemonSet, for GitOps."""
 
 from __future__ import annotations
 

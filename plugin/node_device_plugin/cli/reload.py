@@ -1,4 +1,4 @@
-"""``reload``: the running plugin reads its configuration again."""
+"""``reload``: makes the running plugin read its configuration again."""
 
 from __future__ import annotations
 

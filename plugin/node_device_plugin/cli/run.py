@@ -1,4 +1,4 @@
-"""``run``: the plugin itself."""
+"""``run``: runs the plugin."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .shared import CONFIG, Failure, command
 @command("run", CONFIG)
 def run(options: argparse.Namespace) -> int:
     """Serve the devices until SIGTERM."""
-    # Until there is somebody to reload: whoever asks before that has changed the file, which is seen then.
+    # Ignore SIGHUP until the reloader runs, because the daemon compares the file again when it starts.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    # Nothing that a start makes is garbage, and looking for some would take a tenth of it; see daemon.main.
+    # A start makes no garbage, and collections would take a tenth of its time; daemon.main enables them again.
     gc.disable()
     from ..daemon import main as daemon
     from ..support.sockets import INSTANCE_SOCKET, OVERLAP

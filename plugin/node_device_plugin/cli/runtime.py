@@ -1,4 +1,4 @@
-"""``runtime``: what the running container runtime believes about CDI."""
+"""``runtime``: shows the CDI settings of the running container runtime."""
 
 from __future__ import annotations
 

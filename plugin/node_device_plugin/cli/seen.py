@@ -1,4 +1,4 @@
-"""``seen``: what the container has that the command runs in. A proof's pod runs it."""
+"""``seen``: prints the view of its own container. A proof's pod runs this command."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def run(options: argparse.Namespace) -> int:
     """Print, as JSON, what the container has that this runs in: a proof's pod."""
     from ..verification import container_view
 
-    # One line, which a log keeps together.
+    # One line, because a log may split several lines.
     print(json.dumps(container_view.own(options.paths), sort_keys=True))
     return 0

@@ -1,4 +1,4 @@
-"""What several commands share: options, questions to the node, and output as text or JSON."""
+"""Shared parts of the commands: options, questions to the node, and output as text or JSON."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Failure(Exception):
 
 class _Shown(Protocol):
     def to_data(self) -> Any:
-        """As JSON takes it."""
+        """The answer, ready for JSON."""
 
     def to_text(self) -> str:
-        """For people."""
+        """The answer as text."""
 
 
 def option(*names: str, **keywords: Any) -> argparse.ArgumentParser:
-    """An option, or a positional argument, as argparse's add_argument has it."""
+    """An option or a positional argument, with the parameters of argparse's add_argument."""
     added = argparse.ArgumentParser(add_help=False)
     added.add_argument(*names, **keywords)
     return added
@@ -50,26 +50,26 @@ DEVICE_PLUGIN_DIR = option(
 
 
 class Command(NamedTuple):
-    """A command. run: gets the options and gives the exit code; its docstring is the command's help."""
+    """A command. run: takes the options and returns the exit code; its docstring is the command's help."""
 
     run: Callable[[argparse.Namespace], int]
     name: str
     options: Sequence[argparse.ArgumentParser]
 
     def add(self, commands: Any) -> None:
-        """Add it to argparse's sub-commands, for which argparse has no public type."""
+        """Add the command to argparse's sub-commands, for which argparse has no public type."""
         help = self.run.__doc__
         added = commands.add_parser(self.name, help=help, description=help, parents=self.options)
         added.set_defaults(command=self.run)
 
 
 def command(name: str, *options: argparse.ArgumentParser) -> Callable[[Callable[[argparse.Namespace], int]], Command]:
-    """Make a command of the function below it, whose docstring is its help."""
+    """Turn the decorated function into a command; the function's docstring is the command's help."""
     return lambda run: Command(run, name, options)
 
 
 def ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:
-    """Run a command's questions to the node. Raises Failure, in one sentence, where the node cannot answer."""
+    """Run a command's questions to the node. Raises Failure, with one sentence, if the node cannot answer."""
     from ..kubelet.checkpoint import CheckpointError
     from ..runtime.errors import CriError
     from ..support.bounded_calls import NoAnswer
@@ -81,7 +81,7 @@ def ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:
 
 
 def show(options: argparse.Namespace, what: _Shown) -> None:
-    """Print an answer in the form that ``--output`` asks for."""
+    """Print an answer in the format of ``--output``."""
     if options.output == "json":
         print_json(what.to_data())
     else:

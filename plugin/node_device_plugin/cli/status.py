@@ -1,4 +1,4 @@
-"""``status``: what the running plugin serves."""
+"""``status``: shows the served devices and their holders."""
 
 from __future__ import annotations
 

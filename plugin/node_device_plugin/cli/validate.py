@@ -1,4 +1,4 @@
-"""``validate``: everything that is wrong with a configuration."""
+"""``validate``: lists every problem of a configuration."""
 
 from __future__ import annotations
 

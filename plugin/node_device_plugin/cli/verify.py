@@ -1,4 +1,4 @@
-"""``verify``: every declared device is really there, up to a container."""
+"""``verify``: proves that every declared device reaches the runtime, the kubelet and a container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``version``."""
+"""``version``: prints the plugin's version."""
 
 from __future__ import annotations
 

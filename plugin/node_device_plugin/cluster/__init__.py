@@ -1,6 +1,6 @@
-"""The Kubernetes API, with the standard library and PyYAML: from the controller, and from a node as its kubelet.
+"""A client for the Kubernetes API, with the standard library and PyYAML: for the controller, and a node's kubelet user.
 
 Not kubernetes.core: none of its modules patches a status subresource (kubernetes.core#1029), and it needs a Python
-client that a controller with ansible-core alone has not got. Ansible's side imports this from the collection's own
-path; the plugin itself never speaks to the API.
+client that a controller with only ansible-core does not have. Ansible's side imports this package from the collection's
+own path. The running plugin never calls the API.
 """

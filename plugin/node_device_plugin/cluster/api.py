@@ -1,4 +1,4 @@
-"""Objects of a cluster: read, applied by the server, patched and deleted."""
+"""Reads, applies (server-side), patches, evicts and deletes the objects of a cluster."""
 
 from __future__ import annotations
 
@@ -18,71 +18,71 @@ from .kubeconfig import Access
 from .proxy import Proxy, ProxyError, proxy_for
 from .transport import TookTooLong, TooLarge, Transport
 
-#: Who changed a field, in managedFields.
+#: Our name as the manager of a field in managedFields.
 FIELD_MANAGER = "nodedevices"
-# Why an eviction is refused that may be allowed later: by a PodDisruptionBudget, or while the namespace goes anyway.
+# Reasons of a refused eviction that may succeed later: a PodDisruptionBudget, or a namespace in deletion.
 _MAY_PASS = ("DisruptionBudget", "NamespaceTerminating")
-# Seconds that the API server may take to connect, and then for each piece of its answer.
+# Seconds for the connection to the API server, and then for each piece of its answer.
 _TIMEOUT = 15.0
-# Seconds that a whole answer may take, and a whole list.
+# Seconds for a whole answer, and for a whole list.
 _WHOLE = 60.0
 _LIST = 300.0
-# Objects on a page of a list, as kubectl has it.
+# Objects on a page of a list, as in kubectl.
 _PAGE = 500
-# Bytes of an answer, and of a whole list: a page of large objects has some ten MB. What a pod answers or logs goes
-# through a node that may lie.
+# Bytes of an answer, and of a whole list: a page of large objects has some ten MB. The answer or log of a pod comes
+# through a node that may be hostile.
 _LARGEST = 128 << 20
 _LARGEST_LIST = 512 << 20
 _LARGEST_OF_POD = 16 << 20
-# Seconds in which one that says when to come again is asked again.
+# Seconds for which to retry if the server sends Retry-After.
 _COME_AGAIN = 20.0
-# What it answers while it starts, stops or has too much to do; and a proxy in front of one that is away.
+# The answers of a server that starts, stops or is overloaded, and of a proxy whose server is away.
 _NOT_READY = (429, 502, 503, 504)
-# How the words begin with which an API server passes on, by 500, what its etcd or the way to it says. Seen of 1.36.2
-# beside an etcd that has lost its quorum, when something is written: "rpc error: code = Unknown desc = context deadline
-# exceeded"; the others are those of etcd's own errors.
+# The first words of a 500 that passes on an error of etcd or of the connection to etcd. Seen in 1.36.2 when writing to
+# an etcd without quorum: "rpc error: code = Unknown desc = context deadline exceeded"; etcd's own errors begin with the
+# other prefix.
 _OF_ETCD = ("rpc error: ", "etcdserver: ")
-# How every authorizer says no (responsewriters.ForbiddenMessage). Quotas, Pod Security and webhooks forbid by 403, too,
-# and who may not act for another lacks another right than the one that was asked for.
+# The message of every authorizer (responsewriters.ForbiddenMessage). Quotas, Pod Security and webhooks answer 403, too;
+# and a user who may not impersonate is missing that right, not the right for the request.
 _LACKS_RIGHTS = re.compile(r'\bUser ".*" cannot (?!impersonate )', re.DOTALL)
-# How a server refuses a client's certificate before it reads anything (TLS alerts, as OpenSSL names them).
+# The TLS alerts, as OpenSSL names them, by which a server refuses a client's certificate.
 _CERTIFICATE_REFUSED = re.compile(r"ALERT_(?:.*CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
 
 class ApiError(Exception):
-    """What the API server refused, or that it does not answer; the message says what to do."""
+    """The API server refused a request or does not answer; the message says how to fix that."""
 
 
 class Unavailable(ApiError):
-    """No API server answers, or none that is ready."""
+    """No API server answers, or the one that answers is not ready."""
 
 
 class Conflict(ApiError):
-    """A patch does not fit the object any more."""
+    """A request does not fit the present object, or its content is invalid (codes 409 and 422)."""
 
 
 class NotFound(ApiError):
-    """There is no such object, namespace or kind."""
+    """The object, namespace or kind does not exist."""
 
 
 class LacksRights(ApiError):
-    """The user may not do this; the message says which right is missing."""
+    """The user has no right for the request; the message names the missing right."""
 
 
 class Expired(ApiError):
-    """The rest of a list is no longer there."""
+    """The rest of a list is too old to read."""
 
 
 class Blocked(ApiError):
-    """An eviction that is not allowed now, and may be later."""
+    """An eviction is not allowed now, but may be later."""
 
 
 class Place(NamedTuple):
-    """Where the API has an object, or all of a kind.
+    """The place of an object, or of all objects of a kind, in the API.
 
-    kinds: the plural, or a path of discovery, which begins with a slash. name: of the object; empty for all.
-    namespace: empty where the kind has none. group: with its version, such as ``apps/v1``; empty for the core.
-    part: a subresource, and a path below it.
+    kinds: the plural, or a path of discovery, which begins with a slash. name: of the object; empty for all objects.
+    namespace: empty for a kind without namespaces. group: with its version, such as ``apps/v1``; empty for the core.
+    part: a subresource, optionally with a path below it.
     """
 
     kinds: str
@@ -93,7 +93,7 @@ class Place(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Of its address."""
+        """The path of its URL."""
         if self.kinds.startswith("/"):
             return self.kinds
         parts = ["apis", *self.group.split("/")] if self.group else ["api", "v1"]
@@ -107,13 +107,13 @@ class Place(NamedTuple):
 
     @property
     def resource(self) -> str:
-        """As rules of a role name it."""
+        """The name of the resource in the rules of a role."""
         group = self.group.partition("/")[0]
         return self.kinds + (f".{group}" if group else "") + (f"/{self.part.partition('/')[0]}" if self.part else "")
 
     @property
     def role(self) -> str:
-        """What kind of role gives rights to it."""
+        """The kind of role that grants rights to it."""
         return f"Role of namespace {self.namespace}" if self.namespace else "ClusterRole"
 
     def __str__(self) -> str:
@@ -123,14 +123,14 @@ class Place(NamedTuple):
 
 
 class Api:
-    """A cluster's API server. Raises ApiError where no way leads to it."""
+    """A client of a cluster's API server. Raises ApiError if its address or its proxy is unusable."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         try:
             url = access.proxy or proxy_for(access.server, urllib.request.getproxies_environment())
             proxy = Proxy(url) if url else None
-            # Whichever of the two it is that does not answer.
+            # Messages name the proxy, because either the proxy or the server may be silent.
             self._way = f" through the proxy {proxy.at}" if proxy else ""
         except ProxyError as error:
             raise ApiError(f"the API server {access.server} is reached by a proxy: {error}") from error
@@ -139,7 +139,7 @@ class Api:
         self._transport = Transport(access.tls, proxy)
 
     def node(self, name: str) -> dict[str, Any]:
-        """A node object. Raises ApiError."""
+        """A node object. Raises ApiError, also if the cluster has no such node."""
         found = self.get(Place("nodes", name))
         if found is None:
             raise ApiError(
@@ -151,26 +151,26 @@ class Api:
         """Change a node's status and annotations in one step.
 
         operations: of a JSON patch (RFC 6902).
-        Returns the node object as it is then. Raises ApiError; Conflict where the node is not as the patch expects.
+        Returns the patched node object. Raises ApiError; Conflict if a test of the patch fails.
         """
         place = Place("nodes", name, part="status")
         return self._object("PATCH", place, _changing(dry_run), operations, "application/json-patch+json")
 
     def get(self, place: Place) -> dict[str, Any] | None:
-        """An object; None where there is none. Raises ApiError."""
+        """An object; None if it does not exist. Raises ApiError."""
         try:
             return self._object("GET", place, {})
         except NotFound:
             return None
 
     def kinds_of_namespaces(self, but: Collection[str] = ()) -> list[Place]:
-        """Every kind that namespaces have and that can be listed, once each, as the API server tells.
+        """Every namespaced kind that can be listed, once each, by the API server's discovery.
 
-        but: groups that are left out. Raises ApiError, also if the server of one group does not answer.
+        but: groups to leave out. Raises ApiError, also if the server of one group does not answer.
         """
         versions = [("", "")]
         for group in self._discovered("/apis")["groups"]:
-            # A kind may be served in another version than the preferred one only.
+            # Another version may serve a kind that the preferred version does not.
             served = [group["preferredVersion"], *group["versions"]]
             versions += [(group["name"], each["groupVersion"]) for each in served if group["name"] not in but]
         found: dict[tuple[str, str], Place] = {}
@@ -187,7 +187,7 @@ class Api:
         return answer
 
     def list(self, place: Place, **selectors: str) -> list[dict[str, Any]]:
-        """The objects of a kind, read page by page. selectors: labelSelector, fieldSelector. Raises ApiError."""
+        """All objects of a kind, read by pages. selectors: labelSelector, fieldSelector. Raises ApiError."""
         found: list[dict[str, Any]] = []
         query = {**selectors, "limit": str(_PAGE)}
         until, left = time.monotonic() + _LIST, _LARGEST_LIST
@@ -195,7 +195,7 @@ class Api:
             try:
                 content = self._ask("GET", place, query, None, "", min(left, _LARGEST))
             except Expired:
-                # The rest is older than what etcd keeps; as client-go does: once more, all at once.
+                # etcd has compacted the rest of the list, so read it again without pages, as client-go does.
                 if "limit" not in query:
                     raise
                 found, query = [], dict(selectors)
@@ -211,31 +211,31 @@ class Api:
             query["continue"] = str(more)
 
     def apply(self, place: Place, content: dict[str, Any], manager: str, dry_run: bool = False) -> dict[str, Any]:
-        """Make an object what ``content`` says, by server-side apply; what others own beside it stays.
+        """Apply ``content`` to an object by server-side apply; fields of other managers stay.
 
-        manager: owner of the fields. dry_run: the server goes through all of it, and keeps nothing.
-        Returns the object as it is then. Raises ApiError; NotFound where its namespace or kind is not there.
+        manager: owner of the fields. dry_run: the server checks the request and stores nothing.
+        Returns the applied object. Raises ApiError; NotFound if its namespace or kind does not exist.
         """
-        # Who deploys decides: a field that somebody else set by hand is ours again.
+        # Force, because the declaration overrides a field that another manager has set.
         query = {**_changing(dry_run), "fieldManager": manager, "force": "true"}
         return self._object("PATCH", place, query, content, "application/apply-patch+yaml")
 
     def merge(self, place: Place, content: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
-        """Change fields by a merge patch (RFC 7386); null takes one away. Raises ApiError, NotFound."""
+        """Change fields by a merge patch (RFC 7386); null removes a field. Raises ApiError, NotFound."""
         return self._object("PATCH", place, _changing(dry_run), content, "application/merge-patch+json")
 
     def create(self, place: Place, content: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
-        """Make a new object. place: of its kind and namespace. Raises ApiError."""
+        """Create an object. place: its kind and namespace. Raises ApiError; Conflict if it exists."""
         return self._object("POST", place, _changing(dry_run), content, "application/json")
 
     def delete(self, place: Place, uid: str, dry_run: bool = False) -> bool:
-        """Delete an object, and what belongs to it; False where there is none.
+        """Delete an object and its dependents; False if it does not exist.
 
-        uid: the object's. Raises ApiError; Conflict where another object has its name by now.
+        uid: the object's. Raises ApiError; Conflict if another object has the name now.
         """
         content: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         if dry_run:
-            # In the address the server would ignore it: beside a body, only the body counts.
+            # If a request has a body, the server ignores dryRun in the URL.
             content["dryRun"] = ["All"]
         try:
             self._object("DELETE", place, {}, content, "application/json")
@@ -244,10 +244,10 @@ class Api:
         return True
 
     def evict(self, pod: dict[str, Any], dry_run: bool = False) -> None:
-        """Ask a pod to go, where the budgets of its application allow that.
+        """Evict a pod if its PodDisruptionBudgets allow the eviction.
 
-        pod: as the API has it; another one that has its name by now is left alone.
-        Raises ApiError; Blocked where a PodDisruptionBudget stands against it now; NotFound where it has gone.
+        pod: the pod object; a newer pod of the same name stays.
+        Raises ApiError; Blocked if a PodDisruptionBudget forbids it now; NotFound if the pod is gone.
         """
         metadata = pod["metadata"]
         content = {
@@ -260,7 +260,7 @@ class Api:
         self._object("POST", place, _changing(dry_run), content, "application/json")
 
     def text(self, place: Place) -> str:
-        """What a pod answers through the API server (``part``: proxy and its path). Raises ApiError."""
+        """A pod's answer or log, through the API server (``part``: proxy with its path, or log). Raises ApiError."""
         return self._ask("GET", place, {}, None, "").decode(errors="replace")
 
     def _object(
@@ -278,7 +278,7 @@ class Api:
         return data
 
     def _ask(self, method: str, place: Place, query: dict[str, str], content: Any, kind: str, limit: int = 0) -> bytes:
-        """limit: bytes of the answer; 0 for what its place may have."""
+        """The content of the answer. limit: its maximum bytes; 0 for the default of its place. Raises ApiError."""
         address = f"{self._access.server}{place.path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
         headers = {**self._access.headers, "Accept": "application/json", "User-Agent": FIELD_MANAGER}
         body = None
@@ -298,7 +298,7 @@ class Api:
             if isinstance(error, TooLarge) or (isinstance(error, TookTooLong) and place.part.startswith("proxy")):
                 raise ApiError(f"{place}: {error}, so it is not read") from error
             if place.part.startswith("proxy") and isinstance(error, socket.timeout):
-                # The server itself was reached, and waits longer than we do (30 s for a connection alone).
+                # The server answers, but waits for the pod longer than we do (30 s for a connection alone).
                 raise ApiError(
                     f"{place} has not answered through the API server in {_TIMEOUT:g} s: does a firewall or a "
                     f"network policy keep it from the pod's port?"
@@ -309,7 +309,7 @@ class Api:
             raise Unavailable(f"{text}: run again when it does") from error
 
     def _answer(self, method: str, address: str, body: Any, headers: dict[str, str], place: Place, limit: int) -> bytes:
-        """As client-go does: a server that says when to come again (it stops, or has too much to do) is asked again."""
+        """Send a request, and retry while the answer is a Retry-After (overload or shutdown), as client-go does."""
         deadline = time.monotonic() + _COME_AGAIN
         limit = limit or (_LARGEST_OF_POD if place.part.startswith(("proxy", "log")) else _LARGEST)
         while True:
@@ -319,7 +319,7 @@ class Api:
                 )
             except urllib.error.HTTPError as error:
                 pause = _come_again(error)
-                # Whoever evicts goes on with other pods meanwhile.
+                # Do not wait for an eviction, because the caller continues with other pods.
                 if pause is None or place.part == "eviction" or time.monotonic() + pause > deadline:
                     raise
                 error.close()
@@ -337,7 +337,7 @@ class Api:
     def _refusal(self, error: urllib.error.HTTPError, method: str, place: Place) -> ApiError:
         said, causes, is_api_servers = _status(error)
         if place.part.startswith("proxy") and not is_api_servers:
-            # Whatever its number, it has nothing to do with our rights or credentials.
+            # The pod's own answer says nothing about our rights or credentials, whatever its code.
             return ApiError(f"what answered {error.code} for {place} is not the API server: {said}")
         budgets = [each["message"] for each in causes if each.get("reason") in _MAY_PASS and each.get("message")]
         if place.part == "eviction" and budgets:
@@ -351,7 +351,7 @@ class Api:
             verb = {"GET": "get" if place.name else "list", "POST": "create"}.get(method, method.lower())
             return LacksRights(f"{said}: give this user {verb} on {place.resource} in a {place.role}")
         if error.code == 404 and (is_api_servers or place.group):
-            # Of a group that it has not got, an API server says so in plain text.
+            # For an unknown group, an API server answers in plain text.
             return NotFound(f"the cluster has no {place}: {said}")
         if error.code == 410:
             return Expired(f"the API server no longer has the rest of {place}: {said}")
@@ -372,16 +372,16 @@ def _changing(dry_run: bool) -> dict[str, str]:
 
 
 def _come_again(error: urllib.error.HTTPError) -> float | None:
-    """After how many seconds a refusal asks for another try; None where it does not."""
+    """The seconds until the retry that a refusal asks for; None if it asks for none."""
     text = error.headers.get("Retry-After") or ""
-    # It may be a date, which Kubernetes never gives.
+    # HTTP also allows a date here, but Kubernetes never sends one.
     return max(1.0, float(text)) if error.code in _NOT_READY and text.isascii() and text.isdigit() else None
 
 
 def _status(error: urllib.error.HTTPError) -> tuple[str, list[dict[str, Any]], bool]:
-    """What a refusal says for people, its causes for programs, and whether an API server says it.
+    """The message of a refusal, its causes, and whether an API server sent it.
 
-    Something before the server, or a pod behind it, answers in a form of its own.
+    A proxy before the server, or a pod behind it, answers in another format.
     """
     content = error.read()
     try:
@@ -390,12 +390,12 @@ def _status(error: urllib.error.HTTPError) -> tuple[str, list[dict[str, Any]], b
         return str(status["message"]), list((status.get("details") or {}).get("causes") or ()), is_api_servers
     except (RecursionError, ValueError, KeyError, TypeError, AttributeError):
         text = " ".join(content.decode(errors="replace").split())
-        # A page for people says less than the reason.
+        # The HTTP reason says more than an HTML page.
         return str(error.reason) if not text or text.startswith("<") else text[:200], [], False
 
 
 def _refused_certificate(error: Exception) -> str:
-    """What a server says of a client's certificate; empty for any other error."""
+    """The server's complaint about the client's certificate; empty for any other error."""
     reason = getattr(error, "reason", None)
     inner = reason if isinstance(reason, Exception) else error
     name = inner.reason if isinstance(inner, ssl.SSLError) and isinstance(inner.reason, str) else ""

@@ -1,8 +1,8 @@
-"""Which extended resources a node object should show, and the patch that gets it there. Pure: no API.
+"""Computes the patch that gives a node object its extended resources. Pure: no API calls.
 
-What we did is remembered in an annotation of the node object itself: a node that is built anew has neither the
-capacities nor the memory of them, while a kubelet that restarts and resets capacities leaves the memory alone.
-managedFields cannot serve: whoever resets a value owns it from then on.
+An annotation of the node object records our changes. A rebuilt node has neither the capacities nor the annotation,
+while a kubelet that restarts resets capacities but keeps the annotation. managedFields cannot serve as the record,
+because a writer that resets a value becomes its manager.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 
 from . import quantity
 
-#: The memory: JSON with the keys of Memory.
+#: The annotation with our record: JSON with the keys of Memory.
 ANNOTATION = "nodedevices.kubernetes/extended-resources"
 
-#: Who a kubelet is in managedFields: its program's name, which in k3s and MicroK8s is that of all of Kubernetes.
+#: A kubelet's names in managedFields: its program's name; in k3s and MicroK8s one program contains all components.
 _KUBELETS = frozenset({"kubelet", "k3s", "kubelite"})
 
 
 class Memory(NamedTuple):
-    """What we have to take away again.
+    """The record of the changes that a later run must undo.
 
-    patched: static resource to the capacity that was there before us, None for none.
+    patched: static resource to the capacity before ours; None if there was no capacity.
     served: resources of the device plugin, whose keys the kubelet leaves behind on the node object.
     """
 
@@ -31,14 +31,14 @@ class Memory(NamedTuple):
     served: tuple[str, ...]
 
     def text(self) -> str | None:
-        """As the annotation has it; None for nothing to remember."""
+        """The text of the annotation; None for an empty record."""
         if not self.patched and not self.served:
             return None
         return json.dumps({"patched": self.patched, "served": self.served}, sort_keys=True, separators=(",", ":"))
 
 
 class CapacityConflict(Exception):
-    """What must not be done; ``lines`` say why, one a resource."""
+    """A change that must not be made; ``lines`` are the reasons, at most one for each resource."""
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
@@ -46,11 +46,11 @@ class CapacityConflict(Exception):
 
 
 class Wanted(NamedTuple):
-    """What a node should have.
+    """The wanted state of a node.
 
     capacities: static resource to capacity.
     served: the device plugin's resources.
-    registered: resources of all device plugins, as the node's kubelet knows them.
+    registered: the resources of all device plugins that the node's kubelet knows.
     """
 
     capacities: Mapping[str, int]
@@ -59,13 +59,13 @@ class Wanted(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What to do with a node object.
+    """The changes of a node object.
 
-    operations: of a JSON patch of the status subresource; none where nothing has to change.
-    memory: what the annotation holds then, None for none.
-    before, after: capacities of the names concerned, as far as there are any, and the annotation.
-    allocatable: what the kubelet should make of it, None for a key that should go.
-    lingering: keys of resources that are gone, which the kubelet still writes.
+    operations: of a JSON patch of the status subresource; empty if nothing must change.
+    memory: the annotation after the patch; None for no annotation.
+    before, after: the capacities that change, without missing ones, and the annotation.
+    allocatable: the quantities that the kubelet must report afterwards; None for a key that must disappear.
+    lingering: keys of removed resources that the kubelet still writes.
     """
 
     operations: list[dict[str, Any]]
@@ -77,7 +77,7 @@ class Plan(NamedTuple):
 
 
 def plan(node: Mapping[str, Any], wanted: Wanted) -> Plan:
-    """The way from a node object to what is wanted. Raises CapacityConflict."""
+    """The plan that gives a node object the wanted state. Raises CapacityConflict."""
     capacity = capacities_of(node)
     memory = remembered(node)
     problems = [
@@ -91,12 +91,12 @@ def plan(node: Mapping[str, Any], wanted: Wanted) -> Plan:
         raise CapacityConflict(problems)
     target: dict[str, str | None] = {name: str(value) for name, value in wanted.capacities.items()}
     for name, before in memory.patched.items():
-        # What a device plugin has taken over since is its own.
+        # A resource that a device plugin serves by now belongs to that plugin.
         if name not in target and name not in wanted.registered:
             target[name] = before
     left = {name for name in memory.served if name not in wanted.served and name not in target}
     forgotten = left - wanted.registered
-    # The kubelet's own leftover, 0 or not; what somebody patched since is theirs.
+    # Remove only the kubelet's leftover, 0 or not, and keep a value that another writer has patched since.
     gone = {name for name in forgotten if quantity.same(capacity.get(name, "0"), "0") or _is_the_kubelets(node, name)}
     target.update(dict.fromkeys(gone))
     after = Memory(
@@ -115,9 +115,9 @@ def plan(node: Mapping[str, Any], wanted: Wanted) -> Plan:
 
 
 class Restoration(NamedTuple):
-    """What a node restores of its own accord. restored: resource to capacity, none where nothing was reset.
+    """The changes with which a node restores itself. restored: resource to capacity; empty if nothing was reset.
 
-    operations: of a JSON patch; such as only test where nothing was reset.
+    operations: of a JSON patch; only tests if nothing was reset.
     """
 
     operations: list[dict[str, Any]]
@@ -125,10 +125,10 @@ class Restoration(NamedTuple):
 
 
 def restoration(node: Mapping[str, Any], capacities: Mapping[str, int], registered: frozenset[str]) -> Restoration:
-    """What a restart of the kubelet has reset, and nothing else. Raises CapacityConflict.
+    """The restoration of the capacities that a restart of the kubelet has reset. Raises CapacityConflict.
 
-    capacities, registered: as in Wanted. Only what is remembered as ours is restored: a capacity that a run takes away,
-    or has yet to bring, is not, and whoever set another number than 0 has meant it.
+    capacities, registered: as in Wanted. Only recorded capacities are restored, because a run may be adding or removing
+    others; and only from 0, because another number is a writer's intention.
     """
     capacity, text, memory = capacities_of(node), annotation_of(node), remembered(node)
     reset = {
@@ -138,35 +138,35 @@ def restoration(node: Mapping[str, Any], capacities: Mapping[str, int], register
     }
     operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/name", "value": node["metadata"]["name"]}]
     if text is not None:
-        # A run that has changed what is ours in the meantime goes before.
+        # If a run has changed the record in the meantime, this test fails the patch.
         operations.append({"op": "test", "path": f"/metadata/annotations/{escaped(ANNOTATION)}", "value": text})
     return Restoration([*operations, *_set(capacity, reset)], reset)
 
 
 def kept_by_the_kubelet(before: Mapping[str, Any], now: Mapping[str, Any], expected: Plan) -> list[str]:
-    """Of a device plugin's resources that a plan took off the node object, those that the kubelet still writes.
+    """The device plugin's resources that a plan removed from the node object and that the kubelet still writes.
 
-    By the node object alone it cannot be told beforehand: what has gone is 0 allocatable whether or not the kubelet
-    has forgotten it. before: the node object that the plan was made for. Empty where something else differs, too.
+    The node object alone cannot tell this beforehand, because a removed resource has 0 allocatable in both cases.
+    before: the node object before the plan. Empty if anything else differs, too.
     """
     wrong, served = differing(now, expected, "allocatable"), remembered(before).served
     return wrong if all(name in served and expected.allocatable[name] is None for name in wrong) else []
 
 
 def remember_served(node: Mapping[str, Any], names: Iterable[str]) -> list[dict[str, Any]]:
-    """The operations with which a node object says again that these resources are to be taken off it."""
+    """The operations that record again on a node object that these resources must be removed from it."""
     memory = remembered(node)
     return _annotate(node, memory._replace(served=tuple(sorted({*memory.served, *names}))).text())
 
 
 def differing(node: Mapping[str, Any], expected: Plan, part: str) -> list[str]:
-    """The names whose ``part`` of the status (capacity, allocatable) is not as the plan has it."""
+    """The names whose ``part`` of the status (capacity, allocatable) differs from the plan."""
     values = capacities_of(node, part)
     return sorted(name for name, value in expected.allocatable.items() if not quantity.same(values.get(name), value))
 
 
 def rows(node: Mapping[str, Any], wanted: Wanted) -> list[dict[str, str]]:
-    """A row for each resource that is declared or remembered, with what is to be said of it."""
+    """A row with the state of each resource that is declared or recorded."""
     capacity, allocatable, memory = capacities_of(node), capacities_of(node, "allocatable"), remembered(node)
     result = []
     for name in sorted({*wanted.capacities, *wanted.served, *memory.patched, *memory.served}):
@@ -205,12 +205,12 @@ def _state_of_static(
 
 
 def is_ready(node: Mapping[str, Any]) -> bool:
-    """Whether the node object says so."""
+    """Whether the node object has the condition Ready."""
     return bool(_ready(node).get("status") == "True")
 
 
 def readiness(node: Mapping[str, Any]) -> str:
-    """What the node object says of its kubelet."""
+    """A hint from the node object's condition Ready: look at the kubelet's journal, or run again later."""
     if is_ready(node):
         return "the node is Ready, so look into its kubelet's journal"
     reason = _ready(node).get("message") or "its kubelet has never reported"
@@ -223,17 +223,17 @@ def _ready(node: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def capacities_of(node: Mapping[str, Any], part: str = "capacity") -> dict[str, str]:
-    """Resource to quantity; empty where the kubelet has not reported yet."""
+    """Resource to quantity; empty until the kubelet has reported."""
     return dict((node.get("status") or {}).get(part) or {})
 
 
 def annotation_of(node: Mapping[str, Any]) -> str | None:
-    """The memory as text."""
+    """The text of the annotation; None if it does not exist."""
     return (node["metadata"].get("annotations") or {}).get(ANNOTATION)
 
 
 def remembered(node: Mapping[str, Any]) -> Memory:
-    """The memory. Raises CapacityConflict where someone has made something else of it."""
+    """The record in the annotation. Raises CapacityConflict if its text is damaged."""
     text = annotation_of(node)
     if text is None:
         return Memory({}, ())
@@ -248,13 +248,13 @@ def remembered(node: Mapping[str, Any]) -> Memory:
 
 
 def _before(capacity: Mapping[str, str], name: str) -> str | None:
-    """What comes back when ours goes: a 0 is what a device plugin leaves behind."""
+    """The capacity to put back after ours; None for a 0, because a device plugin leaves a 0 behind."""
     value = capacity.get(name)
     return None if value is None or quantity.same(value, "0") else value
 
 
 def _is_the_kubelets(node: Mapping[str, Any], name: str) -> bool:
-    """Whether the kubelet wrote the capacity last, as it does for a device plugin's resource."""
+    """Whether the kubelet wrote the capacity last, as the kubelet does for a device plugin's resource."""
     for entry in node["metadata"].get("managedFields") or ():
         if entry.get("manager") in _KUBELETS and entry.get("subresource") == "status":
             status = (entry.get("fieldsV1") or {}).get("f:status") or {}
@@ -264,9 +264,9 @@ def _is_the_kubelets(node: Mapping[str, Any], name: str) -> bool:
 
 
 def registered_by(node: Mapping[str, Any]) -> frozenset[str]:
-    """The resources of device plugins by a node object alone: what its kubelet wrote, and has something of.
+    """The resources of device plugins, from a node object alone: the kubelet wrote a capacity, and some is allocatable.
 
-    A capacity that we patched is ours there, however often its kubelet makes it allocatable.
+    A capacity that we patched does not count, because we are its manager in managedFields.
     """
     usable = capacities_of(node, "allocatable")
     return frozenset(
@@ -281,7 +281,7 @@ def _annotate(node: Mapping[str, Any], text: str | None) -> list[dict[str, Any]]
     if now == text:
         return []
     if now is None and not node["metadata"].get("annotations"):
-        # The whole map: what somebody else has put there meanwhile would go.
+        # Adding the whole map would delete an annotation that another writer adds meanwhile, so test the version.
         version = {"op": "test", "path": "/metadata/resourceVersion", "value": node["metadata"]["resourceVersion"]}
         return [version, {"op": "add", "path": "/metadata/annotations", "value": {ANNOTATION: text}}]
     return _change(f"/metadata/annotations/{escaped(ANNOTATION)}", now, text)
@@ -290,7 +290,7 @@ def _annotate(node: Mapping[str, Any], text: str | None) -> list[dict[str, Any]]
 def _set(capacity: Mapping[str, str], changes: Mapping[str, str | None]) -> list[dict[str, Any]]:
     operations: list[dict[str, Any]] = []
     if any(name not in capacity for name in changes):
-        # What is not there has no value to test, and somebody else may have added it meanwhile.
+        # A missing key has no value to test, so test the whole map in case another writer adds the key meanwhile.
         operations.append({"op": "test", "path": "/status/capacity", "value": dict(capacity)})
     for name, value in sorted(changes.items()):
         operations += _change(f"/status/capacity/{escaped(name)}", capacity.get(name), value)
@@ -298,7 +298,7 @@ def _set(capacity: Mapping[str, str], changes: Mapping[str, str | None]) -> list
 
 
 def _change(path: str, now: str | None, value: str | None) -> list[dict[str, Any]]:
-    """Only where the value is still the one that was seen."""
+    """The operations that change a value if it is still ``now``."""
     guard = [] if now is None else [{"op": "test", "path": path, "value": now}]
     if value is None:
         return [*guard, {"op": "remove", "path": path}]
@@ -306,7 +306,7 @@ def _change(path: str, now: str | None, value: str | None) -> list[dict[str, Any
 
 
 def escaped(name: str) -> str:
-    """A name as a part of a JSON pointer (RFC 6901)."""
+    """A name, escaped for a JSON pointer (RFC 6901)."""
     return name.replace("~", "~0").replace("/", "~1")
 
 

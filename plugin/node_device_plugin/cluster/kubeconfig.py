@@ -1,6 +1,6 @@
-"""A kubeconfig file's current context: which server, how it proves itself, and how we do.
+"""Reads the current context of a kubeconfig: the server, its certificate authority, and our credentials.
 
-Form: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/, credentials of programs:
+Format: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/; credential programs:
 https://kubernetes.io/docs/reference/config-api/client-authentication.v1/.
 """
 
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-# Keys of a user, and why we do not go on with them: as somebody else than is meant we would.
+# Keys of a user that we refuse, with the reason: to ignore one would act as another user.
 _UNKNOWN = {
     frozenset(
         {"auth-provider", "username", "password"}
@@ -31,18 +31,18 @@ _UNKNOWN = {
     frozenset({"as-uid", "as-groups", "as-user-extra"}): "which is not known here: use as alone",
 }
 _NONE_OVER_HTTP = "a user without credentials (none is sent over plain http: use an https:// server)"
-# How long a credential program may take, in seconds; it asks nobody.
+# Seconds that a credential program may take; it cannot prompt.
 _TIMEOUT = 60
 
 
 class KubeconfigError(Exception):
-    """A file that cannot be used; the message names file and field."""
+    """A kubeconfig that cannot be used; the message names the file, and the field if there is one."""
 
 
 class Access(NamedTuple):
-    """How to reach a cluster. proxy: its URL, empty for what the environment says.
+    """How to reach a cluster. proxy: its URL; empty for the environment's proxy.
 
-    path: of the kubeconfig. credentials: what the server is shown, for messages.
+    path: of the kubeconfig. credentials: a description of our credentials, for messages.
     """
 
     server: str
@@ -54,7 +54,7 @@ class Access(NamedTuple):
 
 
 class _Tls(ssl.SSLContext):
-    """Can hold the server's certificate to another name than the one that it is reached by."""
+    """Can check the server's certificate for a name other than its address."""
 
     expected_name = ""
 
@@ -65,22 +65,22 @@ class _Tls(ssl.SSLContext):
 
 
 def read(path: str) -> Access:
-    """The access that the file's current context gives. Raises KubeconfigError."""
+    """The access by the file's current context. Raises KubeconfigError."""
     path = os.path.expanduser(path)
     if os.pathsep in path and not os.path.exists(path):
         raise KubeconfigError(
             f"{path} is a list of files, as the variable KUBECONFIG may be, and here it must be one: make one of them "
             f"(kubectl config view --flatten)"
         )
-    # Messages come from other places than where the file was looked for.
+    # Messages need the absolute path, because the reader may be in another directory.
     return _Kubeconfig(os.path.abspath(path)).access()
 
 
 def _what_is_wrong(error: Exception) -> str:
-    """What PyYAML says, and where, without the text that it quotes: that may be a token."""
+    """PyYAML's message and position, without the quoted text, which may be a token."""
     mark = getattr(error, "problem_mark", None)
     where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-    # Those of the others quote a tag or an alias.
+    # The other errors quote a tag or an alias.
     is_harmless = isinstance(error, (yaml.scanner.ScannerError, yaml.parser.ParserError)) or not mark
     what = str(getattr(error, "problem", None) or error) if is_harmless else "it cannot be read"
     return ", ".join(filter(None, [" ".join(what.split()), where]))
@@ -94,7 +94,7 @@ class _Kubeconfig:
         except OSError as error:
             raise KubeconfigError(f"{path}: {error.strerror}") from error
         except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as error:
-            # Not chained: the error holds what the file says, secrets included.
+            # Not chained, because the error contains the text of the file with its secrets.
             raise KubeconfigError(f"{path} is not valid YAML: {_what_is_wrong(error)}") from None
 
     def access(self) -> Access:
@@ -114,17 +114,17 @@ class _Kubeconfig:
                 raise KubeconfigError(f"{self._path}: the user {context['user']} has {unknown[0]}, {why}")
         is_secure = server.startswith("https://")
         if not is_secure:
-            # As client-go does: whoever is on the way could read a token. `kubectl proxy` needs none.
+            # No credentials over plain HTTP, as in client-go; `kubectl proxy` needs none.
             user = {}
         headers = {}
         if user.get("as"):
             headers["Impersonate-User"] = self._header(user["as"], f"as of the user {context['user']}")
         if user.get("exec"):
             user = {**user, **self._of_program(user["exec"], cluster)}
-        # As kubectl has it, the file goes before what may be an older token.
+        # As in kubectl, the file overrides the inline token, which may be older.
         token = self._content(user, "tokenFile").decode(errors="replace").strip() or user.get("token")
         if token:
-            # Whatever is wrong with it, a message does not show it.
+            # Messages never show the token.
             token = self._header(token, f"the token of the user {context['user']}")
             headers["Authorization"] = f"Bearer {token}"
         return Access(
@@ -137,7 +137,7 @@ class _Kubeconfig:
         )
 
     def _shown(self, name: Any, user: Mapping[str, Any], token: str) -> str:
-        """What a server is shown of a user, in words. user: with what its program gave."""
+        """A description of the credentials for messages. user: with those of its credential program."""
         whose = f"of the user {name}"
         if user.get("exec"):
             whose = f"that {user['exec']['command']} gives for the user {name}"
@@ -147,7 +147,7 @@ class _Kubeconfig:
         return " or ".join(shown) or "a user without credentials"
 
     def _header(self, value: Any, what: str) -> str:
-        """What goes into a line of a request."""
+        """A checked value for a line of a request. Raises KubeconfigError."""
         text = value if isinstance(value, str) else ""
         if not text or not text.isascii() or not text.isprintable():
             raise KubeconfigError(f"{self._path}: {what} is no line of printable ASCII characters")
@@ -162,7 +162,7 @@ class _Kubeconfig:
         raise KubeconfigError(f"{self._path}: there is no {kind} {name!r} in {plural}")
 
     def _content(self, item: Mapping[str, Any], key: str) -> bytes:
-        """Of a file that is named, beside the kubeconfig where the path is relative, or of what stands in it."""
+        """The content of ``key``: inline data, or else a file, whose relative path starts at the kubeconfig."""
         data = item.get(f"{key}-data")
         if data:
             try:
@@ -186,9 +186,9 @@ class _Kubeconfig:
                 tls.check_hostname = False
                 tls.verify_mode = ssl.CERT_NONE
             elif authority:
-                # This one alone: another that the system trusts does not speak for the cluster.
+                # Trust only this authority, and none of the system's authorities.
                 tls.load_verify_locations(cadata=authority.decode())
-                # As Go does: one that another authority has signed will do (before Python 3.10 by number).
+                # Accept an intermediate authority, as Go does (the flag has no name before Python 3.10).
                 tls.verify_flags |= getattr(ssl, "VERIFY_X509_PARTIAL_CHAIN", 0x80000)
             else:
                 tls.load_default_certs()
@@ -202,7 +202,7 @@ class _Kubeconfig:
     def _is_insecure(self, cluster: Mapping[str, Any]) -> bool:
         insecure = cluster.get("insecure-skip-tls-verify") or False
         if not isinstance(insecure, bool):
-            # Of the text "false" as well.
+            # The text "false" would count as true.
             raise KubeconfigError(f"{self._path}: insecure-skip-tls-verify must be true or false, not {insecure!r}")
         if insecure and (cluster.get("certificate-authority") or cluster.get("certificate-authority-data")):
             raise KubeconfigError(
@@ -211,7 +211,7 @@ class _Kubeconfig:
         return insecure
 
     def _of_program(self, program: Any, cluster: Mapping[str, Any]) -> dict[str, Any]:
-        """What a credential program gives, in the keys that a user has."""
+        """The credentials of a program, in the keys of a user. Raises KubeconfigError."""
         if not isinstance(program, dict) or not program.get("command"):
             raise KubeconfigError(f"{self._path}: exec must be a mapping with the key 'command'")
         if program.get("interactiveMode") == "Always":
@@ -266,10 +266,10 @@ class _Kubeconfig:
 
 
 def _expired(token: str) -> str:
-    """When a token has ended, by this machine's clock; empty for one that has not, or does not say so.
+    """When a token expired, by this machine's clock; empty if it has not expired or has no readable expiry.
 
-    An API server that refuses a token says no more than that. One of OpenID Connect or of a service account (JWT, RFC
-    7519) says when it ends.
+    The refusal of an API server does not mention the expiry. Tokens of OpenID Connect and of service accounts (JWT, RFC
+    7519) contain it.
     """
     try:
         content = token.split(".")[1]
@@ -284,7 +284,7 @@ def _expired(token: str) -> str:
 
 
 def _load_certificate(tls: ssl.SSLContext, content: bytes) -> None:
-    """Python reads a client's certificate and key from files only; on Linux this one is in memory."""
+    """Load a client's certificate and key. Python reads them only from a file, which on Linux is in memory."""
     with _in_memory() if hasattr(os, "memfd_create") else tempfile.NamedTemporaryFile(prefix="node-devices-") as file:
         file.write(content)
         file.flush()
@@ -293,11 +293,11 @@ def _load_certificate(tls: ssl.SSLContext, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _in_memory() -> Iterator[Any]:
-    """A file without a name on any disk."""
+    """A file in memory, on no disk."""
     with os.fdopen(os.memfd_create("node-devices"), "wb") as file:
         yield types.SimpleNamespace(write=file.write, flush=file.flush, name=f"/proc/self/fd/{file.fileno()}")
 
 
 def _no_password() -> str:
-    """Instead of asking whoever sits before the terminal."""
+    """Fail, because Python would otherwise prompt on the terminal."""
     raise ValueError("the client's key is encrypted")

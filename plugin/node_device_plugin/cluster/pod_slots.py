@@ -1,4 +1,4 @@
-"""How many pods a node takes, as the scheduler counts."""
+"""Counts the pod slots of a node as the scheduler does."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .extended_resources import capacities_of
 
 
 class Slots(NamedTuple):
-    """How many pods may run on a node, and how many more may come."""
+    """The pod slots of a node: all, and the free ones."""
 
     total: int
     free: int
 
 
 def of_node(api: Api, node: Mapping[str, Any]) -> Slots | None:
-    """Of a node object, by the unfinished pods that are bound there; None while its kubelet has not reported.
+    """The slots of a node object, by the unfinished pods bound to it; None until its kubelet has reported.
 
     Raises ApiError.
     """
@@ -30,6 +30,6 @@ def of_node(api: Api, node: Mapping[str, Any]) -> Slots | None:
 
 
 def unfinished(api: Api, node: str) -> list[dict[str, Any]]:
-    """The pods that are bound to a node, by its name, and have not ended. Raises ApiError."""
+    """The unfinished pods that are bound to a node. node: its name. Raises ApiError."""
     bound = api.list(Place("pods"), fieldSelector="spec.nodeName=" + node)
     return [pod for pod in bound if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]

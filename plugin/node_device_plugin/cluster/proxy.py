@@ -1,7 +1,7 @@
-"""Which proxy leads to an API server: the kubeconfig's, or the environment's, as kubectl understands it.
+"""The proxy for an API server: from the kubeconfig, or from the environment by kubectl's rules.
 
-By golang.org/x/net/http/httpproxy, which client-go uses: without a word in NO_PROXY this machine itself is reached
-directly, and NO_PROXY knows networks (10.0.0.0/8) and ports. Python's own rules do neither.
+The rules are those of golang.org/x/net/http/httpproxy, which client-go uses: no proxy for this machine itself, and
+NO_PROXY may contain networks (10.0.0.0/8) and ports. Python's own rules have neither.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Union
 
-#: Ports that an address without one means.
+#: The default port of each scheme.
 _PORTS = {"http": 80, "https": 443}
 _Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address, None]
 
 
 class ProxyError(ValueError):
-    """A proxy that cannot be asked."""
+    """A proxy that this client cannot use."""
 
 
 def proxy_for(server: str, environment: Mapping[str, str]) -> str:
     """The environment's proxy for a server's URL; empty for none.
 
-    environment: as urllib.request.getproxies_environment gives it.
+    environment: in the form of urllib.request.getproxies_environment.
     """
     parts = urllib.parse.urlsplit(server)
     proxy = environment.get(parts.scheme, "")
@@ -41,7 +41,7 @@ def _is_direct(host: str, port: int, exceptions: str) -> bool:
 
 
 def _fits(exception: str, host: str, port: int, address: _Address) -> bool:
-    """Whether one word of NO_PROXY is about the host: ``*``, a network, an address or a domain, with a port or not."""
+    """Whether an entry of NO_PROXY matches the host: ``*``, a network, an address or a domain, maybe with a port."""
     if not exception:
         return False
     if exception == "*":
@@ -60,7 +60,7 @@ def _fits(exception: str, host: str, port: int, address: _Address) -> bool:
     if meant is not None or address is not None:
         return meant == address
     domain = exception[1:] if exception.startswith("*.") else exception
-    # ".example.com" is all below it, "example.com" itself as well.
+    # ".example.com" matches only subdomains, and "example.com" matches the domain, too.
     return host.endswith("." + domain.lstrip(".")) or (host == domain and not exception.startswith("*."))
 
 
@@ -72,7 +72,7 @@ def _address(text: str) -> _Address:
 
 
 class Proxy:
-    """One that is asked for every connection. Raises ProxyError for one that speaks something else than HTTP."""
+    """An HTTP proxy for every connection. Raises ProxyError for another scheme or an unusable address."""
 
     def __init__(self, proxy: str) -> None:
         try:
@@ -90,7 +90,7 @@ class Proxy:
             self._credentials = "Basic {}".format(base64.b64encode(pair.encode()).decode("ascii"))
 
     def lead(self, request: urllib.request.Request) -> None:
-        """Have a request opened at the proxy."""
+        """Send a request through the proxy."""
         if self._credentials:
             request.add_header("Proxy-authorization", self._credentials)
         request.set_proxy(self.at, "http")

@@ -1,4 +1,4 @@
-"""Kubernetes' quantities: the API server writes 1000 as 1k."""
+"""Compares quantities of Kubernetes, because the API server writes 1000 as 1k."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BINARY = {f"{letter}i": 2 ** (10 * (power + 1)) for power, letter in enumerate(
 
 
 def number(text: object) -> Decimal | None:
-    """The value of a quantity (form: apimachinery's resource.Quantity); None where it is none."""
+    """The value of a quantity (format: apimachinery's resource.Quantity); None for any other text."""
     found = _FORM.fullmatch(str(text))
     if not found:
         return None
@@ -24,7 +24,7 @@ def number(text: object) -> Decimal | None:
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two quantities (None for no such key) are equal."""
+    """Whether two quantities are equal (None: the key is missing)."""
     if one is None or other is None:
         return one is other
     return number(one) == number(other)

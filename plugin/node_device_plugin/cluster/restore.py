@@ -1,7 +1,7 @@
-"""Fixed capacities that a restart of the kubelet has reset, restored by the node itself as its kubelet.
+"""Restores fixed capacities that a restart of the kubelet has reset; the node does it itself as its kubelet.
 
-A kubelet may patch the status of its own node, and of no other (the Node authorizer and the admission plugin
-NodeRestriction), so this needs no right that the node has not got already, and no pod with such rights.
+A kubelet may patch the status of its own node only (the Node authorizer and the admission plugin NodeRestriction). So
+the node needs no additional right, and the cluster needs no pod with such a right.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from ..kubelet.checkpoint import CheckpointError, read_checkpoint
 from . import extended_resources, kubeconfig
 from .api import Api, ApiError, Conflict
 
-# Who else writes a node's status may come in between.
+# Another writer of the node's status may cause a conflict.
 _ATTEMPTS = 5
 _PAUSE = 0.5
 
 
 class RestoreError(Exception):
-    """Why nothing can be restored; one sentence that names the file or the server."""
+    """Nothing can be restored; the message is one sentence that names the file or the server."""
 
 
 class Settings(NamedTuple):
-    """What is to be restored.
+    """The capacities to restore, and the files for that.
 
     kubeconfig: the kubelet's. node: its name in the cluster. capacities: resource to number.
-    kubelet_device_plugin_dir: where the kubelet's checkpoint tells what device plugins serve.
+    kubelet_device_plugin_dir: the directory of the checkpoint, which lists the resources of device plugins.
     """
 
     kubeconfig: str
@@ -39,7 +39,7 @@ class Settings(NamedTuple):
 
 
 def read_settings(path: str) -> Settings:
-    """A file in the keys of Settings, as JSON. Raises RestoreError."""
+    """Read a JSON file with the keys of Settings. Raises RestoreError."""
     try:
         with open(path, encoding="utf-8") as file:
             data: Any = json.load(file)
@@ -53,12 +53,12 @@ def read_settings(path: str) -> Settings:
 
 
 def restore(settings: Settings, dry_run: bool = False) -> dict[str, str]:
-    """Patch what was reset; gives resource to capacity. Raises RestoreError.
+    """Patch the capacities that were reset; returns them by resource. Raises RestoreError.
 
-    dry_run: the API server goes through all of it, also where nothing was reset, and keeps nothing.
+    dry_run: the API server checks the patch, also if nothing was reset, and stores nothing.
     """
     try:
-        # It is read anew each time: a kubelet's certificate does not last.
+        # Read the kubeconfig each time, because a kubelet's certificate expires.
         cluster = Api(kubeconfig.read(settings.kubeconfig))
         for attempt in range(_ATTEMPTS):
             found = extended_resources.restoration(

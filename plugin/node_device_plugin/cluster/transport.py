@@ -1,6 +1,6 @@
-"""One request over HTTP, with a limit of its whole time and of the answer's size.
+"""Sends HTTP requests with a limit for the total time and for the answer's size.
 
-A timeout of sockets holds for each piece of an answer: a server that sends a byte a second is never late.
+A socket's timeout applies to each piece of an answer, so a server that sends a byte a second would never time out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from .proxy import Proxy
 
-#: Bytes of a refusal that are read.
+#: Maximum bytes to read of a refusal.
 _REFUSAL = 65536
 
 
@@ -29,19 +29,19 @@ class TooLarge(OSError):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """An API server redirects nobody: whoever does is something in front of it, such as a login, and gets no token."""
+    """Follows no redirect: only a login page or the like before an API server redirects, and must not get the token."""
 
     def redirect_request(self, *_arguments: Any) -> None:
         return None
 
 
 class Transport:
-    """Sends requests."""
+    """Sends requests to an API server, through a proxy if given."""
 
     def __init__(self, tls: ssl.SSLContext, proxy: Proxy | None) -> None:
         self._proxy = proxy
         self._opener = urllib.request.build_opener(
-            # Without it Python would ask the environment by its own rules.
+            # An empty handler, or Python would apply the environment's proxy by its own rules.
             urllib.request.ProxyHandler({}),
             _NoRedirect(),
             urllib.request.HTTPSHandler(context=tls),
@@ -50,10 +50,10 @@ class Transport:
     def ask(
         self, method: str, address: str, body: Any, headers: Any, *, read_timeout: float, seconds: float, limit: int
     ) -> bytes:
-        """The answer's content.
+        """Send a request; returns the answer's content.
 
-        read_timeout: seconds for each piece of the answer. seconds: for the whole of it. limit: bytes.
-        Raises TookTooLong, TooLarge, and as urllib: HTTPError, whose content is read already, OSError, HTTPException.
+        read_timeout: seconds for each piece of the answer. seconds: for the whole answer. limit: its maximum bytes.
+        Raises TookTooLong, TooLarge, and urllib's HTTPError (with its content already read), OSError, HTTPException.
         """
         request = urllib.request.Request(address, body, headers, method=method)  # noqa: S310 (a kubeconfig has no other)
         if self._proxy:
@@ -66,8 +66,8 @@ class Transport:
             except Exception as error:
                 outcomes.put(error)
 
-        # Names, a proxy and TLS may take their time, too, which nothing can end from outside. A thread that is late is
-        # left alone: it ends with the server's silence, or with the process.
+        # A thread, because nothing can interrupt name resolution, a proxy or TLS from outside. A late thread stays
+        # until its server times out or the process ends.
         threading.Thread(target=work, daemon=True).start()
         try:
             outcome = outcomes.get(timeout=seconds)

@@ -1,4 +1,4 @@
-"""The running plugin: every resource of the node in one process, one task a concern."""
+"""The running plugin: one process serves every resource of the node, with one task for each concern."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from .state import State
 
 log = logs.Log(__name__)
 
-#: Seconds between two words to systemd about the state.
+#: Minimum seconds between two status messages to systemd.
 _STATUS_PERIOD = 1.0
-#: Resources that one of them names: systemd passes over messages of more than 4096 bytes, and a name has up to 308.
+#: Resources that one status message names: systemd ignores messages over 4096 bytes, and a name has up to 308.
 _MOST_TOLD = 10
 
 
 class Overlap(NamedTuple):
-    """Whether this instance may serve beside another one on its node.
+    """Whether this instance may serve beside another instance on its node.
 
-    instance_socket: where it has its pages meanwhile, and after; empty for nowhere.
+    instance_socket: path of a socket of its own, where it always serves its pages; empty for none.
     """
 
     allowed: bool = False
@@ -47,9 +47,9 @@ class Overlap(NamedTuple):
 
 
 async def run(path: str, loaded: LoadedConfiguration, overlap: Overlap = Overlap()) -> None:  # noqa: B008 (immutable)
-    """Serve until SIGTERM or SIGINT. path: the configuration file, which is read again when asked to.
+    """Serve until SIGTERM or SIGINT. path: the configuration file, for reloads.
 
-    Raises DeclarationError where this process cannot do what the configuration asks for.
+    Raises DeclarationError if this process cannot do what the configuration asks for.
     """
     refuse_open_probes(loaded.configuration)
     stop = asyncio.Event()
@@ -89,7 +89,7 @@ async def _serve(
         own.move(status_socket(directory))
         change = await resources.apply(loaded.configuration)
         if not loaded.configuration.resources:
-            # Whoever takes the plugin off a node that it cannot reach otherwise waits until it runs with nothing.
+            # An uninstall through the Kubernetes API waits until the plugin serves nothing: prune without a delay.
             await resources.prune()
         instance.release(but=directory)
         log.info("applied the configuration", sha256=loaded.sha256[:12], change=change)
@@ -114,13 +114,13 @@ async def _serve(
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.ask)
     if sha256_of(path) != loaded.sha256:
-        # Changed while another instance ran.
+        # The file changed while this instance waited for another one to end.
         reloader.ask()
     plugin_watcher.remove_stale_sockets(loaded.configuration.kubelet_root_dir)
     stopped: asyncio.Future[Any] = asyncio.create_task(stop.wait())
     starting = asyncio.create_task(apply(loaded))
     try:
-        # The first look may take its time, where devices hang.
+        # A SIGTERM must end the process even while the first scan waits for devices that hang.
         await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
             return
@@ -137,7 +137,7 @@ async def _serve(
         serving = asyncio.create_task(_all_serve(resources, endpoints))
         await asyncio.wait([serving, stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
         serving.cancel()
-        # What is there now stays: looking through it time and again would hold up Allocate.
+        # The objects made so far stay, and a collection that visits them would delay Allocate.
         gc.freeze()
         gc.enable()
         while not (stop.is_set() or tasks.defect.done() or systemd.notify("READY=1")):
@@ -157,7 +157,7 @@ async def _serve(
 
 
 async def _all_serve(resources: ResourceManager, endpoints: Sequence[Endpoint]) -> None:
-    """Return once everything that can be is served; a port that is taken holds up no device."""
+    """Return once every resource is served and every endpoint has tried to listen; a taken port delays no device."""
     for endpoint in endpoints:
         await endpoint.tried.wait()
     await resources.all_served()

@@ -1,6 +1,6 @@
 """Whether this process may open the host's devices at all.
 
-Only the process that serves can say so: ``validate`` gives the same answer to everybody.
+Only ``run`` checks this: ``validate`` gives the same answer on every machine.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import os
 from ..declaration import Configuration, DeclarationError, Problem
 
 _CAP_SYS_ADMIN = 21
-#: Kubernetes sets it in every container of a pod.
+#: Kubernetes sets this variable in every container of a pod.
 _POD_VARIABLE = "KUBERNETES_SERVICE_HOST"
 
 
 def refuse_open_probes(configuration: Configuration, status: str = "/proc/self/status") -> None:
-    """Raise DeclarationError for resources with an open probe, where this is a pod that is not privileged.
+    """Refuse open probes in an unprivileged pod. Raises DeclarationError with every resource that has one.
 
-    The device cgroup of such a pod lets it open none of the host's devices: every device would be unhealthy, for a
-    reason that has nothing to do with it. A privileged pod can, and so can a service. status: as proc(5) says.
+    The device cgroup of such a pod denies every device of the host, so the probe would call each device unhealthy.
+    A privileged pod and a service can open them. status: the path of a status file as in proc(5).
     """
     problems = [
         Problem(
@@ -34,7 +34,7 @@ def refuse_open_probes(configuration: Configuration, status: str = "/proc/self/s
 
 
 def _is_privileged(status: str) -> bool:
-    """By the effective capabilities: only a privileged container has CAP_SYS_ADMIN and the device cgroup open."""
+    """Whether CAP_SYS_ADMIN is effective: privileged containers have it, and the role's own pod has no capability."""
     with open(status) as file:
         for line in file:
             if line.startswith("CapEff:"):

@@ -1,4 +1,4 @@
-"""The reconcile loop: scans the devices after news of them, and prunes the CDI specs of what is gone."""
+"""The reconcile loop: scans the devices after each event, and prunes the CDI specs of devices that are gone."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import time
 from ..devices.events.watch import SWEEP, Watch
 from .resource_manager import ResourceManager
 
-#: Seconds that pass at least between two looks at the devices; the first change is seen at once.
+#: Minimum pause after a scan, in seconds; a change after a quiet time starts a scan at once.
 _PAUSE = 0.02
-#: How many times as long as a look worked, so that busy directories cost little.
+#: The pause is at least this many times the last scan's CPU time, so that busy directories cost little.
 _REST = 5
-#: And at most: nobody's device is away for longer before it shows, however slow the node is.
+#: Maximum pause after a scan, in seconds, so that a slow node still notices a lost device soon.
 _LONGEST_REST = 1.0
-#: Seconds between two looks at who holds devices by other names.
+#: Seconds between two checks of which pods hold devices by other names.
 HOLDERS_PERIOD = 2.0
-#: Seconds between two looks, at most, while a device is not trusted yet because it comes and goes.
+#: Maximum seconds between two scans while a flapping device waits to be trusted again.
 _UNSTEADY_PERIOD = 1.0
 
 
 async def reconcile(resources: ResourceManager, watch: Watch) -> None:
-    """Look at every device whenever something happened or a sweep is due, until cancelled."""
+    """Scan every device after each event and when a sweep is due, until cancelled."""
     while True:
         happened = await watch.changed(None if resources.are_steady else _UNSTEADY_PERIOD)
         before = time.process_time()
@@ -31,21 +31,21 @@ async def reconcile(resources: ResourceManager, watch: Watch) -> None:
 
 
 def rest(worked: float) -> float:
-    """Seconds until the next look. worked: seconds of CPU that the last one took; what it waited for does not count."""
+    """Seconds until the next scan. worked: seconds of CPU that the last scan used, without the time that it waited."""
     return min(_LONGEST_REST, max(_PAUSE, _REST * worked))
 
 
 async def watch_holders(resources: ResourceManager) -> None:
-    """Give back what is held by another name once it is free, until cancelled: no kubelet tells of that."""
+    """Offer devices again once no pod holds them by another name, until cancelled; the kubelet sends no event."""
     while True:
         await asyncio.sleep(HOLDERS_PERIOD)
         await resources.ask_for_holders()
 
 
 async def prune(resources: ResourceManager) -> None:
-    """Prune the dynamic CDI specs time and again, until cancelled.
+    """Prune the dynamic CDI specs with each sweep, until cancelled.
 
-    Apart from looking, because it asks the kubelet, which may take its time.
+    A task of its own, because a slow answer of the kubelet must not delay a scan.
     """
     while True:
         await asyncio.sleep(SWEEP)

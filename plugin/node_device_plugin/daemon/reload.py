@@ -1,4 +1,4 @@
-"""Another configuration while the plugin runs: on SIGHUP and when the file changes."""
+"""Reloads the configuration while the plugin runs: on SIGHUP, on request, and when the file changes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _LIMIT = 30.0
 
 
 class Reloader:
-    """Keeps the plugin on what its configuration file says; a bad file is refused and changes nothing.
+    """Applies the configuration file whenever it changes; an invalid file is refused and changes nothing.
 
-    path: the file. loaded: what the plugin runs with. apply: makes it run with another configuration; where that
-    cannot be, it raises DeclarationError and changes nothing.
+    path: the file. loaded: the configuration in force. apply: makes the plugin run with another configuration; if it
+    cannot, it changes nothing and raises DeclarationError.
     """
 
     def __init__(
@@ -40,11 +40,11 @@ class Reloader:
         self._waiting: list[asyncio.Future[Outcome]] = []
 
     def ask(self) -> None:
-        """Reload soon (for signal handlers and file watchers)."""
+        """Request a reload without waiting for it (for signal handlers and file watchers)."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Reload whenever it is asked for, until cancelled."""
+        """Reload after each request, until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -56,7 +56,7 @@ class Reloader:
                     answer.set_result(self.last)
 
     async def reload(self) -> Outcome:
-        """Reload and tell how it ended. It ends well even if who asks does not wait: the work is ``run``'s."""
+        """Reload and return the outcome. ``run`` does the work, so the reload goes on if the caller stops waiting."""
         answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)
         self.ask()
@@ -64,7 +64,7 @@ class Reloader:
 
     async def _reload(self) -> Outcome:
         try:
-            # In a thread: thousands of devices take a while to read.
+            # In a thread, because a file with thousands of devices takes long to parse.
             loaded = await self._calls.call(Key("", "configuration"), functools.partial(load, self.path))
             if loaded.sha256 == self.loaded.sha256:
                 log.info("the configuration is unchanged", sha256=loaded.sha256[:12])

@@ -1,4 +1,4 @@
-"""The resources that are served; another configuration touches only what it changes."""
+"""The resources that the plugin serves; another configuration touches only the resources that it changes."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from ..telemetry.logs import Log
 
 log = Log(__name__)
 
-#: Seconds that the kubelet may take to say who holds what.
+#: Seconds that the kubelet may take to list the holders of devices.
 _ANSWER = 2.0
-#: The holder of what the other instance offers, until that has ended.
+#: The holder of every device that the other instance offers, until that instance has ended.
 ANOTHER_INSTANCE = "another instance of the plugin"
-#: Devices of a resource that are named in the log.
+#: Devices of a resource that one log line names.
 _MOST_TOLD = 10
-#: Seconds after a rename in which an Allocate by the former name may still come to its end.
+#: Seconds after a rename in which an Allocate under the former name may still finish.
 _DOUBT = 10.0
 
 
 class ServedResource(NamedTuple):
-    """One resource: its devices, and how it stands with the kubelet."""
+    """One resource: its devices, and its status with the kubelet."""
 
     name: str
     table: DeviceTable
@@ -46,7 +46,7 @@ class ServedResource(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What another configuration changed: names of resources. changed: on the stream that the kubelet has open."""
+    """The names of resources that a new configuration changed. changed: those that kept the kubelet's open stream."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -64,11 +64,11 @@ class Change(NamedTuple):
 class ResourceManager:
     """Keeps a configuration's resources offered to the kubelet.
 
-    tasks: where a frontend runs. scanner: looks at the devices. overlaps: whether another instance may serve them, too.
+    tasks: runs the frontend. scanner: scans the devices. overlaps: whether another instance may serve them, too.
     """
 
     def __init__(self, tasks: TaskGroup, scanner: DeviceScanner, overlaps: bool = False) -> None:
-        #: When the devices were last looked at as a whole (time.monotonic); None before the first time.
+        #: When the last full scan ended (time.monotonic); None before the first scan.
         self.checked_at: float | None = None
         #: By name, in the order of the configuration.
         self._served: dict[str, DeviceTable] = {}
@@ -77,21 +77,21 @@ class ResourceManager:
         self._overlaps = overlaps
         self._one_at_a_time = asyncio.Lock()
         self._place: Place | None = None
-        #: What containers hold, as far as it is known, and until when it is asked for time and again.
+        #: The known holdings of containers; when they were last asked for; until when to ask repeatedly.
         self._holdings: Sequence[Holding] = ()
         self._asked_at = self._in_doubt_until = 0.0
-        #: Every resource of this process so far.
+        #: The names of all resources that this process has ever served.
         self._own: set[str] = set()
         self._frontend: Frontend | None = None
         self._frontend_task: asyncio.Task[Any] | None = None
 
     @property
     def tables(self) -> list[DeviceTable]:
-        """One for each resource."""
+        """The device table of each resource."""
         return list(self._served.values())
 
     def served(self) -> list[ServedResource]:
-        """Every resource with its table and how it stands with the kubelet."""
+        """Every resource with its table and its status with the kubelet."""
         frontend = self._frontend
         if frontend is None:
             return []
@@ -104,13 +104,13 @@ class ResourceManager:
 
     @property
     def are_steady(self) -> bool:
-        """Whether no device waits to be trusted again, which nothing but another look will tell."""
+        """Whether no flapping device waits to be trusted again; only another scan ends such a wait."""
         return not any(table.reason(device) == UNSTEADY for table in self.tables for device in table.resource.devices)
 
     async def apply(self, configuration: Configuration) -> Change:
-        """Serve what is configured. A resource keeps its server and its stream, whatever of it changes.
+        """Serve the resources of this configuration, and return what changed.
 
-        Unless it is to be served elsewhere, or the frontend has to register it again.
+        A changed resource keeps its server and its stream, unless its place or its plugin options change.
         """
         place = Place(
             configuration.registration,
@@ -147,7 +147,7 @@ class ResourceManager:
         await asyncio.gather(*map(frontend.withdraw, removed))
         went_on = await self._offer(frontend, {name: each for name, each in new.items() if name in before})
         if before and (new or removed):
-            # By their former names devices are given out no longer: now it is sure who holds them.
+            # No new pod gets a device under a former name from here on, so the kubelet's answer is now final.
             await self._learn_holders(served, place, is_sure=True)
             self._in_doubt_until = time.monotonic() + _DOUBT
         await self._offer(frontend, {name: each for name, each in new.items() if name not in before})
@@ -164,11 +164,11 @@ class ResourceManager:
         )
 
     async def _offer(self, frontend: Frontend, offers: Mapping[str, DeviceTable]) -> dict[str, bool]:
-        """By name, whether the kubelet's connection goes on."""
+        """Offer these resources; returns, by name, whether the kubelet's connection continues."""
         return dict(zip(offers, await asyncio.gather(*map(frontend.offer, offers.values()))))
 
     async def _run(self, frontend: Frontend, place: Place) -> None:
-        """Have this frontend run, in the place of one for another place."""
+        """Start this frontend; if it is new, stop the former frontend first."""
         if frontend is self._frontend:
             return
         if self._frontend_task is not None:
@@ -177,12 +177,12 @@ class ResourceManager:
         self._frontend_task = self._tasks.start(frontend.run())
 
     async def is_news(self) -> bool:
-        """Whether what the watch told of last calls for ``check``."""
+        """Whether the last events of the watch call for a ``check``."""
         return await self._scanner.is_news(self._places)
 
     async def check(self) -> None:
-        """Look at every device."""
-        # Not while another configuration is taken in: tables that end would be told of devices of others.
+        """Scan every device."""
+        # Not while a new configuration is applied, or tables that end would learn devices of other resources.
         async with self._one_at_a_time:
             await self._look(self._served)
             self.checked_at = time.monotonic()
@@ -191,18 +191,18 @@ class ResourceManager:
         await self._scanner.scan(list(served.values()), self._places, self._holdings)
 
     async def ask_for_holders(self) -> None:
-        """Ask who holds what if a device is held by another name, may be, or it is long since the last question."""
+        """Ask for the holders if a device is or may be held by another name, or if the last answer is old."""
         served, place, now = self._served, self._place, time.monotonic()
         is_due = now < self._in_doubt_until or now - self._asked_at > SWEEP
         if place is None or not (is_due or any(table.is_any_held for table in self.tables)):
             return
-        # Not while another configuration is taken in; and what was asked before it says nothing of it.
+        # Ask outside the lock, because the kubelet may be slow; an answer from before a new configuration is dropped.
         holdings = await self._ask(place, self._places)
         if holdings is None and time.monotonic() < self._in_doubt_until:
             return
         async with self._one_at_a_time:
             if served is self._served:
-                # Nobody says it: what was known stays, and a doubt ends.
+                # If there is no answer, the known holdings stay and the doubt ends.
                 self._holdings = self._holdings if holdings is None else holdings
                 await self._tell(served, is_sure=True)
 
@@ -213,7 +213,7 @@ class ResourceManager:
         is_sure: bool,
         doubtful: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """Tell the tables who holds devices by other names; as far as nobody says so, what was known stays."""
+        """Tell the tables which devices are held by other names; without an answer the known holdings stay."""
         holdings = await self._ask(place, self._places)
         if holdings is not None:
             self._holdings = holdings
@@ -226,27 +226,27 @@ class ResourceManager:
         is_sure: bool,
         doubtful: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """is_sure: whether nobody can have been given a device since, for whom its name means what it did."""
+        """is_sure: whether ``_holdings`` names every pod that may need the former meaning of a CDI name."""
         kept = self._scanner.kept
         if is_sure:
             self._scanner.kept = still_meant(kept, self._holdings)
         if len(self._scanner.kept) < len(kept):
-            # Its name means another device before that one is offered.
+            # A name without holders gets its new meaning in the specs before its device is offered.
             await self._look(served)
         else:
             await self._scanner.tell_held(list(served.values()), self._holdings, doubtful)
 
     async def _keep_redefined(self, served: Mapping[str, DeviceTable], former: Mapping[str, DeviceTable]) -> None:
-        """Let names mean what they do in our specs until it is known who holds them."""
+        """Keep the meaning of redefined CDI names in our specs until their holders are known."""
         if self._scanner.writes:
             now, before = ([each.declared for each in those.values()] for those in (served, former))
             names = await self._scanner.redefined(now, before, self._places)
             self._scanner.kept = {**dict.fromkeys(names, IN_DOUBT), **self._scanner.kept}
 
     async def _ask(self, place: Place, places: Places) -> list[Holding] | None:
-        """What containers hold; None, and said, if that is unknown.
+        """The holdings of containers; if they are unknown, log the reason and return None.
 
-        A kubelet that does not answer gives nothing out meanwhile, and its checkpoint has what it gave out before.
+        While the kubelet does not answer, its checkpoint does: it lists every device that the kubelet allocated.
         """
         directory, links = place.device_plugin_dir, self._scanner.links
         specs = places.specs or (*DEFAULT_DIRECTORIES, places.cdi)
@@ -263,7 +263,7 @@ class ResourceManager:
         return found if self._scanner.writes else found + await self._offered_by_another(place)
 
     async def _offered_by_another(self, place: Place) -> list[Holding]:
-        """What the instance offers that leads; with another configuration it may do so by other names."""
+        """The devices that the leading instance offers: its configuration may offer them under other names."""
         try:
             state = await result_within(client.ask(place.device_plugin_dir, "GET", "/status"), _ANSWER)
         except (client.NotAnswering, asyncio.TimeoutError) as error:
@@ -285,7 +285,7 @@ class ResourceManager:
         ]
 
     async def take_over(self) -> None:
-        """Write the CDI specs from now on, and tell the kubelet of all devices again."""
+        """Write the CDI specs from now on, and send the kubelet every device list again."""
         self._scanner.writes = True
         await self._keep_redefined(self._served, {})
         await self.ask_for_holders()
@@ -294,26 +294,26 @@ class ResourceManager:
             self._frontend.repeat()
 
     async def prune(self) -> None:
-        """Take away what nobody has or holds: devices that are gone for long, and what our dynamic CDI specs have.
+        """Forget devices that are long gone, and remove orphans from our dynamic CDI specs, unless a pod holds them.
 
-        Another instance that writes the specs does it itself.
+        Does nothing while another instance writes the specs, because that instance prunes them.
         """
         if not self._scanner.writes:
             return
         before, places, place = [table.resource for table in self.tables], self._places, self._place
-        # Of those that are long gone later nobody has been asked who holds them.
+        # The kubelet's answer covers only the devices that are long gone before the question.
         gone = frozenset().union(*(table.long_gone() for table in self.tables))
-        # Asked first: a kubelet that is slow to answer holds up neither a look nor a reload.
+        # Ask outside the lock: a slow kubelet must delay neither a scan nor a reload.
         held = await self._held_of_orphans(before, bool(gone))
         async with self._one_at_a_time:
             if held is not None and (self._places, self._place) == (places, place):
                 self._forget(gone.difference(*map(devices_behind, held)))
-                # What either configuration has stays: pods may have been given it since the kubelet was asked.
+                # The devices of both configurations stay, because pods may have got one since the kubelet's answer.
                 await self._scanner.prune([*before, *(table.resource for table in self.tables)], held, places)
 
     def _forget(self, device_ids: frozenset[str]) -> None:
         for table in self.tables:
-            # One may be back meanwhile.
+            # A device may have come back since the question.
             forgotten = sorted(table.long_gone() & device_ids)
             if forgotten:
                 table.forget(forgotten)
@@ -326,7 +326,7 @@ class ResourceManager:
                 )
 
     async def _held_of_orphans(self, resources: Sequence[Resource], is_any_gone: bool) -> list[str] | None:
-        """The ids that are held: empty where there is nothing to take away; None, and said, if unknown."""
+        """The held ids: empty if there is nothing to remove; if unknown, log the reason and return None."""
         places, place = self._places, self._place
         if place is None:
             return None

@@ -1,7 +1,7 @@
-"""Who of a node's instances leads: writes CDI specs and has the status socket.
+"""Which instance on a node leads: the leader writes the CDI specs and has the status socket.
 
-Up to Kubernetes 1.36 it alone serves: a second instance would take the kubelet's registrations from the first, and the
-first from it. From 1.37 the next instance may serve beside it, and leads when it has ended.
+Up to Kubernetes 1.36 only the leader serves, because two instances would take each other's registrations with the
+kubelet. From 1.37 the next instance may serve beside the leader, and leads when the leader has ended.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from . import systemd
 
 log = Log(__name__)
 
-#: Seconds between two tries, while another instance ends and where the folder cannot be had.
+#: Seconds between two tries: while another instance ends, and if the directory cannot be opened.
 _ENDING, _NO_DIRECTORY = 0.1, 2.0
 
 
 class Locked(Exception):
-    """This instance cannot serve in a directory; the message says why. pause: seconds until that may be over."""
+    """This instance cannot serve in a directory; the message says why. pause: seconds until the next try."""
 
     def __init__(self, problem: str, pause: float) -> None:
         super().__init__(problem)
@@ -37,17 +37,17 @@ class AnotherServes(Locked):
 class SingleInstance:
     """Locks device plugin directories for this instance.
 
-    The lock is the kernel's, on the folder of our sockets: it leaves no file, and ends with the process, however that
-    dies.
+    The kernel holds the lock (flock) on the directory of our sockets. The lock leaves no file and ends with the
+    process, even after a SIGKILL.
     """
 
     def __init__(self) -> None:
         self._locks: dict[str, int] = {}
 
     async def wait(self, directory: str, stop: asyncio.Event, overlaps: bool = False) -> bool:
-        """Return as soon as no other instance serves in a directory; False where ``stop`` comes before.
+        """Lock a directory once no other instance (as in an upgrade) serves there; False if ``stop`` is set first.
 
-        While one does, say so: an upgrade may start the new one before the old one is gone. overlaps: do not wait then.
+        The log shows each reason to wait. overlaps: if another instance serves, return True without the lock.
         """
         said = ""
         while not stop.is_set():
@@ -66,11 +66,11 @@ class SingleInstance:
         return False
 
     def leads(self, directory: str) -> bool:
-        """Whether the directory is locked for this instance."""
+        """Whether this instance has locked the directory."""
         return directory in self._locks
 
     async def lead(self, directory: Callable[[], str]) -> None:
-        """Return once the directory is locked for this instance. directory: tells which, it may change meanwhile."""
+        """Return once this instance has locked the directory. directory: gives its path, which a reload may change."""
         while not self.leads(directory()):
             try:
                 self.take(directory())
@@ -78,13 +78,13 @@ class SingleInstance:
                 await asyncio.sleep(error.pause)
 
     def take(self, directory: str) -> bool:
-        """Lock a directory; False where it is ours already. Raises Locked."""
+        """Lock a directory; False if this instance has locked it already. Raises Locked."""
         if directory in self._locks:
             return False
         folder = os.path.join(directory, SOCKET_DIRECTORY)
         try:
             os.makedirs(folder, mode=0o750, exist_ok=True)
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise Locked(f"cannot serve in {folder}: {error.strerror}", _NO_DIRECTORY) from error
         try:
@@ -96,6 +96,6 @@ class SingleInstance:
         return True
 
     def release(self, but: str = "") -> None:
-        """Unlock all directories but one."""
+        """Unlock all directories except ``but``."""
         for directory in [each for each in self._locks if each != but]:
             os.close(self._locks.pop(directory))

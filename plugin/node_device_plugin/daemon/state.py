@@ -1,4 +1,4 @@
-"""The state of the running plugin as plain data: what status, metrics and readiness are made of."""
+"""The state of the running plugin as plain data, for the status, the metrics and readiness."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..telemetry.exposition import gauge
 from .reload import Reloader
 from .resource_manager import ResourceManager, ServedResource
 
-#: Seconds since the devices were last looked at as a whole after which the plugin is not ready any more.
+#: If the last full scan is more than this many seconds old, the plugin is not ready.
 DISCOVERY_FRESH = 60.0
 
 
 class State:
-    """What is served, from which configuration, and since when."""
+    """The served resources, the configuration behind them, and the start time."""
 
     def __init__(self, resources: ResourceManager, reloader: Reloader) -> None:
         self._resources = resources
@@ -30,7 +30,7 @@ class State:
         self._started = time.time()
 
     def not_ready(self) -> list[str]:
-        """Why the plugin is not ready, a sentence each; ready is: registered, stream open, discovery fresh."""
+        """Why the plugin is not ready, one sentence each. Ready: every stream is open, and the last scan is recent."""
         reasons = [
             f"{each.name}: the kubelet has no stream open"
             for each in self._resources.served()
@@ -44,7 +44,7 @@ class State:
         return reasons
 
     def as_data(self) -> dict[str, Any]:
-        """Everything, as JSON takes it."""
+        """The whole state, ready for JSON."""
         not_ready = self.not_ready()
         return {
             "version": version(),
@@ -62,7 +62,7 @@ class State:
         }
 
     def metrics(self) -> str:
-        """Prometheus' text."""
+        """The metrics in Prometheus' text format."""
         lines = [line for counted in metrics.COUNTED for line in counted.render()]
         lines.extend(self._gauges())
         return "\n".join(lines) + "\n"
@@ -116,7 +116,7 @@ class State:
         counts: dict[tuple[str, ...], float] = collections.defaultdict(float)
         for each in self._resources.served():
             table = each.table
-            # Resources without a device show, too: a sum over nothing is no alert.
+            # A resource without a device needs a series, too: an alert on a sum of no series never fires.
             counts[(table.resource.name, "healthy", "")] += 0
             for _device, state, reason in _states(table):
                 counts[(table.resource.name, state, kind_of(reason or ""))] += 1
@@ -151,7 +151,7 @@ def _resource(served: ServedResource) -> dict[str, Any]:
 
 
 def _states(table: DeviceTable) -> Iterator[tuple[Device, str, str | None]]:
-    """Each device with its state and reason; absent is what may be left out, and was never here."""
+    """Each device with its state and reason. A device is absent if it is optional and was never on this node."""
     shown = {device.id for device, _reason in table.shown()}
     for device in table.resource.devices:
         reason = table.reason(device)

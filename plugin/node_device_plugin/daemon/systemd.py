@@ -1,4 +1,4 @@
-"""Messages to systemd (sd_notify), and the pings for its watchdog (WatchdogSec)."""
+"""Messages to systemd (sd_notify) and pings for its watchdog (WatchdogSec)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ log = Log(__name__)
 
 
 def notify(message: str) -> bool:
-    """Send e.g. ``READY=1`` to the socket that NOTIFY_SOCKET names; does nothing where systemd does not listen.
+    """Send a message, e.g. ``READY=1``, to the socket in NOTIFY_SOCKET; do nothing if the variable is not set.
 
-    Never waits: False where systemd has so many messages to read that this one was not taken. That nobody listens at
-    the address (a variable that was passed on to another process) is no reason not to go on.
+    Never waits: False if systemd's queue of messages is full. Any other failure to send only goes to the debug log,
+    because a process may inherit a NOTIFY_SOCKET on which no process listens.
     """
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
@@ -35,7 +35,7 @@ def notify(message: str) -> bool:
 
 
 def watchdog_interval() -> float | None:
-    """Seconds between pings: a third of what systemd asks for; None where it asks for none (sd_watchdog_enabled)."""
+    """Seconds between pings: a third of systemd's limit; None if the watchdog is off (see sd_watchdog_enabled)."""
     microseconds, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
     if not microseconds.isdigit() or (pid and pid != str(os.getpid())):
         return None
@@ -43,7 +43,7 @@ def watchdog_interval() -> float | None:
 
 
 async def ping_watchdog(every: float) -> None:
-    """Ping until cancelled, from the event loop itself: a loop that hangs sends no ping, and systemd restarts it."""
+    """Ping until cancelled. The event loop sends the pings: if the loop hangs, systemd restarts the plugin."""
     while True:
         notify("WATCHDOG=1")
         await asyncio.sleep(every)

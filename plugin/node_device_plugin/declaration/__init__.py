@@ -1,7 +1,7 @@
-"""The declaration: the only place that knows the schema, the name rules, the CDI rendering and the env numbering.
+"""The declaration: the only package with the schema, the name rules, the CDI rendering and the env numbering.
 
-Standard library only, Python 3.9, and no import from the rest of the package, because Ansible's side imports it from
-the collection's own path on the controller.
+It uses only the standard library and Python 3.9, because Ansible imports it on the controller from the collection's
+path. Of the rest of the package it imports only ``support``.
 """
 
 from .model import Configuration, Device, Resource

@@ -1,4 +1,4 @@
-"""Where the plugin serves its metrics: ``host:port``."""
+"""The address of the plugin's HTTP server: ``host:port``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import ipaddress
 def parse_http_address(text: str) -> tuple[str, int]:
     """``127.0.0.1:9819``, ``[::1]:9819`` or ``:9819`` (every address of the node) as host and port.
 
-    ValueError with what is allowed. Host names are none of it: what they resolve to decides who can reach it.
+    Raises ValueError with the allowed forms. Host names are refused, because their resolution decides who has access.
     """
     host, separator, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
@@ -26,7 +26,7 @@ def parse_http_address(text: str) -> tuple[str, int]:
 
 
 def http_address_problem(text: str) -> str | None:
-    """Why ``text`` is no address to serve at, or None; empty is off."""
+    """Why ``text`` is not an address to serve on, or None; an empty text turns the server off."""
     try:
         if text:
             parse_http_address(text)

@@ -1,4 +1,4 @@
-"""CDI specs of a declaration: content, file name, and the version that the content needs."""
+"""Renders the CDI specs of a declaration: content, file name, and the version that the content needs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 
 from .model import BIND, ContainerEdits, Device, DeviceNode, Mount, Resource
 
-#: What our spec files' names begin with.
+#: The prefix of our spec files' names.
 FILE_PREFIX = "node-device-plugin_"
 
-#: Characters of a kind in its file's name: 255 bytes are what file systems take, and a file that is being written has a
-#: longer name than it will have.
+#: Most characters of a kind in its file's name. File systems allow 255 bytes, and the temporary name during a write is
+#: longer than the final one.
 _LONGEST_NAME = 180
 
 _NOT_A_DIGIT = re.compile(r"[^0-9]")
 #: The lowest CDI version in use.
 _BASE_VERSION = "0.3.0"
 
-#: Which CDI version each containerd accepts, newest first: (from this containerd on, the highest CDI version).
-#: By the CDI module that each release's source vendors, for all releases from 1.7.0 to 2.3.4 (1.7.24 of Debian was seen
-#: to take 0.8.0).
+#: The highest CDI version that containerd accepts, newest first: (from this containerd on, the CDI version). Derived
+#: from the CDI module that each release's source vendors, for all releases from 1.7.0 to 2.3.4 (seen: 1.7.24 of Debian
+#: accepts 0.8.0).
 _ACCEPTED_BY_CONTAINERD: tuple[tuple[tuple[int, int, int], str], ...] = (
     ((2, 2, 1), "1.1.0"),
     ((2, 0, 5), "1.0.0"),
@@ -35,12 +35,12 @@ _ACCEPTED_BY_CONTAINERD: tuple[tuple[tuple[int, int, int], str], ...] = (
 
 #: The first minor of the kubelet that passes CDI names on by default (DevicePluginCDIDevices is beta there).
 FIRST_KUBELET = (1, 29)
-#: The minors of the kubelet that this project is tested with, oldest first: those that lab/programs pins.
+#: The kubelet minors that this project is tested with, oldest first; lab/programs pins them.
 TESTED_KUBELETS = ((1, 31), (1, 34), (1, 36), (1, 37))
 
 
 class Feature(NamedTuple):
-    """Something in a spec that older readers refuse. ``since`` is a CDI version, ``where`` a place in the spec."""
+    """A feature of a spec that older readers refuse. ``since`` is a CDI version, ``where`` a place in the spec."""
 
     since: str
     name: str
@@ -48,11 +48,11 @@ class Feature(NamedTuple):
 
 
 def render_spec(resource: Resource) -> dict[str, Any] | None:
-    """The CDI spec of a resource as data, in the specification's own keys; None where it needs none."""
+    """The CDI spec of a resource as data, in the specification's own keys; None if the resource needs none."""
     if not resource.uses_cdi:
         return None
-    # CDI refuses a device without edits. Where one has none of its own, it repeats those of the kind's that a container
-    # may be given twice; where these are hooks alone, all devices carry them, instead of the kind.
+    # CDI refuses a device without edits, so such a device repeats the kind's edits except hooks, which a container must
+    # not get twice. If the kind has only hooks, every device carries them instead of the kind.
     repeated = resource.container_edits._replace(hooks=())
     lacks = any(resource.cdi_name(d) and not d.has_edits for d in resource.devices)
     each_carries_all = lacks and repeated == ContainerEdits()
@@ -74,7 +74,7 @@ def render_spec(resource: Resource) -> dict[str, Any] | None:
 
 
 def render_specs(resources: Sequence[Resource]) -> dict[str, dict[str, Any]]:
-    """The specs of a node that the role owns: file name to content; the rest is the plugin's (``dynamic_cdi``)."""
+    """The specs of a node that the role owns: file name to content; the plugin owns the others (``dynamic_cdi``)."""
     specs = {}
     for resource in resources:
         spec = None if resource.dynamic_cdi else render_spec(resource)
@@ -84,9 +84,9 @@ def render_specs(resources: Sequence[Resource]) -> dict[str, dict[str, Any]]:
 
 
 def render_awaited(resource: Resource) -> dict[str, Any] | None:
-    """The spec that the plugin will write for a kind; None where it writes none.
+    """The spec that the plugin will write for a kind; None if the plugin writes none.
 
-    Of a kind one device, "discovered", stands for all that will be found: what else the content needs is known before.
+    One device, "discovered", stands for all devices to be found, because the rest of the content is known before.
     """
     if not resource.dynamic_cdi:
         return None
@@ -108,9 +108,9 @@ def render_awaited(resource: Resource) -> dict[str, Any] | None:
 def with_kept(
     wanted: Mapping[str, Any] | None, present: Mapping[str, Any] | None, staying: Sequence[str]
 ) -> Mapping[str, Any]:
-    """A wanted spec and those devices of the present one that stay; what they got from the kind, they keep.
+    """The wanted spec with the staying devices of the present spec, which keep the edits of their former kind.
 
-    One of both is there: without anything that stays it is the wanted one, without a wanted one what stays.
+    If nothing stays, the wanted spec; if ``wanted`` is None, only the staying devices. Raises ValueError without both.
     """
     if wanted is not None and not staying:
         return wanted
@@ -127,20 +127,20 @@ def with_kept(
 
 
 def file_name(kind: str) -> str:
-    """The file of a kind: one path component, of its own for each kind, and no longer than a file system takes."""
+    """The file name of a kind: one path component, unique for each kind, and short enough for a file system."""
     name = kind.replace("/", "_")
     if "_" in kind.partition("/")[0] or len(name) > _LONGEST_NAME:
-        # Where the class begins could not be told ("a_b/cc", "a/b_cc"), or 255 bytes would not do.
+        # The hash tells "a_b/cc" from "a/b_cc", and shortens a name over 255 bytes.
         name = f"{name[:_LONGEST_NAME]}-{hashlib.sha256(kind.encode()).hexdigest()[:8]}"
     return f"{FILE_PREFIX}{name}.json"
 
 
-#: One for all: json.dumps would make one for each of thousands of devices.
+#: A shared encoder, because json.dumps would make an encoder for each of thousands of devices.
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def serialise(spec: Mapping[str, Any]) -> str:
-    """The text of a spec file, a line for each device: the same bytes for the same content, everywhere."""
+    """The text of a spec file, a line for each device; the same content gives the same bytes everywhere."""
     lines = []
     for key, value in spec.items():
         if key == "devices":
@@ -152,7 +152,7 @@ def serialise(spec: Mapping[str, Any]) -> str:
 
 
 def features(spec: Mapping[str, Any]) -> Iterator[Feature]:
-    """What in ``spec`` needs more than the base version (by CDI's own table of required versions)."""
+    """The features of ``spec`` that need more than the base version (by CDI's own table of required versions)."""
     if "." in str(spec.get("kind", "")).partition("/")[2]:
         yield Feature("0.6.0", "a '.' in the class", "kind")
     if spec.get("annotations"):
@@ -173,7 +173,7 @@ def minimum_version(spec: Mapping[str, Any]) -> str:
 
 
 def accepted_version(containerd_version: str) -> str | None:
-    """The highest CDI version that this containerd accepts; None where it has no CDI (below 1.7.2)."""
+    """The highest CDI version that this containerd accepts; None if it has no CDI (below 1.7.2)."""
     version = version_tuple(containerd_version)
     for since, accepted in _ACCEPTED_BY_CONTAINERD:
         if version >= since:
@@ -182,26 +182,26 @@ def accepted_version(containerd_version: str) -> str | None:
 
 
 def untested_kubelet(version: Sequence[int]) -> str:
-    """Why a kubelet that passes CDI names on may not work: nobody tested one so old. Empty if somebody did."""
+    """Why a kubelet that passes CDI names on may not work: this project was not tested with one so old. Else empty."""
     if FIRST_KUBELET <= tuple(version[:2]) < TESTED_KUBELETS[0]:
         return "nobody tested this project with a kubelet older than %d.%d" % TESTED_KUBELETS[0]
     return ""
 
 
 def refused_features(spec: Mapping[str, Any], accepted: str) -> list[Feature]:
-    """What in ``spec`` a runtime that accepts up to ``accepted`` would refuse."""
+    """The features of ``spec`` that a runtime refuses if it accepts CDI versions up to ``accepted``."""
     limit = version_tuple(accepted)
     return [feature for feature in features(spec) if version_tuple(feature.since) > limit]
 
 
 def version_tuple(version: str) -> tuple[int, ...]:
-    """``1.7.24~ds1`` or ``v2.1.9+ds1`` as (1, 7, 24) or (2, 1, 9): three numbers, what follows them left out."""
+    """The first three numbers of a version: (1, 7, 24) for ``1.7.24~ds1``, (2, 1, 9) for ``v2.1.9+ds1``."""
     numbers = [_NOT_A_DIGIT.split(part, maxsplit=1)[0] or "0" for part in version.lstrip("v").split(".")[:3]]
     return tuple(map(int, [*numbers, "0", "0"][:3]))
 
 
 def _joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    # Intel RDT is the one edit that is no list.
+    # Intel RDT is the only edit that is not a list.
     return {
         key: value if isinstance(value, dict) else [*(common.get(key) or ()), *(own.get(key) or ())]
         for key, value in {**common, **own}.items()
@@ -220,7 +220,7 @@ def _edit_features(edits: Mapping[str, Any], where: str) -> Iterator[Feature]:
     for since, name, is_there in (
         ("0.7.0", "additional gids", edits.get("additionalGids")),
         ("0.7.0", "Intel RDT", rdt is not None),
-        # An empty list asks for it as well (requiresV110 of the library).
+        # An empty list needs this version as well (requiresV110 of the library).
         ("1.1.0", "Intel RDT's schemata", (rdt or {}).get("schemata") is not None),
         ("1.1.0", "Intel RDT's enableMonitoring", (rdt or {}).get("enableMonitoring")),
         ("1.1.0", "network devices", edits.get("netDevices")),
@@ -265,10 +265,10 @@ def _edits(edits: ContainerEdits, nodes: Sequence[DeviceNode]) -> dict[str, Any]
 
 
 def _mount_options(mount: Mount) -> list[str]:
-    """A mount that names no file system is a bind mount, which runc makes of it by its options alone.
+    """The options of a mount, with "rbind" added to a bind mount that has neither "bind" nor "rbind".
 
-    Without one of them the container does not start (seen with runc 1.1.5: "no such device"). The kubelet's own mounts,
-    which are what ``injection: device_nodes`` gives, are recursive.
+    runc recognises a bind mount only by these options; without them the container does not start (seen with runc 1.1.5:
+    "no such device"). "rbind", because the kubelet's own mounts (``injection: device_nodes``) are recursive.
     """
     if mount.type not in BIND or {"bind", "rbind"} & set(mount.options):
         return list(mount.options)
@@ -276,6 +276,6 @@ def _mount_options(mount: Mount) -> list[str]:
 
 
 def _without_nothing(**fields: Any) -> dict[str, Any]:
-    """The fields that are set, as they are once they were written and read."""
+    """The fields that are set, with tuples as lists, as JSON reads them back."""
     listed = {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
     return {key: value for key, value in listed.items() if value is not None and value != []}

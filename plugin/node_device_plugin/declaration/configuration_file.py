@@ -1,4 +1,4 @@
-"""The plugin's configuration file: read, checked as a whole, and known by its hash."""
+"""Reads the plugin's configuration file, checks the whole content, and identifies it by its hash."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from ..support.documents import read_json, read_yaml
 from . import Configuration, DeclarationError, Problem, parse_configuration, schema
 
 _LEADING_COMMENTS = re.compile(rb"\A(?:[ \t]*#[^\n]*\n)*")
-# JSON takes half of such a pair for a character, which can then be written nowhere.
+# JSON accepts half of a surrogate pair as a character, which UTF-8 then cannot encode.
 _LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
-#: Where the role device_plugin writes it.
+#: The path to which the role device_plugin writes the file.
 DEFAULT_PATH = "/etc/node-device-plugin/config.yaml"
 
 
 class LoadedConfiguration(NamedTuple):
-    """A configuration and the SHA-256 (hexadecimal) of the bytes that it was read from."""
+    """A configuration and the SHA-256 (hexadecimal) of the file's bytes."""
 
     configuration: Configuration
     sha256: str
 
 
 def load(path: str) -> LoadedConfiguration:
-    """Read and check a configuration file (YAML, or JSON as a part of it).
+    """Read and check a configuration file (YAML, of which JSON is a part).
 
-    Raises DeclarationError with every problem, each with the path of its field; where the file cannot be read or is no
-    YAML, with one problem that names the file, and line and column where they are known. The answer depends on the file
-    alone, not on who reads it.
+    Raises DeclarationError with every problem, each with the path of its field. If the file cannot be read or is not
+    YAML, the one problem names the file, and line and column if known. The result depends on the file alone, not on
+    the reader.
     """
     try:
         with open(path, "rb") as file:
@@ -45,7 +45,7 @@ def load(path: str) -> LoadedConfiguration:
 
 
 def sha256_of(path: str) -> str:
-    """The SHA-256 (hexadecimal) of a configuration file as it is now; empty where it cannot be read."""
+    """The current SHA-256 (hexadecimal) of a configuration file; empty if the file cannot be read."""
     try:
         with open(path, "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
@@ -54,7 +54,7 @@ def sha256_of(path: str) -> str:
 
 
 def _read(content: bytes) -> Any:
-    """JSON below comments, as the role writes it, in a tenth of the time; else YAML. Raises ValueError."""
+    """Read JSON below comments, the role's format, in a tenth of YAML's time; else YAML. Raises ValueError."""
     if not _LONE_SURROGATE.search(content):
         with contextlib.suppress(ValueError, RecursionError):
             return read_json(_LEADING_COMMENTS.sub(b"", content, count=1))
@@ -62,16 +62,16 @@ def _read(content: bytes) -> Any:
 
 
 class KubeletPlaces(NamedTuple):
-    """The kubelet's directories: for device plugins, and its root (--root-dir)."""
+    """The kubelet's directories: the one for device plugins, and its root (--root-dir)."""
 
     device_plugin_dir: str
     root_dir: str
 
 
 def kubelet_places(path: str) -> KubeletPlaces:
-    """The kubelet's directories by a configuration file; the usual ones where it does not name them, or is no YAML.
+    """The kubelet's directories in a configuration file; the defaults if it has none or cannot be read as YAML.
 
-    Whatever else is wrong with the file: a plugin can be asked that goes on with an older configuration.
+    Other errors in the file do not matter, because a plugin that runs with an older configuration can still answer.
     """
     data = None
     with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:

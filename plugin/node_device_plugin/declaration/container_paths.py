@@ -1,7 +1,7 @@
-"""Paths inside a container: of two things at one path a container gets one, without a word of the other.
+"""Checks paths inside a container: if two things use one path, the container silently gets only one of them.
 
-CDI takes away what an earlier edit has put at a path (pkg/cdi, ContainerEdits.Apply), and device nodes without CDI
-reach the container in an order that nobody promises.
+CDI replaces what an earlier edit put at a path (pkg/cdi, ContainerEdits.Apply). Without CDI, the order in which device
+nodes reach the container is not guaranteed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from .patterns import placeholders
 from .problems import Problem
 
 _Thing = Union[DeviceNode, Mount]
-#: Path in the container to what is there, and the field that says so.
+#: Path in the container to the thing there, and its field.
 _Taken = dict[str, tuple[_Thing, str]]
 
 
 def problems(resource: Resource, where: str) -> Iterator[Problem]:
-    """Of one resource; what two resources give to a container that asks for both is not looked at."""
+    """Path conflicts within one resource; conflicts between two resources are not checked."""
     yield from _of_all_found(resource, where + ".discover")
     common: _Taken = {}
     yield from _claim(_mounts(resource.container_edits, where + ".container_edits"), common)
@@ -38,7 +38,7 @@ def problems(resource: Resource, where: str) -> Iterator[Problem]:
 
 
 def _of_all_found(resource: Resource, where: str) -> Iterator[Problem]:
-    """Paths that every discovered device would have."""
+    """Container paths that would be the same for every discovered device."""
     templates = [(where, resource.discover.container_path)]
     templates += [
         ("%s.nodes[%d]" % (where, position), node.container_path)
@@ -55,10 +55,10 @@ def _of_all_found(resource: Resource, where: str) -> Iterator[Problem]:
 
 
 def _things(device: Device, where: str) -> list[tuple[str, str, _Thing]]:
-    """Place of the field, path in the container, and what is there."""
+    """The device's nodes and mounts: path of the field, path in the container, and the thing."""
     nodes: dict[str, tuple[str, str, _Thing]] = {}
     for number, node in enumerate(device.nodes):
-        # A path that stands twice among them is refused by itself.
+        # A path repeated among a device's nodes has its own problem.
         nodes.setdefault(node.path, ("%s.nodes[%d].path" % (where, number), node.path, node))
     return [*nodes.values(), *_mounts(device.container_edits, where + ".container_edits")]
 
@@ -75,6 +75,6 @@ def _claim(
 ) -> Iterator[Problem]:
     for place, path, thing in things:
         other, field = taken.setdefault(path, (thing, place))
-        # What was refused is no path.
+        # A refused path is empty here.
         if path and other != thing:
             yield Problem(place, f"is that of {field}: a container{whose} would have only one of the two{fix}")

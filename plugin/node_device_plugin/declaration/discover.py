@@ -1,4 +1,4 @@
-"""The key ``discover`` of a resource, checked."""
+"""Checks the key ``discover`` of a resource."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .problems import Problem
 
 
 def discovery_problems(discovery: Discovery, where: str, refused: Collection[str]) -> Iterator[Problem]:
-    """What single values do not tell. refused: fields that were refused: they were meant to select something."""
+    """Problems that span several values. refused: fields with a known problem; such a field counts as a selection."""
     for key in ("usb", "pci"):
         for position, selector in enumerate(getattr(discovery, key)):
             place = "%s.%s[%d]" % (where, key, position)

@@ -1,4 +1,4 @@
-"""The key ``container_edits`` of a resource or a device, checked."""
+"""Checks the key ``container_edits`` of a resource or a device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .problems import Problem, element
 
 
 def edit_problems(edits: ContainerEdits, where: str) -> Iterator[Problem]:
-    """What of the host a bind mount mounts is a path."""
+    """Problems of bind mounts: their host_path must be an absolute path."""
     for position, mount in enumerate(edits.mounts):
         message = fields.absolute(mount.host_path) if mount.host_path and mount.type in BIND else None
         if message:
@@ -19,7 +19,7 @@ def edit_problems(edits: ContainerEdits, where: str) -> Iterator[Problem]:
 
 
 def placeholder_problems(resource: Resource, where: str) -> Iterator[Problem]:
-    """What stands in edits as if it were filled in, as in the resource's env: containers would get it as it is."""
+    """Known placeholders in edits: they are not filled in here, unlike in the resource's env, and stay literal."""
     known = {"index", *resource.discover.template_names()}
     for place, device in resource.placed_devices(where):
         values = {"index", *device.template_values()}

@@ -10,9 +10,9 @@ from .patterns import fill, placeholders
 from .problems import Problem
 
 _INDEX = "index"
-#: Values that a device has without declaring them; no property may take their names.
+#: Values that a device has without declaring them; no property may use their names.
 BUILT_IN_VALUES = ("id", "path", "host_path", _INDEX)
-#: Numbers that are tried for a discovered resource, whose number of devices nobody knows.
+#: Numbers to check for a resource with discovery, because its number of devices is unknown.
 _DISCOVERED = 100
 _A = {"variable": "a variable", "annotation": "an annotation"}
 
@@ -26,7 +26,7 @@ def allocate_env(resource: Resource, devices: Sequence[Device]) -> dict[str, str
 
 
 def allocate_annotations(resource: Resource, devices: Sequence[Device]) -> dict[str, str]:
-    """The annotations of such a container, numbered in the same way."""
+    """The annotations of a container that gets ``devices``, numbered like the variables of allocate_env."""
     return _filled(resource.annotations, devices)
 
 
@@ -40,13 +40,13 @@ def _filled(templates: Mapping[str, str], devices: Sequence[Device]) -> dict[str
 
 
 def template_problems(resource: Resource, where: str) -> Iterator[Problem]:
-    """What is wrong with the templates of one resource."""
+    """The problems of one resource's templates."""
     for what, key, templates in _templates(resource):
         yield from _template_problems(resource, templates, f"{where}.{key}", what)
 
 
 def _templates(resource: Resource) -> Iterator[tuple[str, str, Mapping[str, str]]]:
-    """What a container gets of them, their key, and the templates by name."""
+    """For variables and annotations: the kind of value in the container, the key, and the templates by name."""
     yield "variable", "env", resource.env
     yield "annotation", "annotations", resource.annotations
 
@@ -64,7 +64,7 @@ def _template_problems(resource: Resource, templates: Mapping[str, str], where: 
             message = None if name.strip() else "is empty"
         if message:
             yield Problem(field, message)
-        # A container that may have one device only needs no number.
+        # A container limited to one device needs no number.
         is_one = f"{{{_INDEX}}}" in name or resource.container_limit == 1
         fix = "put {index} into its name, or let a container have one device only (container_limit: 1)"
         if not is_one and resource.discover.methods:
@@ -83,9 +83,9 @@ def _template_problems(resource: Resource, templates: Mapping[str, str], where: 
 
 
 def collision_problems(placed: Sequence[tuple[str, Resource]]) -> Iterator[Problem]:
-    """Variables and annotations that two resources would both set in a container that asks for both.
+    """Variables and annotations that two resources would both set in a container that requests both.
 
-    The kubelet takes the first in an order by chance and only logs it, so this is an error of the declaration.
+    The kubelet keeps the first in a random order and only logs the conflict, so this is an error of the declaration.
     placed: the resources, each with the path of its field.
     """
     seen: dict[tuple[str, str], tuple[str, str]] = {}
@@ -99,7 +99,7 @@ def collision_problems(placed: Sequence[tuple[str, Resource]]) -> Iterator[Probl
                     f"{where}.{field}",
                     "the {} {} is also set by {} ({}); a container may ask for both".format(what, name, *owner),
                 )
-    # Without CDI its edits are the kubelet's as well. Devices of one resource may repeat them: we decide which stays.
+    # Without CDI the kubelet also sets the variables of edits. Within a resource Allocate decides between duplicates.
     for where, resource in placed:
         if resource.injection != "device_nodes":
             continue
@@ -114,7 +114,7 @@ def collision_problems(placed: Sequence[tuple[str, Resource]]) -> Iterator[Probl
 
 
 def _given_names(resource: Resource) -> Iterator[tuple[str, str, str, str]]:
-    """Every name that Allocate may give: what it is, the path of its field, its template, and the name."""
+    """Every name that Allocate may set: variable or annotation, the path of its field, its template, and the name."""
     for what, key, templates in _templates(resource):
         for template in templates:
             for number in range(_DISCOVERED if resource.discover.methods else len(resource.devices)):

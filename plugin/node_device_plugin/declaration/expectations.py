@@ -1,4 +1,4 @@
-"""What a container must show when it was given certain devices: held against what it really shows."""
+"""What a container with given devices must show; the verification compares this with the real container."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .model import Device, DeviceNode, Mount, Resource
 
 
 class Expectation(NamedTuple):
-    """What a container that got ``devices`` of a resource shows.
+    """What a container that got ``devices`` of a resource must show.
 
-    env: variable to the values it may have: Allocate's exactly, CDI's one of those that its devices repeat.
-    annotations: what the runtime was told of the container.
+    env: each variable with its allowed values: exactly Allocate's value, or one of the values in the CDI edits.
+    annotations: the container's annotations in the runtime.
     """
 
     devices: tuple[str, ...]
@@ -24,7 +24,7 @@ class Expectation(NamedTuple):
 
 
 def expected_in_container(resource: Resource, devices: Sequence[Device]) -> Expectation:
-    """What a container shows that got ``devices`` (in the order of the declaration)."""
+    """What a container that got ``devices`` must show. devices: in the order of the declaration."""
     variables: dict[str, list[str]] = {}
     nodes: list[DeviceNode] = []
     mounts: list[Mount] = []
@@ -36,8 +36,8 @@ def expected_in_container(resource: Resource, devices: Sequence[Device]) -> Expe
     for device in devices:
         nodes.extend(node for node in device.nodes if node not in nodes)
     env = {name: tuple(values) for name, values in variables.items()}
-    # CDI edits the container after the kubelet set its variables: of two with one name, CDI's stays. Without CDI
-    # allocation keeps to the same order.
+    # CDI edits the container after the kubelet set its variables, so CDI's value of a name stays. Without CDI,
+    # Allocate keeps the same order.
     for name, value in allocate_env(resource, devices).items():
         env.setdefault(name, (value,))
     annotations = allocate_annotations(resource, devices)

@@ -1,4 +1,4 @@
-"""Rules for the values of single fields, as functions that say what is wrong (None or empty if nothing is)."""
+"""Rules for the values of single fields, as functions that return what is wrong (None or empty if nothing is)."""
 
 from __future__ import annotations
 
@@ -12,77 +12,77 @@ from .patterns import fill, pattern_problem, placeholders
 
 Rule = Callable[[Any], Optional[str]]
 
-#: The largest uid or gid: an unsigned number of 32 bits in CDI, of which Linux keeps the last for "none".
+#: The largest uid or gid: CDI has unsigned numbers of 32 bits, and Linux reserves the last for "none".
 LARGEST_ID = 2**32 - 2
-#: Characters with a meaning of their own in systemd's units or in a pod's mounts.
+#: Characters with a special meaning in systemd's units or in a pod's mounts.
 _SPECIAL = frozenset(":%$;\\'\"")
 _PATTERN = re.compile(r"[][*?{}]")
 
 
 def _each(*rules: Rule) -> Rule:
-    """The first problem by any of these rules."""
+    """A rule that returns the first problem of these rules."""
     return lambda value: next(filter(None, (rule(value) for rule in rules)), None)
 
 
 def form(pattern: str, must: str) -> Rule:
-    """Text that a regular expression matches as a whole. must: says what that is."""
+    """A rule for text that a regular expression matches as a whole. must: describes such a text."""
     compiled = re.compile(pattern)
     return lambda text: None if compiled.fullmatch(text) else f"must be {must}, not {text!r}"
 
 
 def absolute(path: str) -> str | None:
-    """A path has to be absolute, in its shortest form, and none of the root directory."""
+    """The path must be absolute, in its shortest form, and not the root directory."""
     if path == "/":
         return "must not be the root directory"
-    # POSIX leaves two slashes at the front alone.
+    # normpath keeps two leading slashes, as POSIX demands.
     if not path.startswith("/") or path.startswith("//") or os.path.normpath(path) != path:
         return f"must be an absolute path in its shortest form, not {path!r}"
     return None
 
 
 def not_empty(text: str) -> str | None:
-    """Text that is there has to say something."""
+    """The text must not be empty or white space."""
     return None if text.strip() else "is empty"
 
 
 def plain_characters(path: str) -> str | None:
-    """What goes into the service's unit and the pod's mounts, which take some characters for their own."""
+    """The path must be usable in the service's unit and the pod's mounts, which interpret some characters."""
     odd = sorted(letter for letter in set(path) if letter in _SPECIAL or letter.isspace() or not letter.isprintable())
     named = ", ".join(map(repr, odd))
     return f"must hold none of {named}: systemd's units and pods' mounts read them" if odd else None
 
 
 def socket_room(longest: int, path: str) -> str | None:
-    """A directory of sockets. longest: bytes that it may have."""
+    """The directory's path must leave room for a socket's name. longest: bytes that the path may have."""
     is_short = len(os.fsencode(path)) <= longest
     return None if is_short else "has more than the %d bytes that leave room for a socket's name" % longest
 
 
 def one_path(path: str) -> str | None:
-    """A path of which nothing stands for something else."""
+    """The path must have neither wildcards nor placeholders."""
     return f"is one path, not {path!r}: discover takes patterns and placeholders" if _PATTERN.search(path) else None
 
 
 def no_pattern(template: str) -> str | None:
-    """A path of which nothing but placeholders stands for something else."""
+    """The path may have placeholders but no wildcards."""
     filled = fill(template, dict.fromkeys(placeholders(template), ""))
     message = "is no pattern: nothing but placeholders stands for something else in it"
     return message if _PATTERN.search(filled) else None
 
 
 def printable(text: str) -> str | None:
-    """What a kubelet's log and a table can show."""
+    """The text must be printable in the kubelet's log and in a table."""
     is_plain = text.isprintable() and text == text.strip()
     return None if is_plain else f"must be printable, without spaces at its ends, not {text!r}"
 
 
 def group(gid: int) -> str | None:
-    """A supplementary group."""
+    """The number must be a supplementary group other than 0."""
     return None if 1 <= gid <= LARGEST_ID else "must be between 1 and %d, not %d" % (LARGEST_ID, gid)
 
 
 def assignment(text: str) -> str | None:
-    """An environment variable with its value."""
+    """The text must be an environment variable with its value."""
     name, equals, _value = text.partition("=")
     return names.env_name_problem(name) if equals else f"must have the form NAME=value, not {text!r}"
 

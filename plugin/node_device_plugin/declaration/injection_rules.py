@@ -1,4 +1,4 @@
-"""Rules for how a resource's devices are given to containers: what cannot work is a problem of the declaration."""
+"""Rules for how containers get a resource's devices; a combination that cannot work is a problem."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from .model import BIND, ContainerEdits, DeviceNode, Discovery, HealthChecks, PreStart, Resource
 from .problems import Problem
 
-#: Options of a mount that the kubelet can pass on; all its mounts are recursive binds.
+#: Mount options that the kubelet can pass on; all its mounts are recursive binds.
 _MOUNT_OPTIONS = frozenset({"ro", "rw", "bind", "rbind"})
 _ONLY_CDI = "can only be given by CDI, not with injection: device_nodes"
-#: Annotations that mean something to runtimes and to the kubelet itself.
+#: Prefixes of annotations with a meaning for runtimes or the kubelet.
 _RESERVED = {
     "cdi.k8s.io/": "the runtime takes it for a CDI request",
     "io.kubernetes.": "it is the kubelet's own",
@@ -18,7 +18,7 @@ _RESERVED = {
 
 
 def problems(resource: Resource, where: str) -> Iterator[Problem]:
-    """Everything that is wrong with how ``resource`` is given away."""
+    """Every problem with how containers get ``resource``."""
     if resource.pre_start.command or resource.pre_start != PreStart():
         yield from command_problems(resource.pre_start.command, where + ".pre_start.command")
     if resource.health.command or resource.health != HealthChecks(open=resource.health.open):
@@ -34,7 +34,7 @@ def problems(resource: Resource, where: str) -> Iterator[Problem]:
 
 
 def command_problems(command: tuple[str, ...], where: str) -> Iterator[Problem]:
-    """A command has to be there, and to begin with an absolute path: it is run without a shell."""
+    """Problems of a command: it must not be empty, and must begin with an absolute path, because no shell runs it."""
     if not command:
         yield Problem(where, "is missing")
     elif not command[0].startswith("/"):
@@ -52,7 +52,7 @@ def _only_by_cdi(resource: Resource, where: str) -> Iterator[Problem]:
 
 
 def _unopenable(resource: Resource, where: str) -> Iterator[Problem]:
-    """An open probe asks for no more than a container gets, so there has to be something that it gets."""
+    """Problems of health.open: the check opens nodes with the container's permissions, so these need r or w."""
     message = "gives neither r nor w, so that health.open cannot open it"
     if resource.discover.methods and not set(resource.discover.permissions) & set("rw"):
         yield Problem(where + ".discover.permissions", message)
@@ -77,7 +77,7 @@ def _edits(edits: ContainerEdits, where: str) -> Iterator[Problem]:
 
 
 def _set(part: ContainerEdits | DeviceNode | Discovery, keys: Sequence[str], where: str) -> Iterator[Problem]:
-    """Of these keys those that are set."""
+    """A problem for each of these keys that is set."""
     for key in keys:
         if getattr(part, key) not in (None, ()):
             yield Problem(f"{where}.{key}", _ONLY_CDI)

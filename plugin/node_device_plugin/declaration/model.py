@@ -1,4 +1,4 @@
-"""A declaration that has been read: plain immutable data, with the names and numbers that follow from it."""
+"""A parsed declaration: plain immutable data, with the names and numbers derived from it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .names import qualified_cdi_name
 from .patterns import placeholders, wildcards
 from .problems import element
 
-#: Between a device's id and the number of its share, where replicas are more than one.
+#: Separates a device's id from the number of its share, if replicas is more than one.
 SHARE = "::"
 
 
 def devices_behind(kubelet_id: str) -> frozenset[str]:
-    """The ids of devices that the kubelet's one may stand for: a share's device, and one that has the id itself."""
+    """The device ids that a kubelet id may mean: the id itself, and the device if the id names a share."""
     device, share, number = kubelet_id.rpartition(SHARE)
     return frozenset({kubelet_id, device} if share and number.isdecimal() else {kubelet_id})
 
@@ -26,7 +26,7 @@ USB_PROPERTIES = ("vendor", "product", "serial", "port")
 PCI_PROPERTIES = ("address", "vendor", "device", "class_code", "iommu_group")
 
 
-#: Types of mounts that name no file system.
+#: Types of mounts that do not name a file system.
 BIND = (None, "bind", "none")
 
 
@@ -40,7 +40,7 @@ class DeviceNode(NamedTuple):
     gid: int | None
     #: Permission bits.
     mode: int | None
-    #: What the node on the host has to be: ``c`` or ``b``, and its numbers; None for any.
+    #: The expected type (``c`` or ``b``) and numbers of the node on the host; None for any.
     type: str | None = None
     major: int | None = None
     minor: int | None = None
@@ -56,7 +56,7 @@ class Mount(NamedTuple):
 
     @property
     def is_bind(self) -> bool:
-        """Whether it is a part of the host's file systems (mount(8): for a bind mount the type is none, or ignored)."""
+        """Whether this mounts a part of the host's file systems (mount(8): a bind mount's type is none, or ignored)."""
         return self.type in BIND or bool({"bind", "rbind"}.intersection(self.options))
 
 
@@ -80,10 +80,10 @@ class ContainerEdits(NamedTuple):
 
 
 class Attributes(NamedTuple):
-    """What discovery learnt of a device on a bus; None where it does not apply or is unknown.
+    """Attributes that discovery found for a device on a bus; None if not applicable or unknown.
 
-    pci_address: such as ``0000:3b:00.0``. usb_vendor, usb_product: four hexadecimal digits in lower case. driver: that
-    the kernel bound. subsystem: such as ``usb``. A device's NUMA node is its own field, because it can be declared.
+    pci_address: such as ``0000:3b:00.0``. usb_vendor, usb_product: four hexadecimal digits in lower case. driver: the
+    driver that the kernel bound. subsystem: such as ``usb``. The NUMA node is a field of Device: it can be declared.
     """
 
     pci_address: str | None = None
@@ -94,7 +94,7 @@ class Attributes(NamedTuple):
     subsystem: str | None = None
 
     def known(self) -> dict[str, str]:
-        """Those that are known, by name."""
+        """The known attributes, by name."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 
@@ -106,23 +106,23 @@ class Device(NamedTuple):
     container_edits: ContainerEdits
     properties: Mapping[str, str]
     required: bool
-    #: NUMA node that the device is near to; None for none or unknown.
+    #: NUMA node near the device; None for none or unknown.
     numa_node: int | None = None
     attributes: Attributes = Attributes()
 
     @property
     def has_edits(self) -> bool:
-        """Whether a container gets anything of this device by CDI."""
+        """Whether CDI gives a container anything of this device."""
         return bool(self.nodes) or self.container_edits != ContainerEdits()
 
     @property
     def host_paths(self) -> frozenset[str]:
-        """What it gives of the host, as declared: nodes and bind mounts."""
+        """The host paths that the device gives, as declared: nodes and bind mounts."""
         mounts = (mount.host_path for mount in self.container_edits.mounts if mount.is_bind)
         return frozenset([*(node.host_path for node in self.nodes), *mounts])
 
     def template_values(self) -> dict[str, str]:
-        """What may stand in a value of ``env``, apart from {index}."""
+        """The placeholders of a value in ``env``, with their values, except {index}."""
         values = {"id": self.id, **self.properties}
         if self.nodes:
             values.update(path=self.nodes[0].path, host_path=self.nodes[0].host_path)
@@ -130,7 +130,7 @@ class Device(NamedTuple):
 
 
 class UsbSelector(NamedTuple):
-    """USB devices: hexadecimal ids of four digits in lower case, and a pattern of the serial number; None for any."""
+    """Selects USB devices: ids (four hexadecimal digits, lower case), a pattern of the serial number; None for any."""
 
     vendor: str | None = None
     product: str | None = None
@@ -138,7 +138,7 @@ class UsbSelector(NamedTuple):
 
 
 class PciSelector(NamedTuple):
-    """PCI devices: hexadecimal ids of four digits, and the front of the class code's six; None for any."""
+    """Selects PCI devices: ids of four hexadecimal digits, the first digits of the class code's six; None for any."""
 
     vendor: str | None = None
     device: str | None = None
@@ -157,7 +157,7 @@ class GroupedNode(NamedTuple):
 
     @property
     def is_common(self) -> bool:
-        """Whether every device is given the same one."""
+        """Whether every device gets the same node."""
         return not wildcards(self.path) and not placeholders(self.path)
 
 
@@ -166,7 +166,7 @@ DISCOVERY_METHODS = ("paths", "usb", "pci")
 
 
 class Discovery(NamedTuple):
-    """How devices are found while the plugin runs. Without a method nothing is discovered."""
+    """How the running plugin finds devices. Without a method, it finds none."""
 
     paths: tuple[str, ...] = ()
     usb: tuple[UsbSelector, ...] = ()
@@ -182,11 +182,11 @@ class Discovery(NamedTuple):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods in use, by the names of their keys."""
+        """The keys of the methods in use."""
         return tuple(name for name in DISCOVERY_METHODS if getattr(self, name))
 
     def property_names(self) -> frozenset[str]:
-        """The properties that every device found has, whichever method found it."""
+        """The properties that every found device has, whichever method found it."""
         sets = [frozenset("match%d" % (n + 1) for n in range(wildcards(pattern))) for pattern in self.paths]
         if self.usb:
             sets.append(frozenset(USB_PROPERTIES))
@@ -195,20 +195,20 @@ class Discovery(NamedTuple):
         return frozenset.intersection(*sets) if sets else frozenset()
 
     def template_names(self) -> frozenset[str]:
-        """What may stand in a value of ``env`` beside {index}. A PCI device may have no node, and so no path."""
+        """The placeholders of a value in ``env`` beside {index}. A PCI device may have no node, and so no path."""
         has_node = not self.pci or any(not node.optional for node in self.nodes)
         return self.property_names() | {"id"} | ({"path", "host_path"} if has_node else set())
 
 
 class PreStart(NamedTuple):
-    """A command before a container starts; without one there is nothing to do. timeout: seconds, for all devices."""
+    """A command to run before a container starts; none if empty. timeout: seconds, for all devices together."""
 
     command: tuple[str, ...] = ()
     timeout: int = 10
 
 
 class HealthChecks(NamedTuple):
-    """What is asked beside device nodes and CDI names. timeout and period (of the command): seconds."""
+    """Health checks beside device nodes and CDI names. timeout and period (of the command): seconds."""
 
     open: bool = False
     command: tuple[str, ...] = ()
@@ -217,7 +217,7 @@ class HealthChecks(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """An extended resource and the devices that this node has of it, in the order of the declaration."""
+    """An extended resource and its devices on this node, in the order of the declaration."""
 
     name: str
     cdi_kind: str
@@ -226,7 +226,7 @@ class Resource(NamedTuple):
     container_edits: ContainerEdits
     replicas: int
     discover: Discovery = Discovery()
-    #: Most that a container may ask for; None for no limit.
+    #: Most devices that a container may request; None for no limit.
     container_limit: int | None = None
     #: ``packed``, ``distributed`` or ``numa``; None leaves the choice to the kubelet.
     preference: str | None = None
@@ -235,11 +235,11 @@ class Resource(NamedTuple):
     injection: str = "cdi"
     annotations: Mapping[str, str] = MappingProxyType({})
     health: HealthChecks = HealthChecks()
-    #: Whether nobody but the plugin can write the kind's spec; a setting of all resources (``cdi_owner``).
+    #: Whether only the plugin can write the kind's spec; ``cdi_owner`` sets this for all resources.
     cdi_by_plugin: bool = False
 
     def cdi_name(self, device: Device) -> str | None:
-        """The device's fully qualified CDI name; None where CDI has nothing to do for it."""
+        """The device's fully qualified CDI name; None if CDI gives nothing for the device."""
         if self.injection != "cdi":
             return None
         return qualified_cdi_name(self.cdi_kind, device.id) if self.edits(device) else None
@@ -250,57 +250,57 @@ class Resource(NamedTuple):
 
     @property
     def uses_cdi(self) -> bool:
-        """Whether any device of it is given by CDI, or may be once it is discovered."""
+        """Whether CDI gives any device of the resource, or may give a device that is discovered later."""
         return self.dynamic_cdi or any(self.cdi_name(device) for device in self.devices)
 
     @property
     def dynamic_cdi(self) -> bool:
-        """Whether the plugin writes the kind's spec while it runs, declared devices too: a kind has one owner.
+        """Whether the plugin owns the kind's spec, including its declared devices: a kind has one owner.
 
-        A kind with a declared node that is a link on the node it writes beside the role (``cdi.writer``).
+        If a declared device node is a link on the host, the plugin writes the kind beside the role (``cdi.writer``).
         """
         if self.injection != "cdi":
             return False
         return bool(self.discover.methods) or (self.cdi_by_plugin and any(map(self.edits, self.devices)))
 
     def kubelet_ids(self, device: Device) -> list[str]:
-        """The ids under which the kubelet lists the device: one for each share."""
+        """The ids of the device in the kubelet's list: one for each share."""
         if self.replicas == 1:
             return [device.id]
         return ["%s%s%d" % (device.id, SHARE, share) for share in range(self.replicas)]
 
     @property
     def share_length(self) -> int:
-        """Characters that the kubelet's ids have beyond a device's, at the most."""
+        """Most characters that a kubelet id adds to a device id."""
         return 0 if self.replicas == 1 else len("%s%d" % (SHARE, self.replicas - 1))
 
     def devices_of(self, kubelet_ids: Sequence[str]) -> list[Device]:
         """The devices behind kubelet ids (in any order), each once, in the order of the declaration.
 
-        Raises KeyError with the first id that is no device of this resource.
+        Raises KeyError with the first id that is not a device of this resource.
         """
         places = self.places()
         return [self.devices[place] for place in sorted({places[kubelet_id] for kubelet_id in kubelet_ids})]
 
     def places(self) -> dict[str, int]:
-        """Each kubelet id with the place of its device."""
+        """Each kubelet id with the index of its device in ``devices``."""
         return {
             kubelet_id: place for place, device in enumerate(self.devices) for kubelet_id in self.kubelet_ids(device)
         }
 
     def edits_of(self, devices: Sequence[Device]) -> list[ContainerEdits]:
-        """The edits for a container that gets these devices: first those of the kind, if any device is edited."""
+        """The edits for a container that gets these devices: if any device has edits, the kind's come first."""
         edited = [device for device in devices if self.edits(device)]
         return [self.container_edits, *(device.container_edits for device in edited)] if edited else []
 
     def placed_devices(self, where: str) -> Iterator[tuple[str, Device]]:
-        """Each declared device with the path of its field. where: that of the resource."""
+        """Each declared device with the path of its field. where: the path of the resource's field."""
         for position, device in enumerate(self.devices):
             yield element(where + ".devices", position, device.id), device
 
 
 class Configuration(NamedTuple):
-    """What the plugin runs with."""
+    """The plugin's configuration."""
 
     resources: tuple[Resource, ...]
     kubelet_device_plugin_dir: str

@@ -1,4 +1,4 @@
-"""The host's directories that a declaration names, and which of them the service's sandbox hides."""
+"""The host's directories in a declaration, and which of them the service's sandbox hides."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .problems import Problem
 
 #: Where most devices are.
 DEV = "/dev"
-# From here on a path of the declaration is a pattern, or depends on what was found.
+# The first character that makes a path a pattern or a template.
 _VARIABLE = re.compile(r"[*?\[{]")
-#: What the service's sandbox hides, but for directories that are declared; the kubelet's root directory is another.
+#: Directories that the service's sandbox hides, except declared ones below; it also hides the kubelet's root directory.
 HIDDEN = ("/run", "/var/run", "/var/lib/kubelet")
 
 
 def directory_problems(resource: Resource, where: str) -> Iterator[Problem]:
-    """Directories of devices that cannot be shown to the service's sandbox."""
+    """Directories of devices that the service's sandbox cannot show."""
     for path in sorted(set(directories(resource))):
         if path in HIDDEN:
             message = f"has devices in {path} itself, which the service's sandbox hides: use a directory below it"
@@ -31,7 +31,7 @@ def directory_problems(resource: Resource, where: str) -> Iterator[Problem]:
 
 
 def directories(resource: Resource) -> Iterator[str]:
-    """The directories of the device nodes and patterns that a resource names."""
+    """The directories of a resource's device nodes and patterns."""
     for device in resource.devices:
         for node in device.nodes:
             yield directory_of(node.host_path)
@@ -42,7 +42,7 @@ def directories(resource: Resource) -> Iterator[str]:
 
 
 def directory_of(path: str) -> str:
-    """The directory that has to be seen for a path or pattern: of /dev all, because devices come and go there."""
+    """The directory that the plugin must see for a path or pattern: all of /dev, because devices come and go there."""
     if path.startswith(DEV + "/"):
         return DEV
     found = _VARIABLE.search(path)

@@ -1,4 +1,4 @@
-"""The name rules of the kubelet and of CDI, as functions that say what is wrong (or None)."""
+"""The name rules of the kubelet and of CDI, as functions that return what is wrong, or None."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ _DNS1123_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _CDI_VENDOR_OR_CLASS = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]")
 _CDI_DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
-# What the API server has always taken as the name of an environment variable (IsEnvVarName).
+# The names of environment variables that every API server accepts (IsEnvVarName).
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
 _MAX_DNS = 253
 # The kubelet checks "requests." + name as a label key.
 _MAX_DOMAIN = _MAX_DNS - len("requests.")
 _MAX_LABEL_NAME = 63
-#: A comment in the v1beta1 proto; nothing enforces it, but longer ones meet less tested code.
+#: The limit in a comment of the v1beta1 proto; nothing enforces it, but longer ids meet less tested code.
 MAX_DEVICE_ID = 63
 #: Bytes: a unix socket's path has at most 107, and ours are up to 44 longer than the directory.
 MAX_DEVICE_PLUGIN_DIR = 107 - 44
-#: The same below the kubelet's root directory, in plugins_registry.
+#: Bytes, likewise, for sockets in plugins_registry below the kubelet's root directory.
 MAX_KUBELET_ROOT_DIR = 107 - 61
 
 
@@ -43,19 +43,19 @@ def resource_name_problem(name: str) -> str | None:
 
 
 def node_name_problem(name: str) -> str | None:
-    """Why Kubernetes has no node of that name, or None."""
+    """Why Kubernetes would refuse ``name`` for a node, or None."""
     if is_object_name(name):
         return None
     return "%r is no name of a node: a lower-case DNS name of at most %d characters" % (name, _MAX_DNS)
 
 
 def is_object_name(name: str) -> bool:
-    """Whether an object of Kubernetes may be called so (a DNS-1123 subdomain)."""
+    """Whether ``name`` is legal for a Kubernetes object (a DNS-1123 subdomain)."""
     return len(name) <= _MAX_DNS and bool(_DNS1123_SUBDOMAIN.fullmatch(name))
 
 
 def label_key_problem(key: str) -> str | None:
-    """Why no label and no taint of Kubernetes has ``key`` (IsQualifiedName), or None."""
+    """Why Kubernetes would refuse ``key`` for a label or taint (IsQualifiedName), or None."""
     domain, slash, label = key.rpartition("/")
     if (not slash or is_object_name(domain)) and len(label) <= _MAX_LABEL_NAME and _LABEL_NAME.fullmatch(label):
         return None
@@ -63,7 +63,7 @@ def label_key_problem(key: str) -> str | None:
 
 
 def label_value_problem(value: str) -> str | None:
-    """Why no label and no taint of Kubernetes has ``value`` (IsValidLabelValue), or None."""
+    """Why Kubernetes would refuse ``value`` for a label or taint (IsValidLabelValue), or None."""
     if not value or (len(value) <= _MAX_LABEL_NAME and _LABEL_NAME.fullmatch(value)):
         return None
     return (
@@ -73,10 +73,10 @@ def label_value_problem(value: str) -> str | None:
 
 
 def cdi_kind_problem(kind: str) -> str | None:
-    """Why ``kind`` is no usable CDI kind (vendor/class), or None.
+    """Why ``kind`` is not a usable CDI kind (vendor/class), or None.
 
-    One character is legal by the CDI specification, but panics containerd's parser and crash-loops the runtime until
-    the file is gone, so at least two are asked for.
+    The CDI specification allows a part of one character, but it panics containerd's parser and crash-loops the runtime
+    until the file is gone. So each part needs at least two characters.
     """
     if kind.count("/") != 1:
         return f"{kind!r} is not a CDI kind: it takes the form vendor/class, with exactly one '/'"
@@ -95,7 +95,7 @@ def cdi_kind_problem(kind: str) -> str | None:
 
 
 def cdi_device_problem(name: str) -> str | None:
-    """Why ``name`` is no usable CDI device name, or None."""
+    """Why ``name`` is not a legal CDI device name, or None."""
     if _CDI_DEVICE.fullmatch(name):
         return None
     return (
@@ -105,7 +105,7 @@ def cdi_device_problem(name: str) -> str | None:
 
 
 def env_name_problem(name: str) -> str | None:
-    """Why ``name`` is no usable name of an environment variable, or None."""
+    """Why ``name`` is not a legal name of an environment variable, or None."""
     if _ENV_NAME.fullmatch(name) and not name.startswith(".."):
         return None
     return f"{name!r} is not a name for an environment variable: letters, digits, '_', '-' and '.', no digit first"

@@ -1,4 +1,4 @@
-"""From raw data to a declaration: every rule is applied, every problem is reported at once."""
+"""Parses raw data into a declaration: applies every rule and reports all problems at once."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .model import Configuration, Resource
 from .named_directories import directory_problems
 from .problems import DeclarationError, Problem, element
 
-#: Where the role cdi_specs writes: what is declared is static by CDI's own terms.
+#: The directory of the role cdi_specs, because CDI calls declared devices static.
 STATIC_CDI_DIR = "/etc/cdi"
 
 
 def parse_resources(raw: Any, where: str = "resources") -> tuple[Resource, ...]:
-    """Read a list of resources.
+    """Parse a list of resources.
 
-    raw: the list as YAML or Ansible gives it.
-    where: what the list is called in messages.
+    raw: the list from YAML or Ansible.
+    where: the name of the list in messages.
     Raises DeclarationError with all problems.
     """
     problems: list[Problem] = []
@@ -33,7 +33,7 @@ def parse_resources(raw: Any, where: str = "resources") -> tuple[Resource, ...]:
 
 
 def parse_configuration(raw: Any) -> Configuration:
-    """Read the plugin's configuration (the content of its file). Raises DeclarationError with all problems."""
+    """Parse the plugin's configuration (the content of its file). Raises DeclarationError with all problems."""
     problems: list[Problem] = []
     if not isinstance(raw, dict):
         raise DeclarationError([Problem("configuration", "must be a mapping with the key 'resources'")])
@@ -52,7 +52,7 @@ def parse_configuration(raw: Any) -> Configuration:
 
 
 def with_resources(configuration: Configuration, resources: tuple[Resource, ...]) -> Configuration:
-    """The same configuration, with resources that were read apart from it."""
+    """The same configuration with these resources, which were parsed separately."""
     if configuration.cdi_owner == "plugin":
         resources = tuple(resource._replace(cdi_by_plugin=True) for resource in resources)
     return configuration._replace(resources=resources)
@@ -66,7 +66,7 @@ def _resources(read: Sequence[Resource], where: str, problems: list[Problem]) ->
         problems.extend(_problems(resource, place, refused))
         too_long = list(response_size.size_problems(resource, place))
         problems.extend(too_long)
-        # Nobody goes through more shares than can be listed.
+        # Later checks iterate over every share, so a resource with too many shares continues with one.
         placed.append((place, resource._replace(replicas=1) if too_long else resource))
     problems.extend(_repetitions(placed))
     problems.extend(env.collision_problems(placed))
@@ -74,7 +74,7 @@ def _resources(read: Sequence[Resource], where: str, problems: list[Problem]) ->
 
 
 def _problems(resource: Resource, where: str, refused: Collection[str]) -> Iterator[Problem]:
-    """What is wrong with a resource by itself. refused: the fields of which that is known."""
+    """The problems of a single resource. refused: fields with a known problem."""
     for place, device in resource.placed_devices(where):
         for path, count in collections.Counter(node.path for node in device.nodes if node.path).items():
             if count > 1:
@@ -93,7 +93,7 @@ def _problems(resource: Resource, where: str, refused: Collection[str]) -> Itera
 
 def _cdi_problems(resource: Resource, where: str) -> Iterator[Problem]:
     has_own_name = resource.cdi_kind != resource.name
-    # What is wrong with a name as a resource's is said already.
+    # An invalid resource name is reported already and is empty here.
     is_asked_for = has_own_name or (resource.uses_cdi and resource.name)
     message = names.cdi_kind_problem(resource.cdi_kind) if is_asked_for else None
     if message and has_own_name:
@@ -110,18 +110,18 @@ def _property_problems(properties: Mapping[str, str], where: str) -> Iterator[Pr
     told: dict[str, str] = {}
     for key in properties:
         place = f"{where}.{key}"
-        # As placeholders have it: another one would stay as it is.
+        # Placeholders match only such names; any other would stay unfilled.
         if key in env.BUILT_IN_VALUES or not (key.isidentifier() and key.isascii()):
             message = "is no name for a property: a word of letters, digits and '_', and none of %s"
             yield Problem(place, message % ", ".join(env.BUILT_IN_VALUES))
         other = told.setdefault(key.upper(), key)
         if other != key:
-            message = "is %s in upper case, too: commands are told of one of the two (DEVICE_PROPERTY_%s)"
+            message = "is %s in upper case, too: commands get only one of the two (DEVICE_PROPERTY_%s)"
             yield Problem(place, message % (other, key.upper()))
 
 
 def _repetitions(placed: Sequence[tuple[str, Resource]]) -> Iterator[Problem]:
-    """The same resource, CDI kind or device id twice on one node."""
+    """Resources, CDI kinds and device ids that appear twice on one node."""
     names_seen: dict[str, str] = {}
     kinds_seen: dict[str, str] = {}
     ids_seen: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Patterns of paths (shell globs), and templates with placeholders: what discovery looks for, what Allocate adds."""
+"""Patterns of paths (shell globs) for discovery, and templates with placeholders for discovery and Allocate."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _WILDCARD = re.compile(r"\*+|\?|\[!?\]?[^\]]*\]")
 
 
 def placeholders(template: str) -> list[str]:
-    """The names that stand in braces, in their order, repetitions too."""
+    """The names in braces, in order, including repetitions."""
     return _PLACEHOLDER.findall(template)
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """The template with every placeholder replaced. KeyError where ``values`` lacks one."""
+    """The template with every placeholder replaced. Raises KeyError if ``values`` has no value for a placeholder."""
     return _PLACEHOLDER.sub(lambda match: values[match.group(1)], template)
 
 
@@ -28,7 +28,7 @@ def wildcards(pattern: str) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def compiled(pattern: str) -> Pattern[str]:
-    """The pattern as a regular expression with one group for each wildcard; none of them matches a ``/``."""
+    """The pattern as a regular expression with one group for each wildcard; no wildcard matches a ``/``."""
     parts, end = [], 0
     for match in _WILDCARD.finditer(pattern):
         parts.append(re.escape(pattern[end : match.start()]))
@@ -41,7 +41,7 @@ def compiled(pattern: str) -> Pattern[str]:
         else:
             inner = text[1:-1].replace("\\", r"\\").replace("[", r"\[")
             inner = "^" + inner[1:] if inner.startswith("!") else inner.replace("^", r"\^")
-            # A ']' that stands first is meant literally.
+            # A ']' in first position is literal.
             inner = inner.replace("]", r"\]")
             parts.append(f"((?!/)[{inner}])")
     parts.append(re.escape(pattern[end:]))
@@ -49,9 +49,9 @@ def compiled(pattern: str) -> Pattern[str]:
 
 
 def pattern_problem(pattern: str, is_template: bool = False) -> str:
-    """Why it is no usable pattern; empty where it is. is_template: whether placeholders may stand in it.
+    """Why ``pattern`` cannot be used; empty if it can. is_template: whether it may have placeholders.
 
-    What shells know and this does not is refused, instead of finding nothing.
+    Shell syntax that is not supported here is an error, because the pattern would silently match nothing.
     """
     if "**" in pattern:
         return "'**' is not known: each '/' has to be written"

@@ -1,4 +1,4 @@
-"""What is wrong with a declaration: collected, never raised one at a time."""
+"""Problems of a declaration, collected and raised together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Problem(NamedTuple):
 
 
 class DeclarationError(ValueError):
-    """A declaration that cannot be used; ``problems`` holds all of them, resource by resource."""
+    """A declaration cannot be used; ``problems`` holds every problem, in the order of the resources."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems: list[Problem] = sorted(problems, key=_position)
@@ -30,7 +30,7 @@ class DeclarationError(ValueError):
 
 
 def element(where: str, position: int, label: Any) -> str:
-    """The path of a list's element, with what it is called, if anything."""
+    """The path of a list's element, with its label if it has one."""
     return "%s[%d]%s" % (where, position, f" ({label})" if label else "")
 
 

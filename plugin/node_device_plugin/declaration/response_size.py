@@ -1,4 +1,4 @@
-"""How long the kubelet's list of a resource is, in bytes: beyond a limit it loses the whole resource."""
+"""The size of a resource's device list for the kubelet, in bytes: above a limit the kubelet loses the resource."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Iterator
 from .model import ContainerEdits, Device, Resource
 from .problems import Problem
 
-#: Bytes of the longest ListAndWatch answer that a kubelet takes: gRPC's default for what is received.
+#: Bytes of the longest ListAndWatch answer that a kubelet accepts: gRPC's default receive limit.
 LIMIT = 4 << 20
-#: Bytes of an entry beside its id, at the most: its tag and length, those of the id, and the health "Unhealthy".
+#: Most bytes of an entry beside its id: the tags and lengths of the entry and the id, and the health "Unhealthy".
 _ENTRY = 3 + 3 + 2 + len("Unhealthy")
-#: Bytes of a NUMA node, at the most: two fields in each other around a number of up to five bytes.
+#: Most bytes of a NUMA node: two nested fields around a number of up to five bytes.
 _TOPOLOGY = 2 + 2 + 6
 
 
 def listed_size(resource: Resource, device: Device) -> int:
-    """Bytes that all shares of a device take in v1beta1's ListAndWatchResponse, at the most.
+    """Most bytes that all shares of a device take in v1beta1's ListAndWatchResponse.
 
-    It is a few bytes an entry too many, because protobuf shortens small numbers.
+    The real size is a few bytes less for each entry, because protobuf shortens small numbers.
     """
     topology = 0 if device.numa_node is None else _TOPOLOGY
     return resource.replicas * (_ENTRY + len(device.id.encode()) + resource.share_length + topology)
 
 
 def size_problems(resource: Resource, where: str) -> Iterator[Problem]:
-    """Whether the declared devices fit; of those that will be found, whether one with the shortest id does."""
+    """A problem if the declared devices do not fit, or if a discovered device with the shortest id would not fit."""
     shortest = Device("a", (), ContainerEdits(), {}, required=False)
     if resource.discover.methods and listed_size(resource, shortest) > LIMIT:
         message = "the kubelet takes no list of more than %d bytes, and these shares of one device are more" % LIMIT

@@ -1,6 +1,6 @@
-"""The one schema: every key that a declaration or a plugin configuration may have, with its meaning.
+"""The schema: every key that a declaration or a plugin configuration may have, with its meaning.
 
-Everything else is derived from it: validation, the defaults, the roles' argument_specs and the reference in docs/.
+Validation, defaults, the roles' argument_specs and the reference in docs/ are derived from this schema.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .names import resource_name_problem
 from .patterns import pattern_problem
 from .problems import Problem
 
-#: Each type as Python and as messages name it.
+#: Each type with its Python types and its name in messages.
 _TYPES: dict[str, tuple[Any, str]] = {
     "str": (str, "text"),
     "int": (int, "a whole number"),
@@ -26,26 +26,26 @@ _TYPES: dict[str, tuple[Any, str]] = {
     "dict": (dict, "a mapping"),
 }
 
-#: An API server looks at a quantity's thousandths as a signed number of 64 bits to see that it is whole
-#: (ValidateResourceQuantityValue): of 10**18 it says that it is not an integer.
+#: To check that a quantity is whole, the API server reads its thousandths as a signed number of 64 bits
+#: (ValidateResourceQuantityValue), so it reports 10**18 as not an integer.
 LARGEST_CAPACITY = (2**63 - 1) // 1000
-#: Seconds: a day, beyond which nobody means a time limit.
+#: Seconds: a day, because a longer time limit is a mistake.
 LONGEST_TIME = 86400
 #: A device's numbers in Linux: 12 and 20 bits (include/linux/kdev_t.h).
 LARGEST_MAJOR, LARGEST_MINOR = 2**12 - 1, 2**20 - 1
 #: A NUMA node's number is an int32 in Linux.
 _LARGEST_NUMA_NODE = 2**31 - 1
-#: Seconds: the kubelet gives PreStartContainer 30, and the answer has to get there.
+#: Seconds: the kubelet allows PreStartContainer 30, and the answer needs time, too.
 _LONGEST_PRE_START = 25
 
 
 class Field(NamedTuple):
-    """One key: its type as Ansible's argument specs name it, and what it means.
+    """One key: its type in the terms of Ansible's argument specs, and its meaning.
 
-    fields: the keys of a dict (or of each element of a list of dicts); None leaves a dict's keys free.
-    elements: the type of a list's elements, or of a free dict's values.
-    rule: what is wrong with a value, or with an element of a list, beside its type; None or empty if nothing is.
-    read: what the value, or an element of a list, becomes; a mapping with known keys is given to it as keywords.
+    fields: the keys of a dict (or of each element of a list of dicts); None allows any key.
+    elements: the type of a list's elements, or of the values of a dict with any key.
+    rule: returns what is wrong with a value (or a list's element) beside its type; None or empty if nothing is.
+    read: converts a value (or a list's element); it gets a mapping with known keys as keyword arguments.
     """
 
     type: str
@@ -67,7 +67,7 @@ def _texts(description: str, rule: rules.Rule | None = None) -> Field:
 
 
 def _named_texts(description: str) -> Field:
-    """A mapping with text under any key."""
+    """A mapping with any keys and text values."""
     return Field("dict", description, default={}, elements="str")
 
 
@@ -91,12 +91,12 @@ def _device_node(path: str, host_path: str | None, **others: Any) -> model.Devic
 
 
 def _resource(name: str, cdi_kind: str | None, **others: Any) -> model.Resource:
-    """A resource of these keys, whose kind is called as the resource itself where it has no name of its own."""
+    """A resource from its keys; without a cdi_kind, the resource's name is the kind."""
     return model.Resource(name, cdi_kind or name, **others)
 
 
 def _bus_id(whose: str, example: str) -> Field:
-    """An id by which a bus knows devices."""
+    """A vendor, product or device id of a bus."""
     description = f'{whose} id, four hexadecimal digits, e.g. "{example}"; any if left out.'
     return Field("str", description, rule=rules.bus_id, read=str.lower)
 
@@ -444,18 +444,18 @@ CONFIGURATION: dict[str, Field] = {
 }
 
 
-#: Text that looks like a number, often one that begins with 0.
+#: Keys whose text looks like a number, often with a leading 0.
 _NUMERALS = frozenset({"mode", "vendor", "product", "device", "class_code"})
-#: Characters that no path may hold, or that UTF-8 cannot encode. YAML and JSON can write both as escapes.
+#: Characters that no path may contain, or that UTF-8 cannot encode; YAML and JSON can write both as escapes.
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 _IS_UNWRITABLE = "holds a NUL character or half of a surrogate pair"
 
 
 def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> Any:
-    """``value`` as the field reads it, with every default filled in; what does not fit is appended to ``problems``.
+    """The converted ``value`` with all defaults; appends a Problem to ``problems`` for each value that does not fit.
 
-    A list comes back as a tuple. A value that does not fit comes back as the field's default, or as empty text where
-    text is asked for, so that one reading reports every problem.
+    A list becomes a tuple. A value that does not fit becomes the field's default, or empty text if text is required,
+    so that one call reports every problem.
     """
     kind, named = _TYPES[field.type]
     if not isinstance(value, kind) or (field.type == "int" and isinstance(value, bool)):
@@ -474,7 +474,7 @@ def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> 
             for position, item in enumerate(value)
         )
     if field.type == "str":
-        # Subclasses carry Ansible's tags; the result is plain data.
+        # Ansible's tags are in subclasses of str, but the result must be plain data.
         value = str.__str__(value)
     problem = _value_problem(value, field)
     if problem:
@@ -520,12 +520,12 @@ def _made(field: Field, keys: dict[str, Any]) -> Any:
 
 
 def _default(field: Field) -> Any:
-    """What a key that is left out stands for; a dict with known keys is all of their defaults."""
+    """The value of a missing key; for a dict with known keys, the defaults of all its keys."""
     if field.type == "dict" and field.fields is not None:
         return _made(field, {key: _default(inner) for key, inner in field.fields.items()})
     if field.required and field.type == "str":
         return ""
-    # A dict of its own for each. They are empty by default: copying deeply was half the time of reading.
+    # Each caller gets its own dict. A shallow copy is enough for empty defaults; a deep copy took half the parse time.
     if isinstance(field.default, dict):
         return dict(field.default)
     return tuple(field.default) if isinstance(field.default, list) else field.default
@@ -542,14 +542,14 @@ def _normalise_free_dict(value: Mapping[Any, Any], field: Field, where: str, pro
             problems.append(Problem(where, f"the key {key!r} {_IS_UNWRITABLE}"))
             continue
         read = normalise(item, element, f"{where}.{key}", problems)
-        # A value that was refused is no value: what comes after meets text only.
+        # A refused value is left out, because later rules expect text.
         if read is not None:
             result[str.__str__(key)] = read
     return result
 
 
 def _label(item: Any) -> str:
-    """Whose list element it is, in the reader's own words: `` (example.com/serial)``."""
+    """The name or id of a list's element for messages: `` (example.com/serial)``."""
     if isinstance(item, dict):
         name = item.get("name", item.get("id"))
         if isinstance(name, str):
@@ -558,7 +558,7 @@ def _label(item: Any) -> str:
 
 
 def _hint(kind: str, value: Any, where: str) -> str:
-    """What YAML made of it is often not what was written: 0403 is 259, and on is true."""
+    """A hint for a value that YAML changed: unquoted, 0403 becomes 259, and on becomes true."""
     if isinstance(value, int) and 0o100 <= value <= 0o777 and where.rpartition(".")[2] in _NUMERALS:
         return " (in quotes it is text: YAML takes 0%o for %d)" % (value, value)
     if kind == "str" and not isinstance(value, (str, dict, list, tuple)) and value is not None:

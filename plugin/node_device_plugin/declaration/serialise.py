@@ -1,4 +1,4 @@
-"""A declaration as plain data again: the canonical form that configurations and comparisons use."""
+"""Turns a declaration back into plain data: the canonical form for configurations and comparisons."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .model import Configuration, Resource
 
 
 def resources_to_data(resources: Sequence[Resource]) -> list[dict[str, Any]]:
-    """Resources in the keys of the declaration, defaults left out; reading it again gives the same resources."""
+    """Resources in the keys of the declaration, without defaults; parsing the result gives the same resources."""
     return [_plain(resource._asdict(), schema.RESOURCE, resource.name) for resource in resources]
 
 
 def configuration_to_data(configuration: Configuration) -> dict[str, Any]:
-    """The content of a configuration file, defaults left out."""
+    """The content of a configuration file, without defaults."""
     settings = {key: schema.CONFIGURATION[key] for key in configuration._fields if key != "resources"}
     resources = resources_to_data(configuration.resources)
     return {**_plain(configuration._asdict(), settings, ""), "resources": resources}
@@ -41,7 +41,7 @@ def _plain(item: Mapping[str, Any], fields: Mapping[str, schema.Field], resource
             value = list(value)
         elif field.type == "dict":
             value = dict(value)
-        # A resource always shows its devices: that a node has none is a statement.
+        # The key devices is always written, because an empty list says that the node has none.
         if value != field.default or (field.required or key == "devices"):
             result[key] = value
     return result

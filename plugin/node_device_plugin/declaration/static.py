@@ -10,15 +10,15 @@ from .problems import DeclarationError, Problem, element
 
 
 def is_static(item: Any) -> bool:
-    """Whether an element of a declaration is a fixed capacity. ``capacity: null`` is one, too: one that is missing."""
+    """Whether an element of a declaration is a fixed capacity; also True for ``capacity: null``, a missing capacity."""
     return isinstance(item, dict) and "capacity" in item
 
 
 def parse_static_resources(raw: Sequence[Any], where: str, plugins: Mapping[str, str]) -> dict[str, int]:
-    """Read the elements for which is_static: extended resource to capacity, in their order.
+    """Parse the elements for which is_static is true: extended resource to capacity, in their order.
 
-    where: what the list is called in messages.
-    plugins: resources that are declared with devices, each with its place; a name is one or the other.
+    where: the name of the list in messages.
+    plugins: resources declared with devices, each with its place; a name cannot be declared both ways.
     Raises DeclarationError with all problems.
     """
     problems: list[Problem] = []

@@ -1,1 +1,1 @@
-"""The devices of this node: found, checked, and what is known of each."""
+"""Finds and checks the devices of this node, and keeps the state of each."""

@@ -1,4 +1,4 @@
-"""Commands of the configuration, run for one device: without a shell, with a time limit, never in the loop's way."""
+"""Runs commands of the configuration for one device, without a shell, with a time limit, without blocking the loop."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ..declaration import Device, Resource
 from ..support.bounded_calls import in_thread
 from .reason import Reason
 
-#: Bytes of a command's stderr that are kept: its end, for the reason.
+#: Bytes kept from the end of a command's stderr, for the reason.
 _KEPT = 2048
-#: Seconds after its SIGKILL that a command may still take.
+#: Seconds to wait for a command to end after its SIGKILL.
 _AFTERMATH = 0.5
 
 
 def environment(resource: Resource, device: Device) -> dict[str, str]:
-    """What a command is told of the device, beside this process's own environment.
+    """The environment of a command for a device: this process's environment and the variables of the device.
 
-    RESOURCE_NAME, DEVICE_ID, DEVICE_PATH (on the host, of the first node), DEVICE_PROPERTY_<NAME> for each property and
-    DEVICE_<NAME> for each attribute that is known, such as DEVICE_PCI_ADDRESS.
+    These are RESOURCE_NAME, DEVICE_ID, DEVICE_PATH (the first node's path on the host), DEVICE_PROPERTY_<NAME> for each
+    property and DEVICE_<NAME> for each known attribute, such as DEVICE_PCI_ADDRESS.
     """
     told = {"RESOURCE_NAME": resource.name, "DEVICE_ID": device.id}
     if device.nodes:
@@ -36,13 +36,13 @@ def environment(resource: Resource, device: Device) -> dict[str, str]:
 
 
 async def run_command(command: Sequence[str], variables: dict[str, str], timeout: float) -> str | None:
-    """Run a command to its end. Gives the reason why it failed, or None.
+    """Run a command to its end. Returns the reason why the command failed, or None.
 
-    command: the program's absolute path and its arguments. timeout: seconds, after which it and what it has started are
-    killed.
+    command: the program's absolute path and its arguments. timeout: seconds, after which the command's whole process
+    group is killed.
     """
     loop = asyncio.get_running_loop()
-    # A pipe of our own: asyncio's stays open for as long as whoever inherited the other end.
+    # asyncio's own pipe would stay open as long as any process that inherited the other end, so this makes one.
     try:
         reading, writing = os.pipe()
     except OSError as error:
@@ -52,7 +52,7 @@ async def run_command(command: Sequence[str], variables: dict[str, str], timeout
 
     def drain() -> None:
         if not _drain(reading, said):
-            # At its end a pipe is readable for ever.
+            # A pipe at its end stays readable forever.
             loop.remove_reader(reading)
 
     loop.add_reader(reading, drain)
@@ -69,7 +69,7 @@ async def run_command(command: Sequence[str], variables: dict[str, str], timeout
             return "{}: {}".format(command[0], getattr(error, "strerror", None) or error)
         finally:
             running.kill()
-            # A process that hangs in the kernel does not even die.
+            # A process that hangs in the kernel does not die even from SIGKILL.
             await asyncio.wait([ended], timeout=_AFTERMATH)
             ended.cancel()
         _drain(reading, said)
@@ -81,12 +81,12 @@ async def run_command(command: Sequence[str], variables: dict[str, str], timeout
     lines = said.decode("utf-8", "replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     ending = "ended with %d" % code if code > 0 else "was killed by signal %d" % -code
-    # What the command said may hold a temperature.
+    # The kind omits the command's output, because the output may change at every run, such as a temperature.
     return Reason("{} {}{}".format(command[0], ending, ": " + last if last else ""), ending)
 
 
 class _Running:
-    """A command, from before its start: a program on a dead file system begins at any time, or never."""
+    """A command that may not have started yet: a program on a dead file system may start late, or never."""
 
     def __init__(self, command: Sequence[str], variables: dict[str, str], stderr: int) -> None:
         self._command, self._variables, self._stderr = command, variables, stderr
@@ -94,7 +94,7 @@ class _Running:
         self._is_over = False
 
     def run(self) -> int:
-        """Start it, wait for its end and give its exit code. Not for the event loop. Raises OSError and ValueError."""
+        """Run the command and return its exit code. Blocks. Raises OSError or ValueError if the start fails."""
         try:
             self._process = subprocess.Popen(
                 self._command,
@@ -102,7 +102,7 @@ class _Running:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
-                # A process group of its own, which can be killed as a whole.
+                # The command gets its own process group, which can be killed as a whole.
                 start_new_session=True,
             )
         finally:
@@ -112,7 +112,7 @@ class _Running:
         return self._process.wait()
 
     def kill(self) -> None:
-        """Kill what is left of it, now or as soon as it begins."""
+        """Kill the command's process group, now or as soon as the command starts."""
         self._is_over = True
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -120,7 +120,7 @@ class _Running:
 
 
 def _drain(pipe: int, said: bytearray) -> bool:
-    """Take what a pipe has; returns whether more can come."""
+    """Read the available bytes of a pipe; returns whether more can come."""
     try:
         more = os.read(pipe, 1 << 16)
     except BlockingIOError:

@@ -1,16 +1,16 @@
-"""Devices that come and go: a loss counts at once, a recovery only after the device has been steady for a while."""
+"""Damps flapping devices: a loss counts at once, a repeated recovery only after the device was steady for a while."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Callable
 
-#: The reason of a device that is fine again, and not trusted yet.
+#: The reason of a device that is healthy again but not trusted yet.
 UNSTEADY = "it was lost again soon after it had come back; waiting until it is steady"
 
 
 class _History:
-    """Seconds of the clock, or None. came_back: the last recovery that counted. fine_since: of a flapping device."""
+    """Seconds of the clock, or None. came_back: the last counted recovery. fine_since: a flapping device's recovery."""
 
     def __init__(self) -> None:
         self.came_back: float | None = None
@@ -19,9 +19,9 @@ class _History:
 
 
 class Flapping:
-    """A device that is lost again less than ``delay`` seconds after it came back has to be fine for ``delay`` seconds.
+    """If a device is lost again within ``delay`` seconds of its recovery, it must stay healthy for ``delay`` seconds.
 
-    The first recovery counts at once. clock: gives seconds, monotonic.
+    The first recovery counts at once. clock: returns monotonic seconds.
     """
 
     def __init__(self, delay: float, clock: Callable[[], float]) -> None:
@@ -30,18 +30,18 @@ class Flapping:
         self._histories: dict[str, _History] = {}
 
     def inherit(self, former: Flapping) -> None:
-        """Know what was known of the same devices so far."""
+        """Take over the histories of the former table's devices."""
         self._histories = former._histories
 
     def forget(self, device_ids: Collection[str]) -> None:
-        """Know nothing of these devices."""
+        """Delete the histories of these devices."""
         for device_id in device_ids:
             self._histories.pop(device_id, None)
 
     def judged(self, device_id: str, reason: str | None, is_new: bool, shown: str | None) -> str | None:
-        """What counts: ``reason`` as a check found it (None: healthy), or UNSTEADY.
+        """The reason to show: ``reason`` as a check found it (None: healthy), or UNSTEADY.
 
-        is_new: never shown before. shown: the reason that is shown now.
+        is_new: whether the device was never shown. shown: the reason shown now.
         """
         now = self._clock()
         if reason is not None:

@@ -1,7 +1,7 @@
-"""Devices that containers hold by a name that the kubelet does not count any more: after a rename, a move, a removal.
+"""Finds devices that containers hold by a name the kubelet no longer counts: after a rename, a move or a removal.
 
-The kubelet counts what is held by resource and id alone. A device that it gave as ``example.com/old`` is free for it as
-``example.com/new``, and it would give the device out a second time.
+The kubelet counts held devices by resource and id alone. If it gave a device as ``example.com/old``, the device is free
+as ``example.com/new``, and the kubelet would give the device out a second time.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from ..declaration import Device, Resource
 from ..declaration.model import devices_behind
 from .reason import Reason
 
-#: The kind of the reason of a device that containers hold by another name.
+#: The kind of the reason for a device that containers hold by another name.
 HELD_BY_ANOTHER_NAME = "held by another name"
-#: The reason of a device of which nobody knows yet whether it is held by the name, or with the nodes, it had until now.
+#: The reason for a device that may still be held by its former name, or with its former nodes.
 IN_DOUBT = "the kubelet has not said yet who holds it since before the change"
 
 
 class Holding(NamedTuple):
     """One device of the kubelet's in one container.
 
-    holder: ``namespace/pod``. host_paths: what the container was given of this device alone; empty where there is
-    nothing, or nobody knows. is_share: whether others may have the device, too. is_ours: whether our plugin gave it,
-    so that its id tells.
+    holder: ``namespace/pod``. host_paths: the host paths that the container got from this device alone; empty if there
+    are none or they are unknown. is_share: whether other containers may have the device, too. is_ours: whether our
+    plugin gave the device, so that its id identifies it.
     """
 
     holder: str
@@ -37,16 +37,16 @@ class Holding(NamedTuple):
     is_ours: bool = True
 
 
-#: What a path of the host leads to.
+#: Resolves the links of a host path.
 Real = Callable[[str], str]
 
 
 def renamed(
     former: Sequence[Resource], now: Sequence[Resource], real: Real = os.path.realpath
 ) -> dict[str, dict[str, str]]:
-    """Resource to the ids of its devices that another resource had, each with the reason why it is to wait.
+    """By resource, the ids of its devices that another resource offered before, each with the reason why it must wait.
 
-    real: as for held_by_other_names.
+    real: see held_by_other_names.
     """
     offered = [
         Holding("", resource.name, resource.kubelet_ids(device)[0], _host_paths(device, real), resource.replicas > 1)
@@ -64,14 +64,14 @@ def renamed(
 def held_by_other_names(
     resources: Sequence[Resource], holdings: Sequence[Holding], real: Real = os.path.realpath
 ) -> dict[str, dict[str, str]]:
-    """Resource to the ids of its devices that are held by another name, each with who holds it, and as what.
+    """By resource, the ids of its devices that are held by another name, each with its holders and their resources.
 
-    Two names mean one device where they give a host path that no other device gives, and one of both gives all that the
-    other one gives. Where either gives none, the id tells. What was exclusive, or is now, is nobody else's until it is
-    free. A device that was shared and still is goes on with all its shares.
+    Two names mean one device if they give a host path that no other device gives, and the paths of one include all
+    paths of the other. If either has no such path, the id decides. A device that was or is exclusive is withheld until
+    it is free. A device that was shared and still is keeps all its shares.
 
-    resources: with all their devices. real: what a path of the host leads to; os.path.realpath reads the file system:
-    not for the event loop.
+    resources: with all their devices. real: resolves the links of a host path; os.path.realpath reads the file system,
+    so it must not run in the event loop.
     """
     return {
         name: {
@@ -83,9 +83,9 @@ def held_by_other_names(
 
 
 def still_meant(names: Collection[str], holdings: Sequence[Holding]) -> dict[str, str]:
-    """Which of these fully qualified CDI names have holders, each with the reason why it means the same until then.
+    """The fully qualified CDI names that containers hold, each with the reason why it keeps its meaning until they end.
 
-    Whatever the resource or its kind was called when it was given: the id decides.
+    The id decides, whatever the resource or its kind was called when the device was given.
     """
     who: dict[str, set[str]] = {}
     for each in holdings:
@@ -97,7 +97,7 @@ def still_meant(names: Collection[str], holdings: Sequence[Holding]) -> dict[str
 
 
 def _held(holders: Collection[str], more: str = "") -> Reason:
-    """Which pod it is, is nothing for a series, and for whoever may read the metrics."""
+    """A reason whose kind omits the pods: each pod would make a series, and show its name to readers of the metrics."""
     return Reason("held by {}{}".format(", ".join(sorted(holders)), more), HELD_BY_ANOTHER_NAME)
 
 
@@ -126,11 +126,11 @@ def _matches(
         theirs = {path for path in holding.host_paths if givers[path] < 2}
         by_name = [place for name in devices_behind(holding.kubelet_id) for place in by_id.get(name, ())]
         same = [by_path[path] for path in theirs if path in by_path]
-        # A node that drivers share, such as /dev/vfio/vfio, is given by one device alone where the others have gone.
+        # If all other devices are gone, one device alone may give a shared node such as /dev/vfio/vfio.
         same = [place for place in same if _nested(holding.host_paths, paths[place.resource.name, place.device.id])]
         same += [place for place in by_name if holding.is_ours and not (theirs and place.has_own_paths)]
         for place in same:
-            # The kubelet counts this one; or there are shares enough.
+            # The kubelet counts this device itself, or the device was shared and still is.
             if _is_of(holding, place.resource, place.device) or (place.resource.replicas > 1 and holding.is_share):
                 continue
             found.setdefault(place.resource.name, {}).setdefault(place.device.id, []).append(holding)
@@ -142,7 +142,7 @@ def _nested(one: frozenset[str], other: frozenset[str]) -> bool:
 
 
 class _Place(NamedTuple):
-    """A device as it is offered. has_own_paths: whether it gives a path that no other device gives."""
+    """An offered device. has_own_paths: whether the device gives a path that no other device gives."""
 
     resource: Resource
     device: Device
@@ -152,7 +152,7 @@ class _Place(NamedTuple):
 def _is_counted(
     holding: Holding, resources: Mapping[str, Resource], offered: Mapping[tuple[str, str], Device], real: Real
 ) -> bool:
-    """Whether the kubelet itself gives this device to nobody else: its name is offered, and still means the same."""
+    """Whether the kubelet itself keeps this device from others: its name is offered and still means the same device."""
     for device_id in devices_behind(holding.kubelet_id):
         device = offered.get((holding.resource, device_id))
         if device is not None and _is_of(holding, resources[holding.resource], device):
@@ -166,6 +166,6 @@ def _is_of(holding: Holding, resource: Resource, device: Device) -> bool:
 
 
 def _host_paths(device: Device, real: Real) -> frozenset[str]:
-    """What it gives of the host, links followed."""
+    """The host paths that a device gives, with the links of its nodes resolved."""
     mounts = (mount.host_path for mount in device.container_edits.mounts if mount.is_bind)
     return frozenset([*(real(node.host_path) for node in device.nodes), *mounts])

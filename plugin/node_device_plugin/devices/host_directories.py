@@ -1,6 +1,6 @@
-"""The host's directories that the plugin looks into: what its sandbox, a unit's or a pod's, must show it.
+"""The host's directories that the plugin reads, which its sandbox (a unit's or a pod's) must show.
 
-Ansible imports it on the controller: the standard library is all that it needs.
+Ansible imports this module on the controller, so it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from .discovery import methods_of
 
 
 def host_directories(configuration: Configuration) -> tuple[str, ...]:
-    """Where devices are looked for and CDI specs are read; the directory that the plugin writes is none of them."""
+    """The directories with devices and CDI specs, without the directory that the plugin writes to."""
     of_devices = {path for resource in configuration.resources for path in directories(resource)}
     return tuple(sorted(of_devices.union(configuration.cdi_spec_dirs) - {configuration.dynamic_cdi_dir}))
 
 
 def directories(resource: Resource) -> Iterator[str]:
-    """The directories in which a resource's devices are looked for."""
+    """The directories with a resource's devices."""
     yield from named_directories(resource)
     for method in methods_of(resource.discover):
         yield from method.host_directories(resource.discover)
 
 
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """Those that lie in none of the others, sorted."""
+    """The paths that are not below another of the paths, sorted."""
     found = set(paths)
     return tuple(sorted(path for path in found if found.isdisjoint(map(str, PurePosixPath(path).parents))))

@@ -1,12 +1,12 @@
-"""Why a device cannot be given away."""
+"""The reason why a device cannot be given to a container."""
 
 from __future__ import annotations
 
 
 class Reason(str):
-    """In words. kind: the same without what differs from device to device, and from time to time.
+    """A reason in words. kind: the reason without the parts that differ by device or time.
 
-    The metrics count by kind: each text would be a series of its own. Text that is no Reason is its own kind.
+    The metrics count by kind, because each text would make its own series. A plain text is its own kind.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""Keeps the tables on what is there: discovery, the CDI specs of what was discovered, and health."""
+"""Keeps the device tables up to date: runs discovery, writes the CDI specs of its devices, and checks health."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ log = Log(__name__)
 
 T = TypeVar("T")
 
-#: As often as directories turn up, during one look, that nobody watched yet.
+#: Most passes of one scan: a pass repeats if it finds devices in unwatched directories.
 _MOST_LOOKS = 3
-#: Seconds that looking for the devices of one resource, or writing its spec, may take.
+#: Seconds that a discovery method may take for one resource, or the write of its spec.
 _LIMIT = 2.0
 _AWAITED = "its CDI spec is written when the other instance on the node has ended"
-#: Devices of a resource that are named in the log after one look.
+#: Most devices of a resource that the log names after one scan.
 _MOST_TOLD = 10
 
 
 class Places(NamedTuple):
     """Directories of CDI specs.
 
-    cdi: for the dynamic ones. specs: where the runtime reads CDI specs; empty to leave names unresolved.
+    cdi: for the plugin's dynamic specs. specs: where the runtime reads specs; if empty, CDI names are not checked.
     """
 
     cdi: str
@@ -53,37 +53,37 @@ class DeviceScanner:
     """Scans the devices, one scan at a time. watch: gets the directories to watch, and wakes the reconcile loop."""
 
     def __init__(self, watch: Watch) -> None:
-        #: Whether this instance writes the CDI specs; while another one does, a device that they lack is not healthy.
+        #: Whether this instance writes the CDI specs; if another instance does, a device missing there is unhealthy.
         self.writes = True
-        #: CDI names that keep in our specs what they meant to whoever holds them, each with the reason.
+        #: CDI names that keep their former meaning in our specs while containers hold them, each with the reason.
         self.kept: Mapping[str, str] = {}
         self._watch = watch
-        #: A resource with a path or a device that hangs keeps what is known of it, and holds up no other one.
+        #: If a path or device hangs, its resource keeps its known state and other resources go on.
         self._calls = BoundedCalls(_LIMIT)
-        #: What device nodes lead to, and what held devices did.
+        #: The link targets of device nodes, and of held devices.
         self.links = Links(self._calls)
         self._discoverer = Discoverer(self.links)
         self._health = Health(on_news=watch.wake)
         self._one_at_a_time = asyncio.Lock()
         self._left_out: dict[str, list[tuple[str, str]]] = {}
-        #: Resource to what hangs, as it was told last.
+        #: Resource to what hangs, as last logged.
         self._late: Mapping[str, str] = {}
         self._directories: dict[str, frozenset[str]] = {}
         self._spec_directories: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
         self._written: dict[str, writer.Written | None] = {}
-        #: Directories that are watched for their specs alone.
+        #: Directories that are watched only for their specs.
         self._for_specs: frozenset[str] = frozenset()
 
     async def close(self) -> None:
-        """End what the checks have started."""
+        """End the commands that the checks have started."""
         await self._health.close()
 
     async def scan(self, tables: Sequence[DeviceTable], places: Places, holdings: Sequence[Holding] = ()) -> None:
-        """Look at everything and tell the tables. tables: all of a configuration. holdings: what containers hold."""
+        """Scan all devices and update the tables. tables: all of a configuration. holdings: what containers hold."""
         async with self._one_at_a_time:
             discoveries = [table.declared.discover for table in tables]
             buses = any(method.needs_uevents for discovery in discoveries for method in methods_of(discovery))
-            # Watching comes before looking, so that nothing is missed. What a look finds may lie elsewhere.
+            # Watching comes before scanning, so that no change is missed. A scan may find devices elsewhere.
             for _look in range(_MOST_LOOKS):
                 current = [table.resource for table in tables]
                 watched = await self._directories_of(current)
@@ -92,12 +92,12 @@ class DeviceScanner:
                 self._for_specs = specs - watched - missing
                 await self._scan(tables, places, holdings)
                 found = [table.resource for table in tables]
-                # Devices that are the same lie where they lay, or there is news already.
+                # Unchanged devices are in watched directories; if they moved, an event is pending.
                 if found == current or self._watch.covers(await self._directories_of(found)):
                     return
 
     async def _directories_of(self, resources: Sequence[Resource]) -> frozenset[str]:
-        """What is to be watched for these resources; of one that hangs what was watched before."""
+        """The directories to watch for these resources; if a resource hangs, its former directories."""
         await self.links.look_at(node_paths(resources))
         answers = await self._calls.run(
             [
@@ -116,9 +116,9 @@ class DeviceScanner:
         return frozenset().union(*self._directories.values())
 
     async def _directories_of_specs(self, places: Places) -> tuple[frozenset[str], frozenset[str]]:
-        """Where CDI specs are, and what is watched for those directories that are not there yet, as /etc/cdi may be.
+        """The existing CDI spec directories, and the nearest existing parents of missing ones, such as /etc/cdi.
 
-        Who writes a spec may do so in place.
+        The two are apart because specs may be written in place.
         """
         with contextlib.suppress(NoAnswer):
             self._spec_directories = await self._calls.call(
@@ -127,7 +127,7 @@ class DeviceScanner:
         return self._spec_directories
 
     async def is_news(self, places: Places) -> bool:
-        """Whether what the watch told of last calls for a look; the specs that a look wrote itself do not."""
+        """Whether the last change that the watch reported needs a scan; a scan's own writes of specs do not."""
         return not (self._watch.was_only_in(self._for_specs) and await self._health.specs_are_as_read(places.specs))
 
     async def tell_held(
@@ -136,7 +136,7 @@ class DeviceScanner:
         holdings: Sequence[Holding],
         doubtful: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """Tell the tables which devices are held by other names, and which may be (doubtful), each with the reason."""
+        """Set in the tables which devices are held by other names, or may be (doubtful), each with the reason."""
         resources = [table.resource for table in tables]
         held = await in_thread(held_by_other_names, resources, holdings, self.links.real)
         for table in tables:
@@ -149,7 +149,7 @@ class DeviceScanner:
         return {device_id: self.kept[name] for device_id, name in names.items() if name in self.kept}
 
     async def _scan(self, tables: Sequence[DeviceTable], places: Places, holdings: Sequence[Holding]) -> None:
-        # A device stays with its resource, also while it is gone: the kubelet tells devices apart by id alone.
+        # A device stays with its resource even while it is gone, because the kubelet tells devices apart by id alone.
         taken = {device_id: table.resource.name for table in tables for device_id in table.discovered}
         found = await self._discoverer.discover(
             [table.declared for table in tables],
@@ -162,10 +162,10 @@ class DeviceScanner:
             if table.declared.name in found:
                 self._tell_left_out(table.declared.name, found[table.declared.name])
                 _log(table, table.set_devices(found[table.declared.name].devices))
-        # A spec is there before its device is given away.
+        # The spec of a device must exist before the device is given to a container.
         current = [table.resource for table in tables]
         unwritten = await (self._write(current, places) if self.writes else self._awaited(current, places))
-        # Before the check, with which a device shows.
+        # Held devices are set before the check, because the check makes a device visible.
         await self.tell_held(tables, holdings)
         checked = await self._health.check(current, places.specs)
         for table in tables:
@@ -175,7 +175,7 @@ class DeviceScanner:
             _log(table, table.update(reasons))
 
     async def _write(self, resources: Sequence[Resource], places: Places) -> dict[str | None, str]:
-        """Write the specs. Gives the fully qualified names that are not written, each with the reason."""
+        """Write the specs. Returns the fully qualified names that are not written, each with the reason."""
         before, kept = self._written, self.kept
         due: list[Call[writer.Written | None]] = [
             (
@@ -204,7 +204,7 @@ class DeviceScanner:
         return unwritten
 
     def _changed_since(self, before: writer.Written | None, declared: Resource) -> frozenset[str]:
-        """The fully qualified names that a spec lacks, or has for another device, since it was written last."""
+        """The fully qualified names that are new or changed since the spec was written last."""
         names, now = _cdi_names([declared]), self.links.followed(declared)
         if before is None or now._replace(devices=()) != before.resource._replace(devices=()):
             return names
@@ -213,7 +213,7 @@ class DeviceScanner:
         return names - _cdi_names([now._replace(devices=same)])
 
     async def _awaited(self, resources: Sequence[Resource], places: Places) -> dict[str | None, str]:
-        """The names that wait for another instance to end, which writes the specs."""
+        """The names missing from the specs until another instance, which writes the specs, has ended."""
         try:
             missing = await self._ask(writer.missing, resources, self.links, places.cdi)
         except OSError:
@@ -221,7 +221,7 @@ class DeviceScanner:
         return dict.fromkeys(missing, _AWAITED)
 
     async def _ask(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function that reads or writes our CDI specs. Raises NoAnswer, and what it raises."""
+        """Call a function that reads or writes our CDI specs. Raises NoAnswer, or the function's own error."""
         return await self._calls.call(Key("", function.__name__), functools.partial(function, *arguments))
 
     async def redefined(
@@ -229,7 +229,7 @@ class DeviceScanner:
     ) -> frozenset[str]:
         """The CDI names that mean other devices in our specs than these resources declare (writer.redefined).
 
-        While nobody can say so, any of them may.
+        If the specs cannot be read, all names of the resources.
         """
         await self.links.look_at(node_paths(resources))
         try:
@@ -239,14 +239,14 @@ class DeviceScanner:
             return _cdi_names(resources)
 
     async def has_orphans(self, resources: Sequence[Resource], places: Places) -> bool:
-        """Whether our dynamic specs have devices that none of the resources has. Raises OSError.
+        """Whether our dynamic specs have devices that none of the resources has.
 
-        resources: with all their devices.
+        resources: with all their devices. Raises OSError if the specs cannot be read.
         """
         return bool(await self._ask(writer.orphans, resources, self.links, places.cdi))
 
     async def prune(self, resources: Sequence[Resource], held: Collection[str], places: Places) -> None:
-        """Take out of our dynamic specs what no resource has and nobody holds (ids, as for writer.prune)."""
+        """Remove devices that no resource has and no pod holds from our dynamic specs. held: see writer.prune."""
         async with self._one_at_a_time:
             try:
                 gone = await self._ask(writer.prune, resources, self.links, held, places.cdi)
@@ -290,7 +290,7 @@ def _there_and_nearest(specs: Sequence[str]) -> tuple[frozenset[str], frozenset[
 
 
 def _log(table: DeviceTable, news: Sequence[tuple[Device, str | None]]) -> None:
-    """What is healthy in one line, what is not in one each; thousands of lines would say less, and cost seconds."""
+    """Log healthy devices in one line and unhealthy ones in a line each, with a limit: thousands cost seconds."""
     name = table.resource.name
     healthy = [device.id for device, reason in news if reason is None]
     unhealthy = [(device.id, reason) for device, reason in news if reason is not None]

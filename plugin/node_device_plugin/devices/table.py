@@ -1,4 +1,4 @@
-"""What is known of the devices of one resource: which were found, and why one is unhealthy."""
+"""The state of the devices of one resource: which were found, and why a device is unhealthy."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .flap_damping import Flapping
 
 log = Log(__name__)
 
-#: Which of the devices found (third) a frontend cannot carry beside those that stay (second): id to the reason.
+#: Returns the found devices (third argument) that a frontend cannot carry beside the staying ones (second), by id.
 WithoutRoom = Callable[[Resource, Sequence[Device], Sequence[Device]], Mapping[str, str]]
-#: Devices without room that the log names at a time.
+#: Most devices without room that the log names at a time.
 _MOST_TOLD = 10
-#: The reason of a device that was discovered once and is found no longer.
+#: The reason for a discovered device that is no longer found.
 GONE = "gone"
-#: Seconds after which a discovered device that is gone, and that nobody holds, is known no longer.
+#: Seconds until a discovered device that is gone, and that no pod holds, may be forgotten.
 FORGOTTEN_AFTER = 600.0
-#: The reason of a device about which its health command has said nothing so far; one that is shown stays as it is.
+#: The reason while a device's health command has not answered yet; a device already shown keeps its state.
 UNANSWERED = "its health command has not answered yet"
 _ABSENT = "it is not on this node"
 _DIGITS = re.compile(r"([0-9]+)")
@@ -33,14 +33,14 @@ def _room_for_all(resource: Resource, staying: Sequence[Device], found: Sequence
 
 
 class DeviceTable:
-    """Which devices of a resource are shown, and why one is unhealthy. How a kubelet sees them is a frontend's matter.
+    """Knows which devices of a resource are shown and why a device is unhealthy. A frontend presents them to a kubelet.
 
-    A device that is not required is left out until it was there once; after that it stays shown, unhealthy while it
-    is away, because the kubelet goes on calling a dropped device healthy. The same goes for discovered devices, until
-    they are forgotten.
+    A device that is not required is left out until it was present once. After that the device stays shown, unhealthy
+    while it is away, because the kubelet keeps calling a dropped device healthy. The same applies to discovered
+    devices until they are forgotten.
 
-    resource: what is declared. recovery_delay: seconds (see Flapping). clock: gives seconds, monotonic. former: the
-    resource's table until now; what it knew of devices that stay is known from the start. without_room: the frontend's
+    resource: as declared. recovery_delay: seconds (see Flapping). clock: returns monotonic seconds. former: the
+    resource's table until now; this table takes over the state of devices that stay. without_room: the frontend's
     limit; a discovered device that it names is left out.
     """
 
@@ -52,9 +52,9 @@ class DeviceTable:
         former: DeviceTable | None = None,
         without_room: WithoutRoom = _room_for_all,
     ) -> None:
-        #: The resource as it is declared, and seconds as for Flapping.
+        #: The resource as declared, and the seconds for Flapping.
         self.declared, self.recovery_delay = resource, recovery_delay
-        #: The declared resource with every device that is or was here: declared order, then discovered ones by id.
+        #: The resource with every present or former device: declared ones in their order, then discovered ones by id.
         self.resource = resource
         #: Discovered devices that the frontend cannot carry: id to the reason.
         self.left_out: Mapping[str, str] = {}
@@ -62,13 +62,13 @@ class DeviceTable:
         self._clock = clock
         self._flapping = Flapping(recovery_delay, clock)
         self._discovered: dict[str, Device] = {}
-        #: Discovered devices that are gone: id to when that was seen first.
+        #: Discovered devices that are gone: id to the time when their loss was first seen.
         self._gone: dict[str, float] = {}
-        #: Device id to the reason why it is unhealthy (None: healthy); shown devices only.
+        #: Device id to the reason why the device is unhealthy (None: healthy); shown devices only.
         self._reasons: dict[str, str | None] = {}
-        #: Device id to who holds it by another name.
+        #: Device id to the reason naming who holds the device by another name.
         self._held: Mapping[str, str] = {}
-        #: Set with the next change, and replaced by another one: take it, look, and then wait for it.
+        #: Set at the next change and then replaced: take the event, read the table, then wait for the event.
         self.change = asyncio.Event()
         if former is not None:
             self._inherit(former)
@@ -85,19 +85,19 @@ class DeviceTable:
 
     @property
     def discovered(self) -> frozenset[str]:
-        """Ids of all devices that were discovered for this table, those that are gone too."""
+        """Ids of all devices that were discovered for this table, including devices that are gone."""
         return frozenset(self._discovered)
 
     def set_devices(self, devices: Iterable[Device]) -> list[tuple[Device, str | None]]:
-        """Take in what discovery finds now (all of it; declared devices are not its business).
+        """Set the devices that discovery finds now. devices: all of them; declared devices are ignored.
 
-        A device that has vanished is unhealthy at once, with the reason GONE. One that is new, or back, shows with the
-        next ``update``: nothing is given away unchecked. Returns news as ``update`` does.
+        A missing device is unhealthy at once, with the reason GONE. A new or returned device shows with the next
+        ``update``, so that no container gets an unchecked device. Returns the changes, like ``update``.
         """
         declared = {device.id for device in self.declared.devices}
         found = {device.id: device for device in devices if device.id not in declared}
         away = [device for device_id, device in self._discovered.items() if device_id not in found]
-        # What is known comes first, because the kubelet goes on calling a dropped device healthy.
+        # Known devices get room first, because the kubelet keeps calling a dropped device healthy.
         known_first = sorted(found.values(), key=lambda device: device.id not in self._discovered)
         self._leave_out(self._without_room(self.resource, (*self.declared.devices, *away), known_first))
         found = {device_id: device for device_id, device in found.items() if device_id not in self.left_out}
@@ -111,16 +111,16 @@ class DeviceTable:
     def _discovered_changed(self) -> None:
         in_order = sorted(self._discovered.values(), key=lambda device: natural_order(device.id))
         self.resource = self.declared._replace(devices=(*self.declared.devices, *in_order))
-        # A frontend reads the devices now, and not when a pod waits for it.
+        # The wake-up makes a frontend read the devices now instead of while a pod waits.
         self.wake()
 
     def long_gone(self) -> frozenset[str]:
-        """Ids of discovered devices that may be forgotten where nobody holds them."""
+        """Ids of discovered devices that may be forgotten if no pod holds them."""
         due = self._clock() - FORGOTTEN_AFTER
         return frozenset(device_id for device_id, since in self._gone.items() if since <= due)
 
     def forget(self, device_ids: Collection[str]) -> None:
-        """Know nothing of these devices, which are gone: their ids may be another resource's, and take no room."""
+        """Forget these devices, which are gone: another resource may use their ids, and they take no room."""
         for device_id in device_ids:
             self._discovered.pop(device_id, None)
             self._gone.pop(device_id, None)
@@ -137,9 +137,9 @@ class DeviceTable:
         self.left_out = left_out
 
     def update(self, reasons: Mapping[str, str | None]) -> list[tuple[Device, str | None]]:
-        """Take in what a check found: device id to the reason why it is unhealthy, or None; others stay as they are.
+        """Set the result of a check: device id to the reason why it is unhealthy, or None; other devices keep theirs.
 
-        Returns the devices whose state is news, with the reason. Watchers wake only where something changed.
+        Returns the devices whose state changed, with the reason. Wakes watchers only if a state changed.
         """
         news = []
         for device in self.resource.devices:
@@ -165,9 +165,9 @@ class DeviceTable:
         return bool(self._held)
 
     def set_held(self, held: Mapping[str, str]) -> list[tuple[Device, str | None]]:
-        """Take in which devices may not be given away because of who holds them: device id to the reason.
+        """Set which devices must not be given to a container because of their holders: device id to the reason.
 
-        Apart from what a check finds: a device that is given back is trusted at once. Returns news as ``update`` does.
+        This state is apart from checks, so a released device is trusted at once. Returns the changes, like ``update``.
         """
         before, self._held = self._held, held
         changed = {name for name in (*before, *held) if before.get(name) != held.get(name)}
@@ -181,21 +181,21 @@ class DeviceTable:
         return news
 
     def reason(self, device: Device) -> str | None:
-        """Why a device cannot be given away now; None where it can."""
+        """Why a device cannot be given to a container now; None if it can."""
         return self._reasons.get(device.id, _ABSENT) or self._held.get(device.id)
 
     def shown(self) -> list[tuple[Device, str | None]]:
-        """Every device that a kubelet may know of, in the order of ``resource``, with the reason if it is unhealthy."""
+        """Every device that a kubelet may know, in the order of ``resource``, with the reason if unhealthy."""
         return [(device, self.reason(device)) for device in self.resource.devices if device.id in self._reasons]
 
     def wake(self) -> None:
-        """Let everybody look who waits for a change."""
+        """Wake every task that waits for a change."""
         self.change.set()
         self.change = asyncio.Event()
 
 
 def natural_order(text: str) -> list[Any]:
-    """A key that sorts as people count: tty2 before tty10. Texts and numbers take turns in it."""
+    """A sort key for natural order: tty2 before tty10. Texts and numbers alternate in the key."""
     parts: list[Any] = _DIGITS.split(text)
     parts[1::2] = map(int, parts[1::2])
     return parts

@@ -1,1 +1,1 @@
-"""The commands that look at a node as it is: status and doctor. They change nothing."""
+"""The commands that inspect a node and change nothing: status, doctor, discover and cdi check."""

@@ -1,4 +1,4 @@
-"""What the command ``cdi check`` finds and shows."""
+"""The command ``cdi check``: checks the CDI specs of this node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIMIT = 30.0
 
 
 class Report(NamedTuple):
-    """Every spec file. runtime: who is to read them, or why it did not answer. accepted: its highest CDI version."""
+    """Every spec file. runtime: its name and version, or why it did not answer. accepted: its highest CDI version."""
 
     directories: tuple[str, ...]
     runtime: str
@@ -27,11 +27,11 @@ class Report(NamedTuple):
 
     @property
     def problems(self) -> list[str]:
-        """A sentence each."""
+        """One sentence for each problem."""
         return [printable(f"{file.path}: {problem}") for file in self.files for problem in file.every_problem]
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """The report, ready for JSON."""
         return {
             "directories": list(self.directories),
             "runtime": self.runtime,
@@ -50,7 +50,7 @@ class Report(NamedTuple):
         }
 
     def to_text(self) -> str:
-        """For people."""
+        """The report as text."""
         accepts = f"accepts CDI up to {self.accepted}" if self.accepted else "versions are not held to it"
         lines = [f"{self.runtime}: {accepts}", ""]
         if not self.files:
@@ -64,7 +64,7 @@ class Report(NamedTuple):
 
 
 async def check(directories: Sequence[str] | None, runtime_socket: str) -> Report:
-    """Check the spec directories; those of the running runtime if none are given, or the usual ones."""
+    """Check the given spec directories, or else the running runtime's, or else the default ones."""
     accepted = None
     try:
         state = await runtime_queries.runtime(runtime_socket)
@@ -79,7 +79,7 @@ async def check(directories: Sequence[str] | None, runtime_socket: str) -> Repor
 
 
 async def spec_files(directories: Sequence[str], accepted: str | None) -> list[SpecFile]:
-    """As check_directories. Raises NoAnswer, which names the directories, where one of them hangs, or a file there."""
+    """Like check_directories, with a time limit. Raises NoAnswer with the directories if one or a file in it hangs."""
     read = functools.partial(check_directories, directories, accepted)
     try:
         return await BoundedCalls(_LIMIT).call(Key("", "CDI specs"), read)

@@ -1,4 +1,4 @@
-"""What a configuration would find here, for people and for programs: the command ``discover``."""
+"""The command ``discover``: shows the devices that a configuration would find here, as text or data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEAD = ("RESOURCE", "DEVICE", "NODES", "NUMA", "STATE")
 
 
 def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered]) -> dict[str, Any]:
-    """As JSON takes it. ``problem``: why a device would be unhealthy; ``reason``: why one is left out."""
+    """The devices, ready for JSON. ``problem``: why a device would be unhealthy; ``reason``: why one is left out."""
     nothing = Discovered((), ())
     return {
         "resources": [
@@ -40,7 +40,7 @@ def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered]) -> d
 
 
 def _directories(resource: Resource) -> Iterator[dict[str, str]]:
-    """Paths that other plugins would take with all that is in them."""
+    """The configured paths that are directories: other plugins would add every file in them."""
     for path in resource.discover.paths:
         if not wildcards(path) and os.path.isdir(path):
             yield {"id": path, "reason": f"is a directory, no device: say which of {path}/*"}
@@ -59,7 +59,7 @@ def _device(device: Device, origin: str) -> dict[str, Any]:
 
 
 def to_text(data: Mapping[str, Any]) -> str:
-    """The same as a table."""
+    """The same data as a table."""
     rows: list[tuple[str, ...]] = []
     for resource in data["resources"]:
         for device in resource["devices"]:

@@ -1,4 +1,4 @@
-"""Walks the chain on this node, link by link, with or without a running plugin."""
+"""The command ``doctor``: checks each link of this node's chain, with or without a running plugin."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _START_KUBELET = "systemctl start %(kubelet)s\njournalctl --unit %(kubelet)s --l
 
 
 class Doctor(NamedTuple):
-    """What is looked at.
+    """The checks of a node.
 
-    runtime_socket, kubelet_root: None takes those of the running kubelet.
+    config: the configuration file. runtime_socket, kubelet_root: None takes those of the running kubelet.
     """
 
     config: str
@@ -42,9 +42,9 @@ class Doctor(NamedTuple):
     kubelet_root: str | None = None
 
     async def examine(self) -> Findings:
-        """Every link, in the order in which a device reaches a container."""
+        """Check every link, in the order in which a device reaches a container."""
         if self.config == DEFAULT_PATH and not os.path.exists(self.config):
-            # A node of a DaemonSet has no such file: the pod's is in the cluster.
+            # A node of a DaemonSet has no such file, because the pod's configuration is in the cluster.
             directory = kubelet_places(self.config).device_plugin_dir
             config = await in_thread(pods_configuration, directory)
             if config is not None:
@@ -123,7 +123,7 @@ class Doctor(NamedTuple):
 async def _runtime(
     findings: Findings, socket: str, service: str, configuration: Configuration | None
 ) -> tuple[tuple[str, ...], str | None]:
-    """Spec directories, and the highest CDI version, of the running runtime."""
+    """The spec directories and the highest CDI version of the running runtime."""
     expected: tuple[str, ...] = DEFAULT_DIRECTORIES
     if configuration is not None and configuration.cdi_spec_dirs:
         expected = tuple(dict.fromkeys((*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)))
@@ -171,7 +171,7 @@ async def _specs(
     except NoAnswer as error:
         findings.wrong("CDI specs", str(error), "findmnt --target {}".format("\nfindmnt --target ".join(directories)))
         return
-    # Foreign ones first: where two files are at odds, it is theirs that has to go.
+    # Foreign files first: if two files conflict, the foreign file must go.
     harm = [(file, problem) for file in sorted(files, key=lambda file: file.owner == OURS) for problem in file.harm]
     missing = _unresolved(files, configuration) if configuration else []
     others = [(file, problem) for file in files for problem in file.problems if file.owner == FOREIGN]
@@ -181,7 +181,7 @@ async def _specs(
         found = "no spec in {} has {}".format(", ".join(directories), ", ".join(missing))
         findings.wrong("CDI specs", found, f"{_PROVISION}\n{commands.restart}")
     elif others:
-        # Runtimes leave such a file out and go on: only the devices in it have no effect.
+        # Runtimes skip such a file, so only the devices in it have no effect.
         findings.warning("CDI specs", f"of others, no device of ours: {_first(others)}", _mended(*others[0]))
     else:
         findings.ok("CDI specs", "%d files, %d of them ours" % (len(files), sum(f.owner == OURS for f in files)))
@@ -236,7 +236,7 @@ def _directory(findings: Findings, directory: str, unit: str) -> None:
     elif not os.access(directory, os.W_OK | os.X_OK):
         findings.wrong(link, f"{directory}: this user may not write there", "sudo node-device-plugin doctor")
     else:
-        # The service is root without root's powers: permissions are for it, too, as they are not for this process.
+        # The service runs as root without capabilities, so file permissions bind it, unlike this process.
         for path, asked in ((directory, 0o5), (os.path.dirname(status_socket(directory)), 0o7)):
             if os.path.isdir(path) and not _allows(os.stat(path), asked):
                 found = "%s: mode %04o, owner %d: the plugin may not serve there"
@@ -248,7 +248,7 @@ def _directory(findings: Findings, directory: str, unit: str) -> None:
 
 
 def _allows(status: os.stat_result, asked: int) -> bool:
-    """Whether permissions give this user's processes, without any privilege, what is asked for (bits r, w, x)."""
+    """Whether the permissions grant ``asked`` (bits r, w, x) to this user without any capability."""
     if status.st_uid == os.geteuid():
         allowed = status.st_mode >> 6
     elif status.st_gid in (os.getegid(), *os.getgroups()):
@@ -286,7 +286,7 @@ async def _socket(findings: Findings, directory: str, unit: str) -> None:
 
 
 async def _refusal(socket: str) -> str | None:
-    """Why nobody can connect to a unix socket, or None."""
+    """Why a connection to a unix socket fails; None if it succeeds."""
     try:
         _reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(socket), 5)
     except (OSError, asyncio.TimeoutError) as error:

@@ -1,4 +1,4 @@
-"""What doctor finds: a line for each link of the chain, with the command that fixes it."""
+"""The findings of doctor: one for each link of the chain, with the command that fixes it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ..support.tables import printable, table
 
 OK = "ok"
 WRONG = "wrong"
-#: Somebody should fix it, and it keeps no device of ours from a container.
+#: A problem to fix that keeps none of our devices from a container.
 WARNING = "warning"
-#: It could not be looked at, because something before it is wrong.
+#: Doctor could not check the link, because an earlier link is wrong.
 UNKNOWN = "unknown"
 
 
 class Finding(NamedTuple):
-    """One link. found: what is there. fix: a command, where it is wrong or warned of."""
+    """One link. found: what doctor found. fix: the commands, for the states WRONG and WARNING."""
 
     link: str
     state: str
@@ -25,7 +25,7 @@ class Finding(NamedTuple):
 
 
 class Findings(list[Finding]):
-    """All of a node, in the order of the chain."""
+    """All findings of a node, in the order of the chain."""
 
     def ok(self, link: str, found: str) -> None:
         self.append(Finding(link, OK, printable(found)))
@@ -41,15 +41,15 @@ class Findings(list[Finding]):
 
     @property
     def is_healthy(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether no link is wrong."""
         return all(finding.state != WRONG for finding in self)
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """The findings, ready for JSON."""
         return {"healthy": self.is_healthy, "findings": [finding._asdict() for finding in self]}
 
     def to_text(self) -> str:
-        """For people: the chain, then what is to be done."""
+        """The findings as text: a table of the chain, then the fixes."""
         lines = [table(["LINK", "STATE", "FOUND"], [[each.link, each.state, _short(each.found)] for each in self])]
         for finding in self:
             if finding.state in (WRONG, WARNING):

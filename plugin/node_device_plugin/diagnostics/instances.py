@@ -1,4 +1,4 @@
-"""The plugin's processes on this node, as their command lines tell. One serves; others wait until it ends."""
+"""Finds the plugin's processes on this node by their command lines. One serves, and the others wait for its end."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ _MODULE = "node_device_plugin"
 
 
 class Commands(NamedTuple):
-    """What somebody on this node types to restart the plugin, to make it reload its file, and to see its log."""
+    """The commands that restart the plugin, reload its configuration and show its log."""
 
     restart: str
     reload: str
     log: str
 
 
-#: Of the role's service.
+#: The commands for the role's service.
 SERVICE = Commands(
     "systemctl restart node-device-plugin",
     "systemctl reload node-device-plugin",
     "journalctl --unit node-device-plugin --lines 50",
 )
 _DELETE = "kubectl delete pod --namespace NAMESPACE POD    # its DaemonSet creates another: kubectl get pods -A"
-#: Of a DaemonSet's pod. No command names its process, because that belongs to a container.
+#: The commands for a DaemonSet's pod: none of them names a process, because it runs in a container.
 POD = Commands(_DELETE, _DELETE, "kubectl logs --namespace NAMESPACE POD")
 
 
 def running_instances() -> list[int]:
-    """The process ids of every ``node-device-plugin run`` that is the node's own, and in no container."""
+    """The process ids of every ``node-device-plugin run`` on the node itself, outside containers."""
     return sorted(pid for pid in _claimed() if _is_own(pid))
 
 
 def pods_configuration(directory: str) -> str | None:
-    """The configuration of the plugin that serves from a container, by a path of this node; None if none does.
+    """The path, on this node, of the configuration of a plugin in a container; None if no container serves.
 
-    directory: the kubelet's device plugin directory. The process is known by its status socket there: only root can
-    make one in a directory that is root's alone.
+    directory: the kubelet's device plugin directory. The status socket there identifies the process, because only root
+    can create a socket in a directory that only root can write.
     """
     path = status_socket(directory)
     if not_roots_alone(os.path.dirname(path)) is not None:
@@ -70,7 +70,7 @@ def _claimed() -> Iterator[int]:
             words = _words(int(pid))
         except OSError:
             continue
-        # The script itself, its interpreter with it, or the interpreter with -m.
+        # Either the script, or an interpreter with the script, or an interpreter with -m.
         for position, word in enumerate(words[:3]):
             is_ours = os.path.basename(word) == _PROGRAM or (word == _MODULE and words[position - 1] == "-m")
             if is_ours and words[position + 1 : position + 2] == ["run"]:

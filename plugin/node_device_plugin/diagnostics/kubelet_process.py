@@ -1,4 +1,4 @@
-"""The kubelet that runs on this node, as its process tells: version, directories, runtime."""
+"""The running kubelet's version, directories and runtime, from its process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .node_process import NodeProcess, named, option
 
 
 class KubeletProcess(NamedTuple):
-    """version: three numbers, None where it does not tell. root_dir: its --root-dir.
+    """A running kubelet. version: three numbers; None if unknown. root_dir: its --root-dir.
 
-    build: what its version has behind a plus, such as ``k3s1``, or ``stand-in`` for the lab's double of a kubelet.
-    runtime_socket: of the container runtime that it uses, None where it is not told which.
+    build: the part of its version after a plus, such as ``k3s1``, or ``stand-in`` for the lab's kubelet stand-in.
+    runtime_socket: the socket of its container runtime; None if neither a flag nor its configuration file names one.
     """
 
     pid: int
@@ -27,9 +27,9 @@ class KubeletProcess(NamedTuple):
 
 
 def running_kubelet() -> tuple[KubeletProcess | None, list[str]]:
-    """The running kubelet, None if there is none; and for each process that only claims to be one, a sentence.
+    """The running kubelet and no sentence; or None and a sentence for each untrusted process that claims to be one.
 
-    Starts a program and waits for it: not for the event loop.
+    Blocks while ``kubelet --version`` runs, so do not call it on the event loop.
     """
     found, refused = named("kubelet")
     if not found:
@@ -49,7 +49,7 @@ def _version(process: NodeProcess) -> tuple[tuple[int, ...] | None, str]:
 
 
 def _runtime_socket(arguments: list[str]) -> str | None:
-    """By its flag, or its configuration file (KubeletConfiguration, containerRuntimeEndpoint)."""
+    """From its flag, or else its configuration file (KubeletConfiguration, containerRuntimeEndpoint)."""
     endpoint = option(arguments, "--container-runtime-endpoint")
     path = option(arguments, "--config")
     if endpoint is None and path is not None:

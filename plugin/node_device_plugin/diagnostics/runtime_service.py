@@ -1,4 +1,4 @@
-"""The systemd service of the node's container runtime, whose journal says what is wrong with it."""
+"""Finds the systemd service of the node's container runtime, whose journal explains its failures."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import re
 from ..support.sockets import RUNTIME_SOCKET
 from .node_process import peer
 
-#: Where unit files are, systemd.unit(5).
+#: The directories of unit files (systemd.unit(5)).
 _UNIT_DIRECTORIES = (
     "etc/systemd/system",
     "run/systemd/system",
     "usr/local/lib/systemd/system",
     "usr/lib/systemd/system",
 )
-#: Socket to the services that may listen there, the likeliest first. Those of k3s, RKE2 and k0s are the kubelet, too.
+#: Socket to the services that may own it, the likeliest first. Those of k3s, RKE2 and k0s contain the kubelet.
 _KNOWN = {
     "/run/k3s/containerd/containerd.sock": ("k3s", "k3s-agent", "rke2-server", "rke2-agent"),
     "/run/k0s/containerd.sock": ("k0sworker", "k0scontroller"),
@@ -33,19 +33,19 @@ _SERVICE = re.compile(r"/([^/\n]+)\.service(?=[/\n]|$)")
 
 
 def likely_socket(root: str = "/") -> str:
-    """The socket of a node whose kubelet names none (that of k3s is no process of its own); the usual one else."""
+    """The first known socket that exists, for a kubelet that names none, as in k3s; else the default socket."""
     return next((path for path in _KNOWN if os.path.exists(_below(root, path))), RUNTIME_SOCKET)
 
 
 def kubelet_service(runtime: str) -> str:
-    """The service that the kubelet is, or is a part of, beside a container runtime's."""
+    """The service that runs the kubelet. runtime: the service of the container runtime."""
     return _KUBELETS.get(runtime, "kubelet")
 
 
 def service_of(path: str, root: str = "/") -> str:
-    """Whose socket it is: of the process that listens, else by where it is. Connects and waits: not for the event loop.
+    """The service of a socket, without ``.service``: that of the listening process, or else by the socket's path.
 
-    root: where files are. Returns its name without ``.service``.
+    root: the root directory of all files. Blocks while it connects, so do not call it on the event loop.
     """
     found = _listening(path, root)
     if found is not None:
@@ -56,7 +56,7 @@ def service_of(path: str, root: str = "/") -> str:
 
 
 def _listening(path: str, root: str) -> str | None:
-    # A socket that systemd listens on has systemd itself at its other end, which is no service.
+    # For a socket-activated service, the peer is systemd itself, which is not a service.
     with contextlib.suppress(OSError):
         with open(_below(root, "/proc/%d/cgroup" % peer(path))) as file:
             found = _SERVICE.findall(file.read())

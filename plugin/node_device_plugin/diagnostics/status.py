@@ -1,4 +1,4 @@
-"""What the plugin serves now, and who holds it: from the running plugin, and from the kubelet's PodResources."""
+"""The command ``status``: the served devices, from the running plugin, and their holders, from the kubelet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..support.tables import printable, table
 
 
 class Status(NamedTuple):
-    """plugin: its own words (see daemon.state), None where it does not answer, why. holders: who has what."""
+    """plugin: its state (see daemon.state); None if it does not answer. problem: why not. holders: the held devices."""
 
     plugin: dict[str, Any] | None
     problem: str
@@ -23,15 +23,15 @@ class Status(NamedTuple):
 
     @property
     def is_fine(self) -> bool:
-        """Whether the plugin answers, is ready, and runs with what its file says."""
+        """Whether the plugin answers, is ready, and did not refuse its configuration file."""
         return self.plugin is not None and self.plugin["ready"] and not self.plugin["configuration"]["problems"]
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """The status, ready for JSON."""
         return {"plugin": self.plugin, "problem": self.problem, **self.holders.to_data()}
 
     def to_text(self) -> str:
-        """For people."""
+        """The status as text."""
         if self.plugin is None:
             lines = [printable(self.problem), ""]
             rows = [[each.resource, each.device, "", _holder(each), ""] for each in self.holders.held]
@@ -52,7 +52,7 @@ class Status(NamedTuple):
         for resource in resources:
             state = "" if resource["registered"] else "not registered"
             for device in resource["devices"]:
-                # Shares of a device that one container holds are one holder.
+                # A container that holds several shares of a device appears once, with their number.
                 by = collections.Counter(
                     name for kubelet_id in device["kubelet_ids"] for name in holders.get(kubelet_id, [])
                 )
@@ -67,8 +67,8 @@ class Status(NamedTuple):
 
 
 async def status(kubelet: KubeletPlaces) -> Status:
-    """Ask the plugin and the kubelet. Raises CheckpointError."""
-    # Side by side: where both hang there is one wait.
+    """Ask the plugin and the kubelet. Raises CheckpointError and OSError."""
+    # Concurrently, so that two hanging programs cost one wait.
     (plugin, problem), holders = await asyncio.gather(
         _ask_plugin(kubelet.device_plugin_dir), kubelet_queries.holders(kubelet.root_dir, kubelet.device_plugin_dir)
     )

@@ -1,1 +1,1 @@
-"""The ways to the kubelet, and what it knows of devices."""
+"""The APIs of the kubelet, and the kubelet's knowledge of devices."""

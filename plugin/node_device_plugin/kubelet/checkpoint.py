@@ -1,7 +1,7 @@
-"""The kubelet's device checkpoint, read without the kubelet: which resources it knows, and which pod holds what.
+"""Reads the kubelet's device checkpoint without the kubelet: its resources, and the devices of each pod.
 
-It is the one place that shows a resource without devices, which PodResources leaves out. Form as in
-pkg/kubelet/cm/devicemanager/checkpoint of Kubernetes (since 1.20: device ids by NUMA node).
+Only the checkpoint shows a resource without devices; PodResources leaves such a resource out. Its format is that of
+pkg/kubelet/cm/devicemanager/checkpoint in Kubernetes (since 1.20: device ids by NUMA node).
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import json
 import os
 from typing import Any, NamedTuple
 
-#: Its name in the kubelet's device plugin directory.
+#: The checkpoint's name in the kubelet's device plugin directory.
 FILE_NAME = "kubelet_internal_checkpoint"
 
 
 class CheckpointError(ValueError):
-    """The file is there, but is no checkpoint of a known form."""
+    """The file exists but is not a checkpoint in a known format."""
 
 
 class PodDevices(NamedTuple):
-    """The devices of one resource in one container, and the Allocate answer that is replayed when it restarts.
+    """The devices of one resource in one container, and the Allocate answer that the kubelet replays at a restart.
 
     allocate_response: a serialised ContainerAllocateResponse.
     """
@@ -33,10 +33,10 @@ class PodDevices(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """What the kubelet wrote last.
+    """The last checkpoint that the kubelet wrote.
 
-    registered: every resource that it knows to its healthy devices, sorted. Right after the kubelet's start these are
-    still the devices of its former life, until the plugin is back.
+    registered: every known resource to its healthy devices, sorted. After a restart of the kubelet, these are the
+    devices from before the restart until the plugin registers again.
     """
 
     registered: dict[str, tuple[str, ...]]
@@ -44,9 +44,9 @@ class Checkpoint(NamedTuple):
 
 
 def read_checkpoint(directory: str) -> Checkpoint | None:
-    """The checkpoint in the device plugin ``directory``; None where no plugin has registered there yet.
+    """The checkpoint in the device plugin ``directory``; None if no plugin has registered there yet.
 
-    Raises CheckpointError, and OSError where the file may not be read.
+    Raises CheckpointError if the format is unknown, and OSError if the file cannot be read.
     """
     path = os.path.join(directory, FILE_NAME)
     try:
@@ -71,7 +71,7 @@ def _pod_devices(entry: Any) -> PodDevices:
         pod_uid=entry["PodUID"],
         container=entry["ContainerName"],
         resource=entry["ResourceName"],
-        # A device that is near to two NUMA nodes stands in both lists.
+        # A device with two NUMA nodes is in both lists.
         device_ids=tuple(sorted({device for devices in by_numa_node.values() for device in devices})),
         allocate_response=base64.b64decode(entry["AllocResp"] or ""),
     )

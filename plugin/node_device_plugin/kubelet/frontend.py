@@ -1,4 +1,4 @@
-"""What each way to the kubelet has: the v1beta1 device plugin API is one; DRA can stand beside it."""
+"""The interface for each device API of the kubelet: v1beta1 device plugins now, and possibly DRA beside them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ..devices.table import DeviceTable
 
 
 class ResourceStatus(NamedTuple):
-    """How one resource stands with the kubelet.
+    """The status of one resource with the kubelet.
 
-    is_registered: whether the kubelet gives its devices away. connected_seconds: since when, or None.
+    is_registered: whether the kubelet can allocate its devices. connected_seconds: for how long, or None.
     """
 
     is_registered: bool
@@ -20,28 +20,28 @@ class ResourceStatus(NamedTuple):
 
 
 class Frontend(Protocol):
-    """One API of the kubelet on this node, for all resources. Belongs to the running event loop."""
+    """One device API of the kubelet, for all resources of the node. Belongs to the running event loop."""
 
     async def run(self) -> None:
-        """Serve what is offered until cancelled. Raises what makes serving impossible."""
+        """Serve every offered resource until cancelled. Raises the error that makes serving impossible."""
 
     def without_room(self, resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Mapping[str, str]:
-        """Which of the devices found the API cannot carry beside those that stay: id to the reason."""
+        """The devices in ``found`` for which the API has no room beside ``staying``: device id to the reason."""
 
     async def offer(self, table: DeviceTable) -> bool:
-        """Offer a resource with its devices, in the place of an offer under its name.
+        """Offer a resource with its devices, replacing an earlier offer of the same name.
 
-        True where the kubelet's connection for that earlier offer goes on with the new table.
+        True if the kubelet's connection for the earlier offer continues with the new table.
         """
 
     async def withdraw(self, resource: str) -> None:
-        """Offer a resource no longer, by its name."""
+        """Stop offering a resource. resource: its name."""
 
     async def all_served(self) -> None:
-        """Return once the kubelet can reach every resource that is offered now."""
+        """Return once the kubelet can reach every offered resource."""
 
     def repeat(self) -> None:
-        """Tell the kubelet of all devices again: another instance, which has ended, may have told it of others."""
+        """Send the kubelet all devices again, because an instance that has ended may have sent it other devices."""
 
     def status(self, resource: str) -> ResourceStatus:
-        """How a resource stands, by its name; one that is not offered is not registered."""
+        """The status of a resource, by its name; a resource that is not offered is not registered."""

@@ -1,8 +1,8 @@
-"""The other way to the kubelet: a socket in ``plugins_registry``, which the kubelet finds by itself and calls.
+"""Registration through a socket in ``plugins_registry``, which the kubelet finds and calls by itself.
 
-What the kubelet does (k8s.io/kubernetes, pkg/kubelet/pluginmanager): it watches the folder, asks a new socket for its
-GetInfo, opens the ListAndWatch stream to the endpoint named there, and tells the outcome. A socket that stays is found
-again by a kubelet that restarts. A stream that it lost it never opens again, unless the socket goes and comes anew.
+The kubelet (k8s.io/kubernetes, pkg/kubelet/pluginmanager) watches the directory, calls GetInfo on a new socket, opens
+the ListAndWatch stream to the endpoint in the answer, and reports the outcome. A restarted kubelet finds an existing
+socket again. The kubelet never reopens a lost stream unless the socket disappears and a new one appears.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from .device_plugin.server import DevicePluginServer
 
 log = Log(__name__)
 
-#: The folder below the kubelet's root directory.
+#: The directory below the kubelet's root directory.
 DIRECTORY = "plugins_registry"
 _PREFIX = "node-device-plugin-"
-#: Seconds between two looks at our socket while the kubelet has no stream open.
+#: Seconds between two checks of our socket while the kubelet has no stream open.
 _LOOK = 1.0
-#: Seconds from a registration that went well to its stream; it takes milliseconds.
+#: Seconds that the kubelet has to open the stream after a successful registration; milliseconds are usual.
 _STREAM_DEADLINE = 5.0
-#: Seconds that a kubelet has to open a stream again by itself. It lets go of a socket that came anew and takes it in
-#: again in two looks, which are a second apart.
+#: Seconds that a kubelet has to reopen a stream by itself. The kubelet checks once a second: one check drops a socket
+#: that was made again, and the next check adds the socket.
 _BACK = 2.5
 
 
 class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationServicer):
-    """Keeps one resource where the kubelet finds it.
+    """Keeps one resource registered through a socket that the kubelet finds.
 
     root: the kubelet's root directory (its --root-dir). overlaps: whether another instance may serve the resource
     at the same time.
@@ -49,7 +49,7 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
         self._told = asyncio.Event()
 
     async def GetInfo(self, request: registry.InfoRequest, context: Any) -> registry.PluginInfo:
-        """Both services are on the one socket (k8s.io/kubelet, pkg/apis/pluginregistration/v1: PluginInfo)."""
+        """This socket serves both APIs (k8s.io/kubelet, pkg/apis/pluginregistration/v1: PluginInfo)."""
         return registry.PluginInfo(
             type="DevicePlugin", name=self.resource, endpoint=self.socket, supported_versions=[API_VERSION]
         )
@@ -57,7 +57,7 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
     async def NotifyRegistrationStatus(
         self, request: registry.RegistrationStatus, context: Any
     ) -> registry.RegistrationStatusResponse:
-        """The kubelet tells how it went. After a failure it tries again by itself, later and later."""
+        """The kubelet reports the outcome. After a failure, the kubelet retries by itself with a growing pause."""
         if request.plugin_registered:
             self._told.set()
         else:
@@ -79,14 +79,14 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
             log.warning("the kubelet's stream ended", resource=self.resource)
             if self._socket_has_gone(path):
                 return
-            # A kubelet that has restarted finds the socket as it is; made anew at once, the socket would take the new
-            # kubelet's connection away, which would end its stream, and so on (seen: 20 times and more).
+            # A restarted kubelet finds the existing socket. A new socket at once would cut the new kubelet's connection
+            # and so end its stream, again and again (seen more than 20 times in a row).
             if not await done_within(self.service.stream.wait_until(True), _BACK):
                 log.warning("the kubelet does not open the stream again; making a new socket", resource=self.resource)
                 return
 
     async def _stream_opened(self, path: str) -> bool:
-        """Wait for the stream. False where that is of no use any more."""
+        """Wait for the stream; False if a new socket is needed first."""
         self._told.clear()
         without_stream = 0.0
         while not await done_within(self.service.stream.wait_until(True), _LOOK):
@@ -104,14 +104,14 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
 
 
 def socket_path(root: str, resource: str, instance: str = "") -> str:
-    """The path of a resource's socket: always the same, so that the kubelet sees the old one go before the new one.
+    """The path of a resource's socket: a fixed path, so that the kubelet sees the old socket go before the new one.
 
-    instance: six characters, where it is the same for one instance only. From 1.37 a kubelet tells sockets apart.
+    instance: six characters, for a path that only one instance has. From 1.37 a kubelet tells sockets apart.
     """
     tail = instance or hashlib.sha256(resource.encode()).hexdigest()[:6]
     return os.path.join(root, DIRECTORY, _PREFIX + socket_name(resource, tail))
 
 
 def remove_stale_sockets(root: str) -> None:
-    """Take away what a killed instance left."""
+    """Remove the sockets of a killed instance."""
     remove_sockets(os.path.join(root, DIRECTORY), _PREFIX)

@@ -1,4 +1,4 @@
-"""What the kubelet says about devices: who holds which, and which can be given out (PodResources v1)."""
+"""A client for the kubelet's PodResources API (v1): the holders of devices, and the allocatable devices."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ..wire import pod_resources_v1_pb2_grpc as pod_resources_grpc
 if TYPE_CHECKING:
     from ..wire.pod_resources_v1_pb2_grpc import PodResourcesListerAsyncStub
 
-#: Below the kubelet's root directory, which --root-dir moves.
+#: The socket's default path; the kubelet's --root-dir moves it.
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 #: Seconds that an answer may take.
 _TIMEOUT = 10.0
-#: Seconds for which a kubelet is asked again that refuses a question by its rate limit (100 a second, of all who ask);
-#: between two questions, first and at most.
+#: Seconds to retry while the kubelet's rate limit refuses a call (100 calls a second, from all clients together); and
+#: the first and the longest pause between two tries, in seconds.
 _LIMITED = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
-#: How the kubelet words that. gRPC says RESOURCE_EXHAUSTED of an answer that is too large, too.
+#: The kubelet's words for its rate limit, because gRPC also reports an oversized answer as RESOURCE_EXHAUSTED.
 _RATE_LIMIT = "rate limit"
 
 _Request = TypeVar("_Request")
@@ -29,9 +29,9 @@ _Response = TypeVar("_Response")
 
 
 class PodResourcesError(Exception):
-    """The kubelet did not answer. socket: its path. code, details: gRPC's own words.
+    """A call to the kubelet failed. socket: its path. code, details: as gRPC reports them.
 
-    is_limited: whether it answers, and has too many questions from others.
+    is_limited: whether the kubelet answers but its rate limit refuses the call.
     """
 
     def __init__(self, socket: str, attempted: str, code: grpc.StatusCode, details: str) -> None:
@@ -58,7 +58,7 @@ class Holder(NamedTuple):
 
 
 class Pods(NamedTuple):
-    """The pods that a kubelet lists, and who of them holds which devices, sorted."""
+    """The number of pods that a kubelet lists, and the holders of devices, sorted."""
 
     number: int
     holders: list[Holder]
@@ -67,8 +67,8 @@ class Pods(NamedTuple):
 class PodResourcesClient(UnixClient):
     """One connection to the kubelet: ``async with PodResourcesClient() as kubelet``. Raises PodResourcesError.
 
-    socket: the path of the kubelet's socket. The kubelet serves at most 100 queries a second; a question that it
-    refuses for that is asked again.
+    socket: the path of the kubelet's socket. The kubelet serves at most 100 calls a second; the client retries a call
+    that this limit refuses.
     """
 
     def __init__(self, socket: str = SOCKET) -> None:
@@ -79,13 +79,13 @@ class PodResourcesClient(UnixClient):
         return pod_resources_grpc.PodResourcesListerStub(self._channel)
 
     async def holders(self) -> list[Holder]:
-        """Who holds which devices, sorted; containers without devices are left out."""
+        """The containers that hold devices, sorted."""
         return (await self.pods()).holders
 
     async def pods(self) -> Pods:
-        """How many pods there are, and who holds which devices.
+        """The number of pods, and the containers that hold devices.
 
-        A pod that has ended holds nothing, and is not told of by kubelets from 1.34 on.
+        A pod that has ended holds nothing, and kubelets from 1.34 on do not list it.
         """
         answer = await self._call("list pods", self._lister.List, pod_resources.ListPodResourcesRequest())
         held: dict[tuple[str, str, str, str], set[str]] = {}
@@ -101,7 +101,7 @@ class PodResourcesClient(UnixClient):
     async def allocatable(self) -> dict[str, tuple[str, ...]]:
         """Resource to the ids of its healthy devices, held or free, sorted.
 
-        A resource without healthy devices is left out: only the checkpoint shows it (see kubelet_checkpoint).
+        The kubelet leaves out a resource without healthy devices: only the checkpoint shows it (see checkpoint).
         """
         request = pod_resources.AllocatableResourcesRequest()
         answer = await self._call("list allocatable devices", self._lister.GetAllocatableResources, request)

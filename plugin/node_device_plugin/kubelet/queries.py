@@ -1,4 +1,4 @@
-"""Questions to the kubelet: which devices it lists, and who holds them."""
+"""Questions to the kubelet: the devices that it lists, and the containers that hold them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ POD_RESOURCES_SOCKET = os.path.join("pod-resources", "kubelet.sock")
 
 
 class Listing(NamedTuple):
-    """What a running kubelet lists.
+    """The devices and pods that a running kubelet lists.
 
-    registered: every resource that its device manager knows, those without a device too.
-    allocatable: resource to the ids of its healthy devices. holders: who holds which. pods: how many there are.
+    registered: every resource that the device manager knows, also without a device.
+    allocatable: resource to the ids of its healthy devices. holders: containers with devices. pods: their number.
     """
 
     registered: frozenset[str]
@@ -40,7 +40,7 @@ class Listing(NamedTuple):
     pods: int
 
     def held(self, resource: str) -> dict[str, str]:
-        """Ids of a resource that are held, each with ``namespace/pod``."""
+        """The held ids of a resource, each with its ``namespace/pod``."""
         return {
             device: f"{holder.namespace}/{holder.pod}"
             for holder in self.holders
@@ -50,9 +50,9 @@ class Listing(NamedTuple):
 
 
 async def listing(kubelet_root: str, device_plugin_dir: str) -> Listing:
-    """What the kubelet lists now.
+    """The devices and pods that the kubelet lists now.
 
-    Raises PodResourcesError where none answers, CheckpointError where its checkpoint cannot be read.
+    Raises PodResourcesError if the kubelet does not answer, CheckpointError or OSError for an unreadable checkpoint.
     """
     allocatable, pods = await _listed(kubelet_root)
     checkpoint = read_checkpoint(device_plugin_dir)
@@ -66,11 +66,11 @@ async def _listed(kubelet_root: str) -> tuple[Mapping[str, tuple[str, ...]], Pod
 
 
 class HeldDevice(NamedTuple):
-    """A device that a container holds. pod: its uid, and no namespace, by a checkpoint.
+    """A device that a container holds. From a checkpoint, pod is the pod's uid and namespace is empty.
 
-    all_host_paths: what the container was given of the host for it, sorted: by the Allocate answer that the kubelet
-    keeps, and what the specs of ours say now of the CDI names in it. host_paths: of these, what no other device of its
-    kind gives. by_our_cdi: whether one of the names is in our specs.
+    all_host_paths: the host paths that the container got for it, sorted: from the Allocate answer that the kubelet
+    keeps, and from our specs as they define its CDI names now. host_paths: the same without CDI paths that another
+    device of the kind gives, too. by_our_cdi: whether our specs define one of the names.
     """
 
     resource: str
@@ -84,10 +84,10 @@ class HeldDevice(NamedTuple):
 
 
 class Holders(NamedTuple):
-    """Who holds which device. source: who says so: ``kubelet``, its ``checkpoint``, or ``none``.
+    """The held devices. source: where they come from: ``kubelet``, its ``checkpoint``, or ``none``.
 
-    allocatable: resource to its healthy devices. unanswered: where the kubelet was asked, and why that failed, which
-    tells one that hangs from one that is not there.
+    allocatable: resource to its healthy devices. unanswered: the kubelet's socket and the reason of the failure, which
+    tells a kubelet that hangs from a missing one.
     """
 
     source: str
@@ -96,7 +96,7 @@ class Holders(NamedTuple):
     unanswered: str | None = None
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """The same, ready for JSON."""
         return {**self._asdict(), "held": [each._asdict() for each in self.held], "allocatable": dict(self.allocatable)}
 
 
@@ -106,10 +106,10 @@ async def holders(
     spec_dirs: Sequence[str] = DEFAULT_DIRECTORIES,
     links: Links | None = None,
 ) -> Holders:
-    """Who holds which device. While no kubelet answers, its checkpoint does.
+    """The held devices: from the kubelet, or from its checkpoint while no kubelet answers.
 
-    links: kept by who asks again and again, so that a path that hangs is not asked each time.
-    Raises OSError where that cannot be read, or hangs, and CheckpointError while no kubelet answers.
+    links: a caller that asks repeatedly passes the same object, so that a path that hangs is not read each time.
+    Raises OSError if a file is unreadable or hangs, and CheckpointError for an invalid checkpoint without a kubelet.
     """
     links = links or Links()
     try:
@@ -134,7 +134,7 @@ async def holders(
 async def checkpointed_holders(
     device_plugin_dir: str, spec_dirs: Sequence[str], links: Links, unanswered: str
 ) -> Holders:
-    """What ``holders`` answers while the kubelet does not. Raises CheckpointError and OSError."""
+    """The held devices by the checkpoint, for a kubelet that does not answer. Raises CheckpointError and OSError."""
     read = functools.partial(read_checkpoint, device_plugin_dir)
     checkpoint = await links.calls.call(Key("", "the kubelet's checkpoint"), read)
     if checkpoint is None:
@@ -149,10 +149,10 @@ async def checkpointed_holders(
 
 
 def holdings(state: Holders, own: Collection[str]) -> list[Holding]:
-    """What ``holders`` answers, as what devices are compared with; without what other plugins offer now.
+    """The held devices as holdings, without the devices of resources that other plugins offer now.
 
-    own: resources that are ours, or were. What nobody offers may have been ours, too, and shared or not. A checkpoint
-    still lists former names of ours as offered, so while it answers for the kubelet every holding counts.
+    own: our present and former resources. A resource that no plugin offers may have been ours, shared or not. A
+    checkpoint still lists our former names as offered, so if the checkpoint is the source, every holding counts.
     """
     offered = state.allocatable if state.source == "kubelet" else ()
     found = []
@@ -165,12 +165,12 @@ def holdings(state: Holders, own: Collection[str]) -> list[Holding]:
     return found
 
 
-#: An id of a resource is in one container at a time; one of a pod that has ended may still stand before it.
+#: The answer for each container, resource and id: the checkpoint may list an ended pod before the id's present pod.
 _Answers = Mapping[tuple[str, str, str], api.ContainerAllocateResponse]
 
 
 class _Given:
-    """What containers were given for their devices, by the kubelet's checkpoint and our CDI specs as they are now."""
+    """The host paths that containers got with their devices, by the checkpoint and our present CDI specs."""
 
     def __init__(self, answers: _Answers, by_cdi: Mapping[str, writer.HostPaths], links: Links) -> None:
         self._answers = answers
@@ -179,7 +179,7 @@ class _Given:
 
     @classmethod
     async def read(cls, device_plugin_dir: str, spec_dirs: Sequence[str], links: Links) -> _Given:
-        """Raises CheckpointError and OSError."""
+        """Read the checkpoint and our specs. Raises CheckpointError and OSError."""
         read = functools.partial(_answers_and_specs, device_plugin_dir, spec_dirs)
         try:
             answers, specs = await links.calls.call(Key("", "what containers were given"), read)
@@ -190,11 +190,11 @@ class _Given:
         return cls(answers, writer.host_paths(specs, links), links)
 
     def held(self, held: HeldDevice) -> HeldDevice:
-        """A device that a container holds, with what is known of it."""
+        """The held device with its host paths, as far as they are known."""
         key = held.container, held.resource, held.device
         answer = self._answers.get(key, api.ContainerAllocateResponse())
         names = [each.name for each in answer.cdi_devices if each.name in self._by_cdi]
-        # The answer is for all devices that the container has of the resource.
+        # One answer covers all devices of the resource in the container.
         of_device = [name for name in names if name.partition("=")[2] in devices_behind(held.device)] or names
         by_cdi = [self._by_cdi[name] for name in of_device]
         paths = {self._links.real(node.host_path) for node in answer.devices}

@@ -1,1 +1,1 @@
-"""The container runtime, by its CRI socket."""
+"""Talks to the container runtime by its CRI socket."""

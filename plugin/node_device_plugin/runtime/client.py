@@ -1,6 +1,6 @@
-"""The only client of the container runtime: the part of CRI v1 that this project speaks.
+"""The only client of the container runtime: the part of CRI v1 that this project uses.
 
-Pods and containers go in and come out as CRI's own messages; what is asked about the runtime comes out as plain data.
+Methods for pods and containers take and return CRI's own messages; methods about the runtime return plain data.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .errors import CriError
 if TYPE_CHECKING:
     from ..wire.cri_v1_pb2_grpc import ImageServiceAsyncStub, RuntimeServiceAsyncStub
 
-#: Seconds that a call may take which only asks.
+#: Seconds that a call may take if it only reads.
 _ASK = 15.0
-#: Seconds that a call may take which changes something; the kubelet's own limit (runtimeRequestTimeout).
+#: Seconds that a call may take if it changes something; the kubelet's own limit (runtimeRequestTimeout).
 _ACT = 120.0
 
 _Request = TypeVar("_Request")
@@ -28,19 +28,19 @@ _Response = TypeVar("_Response")
 
 
 class RuntimeVersion(NamedTuple):
-    """What the runtime says it is, e.g. ``containerd``, ``1.7.24~ds1``."""
+    """Name and version that the runtime reports, e.g. ``containerd``, ``1.7.24~ds1``."""
 
     name: str
     version: str
 
 
 class RuntimeStatus(NamedTuple):
-    """What the running daemon believes, whatever its file says.
+    """The effective settings of the running daemon, which may differ from its configuration file.
 
     conditions: such as RuntimeReady and NetworkReady, each with whether it holds.
-    cdi_enabled, cdi_spec_dirs: the effective settings; None where the runtime does not say (containerd 1.6, CRI-O
+    cdi_enabled, cdi_spec_dirs: the effective settings; None if the runtime does not report them (containerd 1.6, CRI-O
     before 1.33). cdi_always_on: the runtime has no setting that turns CDI off (containerd from 2.4 on, CRI-O).
-    sandbox_image: the sandbox image of its configuration; None where that does not name it (containerd 2.0 and later).
+    sandbox_image: the sandbox image in the runtime's configuration; None if it has none (containerd 2.0 and later).
     """
 
     conditions: dict[str, bool]
@@ -53,7 +53,7 @@ class RuntimeStatus(NamedTuple):
 class CriClient(UnixClient):
     """One connection to a container runtime: ``async with CriClient("/run/containerd/containerd.sock") as runtime``.
 
-    socket: a path, or one of the kubelet's forms of it, such as ``unix:///run/containerd/containerd.sock``.
+    socket: a path, or a path in one of the kubelet's forms, such as ``unix:///run/containerd/containerd.sock``.
     Every method raises CriError.
     """
 
@@ -69,7 +69,7 @@ class CriClient(UnixClient):
         return cri_grpc.ImageServiceStub(self._channel)
 
     async def version(self) -> RuntimeVersion:
-        """Which runtime this is."""
+        """The runtime's name and version."""
         answer = await self._call("tell its version", self._runtime.Version, cri.VersionRequest(), _ASK)
         return RuntimeVersion(answer.runtime_name, answer.runtime_version)
 
@@ -79,12 +79,12 @@ class CriClient(UnixClient):
         answer = await self._call("tell its status", self._runtime.Status, request, _ASK)
         config = _json_object(answer.info.get("config"))
         enabled, sandbox_image = config.get("enableCDI"), config.get("sandboxImage")
-        # CRI-O tells its whole configuration from 1.33 on, as Go names the fields.
+        # From 1.33 on, CRI-O reports its whole configuration under Go's field names.
         crio = config.get("crio")
         settings, key = (crio, "CDISpecDirs") if isinstance(crio, dict) else (config, "cdiSpecDirs")
         # Go prints an empty list as null.
         folders = (settings[key] or []) if key in settings else None
-        # A runtime that has directories and no switch cannot turn CDI off.
+        # A runtime with spec directories but no switch cannot turn CDI off.
         always_on = isinstance(folders, list) and "enableCDI" not in config
         return RuntimeStatus(
             conditions={condition.type: condition.status for condition in answer.status.conditions},
@@ -95,52 +95,52 @@ class CriClient(UnixClient):
         )
 
     async def run_pod_sandbox(self, config: cri.PodSandboxConfig) -> str:
-        """Create and start a sandbox; gives its id."""
+        """Create and start a sandbox; returns its id."""
         request = cri.RunPodSandboxRequest(config=config)
         what = f"start a sandbox for pod {config.metadata.namespace}/{config.metadata.name}"
         return (await self._call(what, self._runtime.RunPodSandbox, request, _ACT)).pod_sandbox_id
 
     async def stop_pod_sandbox(self, sandbox: str) -> None:
-        """Stop a sandbox and kill every container in it; one that is stopped or gone is no error."""
+        """Stop a sandbox and kill every container in it; a stopped or missing sandbox is no error."""
         request = cri.StopPodSandboxRequest(pod_sandbox_id=sandbox)
         await self._call(f"stop sandbox {sandbox}", self._runtime.StopPodSandbox, request, _ACT)
 
     async def remove_pod_sandbox(self, sandbox: str) -> None:
-        """Remove a sandbox and every container in it; one that is gone is no error."""
+        """Remove a sandbox and every container in it; a missing sandbox is no error."""
         request = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox)
         await self._call(f"remove sandbox {sandbox}", self._runtime.RemovePodSandbox, request, _ACT)
 
     async def pod_sandboxes(self, labels: Mapping[str, str] | None = None) -> list[cri.PodSandbox]:
-        """The sandboxes, ready or not, that carry all of ``labels``."""
+        """The sandboxes, ready or not, that have all of ``labels``."""
         request = cri.ListPodSandboxRequest(filter=cri.PodSandboxFilter(label_selector=labels))
         return list((await self._call("list its sandboxes", self._runtime.ListPodSandbox, request, _ASK)).items)
 
     async def create_container(
         self, sandbox: str, config: cri.ContainerConfig, sandbox_config: cri.PodSandboxConfig
     ) -> str:
-        """Create a container in a sandbox (with the configuration that the sandbox was made from); gives its id."""
+        """Create a container in a sandbox; returns its id. sandbox_config: the configuration that made the sandbox."""
         request = cri.CreateContainerRequest(pod_sandbox_id=sandbox, config=config, sandbox_config=sandbox_config)
         pod = sandbox_config.metadata
         what = f"create container {config.metadata.name} of pod {pod.namespace}/{pod.name}"
         return (await self._call(what, self._runtime.CreateContainer, request, _ACT)).container_id
 
     async def start_container(self, container: str) -> None:
-        """Start a container that was created."""
+        """Start a created container."""
         request = cri.StartContainerRequest(container_id=container)
         await self._call(f"start container {container}", self._runtime.StartContainer, request, _ACT)
 
     async def stop_container(self, container: str, grace: int = 0) -> None:
-        """Stop a container: SIGTERM, and SIGKILL after ``grace`` seconds. One that is gone is no error."""
+        """Stop a container: SIGTERM, then SIGKILL after ``grace`` seconds. A missing container is no error."""
         request = cri.StopContainerRequest(container_id=container, timeout=grace)
         await self._call(f"stop container {container}", self._runtime.StopContainer, request, _ACT + grace)
 
     async def remove_container(self, container: str) -> None:
-        """Remove a container; one that is gone is no error."""
+        """Remove a container; a missing container is no error."""
         request = cri.RemoveContainerRequest(container_id=container)
         await self._call(f"remove container {container}", self._runtime.RemoveContainer, request, _ACT)
 
     async def containers(self, labels: Mapping[str, str] | None = None, sandbox: str = "") -> list[cri.Container]:
-        """The containers in any state that carry all of ``labels``, of one sandbox or of all."""
+        """The containers, in any state, that have all of ``labels``, of one sandbox or of all."""
         request = cri.ListContainersRequest(filter=cri.ContainerFilter(label_selector=labels, pod_sandbox_id=sandbox))
         return list((await self._call("list its containers", self._runtime.ListContainers, request, _ASK)).containers)
 
@@ -149,11 +149,11 @@ class CriClient(UnixClient):
         return (await self._container_status(container, verbose=False)).status
 
     async def container_info(self, container: str) -> dict[str, Any]:
-        """What the runtime tells of a container beyond CRI; containerd: ``pid``, ``config`` (as it was created) ..."""
+        """The runtime's own data about a container; containerd: ``pid``, ``config`` (as at its creation) ..."""
         return _json_object((await self._container_status(container, verbose=True)).info.get("info"))
 
     async def container_pid(self, container: str) -> int | None:
-        """The process id, as the runtime sees it, of a container's first process; None while it has none."""
+        """The process id, as the runtime sees it, of a container's first process; None while there is none."""
         pid = (await self.container_info(container)).get("pid")
         return pid if isinstance(pid, int) and pid > 0 else None
 
@@ -164,22 +164,22 @@ class CriClient(UnixClient):
         )
 
     async def image(self, name: str) -> cri.Image | None:
-        """One image by a name, as a pod would write it; None where the runtime has not got it."""
+        """The image that a pod would get for ``name``; None if the runtime does not have the image."""
         request = cri.ImageStatusRequest(image=cri.ImageSpec(image=name))
         answer = await self._call(f"look for image {name}", self._images.ImageStatus, request, _ASK)
         return answer.image if answer.HasField("image") else None
 
     async def sandbox_image(self) -> str | None:
-        """The image of sandboxes: every node that ran a pod has it, so it is there to run without a registry.
+        """The image of sandboxes, which can run without a registry, because every node that ran a pod has the image.
 
-        From the effective configuration (containerd 1.x), else the image that the runtime pins (containerd from 2.0
-        on, CRI-O). None where it is not on this node yet.
+        The name comes from the effective configuration (containerd 1.x), else from the images that the runtime pins
+        (containerd from 2.0 on, CRI-O). None if the image is not on this node yet.
         """
         configured = (await self.status()).sandbox_image
         if configured:
             return configured if await self.image(configured) else None
         pinned = sorted(tag for image in await self.images() if image.pinned for tag in image.repo_tags)
-        # Other images can be pinned as well; the sandbox's is called pause by every distribution.
+        # Other images can be pinned as well; every distribution calls the sandbox image pause.
         return min(pinned, key=lambda tag: "pause" not in tag, default=None)
 
     async def _container_status(self, container: str, verbose: bool) -> cri.ContainerStatusResponse:
@@ -201,7 +201,7 @@ class CriClient(UnixClient):
 
 
 def _json_object(text: str | None) -> dict[str, Any]:
-    """What a runtime put into a verbose answer; runtimes are free to put anything there."""
+    """The JSON object in a verbose answer; empty for any other text, because runtimes may put any text there."""
     try:
         value = json.loads(text or "{}")
     except ValueError:

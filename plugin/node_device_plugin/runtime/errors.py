@@ -1,10 +1,10 @@
-"""What went wrong with the container runtime, said so that somebody can act on it."""
+"""Errors of the container runtime, with advice for the user."""
 
 from __future__ import annotations
 
 from ..support.channels import grpc
 
-#: What to look at, by gRPC's status code.
+#: What the user should check, by gRPC status code.
 _ADVICE = {
     grpc.StatusCode.UNAVAILABLE: "is it running, is this its socket, and may this user open it?",
     grpc.StatusCode.UNIMPLEMENTED: (
@@ -17,8 +17,8 @@ _ADVICE = {
 class CriError(Exception):
     """A call to the container runtime failed.
 
-    socket: the path of the runtime's socket. attempted: what was tried, as in "could not ...".
-    code, details: the runtime's (or gRPC's) own answer.
+    socket: the path of the runtime's socket. attempted: the action, worded to follow "could not".
+    code, details: the answer of the runtime or of gRPC.
     """
 
     def __init__(self, socket: str, attempted: str, code: grpc.StatusCode, details: str) -> None:

@@ -1,4 +1,4 @@
-"""Questions to the container runtime: whether it honours CDI, and which containers run."""
+"""Queries to the container runtime: whether it honours CDI, which containers run, and how containers ended."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ..wire import cri_v1_pb2 as api
 from .client import CriClient
 from .errors import CriError
 
-#: From here on containerd fails to create a container whose CDI devices it may not give; before, it drops them.
+#: From this version on, containerd with CDI off fails to create a container with CDI devices; before, it drops them.
 _FAILS_WITHOUT_CDI = (2, 3, 0)
 
 
 async def runtime(socket: str) -> dict[str, Any]:
-    """What the running container runtime believes, as JSON takes it. Raises CriError where it does not answer."""
+    """The effective settings of the running container runtime, in JSON types. Raises CriError if a call fails."""
     async with CriClient(socket) as cri:
         version = await cri.version()
         status = await cri.status()
-        # CRI-O before 1.33 tells nothing of CDI, and has no setting that turns it off either.
+        # CRI-O before 1.33 reports nothing about CDI, and has no setting that turns CDI off.
         always_on = status.cdi_always_on or version.name == "cri-o"
         return {
             "name": version.name,
@@ -42,10 +42,10 @@ def fails_without_cdi(name: str, version: str) -> bool:
 
 
 async def running_containers(socket: str) -> list[dict[str, Any]]:
-    """The containers that run. Raises CriError.
+    """The running containers. Raises CriError if a call fails.
 
-    pid: of its first process. unit: the systemd unit of the process that watches that one (a shim, conmon), which a
-    restart of that unit may end; None where it is in none.
+    pid: of the container's first process. unit: the systemd unit of that process's parent (a shim or conmon), because
+    a restart of the unit may end the container; None if the parent is in no unit.
     """
     async with CriClient(socket) as cri:
         listed = [each.id for each in await cri.containers() if each.state == api.CONTAINER_RUNNING]
@@ -58,9 +58,9 @@ async def running_containers(socket: str) -> list[dict[str, Any]]:
 
 
 async def ended_containers(socket: str, identities: Sequence[str]) -> list[dict[str, Any]]:
-    """How those of the named containers ended that the runtime knows, and knows to have ended. Raises CriError.
+    """The named containers that the runtime knows and that have ended. Raises CriError if a call fails.
 
-    exit_code: 255 where nobody saw the end, and 128 and the signal's number for one that a signal ended, as a rule.
+    exit_code: 255 if the runtime did not see the end; usually 128 plus the signal's number after a signal.
     reason: the runtime's, e.g. ``Completed``, ``Error`` or ``OOMKilled``.
     """
     async with CriClient(socket) as cri:
@@ -74,10 +74,10 @@ async def ended_containers(socket: str, identities: Sequence[str]) -> list[dict[
 
 
 def _unit_of_parent(pid: int, proc: str = "/proc") -> str | None:
-    """The systemd unit that has the parent of a process, by its cgroup; None where there is no saying. See proc(5)."""
+    """The systemd unit of a process's parent, by the parent's cgroup; None if unknown. See proc(5)."""
     try:
         with open("%s/%d/stat" % (proc, pid), encoding="utf-8", errors="replace") as file:
-            # The name, in parentheses, may hold anything.
+            # The process name, in parentheses, may hold any character.
             parent = int(file.read().rpartition(")")[2].split()[1])
         with open("%s/%d/cgroup" % (proc, parent), encoding="utf-8") as file:
             folders = [folder for line in file for folder in line.rstrip("\n").split("/")]
@@ -91,6 +91,6 @@ async def _pid(cri: CriClient, container: str) -> int | None:
         return await cri.container_pid(container)
     except CriError as error:
         if error.code is grpc.StatusCode.NOT_FOUND:
-            # It ended since it was listed.
+            # The container was removed after it was listed.
             return None
         raise

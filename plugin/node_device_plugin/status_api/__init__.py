@@ -1,1 +1,1 @@
-"""What the running plugin lets others see: metrics, health, readiness and its state, over HTTP and to systemd."""
+"""The pages of the running plugin, over HTTP: metrics, health, readiness, its state and the reload."""

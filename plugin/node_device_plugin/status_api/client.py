@@ -1,4 +1,4 @@
-"""What commands ask the running plugin, over its own socket."""
+"""The commands' client for the running plugin, over its unix socket."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 from ..support.sockets import status_socket
 
-#: Seconds that an answer may take: what is known is told at once, a reload of many resources takes longer.
+#: Seconds that an answer may take: a page comes at once, but a reload scans every device first.
 _TIMEOUT = {"GET": 15.0, "POST": 60.0}
 
 
 class NotAnswering(Exception):
-    """No plugin answers; the message says where it was looked for, and why."""
+    """No plugin answers; the message names the socket and the reason."""
 
 
 async def ask(directory: str, method: str, path: str) -> Any:
-    """One page of the plugin of a device plugin directory, as data. Raises NotAnswering."""
+    """Request a page from the plugin of a device plugin directory; returns its JSON data. Raises NotAnswering."""
     socket = status_socket(directory)
     try:
         return await asyncio.wait_for(_ask(socket, method, path), _TIMEOUT[method])
     except (ValueError, asyncio.TimeoutError) as error:
-        # Before OSError, of which the latter is a kind since Python 3.11.
+        # Before OSError, because TimeoutError is a subclass of it since Python 3.11.
         reason = str(error) or f"no answer in {_TIMEOUT[method]:g} s"
     except PermissionError as error:
         raise NotAnswering(f"{socket}: {error.strerror}: it is root's; run this as root") from error

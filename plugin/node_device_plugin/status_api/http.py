@@ -1,6 +1,6 @@
-"""A small HTTP/1.1 server on the plugin's own event loop: GET and HEAD of a few pages, POST of a few actions.
+"""A small HTTP/1.1 server on the plugin's event loop: GET and HEAD for pages, POST for actions.
 
-Every answer closes its connection. Nothing here blocks: a page is what a coroutine returns.
+Every answer closes its connection. The server never blocks: a coroutine makes each page.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from ..telemetry.logs import Log
 
 log = Log(__name__)
 
-#: Bytes of a request line and its headers together; larger ones are refused.
+#: Maximum bytes of a request line with its headers; the server refuses a larger request.
 _LARGEST_HEAD = 16384
-#: Seconds that a client may take to send its request, and as many to take its answer. What makes the answer has its own
-#: time: a reload looks through all devices.
+#: Seconds that a client may take to send its request, and again to read the answer. The page itself has no limit here,
+#: because a reload scans all devices.
 _TIMEOUT = 10.0
-#: Seconds in which an answered client may read the answer and close; see _read_to_end.
+#: Seconds that a client has to close the connection after the answer; see _read_to_end.
 _LINGER = 2.0
-#: Connections at once, of all and of one address. Beyond them the oldest one ends that has no page in the making.
+#: Simultaneous connections, in total and for one address. Beyond a limit, the oldest idle connections end.
 _MOST_CONNECTIONS = 32
 _MOST_OF_ONE = 8
 
 
 class Response(NamedTuple):
-    """An answer."""
+    """The answer to a request."""
 
     status: HTTPStatus
     body: str
     content_type: str = "text/plain; charset=utf-8"
 
 
-#: What makes a page.
+#: The coroutine function that makes a page.
 Page = Callable[[], Awaitable[Response]]
-#: Method (GET or POST) and path to what answers.
+#: Method (GET or POST) and path to the page.
 Routes = Mapping[tuple[str, str], Page]
 
 
@@ -46,32 +46,32 @@ class Pages:
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
-        #: The oldest first, each with its client's address; empty for a unix socket.
+        #: Connection to its client's address (empty for a unix socket), the oldest first.
         self._open: dict[asyncio.StreamWriter, str] = {}
         self._busy: set[asyncio.StreamWriter] = set()
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request and close."""
+        """Answer one request and close the connection."""
         self._open[writer] = _address_of(writer)
         self._make_room(writer)
-        # An answer is done when the last of it is sent.
+        # With a high-water mark of 0, drain() waits until the whole answer is sent.
         writer.transport.set_write_buffer_limits(high=0)
         try:
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 await self._answer(reader, writer)
         finally:
             self._open.pop(writer, None)
-            # One that is only closed stays for as long as its client does not read what is left.
+            # abort(), because close() waits until the client has read the rest of the answer.
             if not writer.transport.is_closing():
                 writer.transport.abort()
 
     def _make_room(self, newest: asyncio.StreamWriter) -> None:
-        """End connections beyond the limits: a flood of idle ones must not keep out a probe or a scraper."""
+        """End idle connections beyond the limits, so that a flood of them does not keep out a probe or a scraper."""
         address = self._open[newest]
         of_one = [each for each, its in self._open.items() if address and its == address]
         for connections, most in ((of_one, _MOST_OF_ONE), (list(self._open), _MOST_CONNECTIONS)):
             idle = (each for each in connections if each is not newest and each not in self._busy)
-            # One that ended leaves the list when its task goes on.
+            # Remove the connection now, because its own task runs later.
             for oldest in list(idle)[: max(0, len(connections) - most)]:
                 oldest.transport.abort()
                 self._open.pop(oldest, None)
@@ -90,7 +90,7 @@ class Pages:
             response.content_type,
             len(body),
         )
-        # What a browser is told to do with it: nothing but show it.
+        # A browser must neither cache the page nor guess another content type.
         head += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\n"
         writer.write(head.encode() + (b"" if head_only else body))
         await asyncio.wait_for(writer.drain(), _TIMEOUT)
@@ -112,7 +112,7 @@ class Pages:
         try:
             return await page(), method == "HEAD"
         except Exception:
-            # A page that fails must not take the plugin with it.
+            # A page that fails must not end the plugin.
             log.exception("a page failed", path=path)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR), method == "HEAD"
         finally:
@@ -120,7 +120,7 @@ class Pages:
 
 
 async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
-    """Method and target. ValueError where it is no HTTP/1 request, or too large."""
+    """The method and target of a request. Raises ValueError if it is not HTTP/1 or too large."""
     head = await reader.readuntil(b"\r\n\r\n")
     words = head.partition(b"\r\n")[0].decode("latin-1").split()
     if len(head) > _LARGEST_HEAD or len(words) != 3 or not words[2].startswith("HTTP/1."):
@@ -131,7 +131,7 @@ async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
 async def _read_to_end(reader: asyncio.StreamReader) -> None:
     """Discard what the client sends until it closes.
 
-    The kernel resets a connection that is closed with unread bytes, and the client then loses the answer.
+    If a connection closes with unread bytes, the kernel resets it and the client loses the answer.
     """
     while await reader.read(_LARGEST_HEAD):
         pass

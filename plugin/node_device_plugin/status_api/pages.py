@@ -1,4 +1,4 @@
-"""The plugin's pages: /metrics, /healthz and /readyz for everybody, /status and /reload for its own node."""
+"""The plugin's pages: /metrics, /healthz and /readyz for all clients, /status and /reload only for the node's root."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Outcome(NamedTuple):
 
 
 def public_pages(metrics: Callable[[], str], not_ready: Callable[[], list[str]]) -> Routes:
-    """What is served at ``http_address``. A plugin that answers is alive: it ends as soon as one of its tasks fails.
+    """The pages at ``http_address``. A plugin that answers is alive, because it ends as soon as one of its tasks fails.
 
-    metrics: Prometheus' text. not_ready: why the plugin is not ready, a sentence each.
+    metrics: returns Prometheus' text. not_ready: returns why the plugin is not ready, one sentence each.
     """
 
     async def show_metrics() -> Response:
@@ -42,7 +42,7 @@ def public_pages(metrics: Callable[[], str], not_ready: Callable[[], list[str]])
 
 
 def private_pages(status: Callable[[], Any], reload: Callable[[], Awaitable[Outcome]], public: Routes) -> Routes:
-    """What is served on the unix socket: beside the public pages, one that names devices and files, and the reload."""
+    """The pages on the unix socket: the public pages, the status with devices and files, and the reload."""
 
     async def show() -> Response:
         return _json(HTTPStatus.OK, status())

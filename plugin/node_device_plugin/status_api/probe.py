@@ -1,9 +1,9 @@
-"""Asks the running plugin one page over its own socket: the probes of its pod, which no other pod can disturb.
+"""The probe command of the plugin's pod: requests one page over the unix socket, which no other pod can flood.
 
     python -m node_device_plugin.status_api.probe SOCKET PATH
 
-Exit code 0 if the answer is 200; else 1, and standard output says why. It imports little, because it runs every few
-seconds.
+Exit code 0 if the answer is 200; else 1, with the reason on standard output. The module imports little, because the
+kubelet runs the probe every few seconds.
 """
 
 import socket
@@ -15,12 +15,12 @@ _TIMEOUT = 8.0
 
 
 def probe(path: str, page: str) -> str:
-    """Why the page is no 200; empty if it is one. path: of the socket."""
+    """Why the answer is not 200; empty if it is. path: the socket's."""
     try:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(_TIMEOUT)
             client.connect(path)
-            # While this pod waits for another instance, that one has the socket. Its process has no pid in here.
+            # While this pod waits, another instance may own the socket; its process has pid 0 in this namespace.
             pid = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
             if not pid:
                 return f"another instance of the plugin serves {path}"

@@ -1,4 +1,4 @@
-"""Where the pages can be reached: a TCP address for scrapers and probes, a unix socket for this node's root."""
+"""Serves the pages: at a TCP address for scrapers and probes, on a unix socket for this node's root."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from .http import Pages, Routes
 
 log = Log(__name__)
 
-#: Seconds until the endpoint tries again to listen, and between two checks whether its socket is still there.
+#: Seconds between two tries to listen, and between two checks that the socket still exists.
 _AGAIN = 5.0
 
 
 class Endpoint:
     """Serves pages at an address that may change: ``host:port``, or the path of a unix socket for root alone.
 
-    If the address is taken, the endpoint logs it and tries again: the devices go on. If somebody removes the socket,
-    the endpoint makes another one. If the socket's folder is lost, ``run`` raises: the process ends, and gets the new
-    folder when it starts again.
+    If the address is taken, the endpoint logs the error and retries, while the devices stay served. If the socket
+    disappears, the endpoint makes another one. If the socket's directory is lost, ``run`` raises OSError: the process
+    ends, and its restart gets the new directory.
     """
 
     def __init__(self, routes: Routes, address: str = "") -> None:
         self._routes = routes
         self._address = address
         self._tries = Tries(log)
-        #: Set once it listens, or could not the first time.
+        #: Set after the first try to listen, also if it failed.
         self.tried = asyncio.Event()
         self._moved = asyncio.Event()
 
     def move(self, address: str) -> None:
-        """Serve at another address; nowhere if it is empty. Who is connected already gets its answer."""
+        """Serve at another address; nowhere if empty. A client that is connected still gets its answer."""
         if address != self._address:
             self._address = address
             self._moved.set()
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Serve until cancelled. Raises OSError if the directory of the socket is lost."""
         while True:
             self._moved.clear()
             address = self._address
@@ -71,7 +71,7 @@ class Endpoint:
                     os.unlink(path)
 
     async def _listen(self, address: str) -> asyncio.AbstractServer | None:
-        """Raises OSError."""
+        """Start the server; None for an empty address. Raises OSError."""
         pages = Pages(self._routes)
         if address.startswith("/"):
             os.makedirs(os.path.dirname(address), mode=0o750, exist_ok=True)

@@ -1,1 +1,1 @@
-"""Parts that know nothing of devices."""
+"""General helpers that do not know devices."""

@@ -1,4 +1,4 @@
-"""Calls that may hang, such as a look at a path of a dead file system, in threads that hold up nothing."""
+"""Runs calls that may hang, such as a stat on a dead file system, in threads that do not block the rest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Key(NamedTuple):
-    """What a call belongs to, such as a resource, and what it is."""
+    """group: the owner of a call, such as a resource. name: the call itself."""
 
     group: str
     name: str
@@ -23,38 +23,38 @@ class Key(NamedTuple):
 
 Call = tuple[Key, Callable[[], T]]
 
-#: Seconds until another thread is tried for, where the process may have no more.
+#: Seconds between two tries to start a thread, if the process may have no more threads.
 _NEXT_TRY = 0.1
 
 
 class NoAnswer(TimeoutError):
-    """A call hangs. Its text goes on from the name of the call: ``did not answer in 5 s``."""
+    """A call hangs. The text continues after the name of the call: ``did not answer in 5 s``."""
 
 
 class BoundedCalls:
     """Runs calls one after the other in a thread. limit: seconds that each may take.
 
-    Nobody can end a thread that hangs. A call that takes longer than ``patience`` (seconds) keeps its thread, and the
-    calls after it go on in another one. What has one key runs once at a time: who comes second waits for the first, as
-    long as that may take. No more than ``most`` calls of a group hang at a time, and ``most_at_all`` of all groups.
+    A hanging thread cannot be ended. If a call takes longer than ``patience`` (seconds), it keeps its thread, and the
+    next calls run in another thread. Calls with the same key run one at a time: the second waits for the first, up to
+    its limit. At most ``most`` calls of a group hang at a time, and at most ``most_at_all`` of all groups.
     """
 
     def __init__(self, limit: float = 5.0, patience: float = 0.1, most: int = 8, most_at_all: int = 32) -> None:
         self._limit = limit
         self._patience = min(patience, limit)
         self._most, self._most_at_all = most, most_at_all
-        #: Whatever is under way, also if nobody waits for it any longer.
+        #: Every running worker, even if no caller waits for it any longer.
         self._workers: list[_Worker[Any]] = []
 
     async def call(self, key: Key, function: Callable[[], T]) -> T:
-        """Run one call. Raises NoAnswer, or what the call raises."""
+        """Run one call. Raises NoAnswer if it hangs or cannot start, or the call's own exception."""
         answer = (await self.run([(key, function)]))[key]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     async def run(self, calls: Sequence[Call[T]]) -> dict[Key, T | Exception]:
-        """Run all calls. Gives what each returned, or the exception that it ended with; NoAnswer if it hangs."""
+        """Run all calls. Returns the result or exception of each; NoAnswer if a call hangs or cannot start."""
         answers: dict[Key, T | Exception] = {}
         own: list[_Worker[T]] = []
         due = dict(calls)
@@ -86,7 +86,7 @@ class BoundedCalls:
         return answers
 
     async def _late_among(self, awaited: Mapping[Key, _Worker[Any]]) -> list[Key]:
-        """Wait a little while, or until one of these is back or late. Gives those that are late."""
+        """Wait ``patience`` seconds, or until one of these calls is done or late. Returns the late ones."""
         ends = {key: worker.since + self._limit for key, worker in awaited.items()}
         await asyncio.wait(
             {worker.ended for worker in awaited.values()},
@@ -100,7 +100,7 @@ class BoundedCalls:
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any, **keywords: Any) -> T:
-    """As asyncio.to_thread, but waits for a free thread, and no end of the process waits for its thread."""
+    """Like asyncio.to_thread, but waits until a thread can start, and the process can exit while the thread runs."""
     key = Key("", "")
     while True:
         try:
@@ -116,14 +116,14 @@ async def in_thread(function: Callable[..., T], *arguments: Any, **keywords: Any
 
 
 class _Worker(Generic[T]):
-    """A thread that runs calls until one is slow, and that one to its end. ended: set then, by the loop."""
+    """A thread that runs calls until a call is slow, and finishes that call. ended: then set by the loop."""
 
     def __init__(self, calls: Sequence[Call[T]]) -> None:
-        """Raises RuntimeError where the process may have no more threads (TasksMax=)."""
+        """Start the thread. Raises RuntimeError if the process may have no more threads (TasksMax=)."""
         self.answers: dict[Key, T | Exception] = {}
         self.is_back = False
         self.is_given_up = False
-        #: The call that runs, or ran last, and since when.
+        #: The call that runs, or ran last, and its start (monotonic seconds).
         self.current, self.since = calls[0][0], time.monotonic()
         self._calls = calls
         self._loop = asyncio.get_running_loop()
@@ -133,11 +133,11 @@ class _Worker(Generic[T]):
 
     @property
     def keys(self) -> Collection[Key]:
-        """The calls that it runs, or will."""
+        """The calls of this worker; only the current one after the worker was given up."""
         return (self.current,) if self.is_given_up else dict(self._calls)
 
     async def end_or_slow(self, patience: float) -> None:
-        """Wait until it ends, or until a call has taken ``patience`` seconds: it begins no other one then."""
+        """Wait until the worker ends or a call has taken ``patience`` seconds; then it starts no other call."""
         try:
             while not self.is_back:
                 left = self.since + patience - time.monotonic()
@@ -161,7 +161,7 @@ class _Worker(Generic[T]):
                     self.answers[key] = error
         finally:
             self.is_back = True
-            # The loop may have ended meanwhile.
+            # If the loop has closed meanwhile, this raises RuntimeError.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._end)
 

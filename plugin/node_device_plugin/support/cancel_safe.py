@@ -1,7 +1,7 @@
-"""Waiting in ways that never lose a cancellation.
+"""Waits that never lose a cancellation.
 
-Before Python 3.12 ``asyncio.wait_for`` swallows one that comes together with the result (python/cpython#86296), and
-``grpc.aio.Server.stop`` is built on it: a task that is cancelled in that moment would run on for ever.
+Before Python 3.12 ``asyncio.wait_for`` swallows a cancellation that arrives together with the result
+(python/cpython#86296). ``grpc.aio.Server.stop`` uses it, so a task cancelled at that moment would run forever.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 async def done_within(awaitable: Awaitable[Any], seconds: float | None) -> bool:
-    """Whether it is done after ``seconds`` at the most (None: however long it takes); cancelled where it is not.
+    """Whether ``awaitable`` is done within ``seconds`` (None: no limit); if not, it is cancelled.
 
-    Its error, if it ends with one, is raised.
+    Raises the awaitable's error if it ends with an error.
     """
     task = asyncio.ensure_future(awaitable)
     try:
@@ -30,7 +30,7 @@ async def done_within(awaitable: Awaitable[Any], seconds: float | None) -> bool:
 
 
 async def result_within(awaitable: Awaitable[T], seconds: float) -> T:
-    """What it gives. Raises asyncio.TimeoutError, and cancels it, where it is not done after ``seconds``."""
+    """The result of ``awaitable``. Cancels it and raises asyncio.TimeoutError if it is not done within ``seconds``."""
     task = asyncio.ensure_future(awaitable)
     if not await done_within(task, seconds):
         raise asyncio.TimeoutError
@@ -38,9 +38,9 @@ async def result_within(awaitable: Awaitable[T], seconds: float) -> T:
 
 
 async def to_the_end(awaitable: Awaitable[Any]) -> None:
-    """Wait until it is done even where whoever waits is cancelled meanwhile, and then be cancelled.
+    """Wait until ``awaitable`` is done, even if the caller is cancelled meanwhile; raise that cancellation afterwards.
 
-    For cleaning up that takes a bounded time.
+    Use this for clean-up that takes a bounded time.
     """
     task = asyncio.ensure_future(awaitable)
     is_cancelled = False

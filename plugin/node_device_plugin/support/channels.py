@@ -1,6 +1,6 @@
-"""The one place that loads grpc, and that makes channels and servers on unix sockets.
+"""The only module that loads grpc; it makes channels and servers on unix sockets.
 
-The core of grpc reads its settings once, when it is loaded: who needs grpc takes it from here.
+grpc's core reads its settings once, at load time, so other modules must import grpc from here.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Callable, TypeVar
 from .cancel_safe import to_the_end
 
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-# Its fork handlers spoil the pollers of a process that starts a program where Python forks for that (before 3.10; seen:
-# "epoll_wait error: Bad file descriptor" and calls that never end). Nobody here speaks gRPC in a fork.
+# Before Python 3.10, starting a program forks, and grpc's fork handlers then break the process's pollers (seen:
+# "epoll_wait error: Bad file descriptor" and calls that never end). No fork here uses gRPC.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-# A server reads its sockets in the thread that hands calls to Python, not in one of another pool that has to wake it:
-# where processes wait for a core, so does each thread that is woken, and Allocate holds up the admission of pods.
+# With this setting the thread that hands calls to Python also reads the sockets; otherwise another pool must wake it.
+# On a busy node each woken thread waits for a core, and pod admission waits for Allocate.
 os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
 
 import grpc as grpc
@@ -27,7 +27,7 @@ import grpc.aio
 Client = TypeVar("Client", bound="UnixClient")
 
 _OPTIONS = (
-    # Python's default for unix sockets is the %-encoded path, which servers in Go refuse.
+    # Python's default authority for unix sockets is the %-encoded path, which Go servers refuse.
     ("grpc.default_authority", "localhost"),
     # Without a pool of its own, a new channel inherits the back-off of earlier failures on the same socket
     # (seen: 1.7 to 2.4 s instead of 3 to 5 ms).
@@ -37,20 +37,20 @@ _OPTIONS = (
 )
 
 
-#: Bytes of the largest answer that is taken: what the kubelet takes from a container runtime. The default, 4 MiB,
-#: is less than PodResources needs on a node with 50,000 devices.
+#: Bytes of the largest accepted answer, the kubelet's own limit for a container runtime. The default, 4 MiB, is less
+#: than PodResources needs on a node with 50,000 devices.
 RECEIVE_LIMIT = 16 << 20
 #: Longest path that a unix socket can have, in bytes.
 _LONGEST_PATH = 107
-#: Seconds that calls have to end when a server stops.
+#: Seconds that calls may take to end when a server stops.
 _STOP_GRACE = 0.5
 
 
 def unix_channel(path: str, receive_limit: int = RECEIVE_LIMIT) -> grpc.aio.Channel:
-    """A channel to the unix socket at ``path``; nothing is dialled before its first call. receive_limit: bytes.
+    """A channel to the unix socket at ``path``; it connects at its first call. receive_limit: bytes.
 
-    Make a fresh one for each attempt to connect: one that has failed waits before it tries again.
-    The caller closes it (it is an async context manager).
+    Make a new channel for each attempt to connect, because a failed channel waits before it tries again.
+    The caller must close the channel, which is an async context manager.
     """
     return grpc.aio.insecure_channel(
         "unix:" + path, options=(*_OPTIONS, ("grpc.max_receive_message_length", receive_limit))
@@ -58,9 +58,9 @@ def unix_channel(path: str, receive_limit: int = RECEIVE_LIMIT) -> grpc.aio.Chan
 
 
 class UnixClient:
-    """One connection to a server on a unix socket: ``async with client``. Opened: ``_channel`` is there.
+    """One connection to a server on a unix socket: ``async with client``. ``_channel`` exists inside the block.
 
-    A client that failed to connect waits before it tries again: make a new one instead.
+    Make a new client after a failed connection, because a failed client waits before it tries again.
     """
 
     def __init__(self, socket: str) -> None:
@@ -75,7 +75,7 @@ class UnixClient:
 
 
 def _bind_error(path: str) -> OSError:
-    """Why a socket cannot be bound, which gRPC does not say."""
+    """Why a socket cannot be bound; this tries again, because gRPC does not report the reason."""
     try:
         with socket.socket(socket.AF_UNIX) as tried:
             tried.bind(path)
@@ -87,9 +87,9 @@ def _bind_error(path: str) -> OSError:
 
 @contextlib.asynccontextmanager
 async def unix_server(path: str, add_services: Callable[[grpc.aio.Server], None]) -> AsyncIterator[None]:
-    """Serve on a unix socket at ``path`` inside this block, in a folder that is made where it is missing.
+    """Serve on a unix socket at ``path`` inside this block; creates the directory if it is missing.
 
-    OSError where that is not possible. Leave the block with no stream open, or it waits for it.
+    Raises OSError if the socket cannot be bound. Close every stream before leaving the block, because leaving waits.
     """
     if len(os.fsencode(path)) > _LONGEST_PATH:
         raise OSError(0, "the path is longer than the %d bytes of a socket" % _LONGEST_PATH)

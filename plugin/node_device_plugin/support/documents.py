@@ -1,4 +1,4 @@
-"""Reading YAML and JSON that anybody may have written."""
+"""Reads YAML and JSON from untrusted sources."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-#: Levels of lists and mappings; a configuration and a CDI spec have about ten.
+#: Most levels of lists and mappings; a configuration or CDI spec has about ten.
 _DEEPEST = 50
 
 
 def read_json(content: bytes) -> Any:
-    """The document in ``content``. ValueError for what is no JSON or text, or holds a key twice; RecursionError."""
+    """The document in ``content``. Raises ValueError (no JSON or text, a repeated key) or RecursionError (too deep)."""
     document = json.loads(content, object_pairs_hook=_unique)
     if b"\\u" in content:
-        # Half of a surrogate pair is no text.
+        # Half of a surrogate pair is not valid text.
         json.dumps(document, ensure_ascii=False).encode("utf-8")
     return document
 
@@ -28,19 +28,19 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_yaml(content: bytes, merges: bool = True) -> Any:
-    """The document in ``content``. ValueError, with line and column where they are known, for what is no YAML.
+    """The document in ``content``. Raises ValueError, with line and column if known, if it is not YAML, nests too deep
+    or repeats a key of a mapping (YAML 1.2.2, 3.2.1.1); PyYAML would silently keep the last.
 
-    Neither is a mapping with a key twice (YAML 1.2.2, 3.2.1.1), of which PyYAML takes the last without a word.
-    merges: whether a key ``<<``, of YAML 1.1, may merge other mappings.
+    merges: whether a key ``<<``, of YAML 1.1, may merge other mappings; if not, it raises ValueError.
     """
-    # Imported here: it takes a tenth of a start, and most of what is read is JSON.
+    # Imported here because the import takes a tenth of the start-up time, and most documents are JSON.
     import yaml
 
-    # libyaml reads ten times as fast. Not every build of PyYAML has it.
+    # libyaml is ten times as fast, but not every build of PyYAML includes it.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        # Before it is composed: libyaml's binding recurses on the C stack, and tens of thousands of levels end the
-        # process.
+        # The depth is checked before loading: libyaml's binding recurses on the C stack, and tens of thousands of
+        # levels crash the process.
         _check(yaml.parse(content, Loader=loader), merges)
         return yaml.load(content, Loader=loader)  # noqa: S506 (a safe one)
     except yaml.YAMLError as error:
@@ -48,7 +48,7 @@ def read_yaml(content: bytes, merges: bool = True) -> Any:
 
 
 class _Open:
-    """A list or mapping that has not ended yet. keys: None for a list."""
+    """A list or mapping that has not ended yet. keys: the keys so far; None for a list."""
 
     def __init__(self, keys: set[str] | None) -> None:
         self.keys = keys
@@ -68,7 +68,7 @@ def _check(events: Iterable[Any], merges: bool) -> None:
                 if event.value == "<<" and not merges:
                     where = " ".join(str(event.start_mark).split())
                     raise ValueError(f"a merge key (<<) stands {where}")
-                # Merged mappings may be several, and what they hold may stand here as well.
+                # A mapping may have several merge keys, and may repeat a key of a merged mapping.
                 if event.value in around.keys and event.value != "<<":
                     where = " ".join(str(event.start_mark).split())
                     raise ValueError(f"the key {event.value!r} stands twice {where}")

@@ -1,4 +1,4 @@
-"""Which file a path names, told without reading it."""
+"""Identifies a file without reading it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ Identity = tuple[int, ...]
 
 
 def identity(path: str, with_status: bool = False) -> Identity | None:
-    """Tells a file and its content from the next ones; None where there is no file. An inode alone may be used again.
+    """A value that changes with the file or its content; None if there is no file. An inode alone may be reused.
 
-    with_status: whether a chmod makes another one, too, and a write that restores the modification time.
+    with_status: whether a chmod, or a write that restores the modification time, changes the value, too.
     """
     try:
         found = os.stat(path)

@@ -1,4 +1,4 @@
-"""Tables for people: columns as wide as what is in them, nothing that a terminal would have to draw."""
+"""Formats tables for people: columns as wide as their cells, in plain characters."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lines with aligned columns; an empty cell is shown as ``-``, and what would end its line is escaped."""
+    """Lines with aligned columns; an empty cell shows as ``-``, and unprintable characters are escaped."""
     shown: list[list[str]] = [list(head), *([printable(cell) or "-" for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in shown) for column in range(len(head))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in shown)
 
 
 def printable(text: str) -> str:
-    """Text for a terminal, with control characters escaped. A device's path may hold anything but NUL."""
+    """Text with unprintable characters escaped, because a device's path may hold any character but NUL."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

@@ -1,4 +1,4 @@
-"""Tasks that run as long as the process does, or until somebody stops them."""
+"""Runs tasks until the process ends or a caller stops them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 
 class TaskGroup:
-    """Keeps tasks, one a concern. One that ends by itself is a defect, which comes to light in ``defect``."""
+    """Keeps long-running tasks. If a task ends by itself, that is a defect, and ``defect`` gets its error."""
 
     def __init__(self) -> None:
-        #: Fails with the error of the first task that ended by itself. Never has a result.
+        #: Fails with the error of the first task that ended by itself; never has a result.
         self.defect: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Begin ``work``; it goes on until it is stopped."""
+        """Start ``work``, which must run until it is stopped."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -30,7 +30,7 @@ class TaskGroup:
         await asyncio.gather(*ending, return_exceptions=True)
 
     async def run(self) -> None:
-        """Wait until a task ends by itself, and raise its error; whatever comes, stop all tasks."""
+        """Wait until a task ends by itself, and raise its error; always stop all tasks at the end."""
         try:
             await asyncio.wait([self.defect])
             self.defect.result()

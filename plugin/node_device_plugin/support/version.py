@@ -1,11 +1,11 @@
-"""Which version of the plugin this is."""
+"""The version of the plugin."""
 
 from __future__ import annotations
 
 
 def version() -> str:
-    """The version of the installed distribution; ``unknown`` where the package runs from a tree."""
-    # Imported here: it takes a tenth of a start, and nobody asks so early.
+    """The version of the installed distribution; ``unknown`` if the package runs from a source tree."""
+    # Imported here because the import takes a tenth of the start-up time, and start-up needs no version.
     from importlib import metadata
 
     try:

@@ -1,7 +1,7 @@
-"""Metrics in Prometheus' text format (0.0.4): counters, histograms, and gauges read when they are asked for.
+"""Metrics in Prometheus' text format (0.0.4): counters, histograms, and gauges that are read at each scrape.
 
-prometheus_client would do the same, but for 5 MB and 0.1 s of every start on a small node (measured: as much again as a
-sixth of the plugin's memory, and half of the time that its imports take). A test reads this text with its parser.
+prometheus_client does the same, but costs 5 MB and 0.1 s of every start on a small node (measured: a sixth of the
+plugin's memory, and half of its import time). A test reads this text with the parser of prometheus_client.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ Labels = tuple[str, ...]
 
 
 class Counter:
-    """A number that only grows, for each set of label values. name: ends in ``_total``."""
+    """A growing number for each set of label values. name: ends in ``_total``."""
 
     def __init__(self, name: str, help: str, labels: Labels = ()) -> None:
         self.name, self.help, self.labels = name, help, labels
         self._values: dict[Labels, int] = {}
 
     def increment(self, *values: str) -> None:
-        """Count one more. values: of the labels, in their order."""
+        """Add one. values: label values, in the order of the labels."""
         self._values[values] = self._values.get(values, 0) + 1
 
     def value(self, *values: str) -> int:
-        """What was counted so far."""
+        """The count so far. values: see increment."""
         return self._values.get(values, 0)
 
     def render(self) -> Iterator[str]:
-        """Its lines."""
+        """The lines of the counter."""
         return _family(self.name, "counter", self.help, self.labels, sorted(self._values.items()))
 
 
 class Histogram:
-    """How many observations were at most as large as each bound, for each set of label values. bounds: ascending."""
+    """Counts, for each set of label values, the observations up to each bound. bounds: ascending."""
 
     def __init__(self, name: str, help: str, labels: Labels, bounds: Sequence[float]) -> None:
         self.name, self.help, self.labels, self.bounds = name, help, labels, bounds
-        # For each bound, and for what is larger than all of them, the observations that fell there; and their sum.
+        # The observations in each bucket, the last one above all bounds; and the sum of the observed amounts.
         self._counts: dict[Labels, list[int]] = {}
         self._sums: dict[Labels, float] = {}
 
     def observe(self, amount: float, *values: str) -> None:
-        """Take in one observation. values: of the labels, in their order."""
+        """Count one observation. values: label values, in the order of the labels."""
         counts = self._counts.setdefault(values, [0] * (len(self.bounds) + 1))
         counts[bisect.bisect_left(self.bounds, amount)] += 1
         self._sums[values] = self._sums.get(values, 0.0) + amount
 
     def render(self) -> Iterator[str]:
-        """Its lines."""
+        """The lines of the histogram."""
         yield from _head(self.name, "histogram", self.help)
         for values, counts in sorted(self._counts.items()):
             total = 0
@@ -62,7 +62,7 @@ class Histogram:
 
 
 def gauge(name: str, help: str, labels: Labels, samples: Iterable[tuple[Labels, float]]) -> Iterator[str]:
-    """The lines of a number that goes up and down. samples: label values and the number."""
+    """The lines of a gauge, a number that goes up and down. samples: label values with the number."""
     return _family(name, "gauge", help, labels, samples)
 
 

@@ -1,4 +1,4 @@
-"""Log lines for the journal (systemd reads the priority from the front of a line), for people or for programs."""
+"""Writes log lines for people or programs; for the journal with a priority prefix, which systemd reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import re
 from collections.abc import MutableMapping
 from typing import Any
 
-#: What a call of a logger takes besides keys and values.
+#: Keyword arguments that belong to the logging module, not to the values of a line.
 _OF_LOGGING = {"exc_info", "stack_info", "stacklevel", "extra"}
 _AMBIGUOUS = re.compile(r'[\s"=]|^$')
 _PRIORITY = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
@@ -23,7 +23,7 @@ class Log(logging.LoggerAdapter):  # type: ignore[type-arg]
         super().__init__(logging.getLogger(name), {})
 
     def process(self, msg: str, kwargs: MutableMapping[str, Any]) -> tuple[str, MutableMapping[str, Any]]:
-        """Write the values behind the message, and keep both apart for JSON."""
+        """Append the values to the message, and pass both separately for JSON."""
         values = {key: _plain(kwargs.pop(key)) for key in list(kwargs) if key not in _OF_LOGGING}
         text = " ".join([msg, *(f"{key}={_quoted(value)}" for key, value in values.items())])
         return text, {**kwargs, "extra": {"event": msg, "values": values}}
@@ -34,14 +34,14 @@ def _plain(value: object) -> Any:
 
 
 def _quoted(value: Any) -> str:
-    """Bare if that has one reading and one line."""
+    """The value bare if that is unambiguous and one line, else as JSON."""
     if isinstance(value, str) and value.isprintable() and not _AMBIGUOUS.search(value):
         return value
     return json.dumps(value, ensure_ascii=not str(value).isprintable())
 
 
 class _Json(logging.Formatter):
-    """One object a line: time, level, logger (the module), message, its values, and a traceback where there is one."""
+    """Formats a line as one object: time, level, logger (the module), message, values, and a traceback if present."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.datetime.fromtimestamp(record.created, datetime.timezone.utc)
@@ -57,9 +57,9 @@ class _Json(logging.Formatter):
         return json.dumps(data, ensure_ascii=False)
 
 
-# Generic for mypy; where it runs, only from Python 3.11 on.
+# StreamHandler is generic for mypy, but at run time only from Python 3.11 on.
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to stderr, with the priority in front of each line where stderr is the journal."""
+    """Writes to stderr, with the priority in front of each line if stderr is the journal."""
 
     def __init__(self, journal: bool) -> None:
         super().__init__()
@@ -74,9 +74,9 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 class Tries:
-    """Something that is tried again and again: logs how it fails once, and again when it fails in another way.
+    """Logs the failures of a repeated action: a new failure at its level, a repetition of the last failure at debug.
 
-    A failure that repeats the last one is logged at debug. A kubelet that is away for a day does not fill the journal.
+    So a kubelet that is away for a day does not fill the journal.
     """
 
     def __init__(self, log: Log) -> None:
@@ -84,18 +84,18 @@ class Tries:
         self._last = ""
 
     def failed(self, level: int, message: str, **values: Any) -> None:
-        """Log how a try failed. message, values: as ``Log`` has them."""
+        """Log why a try failed. message, values: see ``Log``."""
         now = self._log.process(message, dict(values))[0]
         self._log.log(logging.DEBUG if now == self._last else level, message, **values)
         self._last = now
 
     def went_well(self) -> None:
-        """The next failure is news."""
+        """Log the next failure at its own level again."""
         self._last = ""
 
 
 def configure(level: str, form: str) -> None:
-    """Log to stderr from ``level`` (debug, info, warning, error) on. form: text or json."""
+    """Log to stderr at ``level`` (debug, info, warning, error) and above. form: text or json."""
     journal = "JOURNAL_STREAM" in os.environ
     handler = _Handler(journal)
     text = logging.Formatter("%(message)s" if journal else "%(asctime)s %(levelname)s %(message)s")

@@ -1,4 +1,4 @@
-"""What is counted while the plugin runs. Who does a thing counts it; gauges are read from the state (see state)."""
+"""The counters of the running plugin, incremented where the counted action happens. For gauges, see daemon.state."""
 
 from __future__ import annotations
 

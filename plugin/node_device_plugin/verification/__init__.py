@@ -1,4 +1,4 @@
-"""Reads back that a declaration took effect: from the runtime, the kubelet and a container.
+"""Verifies that a declaration took effect: in the runtime, the kubelet and a container.
 
-It imports nothing: Ansible on the controller uses container_view and proof_record, and has no grpc.
+This file imports nothing, because Ansible on the controller uses container_view and proof_record and has no grpc.
 """

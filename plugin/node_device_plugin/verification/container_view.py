@@ -1,7 +1,7 @@
-"""What a container has of its devices, and in what that falls short of what it should have.
+"""A container's view of its devices, and the mismatches between that view and the expectation.
 
-Standard library only, Python 3.9, and of the package it imports the declaration alone, because Ansible's side compares
-on the controller what a container said of itself.
+Standard library only, Python 3.9, and from the package only the declaration, because Ansible's side compares a
+container's own report on the controller.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..declaration.model import DeviceNode, Mount
 
 
 class Seen(NamedTuple):
-    """A path as a container has it: as stat(2) calls it. device: major and minor number of a device node."""
+    """A path in a container, with the values of stat(2). device: major and minor number of a device node."""
 
     mode: int
     uid: int
@@ -26,9 +26,9 @@ class Seen(NamedTuple):
 
 
 class View(NamedTuple):
-    """A container's variables, mount points with their file system types, and its paths.
+    """A container's variables, its mount points with their file system types, and its paths.
 
-    path: what is there, or why nothing can be seen of it, in words.
+    path: returns the file at a path, or the reason in words why it cannot be read.
     """
 
     env: Mapping[str, str]
@@ -37,7 +37,7 @@ class View(NamedTuple):
 
 
 def look_at(path: str, follow: bool = False) -> Seen | str:
-    """A path of this file system. follow: whether links are followed."""
+    """The file at a path, or the error in words. follow: whether to follow links."""
     try:
         found = os.stat(path, follow_symlinks=follow)
     except OSError as error:
@@ -46,7 +46,7 @@ def look_at(path: str, follow: bool = False) -> Seen | str:
 
 
 def own(paths: Iterable[str]) -> dict[str, Any]:
-    """What the container that this process is in has, as JSON takes it; read_own reads it again."""
+    """The view of the container of this process, ready for JSON; read_own reads it back."""
     seen = {path: look_at(path) for path in paths}
     return {
         "env": dict(os.environ),
@@ -56,19 +56,19 @@ def own(paths: Iterable[str]) -> dict[str, Any]:
 
 
 def read_own(data: Mapping[str, Any]) -> View:
-    """What ``own`` gave, from JSON. Raises KeyError, TypeError where it is something else."""
+    """The view in the JSON data of ``own``. Raises KeyError, TypeError or ValueError for other data."""
     paths = {path: each if isinstance(each, str) else Seen(**each) for path, each in dict(data["paths"]).items()}
     return View(dict(data["env"]), dict(data["mounts"]), lambda path: paths.get(path, "it was not looked at"))
 
 
 def mounts_of(process: int | str) -> dict[str, str]:
-    """Mount point to file system type of a process, by its number, or ``self``. OSError where it has ended."""
+    """Mount point to file system type of a process (its pid or ``self``). Raises OSError if the process has ended."""
     with open(f"/proc/{process}/mountinfo", "rb") as file:
         return mount_points(file.read())
 
 
 def mount_points(mountinfo: bytes) -> dict[str, str]:
-    """Mount point to file system type, from a mountinfo of proc(5), in which spaces and the like are octal numbers."""
+    """Mount point to file system type, from a mountinfo of proc(5), which writes spaces as octal escapes."""
     mounts = {}
     for line in mountinfo.split(b"\n"):
         before, _, after = line.partition(b" - ")
@@ -79,10 +79,10 @@ def mount_points(mountinfo: bytes) -> dict[str, str]:
 
 
 def mismatches(view: View, expectation: Expectation, host: Callable[[str], Seen | str] | None = None) -> list[str]:
-    """In what a container falls short of ``expectation``, but for annotations: one sentence each, expected and found.
+    """A container's mismatches with ``expectation``, without annotations: one sentence each, expected and found.
 
-    host: a path of the node; None where nobody can look at it, and then a device node's numbers are held to what is
-    declared of them alone.
+    host: returns the file at a path of the node. If None, a device node's numbers are compared only with declared
+    numbers.
     """
     found: list[str] = []
     for name, allowed in expectation.env.items():

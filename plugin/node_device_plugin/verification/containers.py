@@ -1,4 +1,4 @@
-"""Containers that hold devices already: what they see proves a resource without a pod of ours."""
+"""Containers that already hold devices: their view proves a resource without a pod of ours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .looking import Outcome, look_at_allocated
 class Containers:
     """The running containers of a node, listed once.
 
-    by_pod: namespace, pod and container to the container's id.
+    by_pod: namespace, pod name and container name to the container's id.
     """
 
     def __init__(self, cri: CriClient, by_pod: Mapping[tuple[str, str, str], str]) -> None:
@@ -22,10 +22,10 @@ class Containers:
         self._by_pod = by_pod
 
     async def find(self, resource: Resource, holders: Sequence[Holder], everyone: bool) -> Outcome:
-        """Look into the containers of ``holders`` until one has what is declared; into all of them for ``everyone``.
+        """Inspect the containers of ``holders`` until one matches the declaration, or all of them if ``everyone``.
 
-        The mismatches are of those that have not, each with its pod: a container that began before a change of the
-        declaration has what was declared then. Raises CriError.
+        Each mismatch names its pod: a container that started before a change of the declaration has the former
+        devices. Raises CriError.
         """
         found = Outcome()
         for holder in holders:
@@ -45,7 +45,7 @@ class Containers:
         return found
 
     async def outcome(self, resource: Resource, holder: Holder, settle: float) -> Outcome | None:
-        """What a holder's container shows; None where it does not run. settle: seconds that it may take.
+        """The outcome for a holder's container; None if it does not run. settle: seconds until it must match.
 
         Raises CriError.
         """

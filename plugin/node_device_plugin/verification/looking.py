@@ -1,6 +1,6 @@
-"""What a container really got, whoever created it.
+"""Inspects the devices that a container really got, whichever program created it.
 
-Its process's view is read from the node through /proc, so the image needs no shell; the runtime tells the annotations.
+The node reads a container's view from /proc, so the image needs no shell; the annotations come from the runtime.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
 from . import container_view
 from .container_view import View
 
-#: Seconds between two looks.
+#: Seconds between two inspections.
 LOOK = 0.1
-#: Seconds that a new container's process may take from "running" to its own program and environment.
+#: Seconds that a container in state "running" may need until its process has its own program and environment.
 SETTLE = 3.0
-#: Seconds that one look may take: a path in a container may be on a file system that does not answer.
+#: Seconds that one inspection may take, because a path in a container may be on a file system that hangs.
 _LIMIT = 5.0
 
 
 class Outcome(NamedTuple):
-    """What a proof showed.
+    """The outcome of a proof.
 
-    seen: ids of the devices that a container saw. mismatches: what it did not show, a sentence each; empty is good.
-    unproven: why there was no proof; empty where there was one.
+    seen: ids of the devices that a container saw. mismatches: one sentence each; empty if everything matches.
+    unproven: why there was no proof; empty if there was one.
     """
 
     seen: tuple[str, ...] = ()
@@ -42,9 +42,9 @@ class Outcome(NamedTuple):
 async def look_at_allocated(
     container: str, ids: Sequence[str], resource: Resource, cri: CriClient, settle: float = SETTLE
 ) -> Outcome:
-    """Whether a container, by its id, shows the devices that the kubelet calls ``ids``. settle: as for ``look``.
+    """Compare a container with the devices behind the kubelet's ``ids``. container: its id. settle: as for ``look``.
 
-    Raises CriError, and ProcessLookupError where it does not run any more.
+    Raises CriError, and ProcessLookupError if the container does not run any more.
     """
     try:
         devices = resource.devices_of(ids)
@@ -60,8 +60,8 @@ async def look_at_allocated(
 async def look(
     pid: int, annotations: Mapping[str, str], resource: Resource, devices: Sequence[Device], settle: float = SETTLE
 ) -> Outcome:
-    """Whether a container shows ``devices`` of ``resource``, by its process ``pid`` and what the runtime calls its
-    annotations. settle: seconds that it may take. ProcessLookupError where it ends meanwhile."""
+    """Compare a container with ``devices`` of ``resource``. pid: its process. annotations: from the runtime.
+    settle: seconds until it must match. Raises ProcessLookupError if the process ends meanwhile."""
     expectation = expected_in_container(resource, devices)
     unsaid = annotation_mismatches(annotations, expectation)
     settled = time.monotonic() + settle
@@ -86,9 +86,9 @@ async def _mismatches(pid: int, expectation: Expectation) -> list[str]:
 
 
 def mismatches(pid: int, expectation: Expectation) -> list[str]:
-    """In what the process ``pid`` falls short of ``expectation``: one sentence each, expected and found.
+    """The mismatches of the process ``pid`` with ``expectation``: one sentence each, expected and found.
 
-    Raises ProcessLookupError where the process has gone, another OSError where it cannot be looked into.
+    Raises ProcessLookupError if the process has ended, another OSError if its files cannot be read.
     """
     root = "/proc/%d/root" % pid
     try:
@@ -100,7 +100,7 @@ def mismatches(pid: int, expectation: Expectation) -> list[str]:
 
 
 def annotation_mismatches(found: Mapping[str, str], expectation: Expectation) -> list[str]:
-    """The same for annotations. found: what the runtime says of the container."""
+    """The same for annotations. found: the container's annotations by the runtime."""
     return [
         "annotation {}: expected {!r}, found {}".format(name, value, repr(found[name]) if name in found else "nothing")
         for name, value in expectation.annotations.items()

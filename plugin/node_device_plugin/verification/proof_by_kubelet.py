@@ -1,4 +1,4 @@
-"""The proof: a container that the kubelet created for a pod that asked for the resource."""
+"""The proof through the kubelet: it creates the container of a pod that requests the resource."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .looking import LOOK, Outcome, look_at_allocated
 
 
 class Kubelet(NamedTuple):
-    """What a proof needs to know of the node.
+    """The node's settings for a proof.
 
-    image: what the pods run. timeout: seconds for the pod to run, and to go.
+    image: the image of the pods. timeout: seconds for the pod to run, and again for its removal.
     """
 
     root: str
@@ -31,9 +31,9 @@ class Kubelet(NamedTuple):
 
 
 async def prove(resource: Resource, shares: int, cri: CriClient, kubelet: Kubelet) -> Outcome:
-    """Place a pod that asks for ``shares`` of ``resource``, look into its container, take the pod away again.
+    """Place a pod that requests ``shares`` of ``resource``, inspect its container, and remove the pod.
 
-    Returns when the kubelet has forgotten the pod, so that its devices are free for the next one.
+    Returns when the kubelet has forgotten the pod, so that its devices are free, or after the timeout.
     """
     name = static_pod.new_name()
     pod = static_pod.manifest(name, kubelet.image, resource.name, shares)
@@ -70,7 +70,7 @@ async def _outcome(resource: Resource, shares: int, name: str, cri: CriClient, k
 
 
 async def _running(name: str, cri: CriClient) -> str | None:
-    """The id of the proof's container once it runs. The kubelet adds the node's name to a static pod's."""
+    """The id of the proof's container if it runs. The kubelet appends the node's name to a static pod's name."""
     for container in await cri.containers({"io.kubernetes.container.name": static_pod.CONTAINER}):
         if container.labels.get("io.kubernetes.pod.name", "").startswith(name):
             status = await cri.container_status(container.id)
@@ -80,7 +80,7 @@ async def _running(name: str, cri: CriClient) -> str | None:
 
 
 async def _allocated(name: str, kubelet_root: str) -> list[str]:
-    """The ids that the kubelet gave the pod."""
+    """The ids that the kubelet allocated to the pod."""
     async with PodResourcesClient(os.path.join(kubelet_root, kubelet_queries.POD_RESOURCES_SOCKET)) as client:
         return [
             device for holder in await client.holders() if holder.pod.startswith(name) for device in holder.device_ids
@@ -88,7 +88,7 @@ async def _allocated(name: str, kubelet_root: str) -> list[str]:
 
 
 async def gone(name: str, cri: CriClient, kubelet_root: str, timeout: float) -> None:
-    """Wait until the pod of a manifest that was removed runs no more and holds nothing; ``timeout`` seconds at most.
+    """Wait until the pod of a removed manifest has stopped and holds nothing, for at most ``timeout`` seconds.
 
     Raises PodResourcesError, CriError.
     """
@@ -102,7 +102,7 @@ async def gone(name: str, cri: CriClient, kubelet_root: str, timeout: float) -> 
 
 
 async def _why(name: str) -> str:
-    """The kubelet's last words about a pod, where the journal has them."""
+    """The kubelet's last log line about a pod, if the journal has one."""
     command = ["journalctl", "--no-pager", "-q", "-o", "cat", "-u", "kubelet", "--since", "-5min", "-g", name]
     with contextlib.suppress(OSError, asyncio.TimeoutError):
         process = await asyncio.create_subprocess_exec(

@@ -1,7 +1,7 @@
-"""The proof on a node without a kubelet: the runtime gives a container the devices that it asks for by CDI name.
+"""The proof on a node without a kubelet: a container requests devices from the runtime by CDI name.
 
-It goes past Allocate, so its variables and annotations are not among what it proves. Not for a node with a kubelet,
-which ends every sandbox that it does not know.
+Without Allocate, the proof does not cover Allocate's variables and annotations. Not for a node with a kubelet, because
+a kubelet ends every sandbox that it does not know.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .looking import Outcome, look
 
 
 async def prove(resource: Resource, cri: CriClient, image: str) -> Outcome:
-    """Start a container with every device of ``resource`` that is there, look into it, and remove it.
+    """Start a container with every healthy device of ``resource``, inspect it, and remove it.
 
-    With as many as one may have, where that is limited: they may have one path in a container.
+    At most container_limit devices are used, because more devices may share a path in the container.
     """
     there = [d for d in resource.devices if resource.cdi_name(d) and unhealthy_reason(d) is None]
     devices = there[: resource.container_limit]

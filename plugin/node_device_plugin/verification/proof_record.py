@@ -1,7 +1,7 @@
-"""What was proven of a node, so that an unchanged resource need not be proven again.
+"""The record of a node's proofs, so that an unchanged resource needs no second proof.
 
-On a node the command `verify` has it in a file; of one that only the Kubernetes API reaches the controller keeps it on
-the node object. Standard library only: the controller imports it, too.
+The command `verify` reads the record from a file on the node. For a node that only the Kubernetes API reaches, the
+controller keeps the record on the node object. Standard library only, because the controller imports it, too.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ..declaration.serialise import resources_to_data
 
 
 class Record:
-    """Resource name to the hash of all that its proof depended on.
+    """Resource name to the hash of everything that its proof depends on.
 
-    proven: of an earlier record. plugin: what serves the devices: in which mode, and of which version or image.
+    proven: the hashes of an earlier record. plugin: the mode of the serving plugin, and its version or image.
     """
 
     def __init__(self, proven: Mapping[str, str], plugin: str) -> None:
@@ -30,12 +30,12 @@ class Record:
         return self.proven.get(resource.name) == self._hash(resource, runtime)
 
     def note(self, resource: Resource, runtime: str, proven: bool) -> None:
-        """Remember the outcome of a proof."""
+        """Record the outcome of a proof."""
         others = {name: value for name, value in self.proven.items() if name != resource.name}
         self.proven = {**others, resource.name: self._hash(resource, runtime)} if proven else others
 
     def keep_only(self, resources: Iterable[Resource], runtime: str) -> None:
-        """Forget what does not hold now: it must not hold again when a change is taken back, without another proof."""
+        """Forget every proof that does not hold now, so that reverting a change still needs another proof."""
         held = {resource.name for resource in resources if self.holds(resource, runtime)}
         self.proven = {name: value for name, value in self.proven.items() if name in held}
 
@@ -45,9 +45,9 @@ class Record:
 
 
 def read_file(path: str | None) -> dict[str, str]:
-    """The record in a JSON file; none where there is no path, no file, or one that cannot be read.
+    """The record in a JSON file; empty if there is no path, no file, or an unreadable file.
 
-    Who called writes the new one: the command that reads it changes nothing on the node.
+    The caller of the command writes the new record, because `verify` itself keeps nothing on the node.
     """
     with contextlib.suppress(OSError, UnicodeDecodeError):
         if path is not None:
@@ -57,7 +57,7 @@ def read_file(path: str | None) -> dict[str, str]:
 
 
 def read_text(text: str) -> dict[str, str]:
-    """A record as JSON; one that cannot be read proves nothing, and everything is proven again."""
+    """The record in a JSON text; empty for invalid text, so that every resource is proven again."""
     try:
         return {str(name): str(value) for name, value in dict(json.loads(text)).items()}
     except (RecursionError, ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""What a verification found, as data and as a table."""
+"""The report of a verification, as data and as a table."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ..support.tables import table
 
 #: A container saw its devices.
 PROVEN = "proven"
-#: It was proven before, and nothing about it has changed since.
+#: An earlier run proved the resource, and nothing that the proof depends on has changed since.
 PROVEN_BEFORE = "proven before"
-#: Nothing is free to prove it with, and nobody could look into the containers that hold it; the detail names them.
+#: No device is free for a proof, and the holders' containers cannot be inspected; the detail names the holders.
 IN_USE = "in use"
 #: Neither proven nor disproven; the detail says why.
 UNPROVEN = "unproven"
 #: Registered with no device, as declared.
 EMPTY = "empty"
-#: No kubelet yet.
+#: No kubelet yet, or a kubelet that gives no lists.
 PENDING = "pending"
 FAILED = "failed"
 
@@ -25,10 +25,10 @@ FAILED = "failed"
 class Row(NamedTuple):
     """One resource of the node.
 
-    capacity: shares of the devices that are declared and, where a device is not required, there.
-    healthy: shares that the kubelet calls allocatable.
+    capacity: shares of the required devices and the healthy optional ones, unless held by other names.
+    healthy: shares that the kubelet lists as allocatable.
     seen: ids of the devices that a container saw.
-    shares: how many a pod may ask for to prove it; 0 where it needs none, or where none is free.
+    shares: how many shares a pod may request for a proof; 0 if no proof is needed or no share is free.
     """
 
     resource: str
@@ -41,11 +41,11 @@ class Row(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All of a node.
+    """The report of a node.
 
-    problems: one sentence each, naming what was expected and what was found.
-    proven, proven_before: the record for the next verification, and the one that this began with (see proof_record).
-    image: what a proof's container would run; None where the node has none.
+    problems: one sentence each, with the expected and the found value.
+    proven, proven_before: the record for the next verification, and the former record (see proof_record).
+    image: the image of a proof's container; None if the node has none.
     """
 
     runtime: str
@@ -57,15 +57,15 @@ class Report(NamedTuple):
     image: str | None
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """The report, ready for JSON."""
         data = self._asdict()
         return {"resources": [row._asdict() for row in data.pop("rows")], **data}
 
     def to_text(self) -> str:
-        """A table for people, the problems below it."""
+        """The report as a table, with the problems below it."""
         rows = []
         for row in self.rows:
-            # What failed is told below, a line for each problem.
+            # The detail of a failure is among the problems below the table.
             state = f"{row.state} ({row.detail})" if row.detail and row.state != FAILED else row.state
             rows.append((row.resource, str(row.capacity), str(row.healthy), " ".join(row.seen), state))
         shown = table(("RESOURCE", "CAPACITY", "HEALTHY", "CONTAINER SAW", "STATE"), rows)

@@ -1,6 +1,6 @@
-"""How many pods the node still takes.
+"""Counts the free pod slots of the node.
 
-A static pod is critical to the kubelet: where the node has no slot for it, the kubelet ends another pod.
+A static pod is critical to the kubelet: if the node has no slot for it, the kubelet ends another pod.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from ..cluster.api import Api, ApiError, Place
 from ..cluster.pod_slots import Slots, of_node
 from ..support.bounded_calls import in_thread
 
-#: Free slots that a static pod needs: its own, and two for pods that come in at the same time.
+#: Free slots that a static pod needs: its own, and two for pods that arrive at the same time.
 NEEDED = 3
-#: How a kubelet is called as a user of its cluster.
+#: The prefix of a kubelet's user name in its cluster.
 _NODE_USER = "system:node:"
 
 
 class SlotCounter:
-    """Asks the cluster as the node's kubelet, or else goes by what the kubelet lists.
+    """Asks the cluster as the node's kubelet, or else counts the pods that the kubelet lists.
 
-    kubeconfig: the kubelet's own; None where it has none. max_pods: what its configuration says, None where that is not
-    known.
+    kubeconfig: the path of the kubelet's own; None if it has none. max_pods: from the kubelet's configuration; None if
+    unknown.
     """
 
     def __init__(self, kubeconfig: str | None, max_pods: int | None) -> None:
@@ -28,14 +28,14 @@ class SlotCounter:
         self._max_pods = max_pods
 
     async def count(self, pods: int) -> Slots | str:
-        """What is free now, or why nobody knows. pods: how many the kubelet lists."""
+        """The slots now, or the reason why they are unknown. pods: the number that the kubelet lists."""
         if self._kubeconfig is not None:
             try:
                 slots = await in_thread(_by_cluster, self._kubeconfig)
                 if slots is not None:
                     return slots
             except (ApiError, kubeconfig.KubeconfigError):
-                # A cluster that does not answer is not asked again: each time may take a quarter of a minute.
+                # Never ask a silent cluster again, because each try may take 15 s.
                 self._kubeconfig = None
         if self._max_pods is None:
             return "it is not known how many pods the node may have (maxPods of the kubelet's configuration)"
@@ -43,8 +43,8 @@ class SlotCounter:
 
 
 def _by_cluster(path: str) -> Slots | None:
-    """As the scheduler counts. Raises ApiError, KubeconfigError."""
-    # It is read anew each time: a kubelet's certificate does not last.
+    """The slots as the scheduler counts them. Raises ApiError, KubeconfigError."""
+    # Read the kubeconfig each time, because a kubelet's certificate expires.
     api = Api(kubeconfig.read(path))
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     answer = api.create(Place("selfsubjectreviews", group="authentication.k8s.io/v1"), review)

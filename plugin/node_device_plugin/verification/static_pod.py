@@ -1,4 +1,4 @@
-"""A static pod that asks for devices: placed, and taken away without a trace."""
+"""Places a static pod that requests devices, and removes it without a trace."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
-#: What the names of all proofs begin with, of the cluster's pods too; a manifest with it is always ours.
+#: The prefix of every proof's name, also for pods of the cluster; a manifest with this prefix is always ours.
 PREFIX = "node-device-proof-"
 NAMESPACE = "kube-system"
 CONTAINER = "proof"
 
 
 def is_no_device_free(words: str) -> bool:
-    """Whether a kubelet refused a pod because no device was free or healthy at that moment: another pod took it, or
-    the plugin restarted. Its words are those of kubernetes pkg/kubelet/cm/devicemanager/manager.go.
+    """Whether a kubelet refused a pod because no device was free or healthy: another pod got the device, or the
+    plugin restarted. Source of the messages: kubernetes pkg/kubelet/cm/devicemanager/manager.go.
     """
     return "requested number of devices unavailable" in words or "no healthy devices present" in words
 
 
 def new_name() -> str:
-    """A name that no earlier proof had, so that the kubelet never takes one for the other."""
+    """A random name, so that the kubelet never confuses two proofs."""
     return PREFIX + secrets.token_hex(4)
 
 
 def manifest(name: str, image: str, resource: str, count: int) -> dict[str, Any]:
-    """A pod with one container that asks for ``count`` shares of ``resource`` and stays until it is removed.
+    """A pod with one container that requests ``count`` shares of ``resource`` and runs until its removal.
 
-    It asks for nothing else: every static pod is critical to the kubelet, which ends other pods for what it lacks.
-    The host's network spares it the pod network, which a new node may not have yet.
+    The pod requests nothing else: it is critical to the kubelet, which ends other pods if a request does not fit.
+    The pod uses the host's network, because a new node may not have a pod network yet.
     """
     return {
         "apiVersion": "v1",
@@ -65,9 +65,9 @@ class NotRemoved(Exception):
 
 @contextlib.contextmanager
 def placed(directory: str, pod: dict[str, Any]) -> Iterator[None]:
-    """The pod's manifest is in the kubelet's directory inside this block.
+    """Keep the pod's manifest in the kubelet's directory inside this block. Raises NotPlaced, NotRemoved.
 
-    It appears at once (a rename from a name that the kubelet does not read). Raises NotPlaced, NotRemoved.
+    The manifest appears complete, through a rename from a hidden name that the kubelet does not read.
     """
     path = os.path.join(directory, pod["metadata"]["name"] + ".json")
     hidden = os.path.join(directory, "." + os.path.basename(path))
@@ -91,14 +91,14 @@ def placed(directory: str, pod: dict[str, Any]) -> Iterator[None]:
 
 
 def is_proof(pod: str) -> bool:
-    """Whether a pod of this name is a proof's."""
+    """Whether this is the name of a proof's pod."""
     return pod.startswith(PREFIX)
 
 
 def remove_leftovers(directory: str) -> list[str]:
-    """Take away the manifests of proofs that were killed; the names of their pods, without the node's.
+    """Remove the manifests of killed proofs; returns the names of their pods, without the node's name.
 
-    OSError where one cannot be removed.
+    Raises OSError if a manifest cannot be removed.
     """
     names = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""The order of a verification: runtime, kubelet, then a container for each resource."""
+"""Runs a verification in order: the runtime, the kubelet, then a container for each resource."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from .report import Report, Row
 from .slots import NEEDED, SlotCounter
 from .static_pod import is_proof, remove_leftovers
 
-#: Seconds between two looks at the kubelet's lists.
+#: Seconds between two reads of the kubelet's lists.
 _LOOK = 0.2
-#: A runtime that does not answer.
+#: The name of a runtime that does not answer.
 _UNKNOWN = "unknown"
 
 
 class Node(NamedTuple):
-    """Where things are on this node.
+    """The paths and settings of this node.
 
-    static_pod_dir: None where the kubelet takes no static pods. image: None takes the runtime's sandbox image.
-    kubelet_kubeconfig, max_pods: see SlotCounter. makes_static_pods: whether proofs may; what killed ones left goes
-    anyway.
+    static_pod_dir: None if the kubelet takes no static pods. image: None takes the runtime's sandbox image.
+    kubelet_kubeconfig, max_pods: see SlotCounter. makes_static_pods: whether proofs may make them; the leftovers of
+    killed proofs are always removed.
     """
 
     runtime_socket: str
@@ -57,13 +57,13 @@ class Node(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """How much is proven.
+    """The extent of the proofs.
 
-    devices: ``one`` free share of each resource, or ``all`` that are free.
-    unproven_only: leave out what the file ``record`` says was proven as it is now.
-    timeout: seconds for the kubelet's lists to become as declared, and again for each proof.
-    plugin: what serves the devices, apart from this version. proof_pods: pods (namespace/name) that were made for the
-    proof: their containers alone are looked into.
+    devices: ``one`` free share of each resource, or ``all`` free shares.
+    unproven_only: skip each resource whose present state the file ``record`` lists as proven.
+    timeout: seconds until the kubelet's lists must match the declaration, and again for each proof.
+    plugin: the server of the devices, beside this version. proof_pods: pods (namespace/name) made for the proof; if
+    given, only their containers are inspected.
     """
 
     devices: str
@@ -75,9 +75,9 @@ class Scope(NamedTuple):
 
 
 class _Runtime(NamedTuple):
-    """The runtime in words, the image that proofs run, and whether it gives CDI devices.
+    """The runtime's name and version, the image for proofs, and whether the runtime injects CDI devices.
 
-    image: None where the node has none, and ``no_image`` says why.
+    image: None if the node has none; then ``no_image`` is the reason.
     """
 
     name: str
@@ -87,7 +87,7 @@ class _Runtime(NamedTuple):
 
 
 class _NoListing(NamedTuple):
-    """A kubelet that does not say what it lists: the problem, why in a row, and its state for the report."""
+    """A kubelet without lists: the problem, the reason for each row, and the kubelet's state for the report."""
 
     problem: str
     why: str = "the kubelet does not answer"
@@ -95,8 +95,8 @@ class _NoListing(NamedTuple):
 
 
 async def verify(configuration: Configuration, node: Node, scope: Scope) -> Report:
-    """Verify this node against ``configuration``. What is wrong is in the report, never an exception."""
-    # What is discovered is expected as the plugin's own code finds it now.
+    """Verify this node against ``configuration``. The report lists every problem; none becomes an exception."""
+    # The plugin's own code discovers the expected devices.
     offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
     links = Links()
     discoverer = Discoverer(links)
@@ -106,7 +106,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
         for resource in configuration.resources
     ]
     problems = ["{}: {}".format(*late) for late in discoverer.late.items()]
-    # Before anybody is asked who holds what: the kubelet runs the pod of a leftover, which holds a device.
+    # Remove leftovers before asking for holders, because the pod of a leftover runs and holds a device.
     await _without_leftovers(node, scope.timeout, problems)
     proven_before = read_file(scope.record)
     record = Record(proven_before, " ".join(filter(None, [version(), scope.plugin])))
@@ -123,7 +123,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     outcomes: dict[str, Outcome] = {}
     if isinstance(listing, _NoListing):
         problems.append(f"kubelet: {listing.problem}")
-        # One that hangs may take containers of ours for leftovers as soon as it goes on.
+        # No proof by the runtime here: a kubelet that recovers would end our sandboxes as unknown.
         kubelet = listing.state
         rows = [_pending(resource, expected, listing.why) for resource in resources]
     elif listing is None:
@@ -156,7 +156,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
 
 
 async def _without_leftovers(node: Node, timeout: float, problems: list[str]) -> None:
-    """Take away the static pods of proofs that were killed, and wait until what they held is free."""
+    """Remove the static pods of killed proofs, and wait until their devices are free."""
     if node.static_pod_dir is None:
         return
     remove = functools.partial(remove_leftovers, node.static_pod_dir)
@@ -168,7 +168,7 @@ async def _without_leftovers(node: Node, timeout: float, problems: list[str]) ->
     except OSError as error:
         problems.append(f"a killed proof's static pod cannot be removed: {error.filename}: {error.strerror}")
         return
-    # A runtime or a kubelet that does not answer is in the report anyway.
+    # Other checks report a runtime or a kubelet that does not answer.
     with contextlib.suppress(CriError, PodResourcesError):
         if names:
             async with CriClient(node.runtime_socket) as cri:
@@ -188,7 +188,7 @@ def _with_outcome(row: Row, outcomes: Mapping[str, Outcome]) -> Row:
         return row._replace(state=states.UNPROVEN, seen=outcome.seen, detail=outcome.unproven)
     if outcome.mismatches:
         return row._replace(state=states.FAILED, detail="; ".join(outcome.mismatches), shares=0)
-    # Without a kubelet a container proves the runtime's part, and the rest stays pending.
+    # Without a kubelet, a container proves only the runtime's part, so the resource stays pending.
     if row.state == states.PENDING:
         return row._replace(seen=outcome.seen)
     return row._replace(seen=outcome.seen, state=states.PROVEN, detail="", shares=0)
@@ -197,7 +197,7 @@ def _with_outcome(row: Row, outcomes: Mapping[str, Outcome]) -> Row:
 async def _held_by_other_names(
     configuration: Configuration, resources: Sequence[Resource], node: Node, links: Links
 ) -> Mapping[str, Mapping[str, str]]:
-    """Resource to the devices that the plugin gives to nobody until they are free, each with the reason."""
+    """Resource to the devices that the plugin does not offer until their holders end, each with the reason."""
     specs = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)
     state = await kubelet_queries.holders(node.kubelet_root, configuration.kubelet_device_plugin_dir, specs, links)
     await links.look_at(node_paths(resources))
@@ -206,9 +206,9 @@ async def _held_by_other_names(
 
 
 def _expected_ids(resource: Resource, held: Mapping[str, str]) -> list[str]:
-    """What the kubelet is to call allocatable: every device that is required, and every other one that is there.
+    """The ids that the kubelet must list as allocatable: of required devices, and of healthy optional ones.
 
-    Without those that are held by other names.
+    Devices that pods hold by other names are not among them.
     """
     return [
         kubelet_id
@@ -241,7 +241,7 @@ async def _runtime(node: Node, resources: Sequence[Resource], problems: list[str
 
 
 def _without_cdi(state: Mapping[str, Any], by_cdi: Sequence[str]) -> str:
-    """What becomes of containers where the running daemon gives no CDI devices."""
+    """The problem of a running runtime that injects no CDI devices, with the consequence for containers."""
     found = "off" if state["cdi"]["enabled"] is False else "no word of it"
     fails = runtime_queries.fails_without_cdi(state["name"], state["version"])
     consequence = "could not be created with" if fails else "would start without"
@@ -257,9 +257,9 @@ def _without_cdi(state: Mapping[str, Any], by_cdi: Sequence[str]) -> str:
 async def _listing(
     configuration: Configuration, node: Node, expected: dict[str, list[str]], timeout: float
 ) -> kubelet_queries.Listing | _NoListing | None:
-    """What the kubelet lists, as soon as it is what is expected, else what it is in the end; None without a kubelet.
+    """The kubelet's lists, once they are as expected or ``timeout`` seconds have passed; None without a kubelet.
 
-    _NoListing where there is one that does not answer, or whose checkpoint cannot be read.
+    Returns _NoListing if the kubelet does not answer or its checkpoint cannot be read.
     """
     socket = os.path.join(node.kubelet_root, kubelet_queries.POD_RESOURCES_SOCKET)
     deadline = time.monotonic() + timeout
@@ -300,7 +300,7 @@ def _judge(
     if resource.name not in listing.registered:
         detail = "expected it registered with the kubelet, found no such resource there"
         return row._replace(state=states.FAILED, detail=detail)
-    # A pod may have ended since it was asked who holds what.
+    # A pod may have ended since the question for holders.
     freed = {share for each in resource.devices if each.id in held_by_others for share in resource.kubelet_ids(each)}
     missing, foreign = sorted(set(expected) - set(found)), sorted(set(found) - set(expected) - freed)
     if missing or foreign:
@@ -311,7 +311,7 @@ def _judge(
         reasons = [reason for reason in map(unhealthy_reason, resource.devices) if reason]
         return row._replace(state=states.FAILED, detail="; ".join([detail, *reasons]))
     if held_by_others:
-        # A proof is of a resource as declared, and that is not how it is offered now.
+        # A proof compares with the declaration, but the plugin now offers less than that.
         each = [f"{device}: {why}" for device, why in sorted(held_by_others.items())]
         return row._replace(state=states.IN_USE, detail="; ".join(each))
     if not found:
@@ -323,7 +323,7 @@ def _judge(
 
 
 def _free_shares(resource: Resource, listing: kubelet_queries.Listing, scope: Scope) -> int:
-    """How many shares a proof may ask for."""
+    """The number of shares that a proof may request."""
     held = listing.held(resource.name)
     free = sum(kubelet_id not in held for kubelet_id in listing.allocatable.get(resource.name, ()))
     wanted = free if scope.devices == "all" else min(free, 1)
@@ -335,7 +335,7 @@ def _held_by(resource: Resource, listing: kubelet_queries.Listing) -> str:
 
 
 class _OfKubelet:
-    """Proofs of containers that the kubelet made: those of others first, then of a static pod, one at a time."""
+    """Proofs by containers of the kubelet: first those of other pods, then of a static pod, one at a time."""
 
     def __init__(self, configuration: Configuration, runtime: _Runtime, node: Node, scope: Scope) -> None:
         self._configuration = configuration
@@ -347,7 +347,7 @@ class _OfKubelet:
     async def prove(
         self, resources: Sequence[Resource], rows: Mapping[str, Row], listing: kubelet_queries.Listing
     ) -> dict[str, Outcome]:
-        """Resource to its outcome; a resource that only others hold, and whose containers are unknown, has none."""
+        """Resource to its outcome. A resource without a free share, whose holders have no known container, has none."""
         outcomes: dict[str, Outcome] = {}
         if not resources:
             return outcomes
@@ -360,7 +360,7 @@ class _OfKubelet:
                         outcomes[resource.name] = await self._of_proof_pod(there, resource, holders)
                         continue
                     everyone = self._scope.devices == "all"
-                    # A proof's container, a leftover's or another play's, is gone before anybody could rely on it.
+                    # Ignore the container of another proof, because it ends too soon to rely on.
                     others = [holder for holder in holders if not is_proof(holder.pod)]
                     found = await there.find(resource, others, everyone)
                     shares = rows[resource.name].shares
@@ -397,7 +397,7 @@ class _OfKubelet:
         if not os.path.isdir(directory):
             return Outcome(unproven=f"the kubelet's static pod directory {directory} is missing")
         try:
-            # What is free at this moment: a static pod that asks for more ends another pod for it.
+            # Count again now, because a static pod that requests more than is free ends another pod.
             now = await kubelet_queries.listing(self._node.kubelet_root, self._configuration.kubelet_device_plugin_dir)
         except (PodResourcesError, OSError, CheckpointError) as error:
             return Outcome(unproven=str(error))
@@ -415,7 +415,7 @@ class _OfKubelet:
 
 
 def _together(found: Outcome, proof: Outcome) -> Outcome:
-    """A proof beside what containers of others showed."""
+    """The outcome of a proof, joined with the outcome of other pods' containers."""
     seen = tuple(dict.fromkeys([*found.seen, *proof.seen]))
     if proof.unproven and found.mismatches:
         return Outcome(seen, (), "{}; a container of {}".format(proof.unproven, "; of ".join(found.mismatches)))

@@ -155,7 +155,7 @@ async def test_no_pod_meets_a_resource_without_devices_because_of_a_reload(
 
 
 async def test_what_was_known_of_a_device_that_stays_is_known_after_a_reload(running: Running) -> None:
-    """One that was here and went stays listed, by discovery or not; one that is declared otherwise is judged anew."""
+    """One that was here and went stays listed, by discovery or not; one that is declared otherwise is judged again."""
     text = """
 kubelet_device_plugin_dir: %s
 cdi_spec_dirs: []

@@ -1,4 +1,4 @@
-"""Commands of the configuration: what they are told, how they fail, and that their limit holds."""
+"""Commands of the configuration: what they get, how they fail, and that their limit holds."""
 
 import asyncio
 import fcntl

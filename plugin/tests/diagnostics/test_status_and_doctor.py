@@ -231,7 +231,7 @@ async def test_the_configuration_of_a_pod(node: Node, monkeypatch: pytest.Monkey
     (plugin,) = [each for each in await Doctor("/none/config.yaml", "/run/x.sock").examine() if each.link == "plugin"]
     # No command names a container's process.
     assert (plugin.state, plugin.fix) == ("wrong", POD.reload)
-    # Whoever names another file is told of that one.
+    # Whoever names another file hears of that one.
     other = await Doctor("/none/other.yaml", "/run/x.sock").examine()
     assert (other[0].state, other[0].found) == ("wrong", "/none/other.yaml: No such file or directory")
 
@@ -447,6 +447,7 @@ async def test_status_shows_devices_and_who_holds_them(node: Node) -> None:
     assert found.is_fine
     data = json.loads(json.dumps(found.to_data()))
     assert data["plugin"]["resources"][0]["devices"][0]["kubelet_ids"] == ["d0::0", "d0::1"]
+    assert data["plugin"]["resources"][0]["stream_age_seconds"] >= 0
     assert data["held"][0]["resource"] == "example.com/dev"
 
 

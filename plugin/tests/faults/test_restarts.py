@@ -35,7 +35,7 @@ async def test_500_kubelet_restarts_lose_nothing_and_leak_nothing(short_path: Pa
 
 async def test_streams_that_drop_at_random(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Complaint 1: the stream is lost, the plugin lives, and allocatable stays 0 for ever."""
-    # Else a stream that is lost again and again is made anew ever more rarely (see test_registration).
+    # Else a stream that is lost again and again is made again ever more rarely (see test_registration).
     monkeypatch.setattr(connection, "_STEADY", 0.0)
     chance = random.Random(3)
     directory = str(short_path / "dp")

@@ -1,4 +1,4 @@
-"""A CDI spec that cannot be written: the old file stays whole, nothing half-written is left, and it is said."""
+"""A CDI spec that cannot be written: the old file stays whole, nothing half-written is left, and the plugin says so."""
 
 import errno
 import json

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -74,7 +75,7 @@ async def test_the_kubelet_comes_later_and_restarts(short_path: Path) -> None:
 async def test_a_kubelet_that_restarts_finds_the_socket_as_it_was(
     short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Made anew at once, the socket would take the new kubelet's connection away."""
+    """Made again at once, the socket would take the new kubelet's connection away."""
     monkeypatch.setattr(plugin_watcher, "_BACK", 10)
     async with kubelet_at(short_path) as kubelet, plugin(short_path) as registrations:
         await kubelet.registered("example.com/dev")
@@ -135,8 +136,10 @@ async def test_a_socket_that_somebody_removed_is_made_anew(short_path: Path) -> 
 async def test_what_a_killed_instance_left_is_taken_over_or_away(short_path: Path) -> None:
     folder = short_path / "plugins_registry"
     folder.mkdir()
-    for name in ("node-device-plugin-old-123456.sock", "other.sock", "node-device-plugin.txt"):
-        (folder / name).touch()
+    for name in ("node-device-plugin-old-123456.sock", "other.sock"):
+        with socket.socket(socket.AF_UNIX) as killed:
+            killed.bind(str(folder / name))
+    (folder / "node-device-plugin.txt").touch()
     remove_stale_sockets(str(short_path))
     assert sockets(short_path) == ["node-device-plugin.txt", "other.sock"]
 

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -139,6 +141,10 @@ async def test_metrics(plugin: Plugin) -> None:
         assert seen[prefix + "registrations_total{resource=example.com/dev,result=registered}"] == 1
         assert seen[prefix + "allocations_total{resource=example.com/dev,result=ok}"] == 1
         assert seen[prefix + "allocation_duration_seconds_count{resource=example.com/dev}"] == 1
+        # A line for each bound, in ascending order: https://prometheus.io/docs/instrumenting/exposition_formats/.
+        bounds = [float(bound) for bound in re.findall(r'_bucket\{resource="example.com/dev",le="(.*)"\}', text)]
+        assert bounds == sorted(bounds)
+        assert (bounds[0] > 0, bounds[-1]) == (True, math.inf)
         assert seen[prefix + "stream_open{resource=example.com/none}"] == 1
         assert 0 < seen[prefix + "stream_age_seconds{resource=example.com/dev}"] < 60
         assert {name: value for name, value in seen.items() if name.startswith(prefix + "devices{")} == {

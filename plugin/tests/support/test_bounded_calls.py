@@ -95,6 +95,23 @@ async def test_what_comes_back_in_time_counts_and_its_successors_are_begun_once(
     assert sorted(begun) == list(numbers)
 
 
+async def test_while_a_call_has_time_the_next_one_waits_for_its_thread(hanging: Hanging) -> None:
+    def in_which(call: Callable[[], str]) -> Callable[[], int]:
+        def answer() -> int:
+            call()
+            return threading.get_ident()
+
+        return answer
+
+    calls = [(Key("a", name), in_which(hanging.call(name))) for name in ("first", "second")]
+    running = asyncio.create_task(BoundedCalls(limit=20, patience=20).run(calls))
+    while not hanging.begun:
+        await asyncio.sleep(0.01)
+    hanging.released.set()
+    answers = await running
+    assert answers["a", "first"] == answers["a", "second"]
+
+
 async def test_a_group_in_which_many_hang_takes_no_thread_from_others(hanging: Hanging) -> None:
     calls = BoundedCalls(limit=2, most=2)
     due: list[Call[str]] = [(Key("a", str(number)), hanging.call(str(number))) for number in range(4)]

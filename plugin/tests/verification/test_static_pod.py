@@ -18,6 +18,8 @@ def test_it_is_there_inside_the_block_and_gone_after_it(tmp_path: Path) -> None:
         assert container["resources"] == {"limits": {"example.com/dev": "2"}}
         assert not [field for field in spec if "riority" in field or "reempt" in field]
         assert container["imagePullPolicy"] == "Never"
+        # A new node may have no pod network yet.
+        assert spec["hostNetwork"] is True
     assert list(tmp_path.iterdir()) == []
 
 

@@ -122,7 +122,7 @@ async def test_a_kubelet_with_too_many_questions_is_not_one_that_does_not_answer
 async def test_a_kubelet_that_hangs_is_another_than_none(
     monkeypatch: pytest.MonkeyPatch, short_path: Path, is_there: bool, kubelet: str, detail: str
 ) -> None:
-    """It is said in the row, and nothing is proven beside it: when it goes on it may end what it does not know."""
+    """The row says it, and nothing is proven beside it: when it goes on it may end what it does not know."""
     monkeypatch.setattr(pod_resources, "_TIMEOUT", 0.1)
     proofs: list[str] = []
 

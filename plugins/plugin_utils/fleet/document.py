@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All nodes in one document: what the JSON is, and what table and page are made from."""
+"""Combines all nodes in one document: the JSON, and the source of table and page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from . import node, resources
 
-#: Grows when a key changes its meaning or goes; a new key does not count.
+#: Raise the number if a key is removed or changes its meaning, but not for a new key.
 SCHEMA_VERSION = 1
 _SEVERITIES = ("failed", "degraded", "unknown", "pending")
 _NUMBERS = ("capacity", "healthy", "allocated")
@@ -40,7 +40,7 @@ def document(nodes: Sequence[dict[str, Any]], version: str, generated: datetime.
 
 
 def findings(nodes: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What is to be fixed: each thing once, with the nodes where it is so. The worst and most frequent is first."""
+    """Everything to fix, with the affected nodes: each problem once, the worst and most frequent first."""
     found: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
     for each in nodes:
         for severity, resource, text in _of_node(each):
@@ -58,7 +58,7 @@ def findings(nodes: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 def _of_node(each: Mapping[str, Any]) -> Iterator[tuple[str, str | None, str]]:
     severity, problems = node.STATES[each["state"]], each["problems"]
     if each["state"] == "unreachable":
-        # Its first problem is why, which names the host, so that no two are the same; it stands with the node.
+        # The first problem is the reason; it names the host, so it differs for each node and stays in the node's entry.
         yield severity, None, "not reached"
         problems = problems[1:]
     if each["state"] == "pending":
@@ -68,19 +68,19 @@ def _of_node(each: Mapping[str, Any]) -> Iterator[tuple[str, str | None, str]]:
     for row in each["resources"]:
         severity = resources.STATES[row["state"]]
         if severity in ("failed", "degraded"):
-            # Why nothing is served, or reaches a container, is said of the node.
+            # For these states, the node's own problems give the reason.
             by_node = row["state"] in ("not served", "without CDI")
             for reason in row["reasons"] or ([] if by_node else [row["state"]]):
                 yield severity, row["name"], reason
 
 
 def _contents(nodes: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list[str]]]:
-    """Images that are not the same on all nodes, and the nodes that have what the fewest have."""
+    """Images that differ between nodes although they have one name, and the nodes with the rarer ones."""
     ids: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for each in nodes:
         pod = each["pod"] or {}
         if pod.get("image") and pod.get("image_id"):
-            # An imported image has another form of id than a pulled one, and an architecture its own content.
+            # Ids are comparable only in one form (imported or pulled) and on one architecture.
             form = pod["image_id"].partition("sha256:")[0]
             kind = (pod["image"], str(pod.get("architecture")), form)
             ids.setdefault(kind, {}).setdefault(pod["image_id"], []).append(each["name"])
@@ -115,7 +115,7 @@ def _counted(states: Iterable[str], order: Iterable[str]) -> dict[str, int]:
 
 
 def _versions(versions: Iterable[str | None]) -> dict[str, int]:
-    """Version to the number of nodes, the most frequent first; "unknown" where a node did not say."""
+    """Version to the number of nodes, most frequent first; "unknown" if a node's version is unknown."""
     return dict(Counter(version or "unknown" for version in versions).most_common())
 
 

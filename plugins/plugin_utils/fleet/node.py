@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node's entry, from whatever could be read of it."""
+"""Makes one node's entry from the facts that were readable."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ STATES = {
     "pending": "pending",
     "ok": "ok",
 }
-#: Of a resource: what makes its node wrong.
+#: Severities of a resource that make its node wrong.
 _WRONG = ("failed", "degraded")
 
 
 class ByApi(NamedTuple):
     """A node that only the Kubernetes API reaches.
 
-    ready, runtime: by its node object; the latter such as ``containerd://2.1.9``, empty where it does not say.
-    running: what its pod's metrics say.
+    ready, runtime: from its node object; runtime is such as ``containerd://2.1.9``, empty if unknown.
+    running: the report in its pod's metrics.
     """
 
     ready: bool
@@ -37,14 +37,14 @@ class ByApi(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What was read of a node; each part is None where it could not be, and then ``problems`` say why.
+    """The facts of a node; a part that could not be read is None, and ``problems`` says why.
 
-    unreachable: why there is no connection to the node; empty where there is one.
-    facts: of module node_preflight. status, runtime: what the plugin's commands of these names say.
+    unreachable: why there is no connection to the node; empty if there is one.
+    facts: of module node_preflight. status, runtime: answers of the plugin's commands of these names.
     declaration: as module declaration returns it. cluster: rows of the node object's extended resources.
-    kubelet_version: of the node object, for kubelets that are no process of their own.
-    pod: of the plugin, in mode daemonset, as rollout.look gives it. wanted_sha256: of what is declared, in that mode.
-    by_api: what the API shows of a node that nothing else reaches, None of any other.
+    kubelet_version: of the node object, for kubelets without a process of their own.
+    pod: the plugin's, from rollout.look, in mode daemonset. wanted_sha256: of the declared configuration, in that mode.
+    by_api: what the API shows of a node that only the API reaches; None for any other node.
     """
 
     unreachable: str = ""
@@ -61,7 +61,7 @@ class Read(NamedTuple):
 
 
 def entry(name: str, read: Read) -> dict[str, Any]:
-    """The node as plain data, as docs/status.md describes it. Never raises for what a node lacks."""
+    """The node as plain data, as docs/status.md describes it. Missing facts never raise."""
     facts, status = read.facts or {}, read.status or {}
     kubelet = _kubelet(read)
     runtime = _runtime(read)
@@ -94,7 +94,7 @@ def entry(name: str, read: Read) -> dict[str, Any]:
 
 
 def not_read(name: str, reason: str) -> dict[str, Any]:
-    """The entry of a node that was never asked."""
+    """The entry of a node that was not queried."""
     return entry(name, Read(unreachable=reason))
 
 
@@ -119,7 +119,7 @@ def _holders(status: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _plugin(read: Read, plugin: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Of the running one; through the API it says no more than its configuration, and whether it is ready."""
+    """The running plugin; through the API, only version, configuration and readiness are known."""
     if plugin:
         return {
             "version": plugin["version"],
@@ -136,7 +136,7 @@ def _plugin(read: Read, plugin: Mapping[str, Any] | None) -> dict[str, Any] | No
 
 
 def _kubelet(read: Read) -> dict[str, Any] | None:
-    """None where nothing is known of it. A kubelet that is part of another process shows by what it answers."""
+    """The kubelet; None if unknown. A kubelet inside another process counts as running if it answers."""
     if read.by_api:
         return {"running": read.by_api.ready, "version": read.kubelet_version}
     if read.facts is None:
@@ -145,7 +145,7 @@ def _kubelet(read: Read) -> dict[str, Any] | None:
     answers = (read.status or {}).get("source") == "kubelet"
     version = (process or {}).get("version") or read.kubelet_version
     if (version or "").endswith("+stand-in"):
-        version = "stand-in"  # the lab's; its version is only the one that it imitates
+        version = "stand-in"  # the lab's stand-in; its version is the imitated kubelet's
     return {"running": process is not None or answers, "version": version}
 
 
@@ -216,7 +216,7 @@ def _of_plugin(read: Read, plugin: Mapping[str, Any] | None, resource_names: set
         yield read.status["problem"]
     if plugin is None:
         return
-    # A resource that is not registered is said of the resource.
+    # The resource's own row reports a missing registration.
     for reason in plugin["not_ready"]:
         if not any(reason.startswith(f"{name}: ") for name in resource_names):
             yield f"the plugin is not ready: {reason}"

@@ -2,7 +2,7 @@
 (() => {
   const rows = [...document.querySelectorAll(".matrix tbody tr")];
   const parts = [...document.querySelectorAll("details.node")];
-  // All that is said of a node is in its part; the matrix has its rows in the same order.
+  // A node's texts are in its own part; the matrix has its rows in the same order.
   const texts = parts.map((part) => part.textContent.toLowerCase());
   const find = document.getElementById("find");
   const notOk = document.getElementById("not-ok");

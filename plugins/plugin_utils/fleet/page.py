@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The document as one page of HTML that needs nothing else: no other file, no network, no JavaScript."""
+"""Renders the document as one HTML page that needs no other file, no network and no JavaScript."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import jinja2
 from . import node, resources, table
 
 _HERE = Path(__file__).parent
-#: Severity to the sign that stands for it: colour alone says nothing to those who do not see it, or print in grey.
+#: Severity to its sign, because readers may not see colours or may print in grey.
 _SIGNS = {"failed": "✕", "degraded": "!", "unknown": "?", "pending": "…", "idle": "\N{EN DASH}", "ok": "✓"}
 
 
 def html(document: Mapping[str, Any]) -> str:
-    """The page. Every text of it is escaped: names and reasons come from nodes."""
+    """The HTML page. All text is escaped, because names and reasons come from nodes."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
         autoescape=True,
@@ -43,7 +43,7 @@ def html(document: Mapping[str, Any]) -> str:
         signs=_SIGNS,
         style=style,
         script=script,
-        # Should a text ever get through unescaped, the browser runs and loads nothing but these two.
+        # If an unescaped text ever slipped in, the browser would still run and load only these two.
         policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'",
     )
 
@@ -57,7 +57,7 @@ def _headline(total: int, well: int) -> str:
 
 
 def _anchor(name: str) -> str:
-    """The id of a node's part; without spaces, which an id must not have."""
+    """The HTML id of a node's part of the page; quoted, because an id must not contain spaces."""
     return f"node-{quote(name, safe='')}"
 
 

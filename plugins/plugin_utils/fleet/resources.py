@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node's resources: capacity, healthy and allocated shares, a state, and why it is so."""
+"""Makes the rows of a node's resources: capacity, healthy and allocated shares, state and reasons."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import quantity
 
-#: State to its severity, worst first. A severity is what a table is coloured by, the state says it in words.
+#: State to its severity, worst first. The severity decides a row's colour; the state is its text.
 STATES = {
     "not served": "failed",
     "not registered": "failed",
@@ -25,12 +25,12 @@ STATES = {
 
 
 class Served(NamedTuple):
-    """What the node says of its devices.
+    """What the node reports about its devices, as far as it is readable.
 
-    plugin: the running plugin's own words, None where it does not answer. holders: who holds what, by the kubelet or
-    its checkpoint; None where nobody was asked. Both are of ``node-device-plugin status``.
-    kubelet: whether one runs. cdi: whether the running container runtime gives CDI devices, None for not known.
-    provisioned: False where it is known that the plugin is not there yet.
+    plugin: the running plugin's report, None if it does not answer. holders: which pod holds what, from the kubelet or
+    its checkpoint; None if not queried. Both come from ``node-device-plugin status``.
+    kubelet: whether one runs. cdi: whether the running container runtime honours CDI, None if unknown.
+    provisioned: False if the plugin is known not to be installed yet.
     """
 
     plugin: Mapping[str, Any] | None
@@ -43,7 +43,7 @@ class Served(NamedTuple):
 def of_plugin(declaration: Mapping[str, Any] | None, served: Served) -> Iterator[dict[str, Any]]:
     """A row for each resource that is declared or served.
 
-    declaration: as module declaration returns it; None where it cannot be read, so that nothing is known to lack.
+    declaration: as module declaration returns it; None if unreadable, so that no resource counts as undeclared.
     """
     declared = {each["name"]: each for each in (declaration or {}).get("resources", ())}
     serving = {each["name"]: each for each in (served.plugin or {}).get("resources", ())}
@@ -60,10 +60,10 @@ def of_plugin(declaration: Mapping[str, Any] | None, served: Served) -> Iterator
 
 
 def of_cluster(rows: list[Mapping[str, str]] | None, capacities: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """A row for each fixed capacity.
+    """A row for each fixed count without devices.
 
-    rows: what the node object shows (node_device_plugin.cluster.extended_resources), None where it was not read.
-    capacities: what is declared.
+    rows: from the node object (node_device_plugin.cluster.extended_resources), None if it was not read.
+    capacities: the declared ones.
     """
     shown = {row["resource"]: row for row in rows or ()}
     for name in sorted({*capacities, *(name for name, row in shown.items() if row["declared"] != "plugin")}):
@@ -85,7 +85,7 @@ def of_cluster(rows: list[Mapping[str, str]] | None, capacities: Mapping[str, in
 
 
 def by_node_object(row: dict[str, Any], shown: list[Mapping[str, str]] | None) -> dict[str, Any]:
-    """A row of the plugin's resources on a node that only the API reaches: what its node object shows."""
+    """The row of a plugin's resource on a node that only the API reaches, with the node object's numbers."""
     found = next((each for each in shown or () if each["resource"] == row["name"]), None)
     if row["kind"] != "plugin" or found is None:
         return row
@@ -108,7 +108,7 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
         }
         for device in resource["devices"]
     ]
-    # What may be left out, and was never here, is not listed to the kubelet.
+    # An absent device is optional and was never here, so the plugin does not list it to the kubelet.
     capacity = sum(device["shares"] for device in devices if device["state"] != "absent")
     healthy = sum(device["shares"] for device in devices if device["state"] == "healthy")
     reasons = [f"{each['id']}: {each['reason']}" for each in devices if each["state"] == "unhealthy"]
@@ -137,7 +137,7 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
 
 
 def _not_served(name: str, served: Served) -> dict[str, Any]:
-    """Of what is declared and not served; why nothing is served at all is said of the node, not of each resource."""
+    """The row of a declared resource that is not served; the node's problems say why nothing at all is served."""
     row = {**_row(name, "plugin"), "healthy": _listed(name, served.holders)}
     row.update(allocated=_allocated(name, served.holders), held_by=_pods(name, served.holders))
     if served.holders is None:
@@ -175,7 +175,7 @@ def _worse(one: str, other: str) -> str:
 
 
 def _holders(name: str, holders: Mapping[str, Any] | None) -> dict[str, list[str]]:
-    """Share to the pods that hold it; a checkpoint knows them by their uid alone."""
+    """Share to the pods that hold it; the checkpoint has only their uids."""
     pods: dict[str, list[str]] = {}
     for held in (holders or {}).get("held", ()):
         if held["resource"] == name:
@@ -185,7 +185,7 @@ def _holders(name: str, holders: Mapping[str, Any] | None) -> dict[str, list[str
 
 
 def _allocated(name: str, holders: Mapping[str, Any] | None) -> int | None:
-    """Shares that pods hold; None where nobody says."""
+    """The number of shares that pods hold; None if unknown."""
     return None if holders is None or holders["source"] == "none" else len(_holders(name, holders))
 
 
@@ -194,13 +194,13 @@ def _pods(name: str, holders: Mapping[str, Any] | None) -> list[str]:
 
 
 def _listed(name: str, holders: Mapping[str, Any] | None) -> int | None:
-    """Healthy shares by the kubelet; None where none answers, for its checkpoint does not say what is healthy."""
+    """Healthy shares that the kubelet lists; None without a kubelet, because its checkpoint has no health."""
     if holders is None or holders["source"] != "kubelet":
         return None
     return len(holders["allocatable"].get(name, ()))
 
 
 def _number(text: str) -> int | None:
-    """A quantity of the node object, which of an extended resource is whole; None where it shows none."""
+    """A quantity of the node object as an integer, which extended resources always are; None if it has none."""
     value = quantity.number(text)
     return None if value is None else int(value)

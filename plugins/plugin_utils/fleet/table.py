@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fleet as tables of text: its nodes, their resources, and a line that sums them up."""
+"""Renders the fleet as text: a table of nodes, a table of resources, and a summary line."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.suppor
 
 
 class Column(NamedTuple):
-    """title: for people; value: of a node's entry, as text, "-" where it is not known."""
+    """A column. title: its heading; value: gives the text for a node's entry, "-" if unknown."""
 
     title: str
     value: Callable[[Mapping[str, Any]], str]
 
 
-#: What is shown of a node, in the table and in the page's part for it.
+#: A node's facts, in the table and in the node's part of the page.
 COLUMNS = (
     Column("Runtime", lambda node: _known((node["runtime"] or {}).get("name"), (node["runtime"] or {}).get("version"))),
     Column("CDI", lambda node: _cdi(node)),
@@ -29,7 +29,7 @@ _OF_RESOURCE = ("NODE", "RESOURCE", "CAPACITY", "HEALTHY", "ALLOCATED", "STATE",
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """All of it."""
+    """The two tables and the summary line."""
     nodes: list[tuple[str, ...]] = []
     resources: list[tuple[str, ...]] = []
     for node in document["nodes"]:
@@ -52,19 +52,19 @@ def text(document: Mapping[str, Any]) -> str:
 
 
 def summed_up(document: Mapping[str, Any]) -> str:
-    """Such as ``3 nodes: 1 wrong, 2 ok``."""
+    """The summary line, such as ``3 nodes: 1 wrong, 2 ok``."""
     states = ", ".join(f"{count} {state}" for state, count in document["summary"]["nodes"].items())
     total = len(document["nodes"])
     return f"{total} {'node' if total == 1 else 'nodes'}{': ' if states else ''}{states}"
 
 
 def number(value: int | None) -> str:
-    """A number that may not be known."""
+    """A number as text, "-" if unknown."""
     return "-" if value is None else str(value)
 
 
 def _line(sentence: str) -> str:
-    """What may have several lines, in one."""
+    """A text of several lines as one line."""
     return " ".join(sentence.split())
 
 
@@ -85,7 +85,7 @@ def _unready(node: Mapping[str, Any]) -> str | None:
 
 
 def _pod(node: Mapping[str, Any]) -> str | None:
-    """In mode daemonset, such as ``pod ImagePullBackOff``; what runs needs no further word."""
+    """The pod's state in mode daemonset, such as ``pod ImagePullBackOff``; just ``pod`` if it runs."""
     pod = node.get("pod")
     if not pod:
         return None

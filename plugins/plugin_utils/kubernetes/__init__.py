@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin's DaemonSet through the Kubernetes API; the client itself is the plugin's package ``kubernetes``."""
+"""The plugin's DaemonSet through the Kubernetes API, whose client is the plugin's package ``cluster``."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a kubeconfig leads to what a run will need, asked before the run writes anything."""
+"""Checks a kubeconfig before the run writes anything: whether the run can do with it what it will need."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _VARIABLE = "node_devices_kubeconfig"
 def problems(
     path: str, node: str, must_exist: bool, patches: bool, deployment: Mapping[str, Any] | None = None
 ) -> Iterator[str]:
-    """A sentence that names the variable and the file, where the run could not do with it what it is for.
+    """One message, with the variable and the file, if the run could not do its work with the kubeconfig.
 
-    node: the node's name in the cluster. must_exist: whether there has to be such a node object; an uninstall goes on
-    without. patches: whether the run will change the node's status. deployment: of the DaemonSet, where it is to run.
+    node: the node's name in the cluster. must_exist: whether the node object must exist; an uninstall accepts its
+    absence. patches: whether the run will patch the node's status. deployment: the DaemonSet's, if one is deployed.
     """
     try:
         api = Api(kubeconfig.read(path))
@@ -30,7 +30,7 @@ def problems(
         elif api.get(Place("nodes", node)) is None:
             return
         if patches:
-            # The server goes through all of it, the right to do it included, and keeps nothing.
+            # In a dry run the server checks everything, including permissions, and stores nothing.
             api.patch_node_status(node, [{"op": "test", "path": "/metadata/name", "value": node}], dry_run=True)
         found = "" if deployment is None else _without_slot(api, node, deployment)
         if found:
@@ -42,7 +42,7 @@ def problems(
 
 
 def _without_slot(api: Api, node: str, deployment: Mapping[str, Any]) -> str:
-    """A sentence where the DaemonSet's pod has no slot; what hinders the question, whoever deploys says."""
+    """A message if the DaemonSet's pod has no free slot; errors are left to the deployment, which reports them."""
     try:
         return daemonset_slot.refusal(api, node, deployed.parse(deployment))
     except (ApiError, DeclarationError):

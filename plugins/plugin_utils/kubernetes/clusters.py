@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kubeconfig files lead to one cluster."""
+"""Identifies the cluster that a kubeconfig file leads to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 
 
 def identity(path: str) -> str:
-    """What the kubeconfigs of one cluster have in common: its own name for itself, else where it is."""
+    """What all kubeconfigs of a cluster share: the uid of its namespace kube-system, or else its address."""
     try:
         access = kubeconfig.read(path)
         namespace = Api(access).get(Place("namespaces", "kube-system"))
@@ -16,5 +16,5 @@ def identity(path: str) -> str:
     except ApiError:
         return f"{access.server} {access.proxy}"
     except kubeconfig.KubeconfigError:
-        # What is wrong with it is said of its hosts.
+        # The check of each host reports what is wrong with the file.
         return path

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin's DaemonSet in a cluster: applied, changed and taken away, a node at a time where it is a node's own.
+"""Applies, changes and deletes the plugin's DaemonSet in a cluster, node by node where parts belong to one node.
 
-A node's configuration is a key of the ConfigMap, and a play changes the keys of its own nodes alone, so one that knows
-some nodes only leaves the others'. What the pods have in common is worked out of all configurations that are in the
+Each node's configuration is a key of the ConfigMap. A play changes only its own nodes' keys, so a play that knows only
+some nodes leaves the others alone. The settings that all pods share are computed from all configurations in the
 cluster.
 """
 
@@ -29,12 +29,12 @@ from .namespace import Namespace
 from .objects import Change, DeploymentError, Objects, is_ours, own
 
 _MONITORING = "monitoring.coreos.com/v1"
-#: Told to a kubelet, it looks at a pod's volumes now: else a changed ConfigMap takes it a minute or more.
+#: A changed annotation makes the kubelet sync a pod's volumes now; a changed ConfigMap alone takes a minute or more.
 _LOOK = "nodedevices.kubernetes/configuration"
 
 
 class DaemonSet:
-    """deployment: how it is deployed. dry_run: the API server goes through everything, and keeps nothing."""
+    """The DaemonSet of a deployment. dry_run: the API server checks every write and stores none."""
 
     def __init__(self, api: Api, deployment: manifests.Deployment, dry_run: bool = False) -> None:
         self.api = api
@@ -51,11 +51,11 @@ class DaemonSet:
         }
 
     def configure(self, node: str, text: str) -> list[Change]:
-        """Put a node's configuration into the cluster, and the namespace around it.
+        """Write a node's configuration into the cluster, creating the namespace if needed.
 
-        Raises DeclarationError where the ConfigMap does not take it.
+        Raises DeclarationError if the ConfigMap has no room for it.
         """
-        # What cannot work is said before anything is written.
+        # Check for errors before anything is written.
         self.api.node(node)
         self._namespace.await_end()
         config_map = own(self._config_map, self.api.get(self._config_map))
@@ -65,16 +65,16 @@ class DaemonSet:
         changes = self._namespace.make()
         if config_map is None:
             self._objects.apply(self._config_map, manifests.config_map(self.deployment, {}).content)
-        # Not applied with the whole object: for hundreds of nodes that takes the server seconds each time.
+        # A merge patch of one key: applying the whole object takes the server seconds for hundreds of nodes.
         if texts.get(node) != text and not (self._dry_run and config_map is None):
             self.api.merge(self._config_map, {"data": {node: text}}, self._dry_run)
         return [*changes, Change(f"{self._config_map}, {node}", texts.get(node), text)]
 
     def deploy(self, pending: Mapping[str, str], known: Iterable[str]) -> list[Change]:
-        """Make the DaemonSet what the configurations in the cluster need.
+        """Apply the DaemonSet that the configurations in the cluster need.
 
-        pending: node to its configuration, of this play; in check mode they are not in the cluster.
-        known: other nodes that stay; what is there of those that are neither goes. Raises DeploymentError.
+        pending: node to configuration, of this play's nodes; in check mode they are not in the cluster.
+        known: other nodes that stay. All other nodes are removed. Raises DeploymentError.
         """
         changes = [change for node in set(self.texts()) - {*known, *pending} for change in self.forget(node)]
         texts = {node: text for node, text in {**self.texts(), **pending}.items() if node in {*known, *pending}}
@@ -97,7 +97,7 @@ class DaemonSet:
         return changes
 
     def _refuse_full_nodes(self, content: Mapping[str, Any], nodes: Iterable[str]) -> None:
-        """Raise DeploymentError where an update of overlapping pods would end another pod for its second one."""
+        """Raise DeploymentError if a rolling update's surge pod would preempt another pod on a full node."""
         surges = content["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 1
         if not (surges and self.deployment.priority_class and self.api.get(self.place)):
             return
@@ -110,7 +110,7 @@ class DaemonSet:
             found = [node for node in found if node is not None and is_ready(node)]
             full = daemonset_slot.full(self.api, [node for node in found if self.is_selected(node)])
         except LacksRights:
-            # Who may not list pods does not know, and the scheduler decides.
+            # Without the right to list pods, free slots are unknown, and the scheduler decides.
             return
         if full:
             raise DeploymentError(
@@ -121,8 +121,8 @@ class DaemonSet:
             )
 
     def _kubelets_overlap(self, nodes: Iterable[str]) -> bool:
-        """Whether the kubelet of each node takes two sockets of a resource; of one that has not joined yet nothing is
-        known, and it has no pod.
+        """Whether each node's kubelet accepts two sockets of one resource. A node that has not joined does not count:
+        its kubelet is unknown, and it has no pod.
         """
         if self.deployment.overlap != "auto":
             return False
@@ -146,16 +146,16 @@ class DaemonSet:
             raise DeploymentError("\n".join(map(str, error.problems))) from error
 
     def texts(self) -> dict[str, str]:
-        """Node to its configuration, as the cluster has them now."""
+        """Node to its configuration, as the ConfigMap has them now."""
         config_map = self.api.get(self._config_map)
         return dict(config_map.get("data") or {}) if config_map and is_ours(config_map) else {}
 
     def select(self, node: str, there: bool = True) -> Change:
-        """Let the pod run on a node, or run there no more."""
+        """Set the label that lets the pod run on a node, or remove it."""
         label, value = next(iter(manifests.node_label(self.deployment, there).items()))
         now = (self.api.node(node)["metadata"].get("labels") or {}).get(label)
         if not there and now != self.deployment.name:
-            value = now  # another DaemonSet's, or nobody's
+            value = now  # another DaemonSet's label, or none
         if now != value:
             self.api.merge(Place("nodes", node), {"metadata": {"labels": {label: value}}}, self._dry_run)
         return Change(f"label {label} of node {node}", now, value)
@@ -168,7 +168,7 @@ class DaemonSet:
         return _selected_by(node) not in (None, self.deployment.name)
 
     def forget(self, node: str) -> list[Change]:
-        """Take a node's part away: the pod, and then its configuration. The node itself may be gone."""
+        """Remove a node's label (which ends its pod), proof record and configuration. The node object may be gone."""
         found = self.api.get(Place("nodes", node))
         changes = [] if found is None or not self.is_selected(found) else [self.select(node, there=False)]
         record = {} if found is None or self._is_anothers(found) else proven.read(found)
@@ -178,7 +178,7 @@ class DaemonSet:
         return changes + self.forget_configuration(node)
 
     def forget_configuration(self, node: str) -> list[Change]:
-        """Take a node's configuration away, of which no pod of ours is left."""
+        """Remove the configuration of a node that has no pod of ours left."""
         text = self.texts().get(node)
         if text is None:
             return []
@@ -186,13 +186,13 @@ class DaemonSet:
         return [Change(f"{self._config_map}, {node}", text, None)]
 
     def dismantle(self, leaving: Iterable[str]) -> list[Change]:
-        """Take away what no node needs any more. leaving: nodes of this play, which in check mode still have a key."""
+        """Delete the objects that no node needs any more. leaving: this play's nodes, whose keys check mode keeps."""
         if set(self.texts()) - set(leaving):
             return []
         changes = [self._objects.delete(place) for place in (*self._monitors.values(), self.place)]
         config_map = self._objects.delete(self._config_map)
         if config_map.changed:
-            # `forget_configuration` shows each node's key; in check mode, they are all still there.
+            # `forget_configuration` already showed each node's key; in check mode, all keys are still there.
             before = {key: value for key, value in config_map.before.items() if key != "data"}
             config_map = config_map._replace(before=before)
         return [*changes, config_map, *self._namespace.remove()]
@@ -203,22 +203,22 @@ class DaemonSet:
         return self._namespace.kept
 
     def pods(self, node: str) -> list[dict[str, Any]]:
-        """The pods on a node, those that end already too."""
+        """The pods on a node, including terminating ones."""
         selector = f"app.kubernetes.io/name=node-device-plugin,app.kubernetes.io/instance={self.deployment.name}"
         place = Place("pods", namespace=self.deployment.namespace)
         return self.api.list(place, labelSelector=selector, fieldSelector=f"spec.nodeName={node}")
 
     def unassigned(self) -> list[dict[str, Any]]:
-        """The pods that are on no node yet."""
+        """The pods that are not scheduled yet."""
         return self.pods("")
 
     def let_look(self, pod: Mapping[str, Any], reason: str) -> None:
-        """Make the kubelet look at a pod's volumes now. reason: another one each time."""
+        """Make the kubelet sync a pod's volumes now. reason: a new text for each call."""
         place = Place("pods", pod["metadata"]["name"], self.deployment.namespace)
         self.api.merge(place, {"metadata": {"annotations": {_LOOK: reason}}})
 
     def revision(self) -> str:
-        """The label value of pods that are as the DaemonSet says now; empty while its controller has not looked yet."""
+        """The revision label of up-to-date pods; empty until the DaemonSet's controller has observed the change."""
         daemon_set = self.api.get(self.place)
         if daemon_set is None:
             return ""
@@ -236,7 +236,7 @@ class DaemonSet:
         return newest["metadata"]["labels"]["controller-revision-hash"] if newest else ""
 
     def progress(self) -> tuple[Any, int]:
-        """Something that changes while pods are replaced, and how many of them are ready."""
+        """A value that changes while pods are replaced, and the number of ready pods."""
         status = (self.api.get(self.place) or {}).get("status") or {}
         moving = ("observedGeneration", "desiredNumberScheduled", "updatedNumberScheduled")
         return [status.get(key) for key in moving], status.get("numberReady") or 0
@@ -247,7 +247,7 @@ def _selected_by(node: Mapping[str, Any]) -> str | None:
 
 
 def _by_label(place: Place, found: dict[str, Any] | None) -> None:
-    """Raises DeploymentError for a DaemonSet that the command ``manifests`` made: whoever applied that changes it."""
+    """Raises DeploymentError for a DaemonSet from the command ``manifests``; only its owner may change it."""
     if found and manifests.NODE_LABEL not in (found["spec"]["template"]["spec"].get("nodeSelector") or {}):
         raise DeploymentError(
             f"{place} names its nodes itself, so it was not deployed by these playbooks: give device_plugin_deployment "

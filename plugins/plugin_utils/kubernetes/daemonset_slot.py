@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a node has room for the DaemonSet's pod, whose priority would have another pod ended."""
+"""Checks for a free pod slot on a node, because the DaemonSet's pod has a priority that would preempt another pod."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 
 
 def full(api: Api, nodes: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The names of the node objects that take no further pod. Raises ApiError."""
+    """The names of the nodes without a free pod slot. Raises ApiError."""
     return [
         node["metadata"]["name"]
         for node in nodes
@@ -20,12 +20,12 @@ def full(api: Api, nodes: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def refusal(api: Api, node: str, deployment: manifests.Deployment) -> str:
-    """Why its pod must not come to the node yet, in a sentence; empty if it may. Raises ApiError."""
+    """Why the DaemonSet's pod must not be placed on the node yet; empty if it may. Raises ApiError."""
     if not deployment.priority_class:
         return ""
     found = api.get(Place("nodes", node))
-    # Where the node has the label, its pod has its slot, or another one of ours that goes. One that is not there is
-    # named by whoever needs it.
+    # A labelled node already has a slot for the pod, or frees one of another DaemonSet of ours. Callers that need a
+    # missing node report it themselves.
     if found is None or manifests.NODE_LABEL in (found["metadata"].get("labels") or {}):
         return ""
     slots = pod_slots.of_node(api, found)

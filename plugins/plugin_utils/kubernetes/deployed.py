@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the actions that deploy the plugin and that report it have in common."""
+"""Shared by the actions that deploy the plugin's DaemonSet and that report on it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plug
 
 from .rollout import Running
 
-#: Where no kubeconfig is given.
+#: The message if no kubeconfig is set.
 NO_CLUSTER = (
     "a DaemonSet is deployed through the Kubernetes API: set node_devices_kubeconfig to a kubeconfig file on the "
     "controller"
 )
-# What `make image` makes.
+# The image that `make image` builds.
 _IMAGE = "localhost/node-devices/node-device-plugin"
 
 
@@ -34,9 +34,9 @@ def parse(deployment: Mapping[str, Any]) -> manifests.Deployment:
 
 
 def problems(deployment: Any, kubeconfig: Any, configuration: Configuration) -> list[str]:
-    """Why a host can have no DaemonSet, as far as that can be told without the cluster and other hosts; a line each.
+    """Why a host can have no DaemonSet, as far as cluster and other hosts are not needed to tell; one line each.
 
-    deployment: device_plugin_deployment. kubeconfig: node_devices_kubeconfig, empty where none is set.
+    deployment: device_plugin_deployment. kubeconfig: node_devices_kubeconfig, empty if not set.
     """
     lines = [] if kubeconfig else [NO_CLUSTER]
     try:
@@ -46,7 +46,7 @@ def problems(deployment: Any, kubeconfig: Any, configuration: Configuration) -> 
     try:
         manifests.common_ground({"": configuration})
     except DeclarationError as error:
-        # Its places begin with the node's name, which whoever says them has said already.
+        # The key "" stands for the node's name, which callers put before each line.
         lines += [str(problem).removeprefix(": ") for problem in error.problems]
     return lines
 
@@ -57,7 +57,7 @@ def configuration_text(declared: Mapping[str, Any]) -> str:
 
 
 def ask_on_node(action: Any, command: str) -> Running:
-    """What the running plugin says of itself over its own socket, by its command there. Raises PluginCliError."""
+    """What the running plugin reports over its own socket, by its command on the node. Raises PluginCliError."""
     said = plugin_cli.ask(action, command, "status")
     plugin = said["plugin"]
     if plugin is None:

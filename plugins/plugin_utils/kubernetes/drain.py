@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node without pods: cordoned, its pods evicted, and let go again, as `kubectl drain` and `uncordon` do.
+"""Cordons a node, evicts its pods and uncordons it, as `kubectl drain` and `uncordon` do.
 
-What kubectl refuses by default is refused here, before the node is cordoned: pods that nobody makes again, and data in
-an emptyDir. Pods of DaemonSets and static pods stay. A node that we cordoned says so in an annotation, so that nobody
-else's cordon is lifted, and a later run lifts ours where this one was killed.
+What kubectl refuses by default is refused here before the cordon: pods without a controller, and data in an emptyDir.
+Pods of DaemonSets and static pods stay. An annotation marks a cordon of ours. So other people's cordons are never
+lifted, and a later run lifts the cordon of a killed run.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Unavailable,
 )
 
-#: On a node that we cordoned: since when, and by which play.
+#: Annotation of a node that we cordoned: since when, and by which play.
 ANNOTATION = "nodedevices.kubernetes/cordoned"
-# Seconds between two looks at the pods, and between two tries to evict one that a budget keeps (kubectl's, too).
+# Seconds between two checks of the pods, and between two attempts to evict a pod that a budget keeps (as in kubectl).
 _PAUSE = 1.0
 _TRY_AGAIN = 5.0
-# A node object changes while it is read: tries to change it, and seconds between them.
+# A node object may change between read and write: attempts to patch it.
 _ATTEMPTS = 10
 _MIRROR = "kubernetes.io/config.mirror"
 _ENDED = ("Succeeded", "Failed")
@@ -42,7 +42,7 @@ class NotDrained(Exception):
 
 
 class Rules(NamedTuple):
-    """What may be lost, by the names of kubectl's options. minutes: how long the pods may take to go."""
+    """What may be lost, by the names of kubectl's options. minutes: how long the pods may take to end."""
 
     minutes: float = 10
     force: bool = False
@@ -50,7 +50,7 @@ class Rules(NamedTuple):
 
 
 def obstacles(wanted: Mapping[str, Any], has_cluster: bool) -> Iterator[str]:
-    """A sentence for each reason not to begin. wanted: option ``drain`` of node_preflight."""
+    """One message for each reason not to start. wanted: option ``drain`` of node_preflight."""
     if not has_cluster:
         yield NO_CLUSTER
     together = wanted.get("together", ())
@@ -63,13 +63,13 @@ def obstacles(wanted: Mapping[str, Any], has_cluster: bool) -> Iterator[str]:
 
 
 class Drain:
-    """One node. dry_run: the API server goes through it, and keeps nothing; nothing is waited for."""
+    """The drain of one node. dry_run: the API server checks every write and stores none, and nothing is awaited."""
 
     def __init__(self, api: Api, node: str, dry_run: bool = False) -> None:
         self._api, self._node, self._dry_run = api, node, dry_run
 
     def cordon(self, by: str) -> tuple[bool, bool]:
-        """Let no further pod onto the node. by: what the annotation says.
+        """Keep new pods off the node. by: the annotation's text.
 
         Returns whether the cordon is ours, and whether anything changed. Raises ApiError.
         """
@@ -83,7 +83,7 @@ class Drain:
         return changed or is_ours(node), changed
 
     def uncordon(self) -> bool:
-        """Let pods onto the node again, if it was us who let none; whether anything changed. Raises ApiError."""
+        """Lift the cordon if it is ours; returns whether anything changed. Raises ApiError."""
 
         def wanted(node: Mapping[str, Any]) -> dict[str, Any] | None:
             if not is_ours(node):
@@ -93,13 +93,13 @@ class Drain:
         return self._change(wanted)[1]
 
     def _change(self, wanted: Callable[[Mapping[str, Any]], dict[str, Any] | None]) -> tuple[Mapping[str, Any], bool]:
-        """wanted: a merge patch for the node as it is; None where it is right."""
+        """Patch the node, with retries. wanted: gives a merge patch for the node's state; None for no change."""
         for attempt in range(_ATTEMPTS):
             node = self._api.node(self._node)
             patch = wanted(node)
             if patch is None:
                 return node, False
-            # Somebody else may cordon it at this moment: then the patch is for another node object.
+            # If the node changes at this moment, for example by another cordon, the version makes the patch fail.
             patch["metadata"]["resourceVersion"] = node["metadata"]["resourceVersion"]
             try:
                 return self._api.merge(Place("nodes", self._node), patch, self._dry_run), True
@@ -110,7 +110,7 @@ class Drain:
         raise AssertionError
 
     def pods(self, rules: Rules) -> list[dict[str, Any]]:
-        """The pods that have to go. Raises NotDrained where something would be lost, ApiError."""
+        """The pods to evict. Raises NotDrained if something would be lost, ApiError."""
         pods = [pod for pod in self._api.list(Place("pods"), fieldSelector=f"spec.nodeName={self._node}") if _goes(pod)]
         lost = [
             *([] if rules.force else _sentences(pods, _is_alone, "node_devices_drain_force", "nobody makes {} again")),
@@ -130,10 +130,10 @@ class Drain:
         return pods
 
     def evict(self, pods: Iterable[dict[str, Any]], rules: Rules, meanwhile: Callable[[], None]) -> list[str]:
-        """Ask pods to go, and wait until they have. Raises NotDrained: which ones have not, and why; ApiError.
+        """Evict the pods and wait until they are gone. Raises NotDrained with the pods that stay and why, ApiError.
 
-        meanwhile: called as long as it waits.
-        Returns, of a dry run, what is said of those that may not go now.
+        meanwhile: called once for each check while it waits.
+        Returns, in a dry run, one message for each pod that cannot be evicted now.
         """
         staying = {pod["metadata"]["uid"]: _Going(pod) for pod in pods}
         deadline = time.monotonic() + rules.minutes * 60
@@ -147,13 +147,13 @@ class Drain:
                 uids = {pod["metadata"]["uid"] for pod in there}
                 staying = {uid: going for uid, going in staying.items() if uid in uids}
             except Unavailable:
-                # A control plane that is restarted, or fails over, comes back.
+                # Retry: a control plane that restarts or fails over comes back.
                 if time.monotonic() >= deadline:
                     raise
             if staying and time.monotonic() >= deadline:
                 raise NotDrained(
                     f"after {rules.minutes:g} minutes there is still on node {self._node}: "
-                    f"{'; '.join(str(going) for going in staying.values())}. Mend that, or give it longer "
+                    f"{'; '.join(str(going) for going in staying.values())}. Fix that, or give it longer "
                     f"(node_devices_drain_minutes)"
                 )
             if staying:
@@ -163,7 +163,7 @@ class Drain:
 
 
 class _Going:
-    """A pod on its way."""
+    """A pod whose eviction is in progress."""
 
     def __init__(self, pod: dict[str, Any]) -> None:
         self._pod = pod
@@ -172,13 +172,13 @@ class _Going:
         self._next = 0.0
 
     def ask(self, api: Api, dry_run: bool) -> None:
-        """Evict it, unless that was done or it is too early to try again."""
+        """Request the eviction, unless it was accepted already or it is too early to retry."""
         if self.asked or time.monotonic() < self._next:
             return
         try:
             api.evict(self._pod, dry_run)
         except (Blocked, Conflict) as error:
-            # Conflict: another one has its name by now, and it is on no list; or somebody changed it at this moment.
+            # Conflict: a new pod has this name and the old one is off every list, or the pod just changed.
             self._why, self._next = str(error).strip(), time.monotonic() + _TRY_AGAIN
             return
         except NotFound:
@@ -193,12 +193,12 @@ class _Going:
 
 
 def is_cordoned(node: Mapping[str, Any]) -> bool:
-    """Whether no pod is placed on a node."""
+    """Whether a node is cordoned."""
     return bool((node.get("spec") or {}).get("unschedulable"))
 
 
 def is_ours(node: Mapping[str, Any]) -> bool:
-    """Whether it was us who cordoned a node."""
+    """Whether we cordoned a node."""
     return ANNOTATION in (node["metadata"].get("annotations") or {})
 
 
@@ -213,7 +213,7 @@ def _controller(pod: Mapping[str, Any]) -> str | None:
 
 
 def _goes(pod: Mapping[str, Any]) -> bool:
-    """Neither a DaemonSet's, which would come back at once, nor the kubelet's own, nor one that has ended."""
+    """Whether a pod is evicted: no static or finished pod, and none of a DaemonSet, which would recreate it at once."""
     is_static = _MIRROR in (pod["metadata"].get("annotations") or {})
     return not is_static and _controller(pod) != "DaemonSet" and (pod.get("status") or {}).get("phase") not in _ENDED
 

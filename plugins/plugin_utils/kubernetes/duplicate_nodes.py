@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that are one and the same node of a cluster: each would take away what the other one has written there."""
+"""Finds hosts that are the same node of a cluster: each would remove what the other one wrote there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Host(NamedTuple):
-    """A host of the inventory. node: its name in the cluster that ``kubeconfig``, a path, leads to."""
+    """A host of the inventory. node: its name in the cluster. kubeconfig: path of the cluster's file."""
 
     name: str
     node: str
@@ -17,9 +17,9 @@ class Host(NamedTuple):
 
 
 def found(hosts: Iterable[Host], cluster_of: Callable[[str], str]) -> Iterator[str]:
-    """A sentence for each host that is the same node as one before it.
+    """One message for each host that is the same node as an earlier host.
 
-    cluster_of: a kubeconfig's path to what the files of one cluster have in common; asked only where it matters.
+    cluster_of: gives what all kubeconfigs of a cluster share; called only if two hosts have the same node name.
     """
     known: dict[str, list[Host]] = {}
     cluster = functools.cache(cluster_of)
@@ -37,5 +37,5 @@ def found(hosts: Iterable[Host], cluster_of: Callable[[str], str]) -> Iterator[s
 
 
 def sentence(one: str | None, other: str | None, node: str) -> str:
-    """Of two hosts."""
+    """The message for two hosts that are one node."""
     return f"{one} and {other} are both the node {node} of this cluster: set node_devices_node_name to the name of each"

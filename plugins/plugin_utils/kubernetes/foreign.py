@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device plugins that are not ours, on a node that only the API reaches: by what its node object shows."""
+"""Finds foreign device plugins on a node that only the API reaches, from the resources in its node object."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from .daemonset import DaemonSet
 from .objects import DeploymentError
 
-# Seconds that a kubelet may take to tell that a plugin has gone (it reports every 10 s), and between two looks.
+# Seconds that a kubelet may take to report that a plugin is gone (it reports every 10 s), and between two checks.
 _TOLD = 15.0
 _PAUSE = 1.0
 
 
 def refuse(cluster: DaemonSet, node: str, names: Iterable[str], places: Iterable[Mapping[str, str]]) -> None:
-    """Raises DeploymentError where another device plugin serves one of these resources on a node.
+    """Raises DeploymentError if another device plugin serves one of these resources on a node.
 
     Raises ApiError and DeclarationError, too.
 
-    places: where else ours have a configuration of the node, as other_daemonsets.before gives them.
+    places: other DaemonSets of ours with a configuration of the node, as other_daemonsets.before returns them.
     """
     ours = _resources(cluster.texts().get(node))
     for place in places:
@@ -46,5 +46,5 @@ def refuse(cluster: DaemonSet, node: str, names: Iterable[str], places: Iterable
 
 
 def _resources(text: str | None) -> set[str]:
-    """The resources of a configuration."""
+    """The names of a configuration's resources."""
     return {resource.name for resource in manifests.read_configuration_text(text).resources} if text else set()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts of a play by the DaemonSet that they share: an inventory may have several clusters, and several of each."""
+"""Groups a play's hosts by their DaemonSet: an inventory may have several clusters, each with several DaemonSets."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from . import deployed, duplicate_nodes
 
 
 class Group(NamedTuple):
-    """hosts: that share a DaemonSet; none where it is not known whose it is. results: what was done of each.
+    """A DaemonSet and its hosts. results: of the module's steps for these hosts. hosts: empty if no host is known.
 
-    cluster: what the kubeconfigs of one cluster have in common. kubeconfig: the path of one of them.
+    cluster: what all kubeconfigs of the cluster share. kubeconfig: the path of one of them.
 
-    problems: in what its hosts differ, although one DaemonSet can have it once only, and hosts that are one node; a
-    sentence each.
+    problems: settings in which hosts of the one DaemonSet differ, and hosts that are the same node; a message each.
     """
 
     hosts: tuple[str, ...]
@@ -29,11 +28,11 @@ class Group(NamedTuple):
 
 
 def of(results: Iterable[Mapping[str, Any]], own: Mapping[str, Any], cluster_of: Callable[[str], str]) -> list[Group]:
-    """One for each DaemonSet, in the order of the hosts; without any result one of nobody's.
+    """One group for each DaemonSet, in the order of the hosts; without any result, one group without hosts.
 
     results: of the module's steps for single nodes, each with ``host``, ``kubeconfig`` and ``deployment``.
-    own: the arguments of the step, which stand for what a result lacks.
-    cluster_of: a kubeconfig's path to what the files of one cluster have in common; asked where there are several.
+    own: the step's arguments, used for whatever a result does not have.
+    cluster_of: gives what all kubeconfigs of a cluster share; called only if there are several kubeconfigs.
     Raises DeclarationError.
     """
     places = [({**own, **result}, result) for result in list(results) or [{}]]
@@ -54,7 +53,7 @@ def of(results: Iterable[Mapping[str, Any]], own: Mapping[str, Any], cluster_of:
 
 
 def without_namesakes(found: Iterable[Group]) -> list[Group]:
-    """The same, with a problem where a DaemonSet would have the nodes of another one of its name as well."""
+    """The groups, with a problem for each DaemonSet whose name, and so whose nodes, another one in the cluster has."""
     first: dict[tuple[str, str], Group] = {}
     result = []
     for group in found:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The namespace that the DaemonSet is in: made where it is not there, and taken away where nobody else has come in."""
+"""The DaemonSet's namespace: created if missing, and deleted once only our own objects are left in it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from .objects import Change, DeploymentError, Objects, is_ours
 
 _ENFORCE = "pod-security.kubernetes.io/enforce"
-# How Pod Security refuses a pod.
+# Matches Pod Security's refusal of a pod.
 _VIOLATES = re.compile(r'violates PodSecurity "(\w+):')
-# Seconds that one that is being deleted may take, and between two looks at it.
+# Seconds that the deletion of a namespace may take, and between two checks.
 _ENDING = 60.0
 _PAUSE = 0.5
-# What a cluster puts into every namespace by itself: Kubernetes (also as OpenShift has it), Istio; and who is in it.
+# Objects that a cluster creates in every namespace: Kubernetes, OpenShift and Istio.
 _OF_EVERY_NAMESPACE = {
     ("configmaps", "kube-root-ca.crt"),
     ("configmaps", "openshift-service-ca.crt"),
@@ -28,24 +28,24 @@ _OF_EVERY_NAMESPACE = {
     *(("rolebindings", f"system:{name}") for name in ("image-pullers", "image-builders", "deployers")),
 }
 _OF_SERVICE_ACCOUNTS = {"kubernetes.io/service-account-token", "kubernetes.io/dockercfg"}
-#: Kinds that controllers make of others, which count themselves, with their groups; and groups of measurements.
+#: Kinds that controllers derive from other objects, with their groups; below, groups of measurements.
 _DERIVED = {("endpoints", ""), ("endpointslices", "discovery.k8s.io"), ("events", ""), ("events", "events.k8s.io")}
 _MEASURED = ("metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io")
 
 
 class Namespace:
-    """ours: the objects that we have in it."""
+    """The namespace of a deployment. ours: the objects that we have in it."""
 
     def __init__(self, objects: Objects, deployment: manifests.Deployment, ours: Iterable[Place]) -> None:
         self._objects = objects
         self._deployment = deployment
         self._ours = tuple(ours)
         self._place = Place("namespaces", deployment.namespace)
-        #: Why `remove` left it, if it is ours.
+        #: Why `remove` did not delete our namespace; empty otherwise.
         self.kept = ""
 
     def await_end(self) -> None:
-        """Until it is gone where it is on its way, such as right after an uninstall. Raises DeploymentError."""
+        """Wait until a terminating namespace is gone, as right after an uninstall. Raises DeploymentError."""
         deadline = time.monotonic() + (0 if self._objects.dry_run else _ENDING)
         while ((self._objects.api.get(self._place) or {}).get("metadata") or {}).get("deletionTimestamp"):
             if time.monotonic() >= deadline:
@@ -57,7 +57,7 @@ class Namespace:
             time.sleep(_PAUSE)
 
     def make(self) -> list[Change]:
-        """Have it, with its labels where it is ours. Raises DeploymentError where it lets no pod of ours run."""
+        """Create or update our namespace. Raises DeploymentError if others' namespace would not let our pods run."""
         now = self._objects.api.get(self._place)
         if now is not None and not is_ours(now):
             level = (now["metadata"].get("labels") or {}).get(_ENFORCE) or self._enforced_by_default()
@@ -71,7 +71,7 @@ class Namespace:
         return [self._objects.apply(self._place, manifests.namespace(self._deployment).content)]
 
     def _enforced_by_default(self) -> str:
-        """The level that holds where the namespace says none: the API server's own, which no object shows."""
+        """The Pod Security level of a namespace without a label: the API server's default, which no object shows."""
         place = Place("pods", namespace=self._deployment.namespace)
         pod = {
             "apiVersion": "v1",
@@ -86,13 +86,13 @@ class Namespace:
         try:
             self._objects.api.create(place, pod, dry_run=True)
         except ApiError as error:
-            # Whatever else is said of it is said of the pods, too, if it still holds then.
+            # Other errors count as no refusal: the pods' own errors will show them if they persist.
             found = _VIOLATES.search(str(error))
             return found.group(1) if found else "privileged"
         return "privileged"
 
     def remove(self) -> list[Change]:
-        """Delete the namespace if it is ours and has nothing of others; else `kept` says why not."""
+        """Delete the namespace if it is ours and holds nothing of others; otherwise set `kept` to the reason."""
         found = self._objects.api.get(self._place)
         if found is None or not is_ours(found):
             return []
@@ -100,7 +100,7 @@ class Namespace:
         return [] if self.kept else [self._objects.delete(self._place)]
 
     def _others(self) -> str:
-        """An object of somebody else in it, of any kind, or why there may be one; empty if there is none."""
+        """The first object of others in the namespace, of any kind, or why that is unknown; empty if there is none."""
         api = self._objects.api
         try:
             for kind in api.kinds_of_namespaces(but=_MEASURED):
@@ -109,7 +109,7 @@ class Namespace:
                 try:
                     objects = api.list(kind._replace(namespace=self._deployment.namespace))
                 except NotFound:
-                    # The kind was removed in between.
+                    # The kind was deleted since the discovery.
                     continue
                 for each in objects:
                     if self._is_others(kind.kinds, each):

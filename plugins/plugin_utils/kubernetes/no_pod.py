@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a node that the DaemonSet selects has no pod of it: nobody made one, or the scheduler has no room for it."""
+"""Explains why a node that the DaemonSet selects has no pod: a taint, or a pod that the scheduler cannot place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 
 from .daemonset import DaemonSet
 
-# Taints that every DaemonSet's pods tolerate, because its controller says so in them
+# Taints that the DaemonSet controller tolerates for all pods that it creates
 # (https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/#taints-and-tolerations).
 _TOLERATED = frozenset(
     {
@@ -25,7 +25,7 @@ _TOLERATED = frozenset(
 
 
 def reason(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
-    """One sentence without its end; empty where neither taints nor a waiting pod tell it. node: the node object."""
+    """The reason, without a full stop; empty if neither taints nor a waiting pod show it. node: the node object."""
     taints = [_shown(taint) for taint in (node.get("spec") or {}).get("taints") or () if _keeps_off(cluster, taint)]
     if taints:
         return f"the node has the taint {', '.join(taints)}, which device_plugin_deployment.tolerations do not tolerate"
@@ -42,14 +42,14 @@ def reason(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
 
 
 def _keeps_off(cluster: DaemonSet, taint: Mapping[str, Any]) -> bool:
-    """Whether a taint keeps the DaemonSet's controller from making the node's pod."""
+    """Whether a taint stops the DaemonSet controller from creating the node's pod."""
     if taint.get("effect") == "PreferNoSchedule" or taint.get("key") in _TOLERATED:
         return False
     return not any(_tolerates(toleration, taint) for toleration in cluster.deployment.tolerations)
 
 
 def _tolerates(toleration: Mapping[str, str], taint: Mapping[str, Any]) -> bool:
-    """As Kubernetes has it (core/v1, Toleration.ToleratesTaint)."""
+    """Whether a toleration matches a taint, by the rules of Kubernetes (core/v1, Toleration.ToleratesTaint)."""
     if toleration.get("effect", taint.get("effect")) != taint.get("effect"):
         return False
     if toleration.get("key", taint.get("key")) != taint.get("key"):
@@ -59,13 +59,13 @@ def _tolerates(toleration: Mapping[str, str], taint: Mapping[str, Any]) -> bool:
 
 
 def _shown(taint: Mapping[str, Any]) -> str:
-    """As kubectl writes a taint."""
+    """A taint in kubectl's notation."""
     value = f"={taint['value']}" if taint.get("value") else ""
     return f"{taint.get('key')}{value}:{taint.get('effect')}"
 
 
 def _meant_for(pod: Mapping[str, Any]) -> Iterator[str]:
-    """The nodes that the DaemonSet's controller has named in a pod."""
+    """The nodes for which the DaemonSet controller created a pod, from its node affinity."""
     affinity = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     ) or {}

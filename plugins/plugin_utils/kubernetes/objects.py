@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of a cluster as we want them: applied and deleted, with what that changed."""
+"""Applies and deletes objects of a cluster, and returns what changed."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import FIELD_MANAGER, Api, Place
 
-# Of an object, what the API server writes by itself.
+# Metadata that the API server writes itself.
 _SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "annotations")
 
 
 class DeploymentError(Exception):
-    """What cannot be done, one sentence a line."""
+    """Why a deployment is impossible, one message a line."""
 
 
 class Change(NamedTuple):
-    """What was done to one object, or would be. before, after: its content; None where it is not there."""
+    """A change made, or planned in a dry run, to one object. before, after: its content; None if it does not exist."""
 
     what: str
     before: Any
@@ -31,20 +31,20 @@ class Change(NamedTuple):
 
 
 class Objects:
-    """dry_run: the API server goes through everything, and keeps nothing."""
+    """Writes objects of a cluster. dry_run: the API server checks every write and stores none."""
 
     def __init__(self, api: Api, dry_run: bool = False) -> None:
         self.api = api
         self.dry_run = dry_run
 
     def apply(self, place: Place, content: dict[str, Any]) -> Change:
-        """Make an object what is wanted. Raises DeploymentError for one that somebody else made under our name."""
+        """Create or update an object. Raises DeploymentError if an object of others has its name."""
         before = self.api.get(place)
-        # Whose a namespace is, is looked at before: one of others is left as it is.
+        # Namespaces are exempt: their owner was checked before, and a namespace of others is left as it is.
         if place.namespace:
             own(place, before)
         if self.dry_run and place.namespace and self.api.get(Place("namespaces", place.namespace)) is None:
-            # A namespace that is yet to be made refuses what would be in it: the server goes through it elsewhere.
+            # A namespace that does not exist yet refuses its objects, so the dry run uses the namespace default.
             content = {**content, "metadata": {**content["metadata"], "namespace": "default"}}
             place_now = place._replace(namespace="default")
         else:
@@ -55,9 +55,9 @@ class Objects:
         return Change(str(place), _stable(before), _stable(after))
 
     def delete(self, place: Place) -> Change:
-        """Take an object away, if it is there."""
+        """Delete an object if it exists and is ours."""
         before = self.api.get(place)
-        # What somebody else made under our name is theirs.
+        # An object that is terminating or belongs to others counts as missing.
         if before is not None and (before["metadata"].get("deletionTimestamp") or not is_ours(before)):
             before = None
         if before is not None:
@@ -66,13 +66,13 @@ class Objects:
 
 
 def is_ours(found: Mapping[str, Any]) -> bool:
-    """Whether an object has our label."""
+    """Whether an object has our labels."""
     labels = found["metadata"].get("labels") or {}
     return all(labels.get(key) == value for key, value in manifests.MANAGED_BY.items())
 
 
 def own(place: Place, found: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The same, or None where there is none. Raises DeploymentError for one that somebody else made under our name."""
+    """The object, or None if it does not exist. Raises DeploymentError if an object of others has its name."""
     if found is None or is_ours(found):
         return found
     label = ", ".join(f"{key}={value}" for key, value in manifests.MANAGED_BY.items())
@@ -83,7 +83,7 @@ def own(place: Place, found: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _stable(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """An object without what the API server writes by itself."""
+    """An object without status and the metadata that the API server writes itself."""
     if found is None:
         return None
     result = {key: copy.deepcopy(value) for key, value in found.items() if key != "status"}

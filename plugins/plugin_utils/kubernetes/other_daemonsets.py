@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our other DaemonSets of a cluster: where a node was before, and what would run on a node beside its own."""
+"""Finds our other DaemonSets in a cluster: a node's earlier ones, and those whose pods would run beside its own."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .objects import DeploymentError
 
 
 class Other(NamedTuple):
-    """A DaemonSet of ours under another name, or in another namespace. by_label: its nodes are those of our label."""
+    """A DaemonSet of ours with another name or namespace. by_label: whether it selects its nodes by our label."""
 
     namespace: str
     name: str
     by_label: bool
 
     def has(self, cluster: DaemonSet, node: str) -> bool:
-        """Whether it has a configuration of a node. Raises ApiError."""
+        """Whether its ConfigMap has a configuration of the node. Raises ApiError."""
         config_map = cluster.api.get(Place("configmaps", self.name, self.namespace))
         return node in ((config_map or {}).get("data") or {})
 
@@ -37,9 +37,9 @@ def _others(cluster: DaemonSet) -> Iterator[Other]:
 
 
 def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
-    """Where a node has to be taken out once its pod of ``cluster`` runs: namespace and name.
+    """The DaemonSets to remove a node from once its pod of ``cluster`` runs, each as namespace and name.
 
-    Raises DeploymentError where another pod would run beside that one; ApiError.
+    Raises DeploymentError if another DaemonSet's pod would run beside that one; ApiError.
     """
     own, places = cluster.deployment, []
     for other in _others(cluster):
@@ -62,7 +62,7 @@ def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
 
 
 def left(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
-    """Where else a node is that is taken out: namespace and name of what these playbooks deployed. Raises ApiError."""
+    """The other DaemonSets, deployed by these playbooks, with a configuration of a removed node. Raises ApiError."""
     return [
         {"namespace": other.namespace, "name": other.name}
         for other in _others(cluster)
@@ -71,9 +71,9 @@ def left(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
 
 
 def expanded(results: list[Mapping[str, Any]], own: bool) -> list[dict[str, Any]]:
-    """Results of the states of single nodes: one for each DaemonSet where the node was (``other_daemonsets``).
+    """Expand each result of a single node: one result for each DaemonSet in its ``other_daemonsets``.
 
-    own: also for the one that the result is of.
+    own: whether to keep the result itself, too.
     """
     found = [dict(result) for result in results] if own else []
     return found + [

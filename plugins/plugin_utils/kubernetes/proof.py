@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ordinary pods that ask for devices of one node, are looked into, and go away again.
+"""Proves devices of one node with ordinary pods that request them, are inspected, and are deleted.
 
-A pod comes by the scheduler, which gives it what is free, and has a priority below all others: it waits for what it
-lacks, takes nothing from anybody, and goes when somebody else needs its place. Then nothing is proven, and why is said.
+The scheduler places each pod, so it gets only free devices. Its priority is below all others: the pod waits for free
+devices, preempts no pod, and can itself be preempted. In that case nothing is proven, and the outcome says why.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ _NAME = "node-device-proof"
 _CONTAINER = "proof"
 _LABELS = {"app.kubernetes.io/name": _NAME, **manifests.MANAGED_BY}
 _SELECTOR = f"app.kubernetes.io/name={_NAME}"
-#: Which node a proof is of; it stands there before any scheduler has looked.
+#: Annotation with the node that a proof is for; it is there even before the scheduler places the pod.
 _NODE = "nodedevices.kubernetes/proof-of"
-#: The class of all proofs of a cluster, whichever inventory made it. Without one a pod has priority 0, for which the
-#: scheduler takes away pods of a negative priority; a pod that says preemptionPolicy alone is refused.
+#: The priority class of all proofs in a cluster, shared by all inventories. Without a class, a pod has priority 0 and
+#: preempts pods of negative priority; the API server refuses a pod with preemptionPolicy but no class.
 _CLASS = Place("priorityclasses", _NAME, group="scheduling.k8s.io/v1")
 _PRIORITY = -1_000_000
-#: Pods at a time, and seconds that the next ones get once others have waited in vain.
+#: Pods at a time; and the timeout in seconds of the next pods after pods that waited in vain.
 _AT_ONCE = 8
 _AGAIN = 10.0
-# Seconds between two looks; that a pod may take to go; and that one may live beyond its timeout, if its play died.
+# Seconds between two checks; for a pod's end; and that a pod outlives its timeout by, at most, if its play died.
 _PAUSE = 0.5
 _GOING = 30.0
 _BEYOND = 240
-# Why a kubelet that has a pod's image and devices cannot start its container.
+# Waiting reasons of a container that the kubelet cannot start although it has the image and the devices.
 _NOT_STARTED = ("CreateContainerError", "CreateContainerConfigError", "RunContainerError", "CrashLoopBackOff")
 
 
 class Wanted(NamedTuple):
-    """What a proof asks for. arguments: of its container's program."""
+    """What a proof's pod requests. arguments: of its container's program."""
 
     resource: str
     shares: int
@@ -55,10 +55,10 @@ class Wanted(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """How the pods of a node are made.
+    """The settings of a node's proof pods.
 
-    namespace: where they are. owner: the object that they go with at the latest, None for none. resources: requests and
-    limits beside the devices. ends: whether the program ends when it has looked, so that a pod is ready when it did.
+    namespace: of the pods. owner: the object with which they are garbage-collected, None for none. requests, limits: of
+    the pods, apart from the devices. ends: whether the program exits after its inspection, which makes the pod ready.
     """
 
     namespace: str
@@ -72,10 +72,10 @@ class Kind(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a proof.
+    """The result of a proof.
 
-    view: what the container had, where the controller looks. seen: device ids, where the node does. failed: what is
-    wrong; unproven: why there was no proof.
+    view: what the container has, if the controller inspects it. seen: device ids, if the container inspects itself.
+    failed: what is wrong; unproven: why there is no proof.
     """
 
     view: View | None = None
@@ -84,12 +84,12 @@ class Outcome(NamedTuple):
     unproven: str = ""
 
 
-#: What looks into pods that are ready: resource to pod, to resource to outcome.
+#: Inspects ready pods: takes resource to pod, returns resource to outcome.
 Look = Callable[[Mapping[str, Mapping[str, Any]]], Mapping[str, Outcome]]
 
 
 def priority_class() -> dict[str, Any]:
-    """The class as it is made."""
+    """The manifest of the priority class."""
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
@@ -102,10 +102,10 @@ def priority_class() -> dict[str, Any]:
 
 
 def manifest(kind: Kind, node: str, wanted: Wanted, timeout: float) -> dict[str, Any]:
-    """The pod."""
+    """The manifest of a proof's pod."""
     only_there = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     spec: dict[str, Any] = {
-        # A pod with a node's name would not be the scheduler's, and would be put beside one that it has just placed.
+        # Not nodeName: it would bypass the scheduler, and collide with a pod that the scheduler has just placed.
         "affinity": {
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [only_there]}}
         },
@@ -121,7 +121,7 @@ def manifest(kind: Kind, node: str, wanted: Wanted, timeout: float) -> dict[str,
         "containers": [
             {
                 "name": _CONTAINER,
-                # Every node has it: its runtime's own, or that of the plugin which runs there.
+                # An image that every node already has: its runtime's own, or the running plugin's.
                 "image": kind.image,
                 "imagePullPolicy": "Never",
                 **({"args": list(wanted.arguments)} if wanted.arguments else {}),
@@ -163,7 +163,7 @@ class Proofs:
     def __init__(
         self, api: Api, kind: Kind, node: str, timeout: float, renew: Callable[[], None] = lambda: None
     ) -> None:
-        """timeout: seconds for pods to be ready. renew: keeps the play's lock of the node; called at each look."""
+        """timeout: seconds until pods must be ready. renew: renews the play's lock; called at each check."""
         self._api = api
         self._kind = kind
         self._node = node
@@ -174,7 +174,7 @@ class Proofs:
     def prove(self, wanted: Iterable[Wanted], look: Look) -> dict[str, Outcome]:
         """Resource to outcome; a few pods at a time, each for its own resource. Raises Unavailable.
 
-        No pod is left when it returns, unless the API server goes away.
+        Deletes all its pods before it returns, unless the API server becomes unreachable.
         """
         outcomes: dict[str, Outcome] = {}
         timeout, left = self._timeout, list(wanted)
@@ -185,18 +185,18 @@ class Proofs:
             while left:
                 found, is_late = self._prove_some(left[:_AT_ONCE], look, timeout)
                 outcomes.update(found)
-                # What one waited for in vain, the next ones mostly would, too.
+                # If a pod waited in vain, the next pods most likely would, too.
                 timeout = min(self._timeout, _AGAIN) if is_late else self._timeout
                 left = left[_AT_ONCE:]
         except Unavailable:
             raise
         except (ApiError, DeploymentError) as error:
-            # A right that is missing, a quota, a webhook: nothing is wrong with the devices.
+            # A missing permission, a quota or a webhook is no fault of the devices.
             outcomes.update((each.resource, Outcome(unproven=str(error))) for each in left)
         return outcomes
 
     def _prove_some(self, wanted: Iterable[Wanted], look: Look, timeout: float) -> tuple[dict[str, Outcome], bool]:
-        """The outcomes of pods that are there at the same time, and whether one of them never became ready."""
+        """The outcomes of pods that run at the same time, and whether the wait for them timed out."""
         pods: dict[str, dict[str, Any]] = {}
         try:
             for each in wanted:
@@ -218,7 +218,7 @@ class Proofs:
             self._await_end(pods.values())
 
     def _await(self, pods: Mapping[str, Mapping[str, Any]], timeout: float) -> tuple[dict[str, Outcome], bool]:
-        """Wait until each pod is ready, or has an outcome; these outcomes, and whether one took too long."""
+        """Wait until each pod is ready or has an outcome; returns these outcomes, and whether the wait timed out."""
         outcomes: dict[str, Outcome] = {}
         ready: set[str] = set()
         words = dict.fromkeys(pods, "")
@@ -237,7 +237,7 @@ class Proofs:
                     if outcome is not None:
                         outcomes[resource] = outcome
             except Unavailable:
-                # A control plane that is restarted, or fails over, comes back; the pods go on meanwhile.
+                # Retry: a control plane that restarts or fails over comes back, and the pods continue meanwhile.
                 if is_late:
                     raise
             if not pods.keys() - outcomes.keys() - ready:
@@ -245,18 +245,18 @@ class Proofs:
             time.sleep(_PAUSE)
 
     def _is_ready(self, pod: Mapping[str, Any]) -> bool:
-        """Whether it can be looked into."""
+        """Whether the pod can be inspected."""
         if pod["metadata"].get("deletionTimestamp"):
             return False
         return (pod.get("status") or {}).get("phase") == ("Succeeded" if self._kind.ends else "Running")
 
     def _delete(self, metadata: Mapping[str, Any]) -> None:
-        # What was found counts all the same. It ends by itself, and the next proof takes away what is left of it.
+        # The outcome counts even if the deletion fails: the pod ends by itself, and the next proof deletes the rest.
         with contextlib.suppress(Unavailable):
             self._api.delete(self._place._replace(name=metadata["name"]), metadata["uid"])
 
     def _await_end(self, pods: Iterable[Mapping[str, Any]]) -> None:
-        """Until the pods are gone, and with them what they held."""
+        """Wait until the pods are gone, and with them their devices' allocations."""
         deadline = time.monotonic() + _GOING
         with contextlib.suppress(Unavailable):
             for pod in pods:
@@ -265,7 +265,7 @@ class Proofs:
                     time.sleep(_PAUSE)
 
     def _remove_leftovers(self) -> None:
-        """Proofs of plays that died: older than any can be that still waits for its pod."""
+        """Delete proof pods of plays that died: pods that are older than a live play's pod can be."""
         now = datetime.datetime.now(datetime.UTC)
         for pod in self._api.list(self._place, labelSelector=_SELECTOR):
             made = datetime.datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
@@ -276,9 +276,9 @@ class Proofs:
 
 
 def remove(api: Api, namespaces: Iterable[str], node: str, dry_run: bool = False) -> Change:
-    """Take away the class, and what plays that died left of a node. Raises ApiError.
+    """Delete the priority class and a node's proof pods of plays that died. Raises ApiError.
 
-    Whoever proves something next in the cluster makes the class again; a pod keeps the priority that it has.
+    The next proof in the cluster creates the class again; existing pods keep their priority.
     """
     for namespace in namespaces:
         place = Place("pods", namespace=namespace)
@@ -293,9 +293,9 @@ def _lifetime(timeout: float) -> int:
 
 
 def _outcome(pod: Mapping[str, Any] | None, words: str, waited: float | None) -> Outcome | None:
-    """What is known of a pod that is not ready; None while it may become so.
+    """The outcome of a pod that is not ready; None if it may still become ready.
 
-    words: what was said of it. waited: for how many seconds, where that was long enough.
+    words: what the cluster reports about the pod. waited: seconds, None if the timeout is not reached.
     """
     words = words or "nobody says why"
     if pod is None:
@@ -304,8 +304,8 @@ def _outcome(pod: Mapping[str, Any] | None, words: str, waited: float | None) ->
     if pod["metadata"].get("deletionTimestamp"):
         return Outcome(unproven=f"pod {name} was taken away for another one: {words}")
     if status.get("phase") == "Failed":
-        # A pod of which the kubelet did not admit the devices, or whose program failed. For all else (Preempting,
-        # Evicted, OutOfpods, a node that shuts down) its devices are not the reason.
+        # Either the kubelet did not admit the devices, or the program failed. For other reasons (Preempting, Evicted,
+        # OutOfpods, node shutdown) the devices are not the cause.
         is_refused = status.get("reason", "UnexpectedAdmissionError") == "UnexpectedAdmissionError"
         is_wrong = is_refused and not static_pod.is_no_device_free(words)
         said = f"pod {name} failed: {words}"
@@ -321,7 +321,7 @@ def _outcome(pod: Mapping[str, Any] | None, words: str, waited: float | None) ->
 
 
 def _words(pod: Mapping[str, Any]) -> Iterator[str]:
-    """What scheduler, kubelet and runtime say of a pod that does not run."""
+    """What scheduler, kubelet and runtime report about a pod that does not run."""
     status = pod.get("status") or {}
     if status.get("message"):
         yield str(status["message"])
@@ -339,14 +339,14 @@ def _words(pod: Mapping[str, Any]) -> Iterator[str]:
 
 
 class Use(NamedTuple):
-    """What pods of a node have asked for of a resource. pods: who, as namespace/name."""
+    """What a node's pods request of a resource. pods: their names, as namespace/name."""
 
     shares: int
     pods: tuple[str, ...]
 
 
 def in_use(api: Api, node: str) -> dict[str, Use]:
-    """Resource to its use on the node, as the scheduler counts it. Raises ApiError."""
+    """Resource to its use on the node, counted as the scheduler does. Raises ApiError."""
     uses: dict[str, Use] = {}
     for pod in pod_slots.unfinished(api, node):
         name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
@@ -357,9 +357,9 @@ def in_use(api: Api, node: str) -> dict[str, Use]:
 
 
 def _asked(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Extended resources of a pod: of all that run side by side, or of the init container with more.
+    """Extended resources that a pod requests: the sum of its concurrent containers, or its largest init container.
 
-    A sidecar goes on beside those after it.
+    A sidecar keeps running beside the containers after it.
     """
     together: dict[str, int] = {}
     for container in spec.get("containers") or ():

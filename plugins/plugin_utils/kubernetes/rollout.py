@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for a node's pod: until it is there, as the DaemonSet says now, and runs with what was declared."""
+"""Waits for a node's pod until it exists, matches the DaemonSet and runs with the declared configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from . import no_pod
 from .daemonset import DaemonSet
 from .objects import DeploymentError
 
-# Seconds between two looks, and after which a kubelet is told again to look at a pod's volumes.
+# Seconds between two checks, and until the kubelet is triggered again to sync a pod's volumes.
 _PAUSE = 0.5
 _LOOK_AGAIN = 4.0
 _SHA256 = re.compile(r'^node_device_plugin_configuration_info\{sha256="([0-9a-f]{64})"\} 1$', re.MULTILINE)
@@ -33,22 +33,22 @@ _HELD = re.compile(
     r'^node_device_plugin_devices\{resource="([^"]*)",state="unhealthy",reason="held by another name"\} (\S+)$',
     re.MULTILINE,
 )
-# As a line: the metric's help has the same words.
+# Matched as a whole line, because the metric's help contains the same words.
 _REFUSED = re.compile(r"^node_device_plugin_configuration_refused 1$", re.MULTILINE)
 
 
-#: Keeps the lock of a play that waits for a node.
+#: Renews the lock of a play that waits for a node.
 Renew = Callable[[], None]
 
 
 def _nobody() -> None:
-    """Where no play has a lock."""
+    """The renewal of a play that holds no lock."""
 
 
 class Running(NamedTuple):
-    """What a running plugin says of itself. sha256: of its configuration, empty where none answers.
+    """A running plugin's report. sha256: of its configuration, empty if no plugin answers.
 
-    not_ready: why it is not ready, or does not answer. problems: why it refuses its file. version: empty where unknown.
+    not_ready: why it is not ready or does not answer. problems: why it refuses its file. version: empty if unknown.
     """
 
     sha256: str
@@ -58,7 +58,7 @@ class Running(NamedTuple):
 
 
 def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:
-    """What a pod serves, through the API server: for nodes that only the API reaches."""
+    """The report in a pod's metrics, read through the API server: for nodes that only the API reaches."""
     try:
         text = _metrics(api, pod)
     except ApiError as error:
@@ -75,14 +75,14 @@ def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:
 
 def _metrics(api: Api, pod: Mapping[str, Any]) -> str:
     """The metrics that a pod serves. Raises ApiError."""
-    # A service mesh may have put containers of its own beside ours, or before it.
+    # A service mesh may have added its own containers.
     ours = next(each for each in pod["spec"]["containers"] if each["name"] == manifests.CONTAINER)
     name = f"{pod['metadata']['name']}:{ours['ports'][0]['containerPort']}"
     return api.text(Place("pods", name, pod["metadata"]["namespace"], part="proxy/metrics"))
 
 
 def held_by_other_names(cluster: DaemonSet, node: str) -> dict[str, int]:
-    """Resource to how many devices of it the plugin offers to nobody, because containers hold them by other names."""
+    """Resource to the number of devices that the plugin withholds, because containers hold them by other names."""
     pod = newest(cluster, node)
     if pod is None or not is_started(pod):
         return {}
@@ -91,7 +91,7 @@ def held_by_other_names(cluster: DaemonSet, node: str) -> dict[str, int]:
     except Unavailable:
         raise
     except ApiError:
-        # Nobody says that any is.
+        # Without metrics, no such device is known.
         return {}
     return {resource: int(float(count)) for resource, count in found}
 
@@ -104,10 +104,10 @@ def await_node(
     timeout: float,
     renew: Renew = _nobody,
 ) -> dict[str, Any]:
-    """The pod of a node once it is ready and runs with the configuration of that hash.
+    """Wait until a node's pod is ready and runs with the configuration of that hash; returns the pod.
 
-    ask: what the plugin of a pod says of itself. timeout: seconds without any progress. renew: called at each look.
-    Raises DeploymentError: the reason.
+    ask: gives the report of a pod's plugin. timeout: seconds without any progress. renew: called at each check.
+    Raises DeploymentError with the reason.
     """
     deadline, progress = time.monotonic() + timeout, None
     look_again, looks, most_ready = time.monotonic(), 0, 0
@@ -120,7 +120,7 @@ def await_node(
                 said = ask(pod)
                 others = [each["metadata"]["name"] for each in pods if each is not pod]
                 if others and not said.not_ready:
-                    # One that ends may be who answers on the node, and who writes the CDI specs.
+                    # A terminating pod may still answer on the node and write the CDI specs.
                     said = said._replace(not_ready=(f"pod {others[0]}, whose place it takes, has not ended",))
                 if said.sha256 == sha256 and not said.not_ready and is_ready(pod):
                     return pod
@@ -129,17 +129,17 @@ def await_node(
                     cluster.let_look(pod, f"{sha256[:12]}-{looks}-{int(time.time())}")
                     look_again = time.monotonic() + _LOOK_AGAIN
             replaced, ready = cluster.progress()
-            # More than ever: pods of other nodes that become ready and fail, time and again, are no progress.
+            # Only a new maximum is progress: pods of other nodes may become ready and fail again and again.
             most_ready = max(most_ready, ready)
             now = (replaced, most_ready, pod and pod["metadata"]["name"], said)
         except Unavailable:
-            # A control plane that is restarted, or fails over, comes back.
+            # Retry: a control plane that restarts or fails over comes back.
             if time.monotonic() >= deadline:
                 raise
             time.sleep(_PAUSE)
             continue
         if now != progress:
-            # Other nodes may have their turn first.
+            # Progress restarts the timeout, because other nodes' pods may be replaced first.
             deadline, progress = time.monotonic() + timeout, now
         if time.monotonic() >= deadline:
             raise DeploymentError(_why(cluster, node, pod, said, sha256, timeout))
@@ -147,8 +147,8 @@ def await_node(
 
 
 def await_start(cluster: DaemonSet, node: str, timeout: float, renew: Renew = _nobody) -> None:
-    """Until the process of a node's pod runs, be it to wait for another instance; one that serves beside that, until it
-    is ready. Raises DeploymentError.
+    """Wait until the process of a node's pod runs, even if it only waits for another instance; a pod that overlaps with
+    the old one must be ready. Raises DeploymentError.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -160,14 +160,14 @@ def await_start(cluster: DaemonSet, node: str, timeout: float, renew: Renew = _n
             if time.monotonic() >= deadline:
                 raise DeploymentError(_why(cluster, node, pod, Running(""), "", timeout))
         except Unavailable:
-            # As in await_node.
+            # Retry, as in await_node.
             if time.monotonic() >= deadline:
                 raise
         time.sleep(_PAUSE)
 
 
 def await_end(cluster: DaemonSet, node: str, timeout: float, renew: Renew = _nobody) -> None:
-    """Until no pod is left on a node. Raises DeploymentError."""
+    """Wait until no pod is left on a node. Raises DeploymentError."""
     deadline = time.monotonic() + timeout
     while True:
         renew()
@@ -185,17 +185,17 @@ def await_end(cluster: DaemonSet, node: str, timeout: float, renew: Renew = _nob
 
 
 def is_running(pod: Mapping[str, Any]) -> bool:
-    """Whether its container's process runs."""
+    """Whether a container of the pod runs."""
     return any("running" in (each.get("state") or {}) for each in _containers(pod))
 
 
 def is_started(pod: Mapping[str, Any]) -> bool:
-    """Whether it answers, or did."""
+    """Whether a container of the pod has passed its startup probe."""
     return any(each.get("started") for each in _containers(pod))
 
 
 def is_ready(pod: Mapping[str, Any]) -> bool:
-    """Whether its kubelet finds it ready."""
+    """Whether the kubelet reports all containers of the pod ready."""
     return bool(_containers(pod)) and all(each.get("ready") for each in _containers(pod))
 
 
@@ -204,7 +204,7 @@ def _containers(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def newest(cluster: DaemonSet, node: str) -> dict[str, Any] | None:
-    """The node's pod as the DaemonSet says now, that does not end."""
+    """The node's pod that matches the DaemonSet now and is not terminating."""
     return _newest(cluster, cluster.pods(node))
 
 
@@ -220,7 +220,7 @@ def _newest(cluster: DaemonSet, pods: Iterable[dict[str, Any]]) -> dict[str, Any
 def _why(
     cluster: DaemonSet, node: str, pod: Mapping[str, Any] | None, said: Running, sha256: str, timeout: float
 ) -> str:
-    """Why a node's pod is not what it should be, for people."""
+    """The message that explains why a node's pod is not as expected."""
     head = f"within {timeout:g} s"
     of_node = cluster.api.node(node)
     condition = readiness(of_node)
@@ -240,15 +240,15 @@ def _why(
 
 
 def _why_none(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
-    """Why a node object has no pod, for the end of a sentence."""
+    """Why a node object has no pod, as the end of a sentence."""
     why = no_pod.reason(cluster, node)
     return f": {why}" if why else _events(cluster, cluster.deployment.name)
 
 
 def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
-    """How a node's pod is: its name, a word for its state, and why it does not run, None where it does.
+    """The state of a node's pod: its name, a word for its state, and why it does not run; None if it runs.
 
-    image, image_id: by its name, and by what the node's runtime has under that name. architecture: of the node.
+    image, image_id: the image's name, and its id in the node's runtime. architecture: of the node.
     """
     of_node = cluster.api.node(node)
     condition = readiness(of_node)
@@ -265,7 +265,7 @@ def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
         }
     state, trouble = _trouble(cluster, pod)
     if not is_node_ready(of_node):
-        # What is said of its pods is from before.
+        # The pod's status is out of date.
         state, trouble = "Unknown", condition
     elif not trouble and newest(cluster, node) is None:
         state = "outdated"
@@ -279,7 +279,7 @@ def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
 
 
 def _content(node: Mapping[str, Any], pod: Mapping[str, Any] | None = None) -> dict[str, str | None]:
-    """What a node's pod runs; nothing before its image is there."""
+    """The image of a node's pod and the node's architecture; no image before the container has one."""
     info = (node.get("status") or {}).get("nodeInfo") or {}
     ours = next((each for each in _containers(pod or {}) if each.get("name") == manifests.CONTAINER), {})
     return {
@@ -294,14 +294,14 @@ def _name(pod: Mapping[str, Any]) -> str:
 
 
 def _trouble(cluster: DaemonSet, pod: Mapping[str, Any]) -> tuple[str, str]:
-    """A word for a pod's state as Kubernetes has it, and why its process does not run; empty where it does."""
+    """A pod's state in Kubernetes' own word, and why its process does not run; empty if it runs."""
     for each in _containers(pod):
         waiting = (each.get("state") or {}).get("waiting")
         if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
             before = (each.get("lastState") or {}).get("terminated") or {}
             reason = before.get("message") or waiting.get("message") or ""
             word, ended = str(waiting.get("reason")), str(before.get("reason") or "Error")
-            # Such as OOMKilled: what it said last is not why it was killed.
+            # For reasons such as OOMKilled, the container's last message does not explain the end.
             killed = "" if ended in ("Error", "Completed") else f"{ended}: "
             return word, f"pod {_name(pod)} does not run: {word}: {killed}{' '.join(reason.split())[-500:]}"
     if is_running(pod):
@@ -315,7 +315,7 @@ def _trouble(cluster: DaemonSet, pod: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _events(cluster: DaemonSet, name: str) -> str:
-    """What was last reported of an object, for the end of a sentence."""
+    """The last warning event of an object, as the end of a sentence."""
     try:
         events = cluster.api.list(
             Place("events", namespace=cluster.deployment.namespace), fieldSelector=f"involvedObject.name={name}"

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The container runtimes that a node may have, each an adapter: where, how to edit, how to restart, how to ask.
+"""The container runtimes of nodes, each with an adapter: where its files are, how to edit, restart and query it.
 
 | adapter | what is written | effective configuration | the running daemon |
 |---|---|---|---|
 | Containerd | the root file, from --config | config dump | CRI |
 | Rancher (k3s, RKE2) | a drop-in that the generated file imports, or its template | config dump | CRI |
 | Crio | /etc/crio/crio.conf.d/99-node-devices.conf | crio config | CRI; before 1.33 it does not tell its directories |
-| Microk8s, K0s | nothing: where CDI is not effective, they say what to do by hand | config dump | CRI |
+| Microk8s, K0s | nothing: if CDI is not effective, they say what to do by hand | config dump | CRI |
 | CriDockerd, Unknown | nothing: they say what to do by hand | - | - |
 
-Adapters work on texts alone, on the controller. `adapter.Adapter` says what each of them can be asked.
+Adapters run on the controller and work only on texts. `adapter.Adapter` lists the methods that all of them have.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .containerd import Containerd
 from .crio import Crio
 from .rancher import Rancher
 
-#: The first that claims a runtime has it: what is special stands before what is general.
+#: The first adapter that claims a runtime is used, so special ones come before general ones.
 ADAPTERS: tuple[type[Adapter], ...] = (Rancher, Microk8s, K0s, Containerd, Crio, CriDockerd, Unknown)
 
 
 def of(runtime: Mapping[str, Any]) -> Adapter:
-    """The adapter for a runtime, as module node_preflight returned it."""
+    """The adapter for a runtime in the facts of module node_preflight."""
     return next(adapter for adapter in ADAPTERS if adapter.claims(runtime))(runtime)

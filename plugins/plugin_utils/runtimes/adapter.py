@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every adapter of a container runtime has."""
+"""The interface of every container runtime's adapter."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .cdi import Cdi, Change, Check
 
 
 class Adapter:
-    """One node's runtime. runtime: as module node_preflight returned it."""
+    """One node's runtime. runtime: from the facts of module node_preflight."""
 
     name = ""
-    #: Whether the running daemon says what it makes of CDI.
+    #: Whether the running daemon reports its CDI configuration.
     tells_cdi = True
-    #: Whether it is not ours to restart.
+    #: Whether only the user may change and restart the runtime.
     by_hand = False
 
     def __init__(self, runtime: Mapping[str, Any]) -> None:
@@ -25,21 +25,21 @@ class Adapter:
 
     @classmethod
     def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        """Whether a runtime is of this kind."""
+        """Whether this adapter is for the runtime."""
         raise NotImplementedError
 
     @property
     def program(self) -> str:
-        """What can check a configuration."""
+        """The program that can check a configuration."""
         return self.runtime["executable"]
 
     @property
     def keeps_containers(self) -> bool:
-        """Whether they go on while it is restarted: what carries them are processes of its unit."""
+        """Whether containers survive a restart: systemd must not kill the unit's other processes, which carry them."""
         return self.runtime.get("kill_mode") not in ("control-group", "mixed")
 
     def ended(self, answer: Mapping[str, Any]) -> tuple[int, str]:
-        """How many containers a restart would end, by the daemon's answer, and what to do so that it does not."""
+        """How many containers a restart would end, from the daemon's answer, and how to prevent that."""
         unit = self.runtime["unit"]
         number = sum(map(self._ends_with_unit, answer.get("containers") or ()))
         return number, f"set KillMode=process for {unit} (systemctl edit {unit})"
@@ -48,33 +48,33 @@ class Adapter:
         return True
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
-        """A sentence for each thing that stands in the way. cdi: whether devices are given by CDI."""
+        """One message for each obstacle. cdi: whether devices are injected by CDI."""
         raise NotImplementedError
 
     @property
     def cdi(self) -> Cdi:
-        """What the files make of CDI. Raises UnsupportedConfig where the runtime cannot say."""
+        """The CDI configuration in the files. Raises UnsupportedConfig if the runtime cannot report it."""
         raise NotImplementedError
 
     def plan(self, check: Check) -> Change | None:
-        """The least change that makes CDI effective, checked; None where it is. Raises UnsupportedConfig."""
+        """The smallest change that makes CDI effective, checked; None if it is effective. Raises UnsupportedConfig."""
         raise NotImplementedError
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """What gives CDI's keys back what they were; None where there is nothing to undo in this runtime.
+        """The change that restores the CDI keys; None if this runtime has nothing to undo.
 
-        path: of the file that was changed. ours: whether it is still as we wrote it. before: its text before us.
+        path: of the changed file. ours: whether its text is still ours. before: its text before our change.
         """
         return None
 
     def left_on(self, changes: Iterable[Change]) -> str | None:
-        """The file of others that keeps CDI on where our changes are taken back; None where none does."""
+        """The file of others that keeps CDI on after our changes are undone; None if there is none."""
         return None
 
     def check_command(self, path: str) -> list[str]:
-        """What must succeed before the file with that path is written; ``{staged}`` is its new text."""
+        """The command that must succeed before the file is written; ``{staged}`` is the path of its new text."""
         return []
 
     def question(self, command: str) -> list[str]:
-        """What asks the running daemon. command: the plugin's."""
+        """The command that queries the running daemon. command: the plugin's."""
         return [command, "runtime", "--socket", self.runtime["socket"], "-o", "json"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runtimes that are recognised and left alone, each with what to do by hand."""
+"""Runtimes that are recognised but not changed; each adapter says what to do by hand."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .toml_edit import key_lines
 
 
 class ByHand(Adapter):
-    """A runtime that is not ours to change. advice: what to do."""
+    """A runtime that we do not change. advice: what to do by hand."""
 
     by_hand = True
     advice = ""
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
-        """What to do, where devices are given by CDI."""
+        """The advice, if devices are injected by CDI."""
         if cdi:
             yield f"the container runtime at {self.runtime['socket']} is {self.name}: {self.advice}"
 
@@ -32,39 +32,39 @@ class ByHand(Adapter):
 
 
 class _Distribution(Containerd):
-    """A containerd whose files a distribution writes anew, and whose service is not ours to restart.
+    """A containerd whose files a distribution generates, and whose service we do not restart.
 
-    Where CDI is effective, by its default or by somebody's hand, there is nothing to say.
+    If CDI is already effective, by default or by a user's edit, nothing is reported.
     """
 
     by_hand = True
 
     @property
     def advice(self) -> str:
-        """What to do."""
+        """What to do by hand."""
         raise NotImplementedError
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
-        """containerd's, and what to do where CDI is to be effective and is not."""
+        """containerd's obstacles, and the advice if CDI is needed but not effective."""
         obstacles = list(super().obstacles(cdi))
         yield from obstacles
         if cdi and not obstacles and not self._suffices:
             yield f"the container runtime at {self.runtime['socket']} is {self.name}: {self.advice}"
 
     def plan(self, check: Check) -> Change | None:
-        """Nothing where CDI is effective. Raises UnsupportedConfig with the advice."""
+        """None if CDI is effective, else raises UnsupportedConfig with the advice."""
         if not self._suffices:
             raise UnsupportedConfig(self.advice)
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """Nothing of it was ever changed."""
+        """None, because we never change this runtime's files."""
         return None
 
     @property
     def _suffices(self) -> bool:
         if not self.config["effective"]:
-            # A snap's program may need the snap's libraries. From 2.4 on CDI is on without its word, and the running
-            # daemon tells its directories.
+            # A snap's program may need the snap's libraries to dump its configuration. From 2.4 on CDI is always on,
+            # and the running daemon reports its directories.
             return always_on(self.version)
         return self.cdi.suffices
 
@@ -75,7 +75,7 @@ class _Distribution(Containerd):
 
 
 class Microk8s(_Distribution):
-    """Its containerd reads what a template in the snap's data generates. Source: canonical/microk8s."""
+    """MicroK8s generates containerd's configuration from a template in the snap's data. Source: canonical/microk8s."""
 
     name = "MicroK8s'"
 
@@ -92,7 +92,7 @@ class Microk8s(_Distribution):
 
 
 class K0s(_Distribution):
-    """It takes the files of a folder in, and restarts its containerd when one comes. Source: k0s, docs/runtime.md."""
+    """k0s imports the files of a directory; for a new file it restarts its containerd. Source: k0s, docs/runtime.md."""
 
     name = "k0s'"
 
@@ -102,7 +102,7 @@ class K0s(_Distribution):
 
     @property
     def advice(self) -> str:
-        # k0s 1.36 came with containerd 2, and does not start with a file of the former version.
+        # k0s 1.36 has containerd 2, which does not start with a file of the old version.
         file_version = 3 if version_tuple(self.version) >= (2, 0, 0) else 2
         return (
             f"write /etc/k0s/containerd.d/cdi.toml with version = {file_version}, "
@@ -112,10 +112,10 @@ class K0s(_Distribution):
 
 
 class CriDockerd(ByHand):
-    """It passes no CDI names on to Docker."""
+    """cri-dockerd does not pass CDI names on to Docker."""
 
     name = "cri-dockerd"
-    # Read up to 0.4.3. A change of March 2026 (Mirantis/cri-dockerd#522) passes them on, and is in no release yet.
+    # Read up to 0.4.3. A change of March 2026 (Mirantis/cri-dockerd#522) passes them on; no release has it yet.
     advice = (
         "it does not pass the kubelet's CDI names on to Docker: run the kubelet with containerd "
         "(--container-runtime-endpoint=unix:///run/containerd/containerd.sock; k3s without --docker), or give devices "
@@ -124,12 +124,12 @@ class CriDockerd(ByHand):
 
     @classmethod
     def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        # k3s has it in its own process.
+        # k3s runs cri-dockerd in its own process.
         return runtime["name"] == "cri-dockerd" or runtime["socket"].endswith("/cri-dockerd.sock")
 
 
 class Unknown(ByHand):
-    """Anything else."""
+    """Any other runtime."""
 
     advice = (
         "containerd and CRI-O are known, also those of k3s, RKE2 and kind; name another socket in "
@@ -146,5 +146,5 @@ class Unknown(ByHand):
 
 
 def _places(runtime: Mapping[str, Any]) -> str:
-    """Where its parts lie; a distribution's are all in folders of its own."""
+    """The paths of a runtime's parts; a distribution keeps all of them in its own directories."""
     return " ".join([runtime["socket"], runtime["executable"], runtime.get("config", {}).get("path", "")])

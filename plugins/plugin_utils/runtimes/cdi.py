@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every adapter speaks of: CDI as a runtime has it, a change, and a refusal."""
+"""Types that every adapter uses: a CDI configuration, a change, and the error for an unsupported configuration."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import NamedTuple, Protocol
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names
 
-#: Where our specs are, and the plugin's own: the default of every runtime.
+#: Directories of the role's specs and of the plugin's; every runtime reads them by default.
 SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
 
 
 class UnsupportedConfig(Exception):
-    """A configuration that is not edited: why, and what to do by hand."""
+    """A configuration that we do not edit; the message says why and what to do by hand."""
 
 
 class Cdi(NamedTuple):
-    """What a configuration makes of CDI."""
+    """The CDI settings in a configuration."""
 
     enabled: bool
     spec_dirs: tuple[str, ...]
@@ -31,12 +31,12 @@ class Cdi(NamedTuple):
 
     @property
     def wanted_dirs(self) -> list[str]:
-        """Its folders with ours."""
+        """The configuration's spec directories with ours added."""
         return directory_names.with_ours(self.spec_dirs, *SPEC_DIRS)
 
 
 class Change(NamedTuple):
-    """One file that is written: its text now and then; None where there is no file."""
+    """A file to write: its text before and after; None for no file."""
 
     path: str
     before: str | None
@@ -44,9 +44,9 @@ class Change(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What the node's own runtime makes of a text.
+    """The result of the node's runtime for a new text.
 
-    effective: its `config dump`. staged: the name it had for that.
+    effective: output of its `config dump`. staged: path of the text's copy.
     """
 
     effective: str
@@ -54,11 +54,11 @@ class Checked(NamedTuple):
 
 
 class Check(Protocol):
-    """Asks the node's runtime what it makes of a text. Raises UnsupportedConfig where it refuses it.
+    """Has the node's runtime read a new text. Raises UnsupportedConfig if the runtime refuses it.
 
-    beside: whether imports are relative to the file's own folder. drop_in: text of a file imported under the name
-    STAGED_DROP_IN; None for none. as_drop_in: path of a drop-in that the text itself is to be, in a folder that the
-    runtime reads whole, with the adapter's ``staged_command``; None for a root file.
+    beside: whether imports are relative to the file's directory. drop_in: text of a file imported under the name
+    STAGED_DROP_IN; None for none. as_drop_in: path of the drop-in that the text itself will be, in a directory that the
+    runtime reads completely, with the adapter's ``staged_command``; None if the text is a root file.
     """
 
     def __call__(
@@ -66,5 +66,5 @@ class Check(Protocol):
     ) -> Checked: ...
 
 
-#: Stands for the path of a drop-in's copy, which only the node knows.
+#: Placeholder for the path of a drop-in's copy, which only the node knows.
 STAGED_DROP_IN = "/{drop_in}"

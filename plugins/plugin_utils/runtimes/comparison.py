@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The effective-configuration contract: the wanted keys changed, and nothing else did."""
+"""The effective-configuration contract: only the wanted keys change."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .containerd_imports import imports
 
 
 def unexpected_changes(before: str, after: str, *paths: str) -> list[str]:
-    """What differs between two outputs of ``config dump`` apart from the wanted keys, as paths of keys.
+    """Key paths in which two outputs of ``config dump`` differ, except for the wanted keys.
 
-    A root file is among its own imports, hence the paths of both.
+    paths: of both root files, because a root file is listed among its own imports.
     """
     return [path for path in differences(_normal(before, paths), _normal(after, paths)) if path]
 
@@ -27,7 +27,7 @@ def _normal(dump: str, paths: tuple[str, ...]) -> dict[str, Any]:
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:
-    """What differs between two documents, as paths of keys."""
+    """Key paths in which two documents differ."""
     if isinstance(before, dict) and isinstance(after, dict):
         return [
             difference

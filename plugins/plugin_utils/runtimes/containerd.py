@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""containerd as distributions, docker.com, upstream's tarball, kind and kubeadm have it: the root file is edited."""
+"""containerd as distributions, docker.com, the upstream tarball, kind and kubeadm install it: we edit the root file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .containerd_config import (
 from .containerd_obstacles import obstacles
 from .toml_edit import edited, keeps_line_ends, lenient, parsed, with_version
 
-# Keys that mean different things in a version 1 file (which a file without a version is) and in later ones.
+# Keys with another meaning in version 1 files, which files without a version are.
 _VERSIONED_KEYS = ("plugins", "disabled_plugins", "required_plugins")
 
 
@@ -41,19 +41,19 @@ class Containerd(Adapter):
         return runtime["name"] == "containerd"
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
-        """Its version, and files that it, or its kubelet, cannot work with."""
+        """Obstacles of its version, and of files that containerd or its kubelet cannot work with."""
         yield from obstacles(self.program, self.version, self.config, self._imported, cdi)
 
     @property
     def cdi(self) -> Cdi:
-        """By ``containerd config dump``."""
+        """The CDI settings from ``containerd config dump``. Raises UnsupportedConfig if the command failed."""
         if not self.config["effective"]:
             command = f"{self.program} --config {self.config['path']} config dump"
             raise UnsupportedConfig(f"{command} fails with it ({self.config['problem']}); fix it first")
         return effective(self.config["effective"])
 
     def plan(self, check: Check) -> Change | None:
-        """An edit of the root file, or of what overrides it."""
+        """An edit of the root file, or of the import that overrides it."""
         if self._is_effective():
             return None
         self._require_one_version()
@@ -68,9 +68,9 @@ class Containerd(Adapter):
         return change
 
     def _is_effective(self) -> bool:
-        """Whether CDI is effective at every start. Raises UnsupportedConfig where chance decides that.
+        """Whether CDI is effective at every start. Raises UnsupportedConfig if that is random.
 
-        Of a file of version 1 with two CRI tables, containerd 2.0 to 2.3 takes one at random.
+        In a file of version 1 with two CRI tables, containerd 2.0 to 2.3 picks one table at random.
         """
         is_effective = self.cdi.suffices
         files = {"it": self.config["content"] or "", **self._imported}
@@ -89,7 +89,7 @@ class Containerd(Adapter):
         return is_effective
 
     def _require_one_version(self) -> None:
-        """What runs must be what the next start runs. Raises UnsupportedConfig."""
+        """Raises UnsupportedConfig unless the next start runs the containerd version that runs now."""
         installed = self.runtime.get("installed_version", self.version)
         if installed != self.version:
             raise UnsupportedConfig(
@@ -98,14 +98,14 @@ class Containerd(Adapter):
             )
 
     def _overridden(self) -> str:
-        """Why an edit of the root file has no effect."""
+        """The message that explains why an edit of the root file has no effect."""
         unreadable = self.config.get("unreadable_imports")
         if unreadable:
             return f"{unreadable[0]}, which it imports, is not UTF-8 and may override it; fix it first"
         return containerd_imports.overridden(self._imported, self.version, wanted_keys(self.cdi))
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """The file as it was; of one that others changed since, the two keys."""
+        """Restore the file; if others changed it since, restore only the two keys."""
         is_root = self.config.get("real_path") == path
         now = self.config.get("content") if is_root else self._imported.get(path)
         if now is None:
@@ -117,7 +117,7 @@ class Containerd(Adapter):
         return Change(path, now, after)
 
     def left_on(self, changes: Iterable[Change]) -> str | None:
-        """nvidia-ctk copies all of CRI's settings, ours too, into a drop-in of its own."""
+        """The file that keeps CDI on, such as a drop-in of nvidia-ctk, which copies all CRI settings including ours."""
         changes = list(changes)
         if always_on(self.version) or not any(map(_turns_off, changes)):
             return None
@@ -128,21 +128,21 @@ class Containerd(Adapter):
         read += [(path, texts[path]) for path in containerd_imports.taken_in(lenient(root), self.config["path"], texts)]
         tables = {path: cri_table(lenient(text)) for path, text in read}
         if self._merges and not any(table.get(ENABLE) is False for table in tables.values()):
-            # It is on by default.
+            # CDI is on by default.
             return None
         for path, table in reversed(tables.items()):
-            # Before 2.0 the last table replaces the others whole.
+            # Before 2.0, the last table replaces all others completely.
             if ENABLE in table or (table and not self._merges):
                 return path if table.get(ENABLE) is True else None
         return None
 
     def check_command(self, path: str) -> list[str]:
-        """``config dump`` of the new text, where it lies as the file does."""
+        """``config dump`` of the new text, at a path next to the file."""
         if path != self.config["real_path"]:
             return []
         linked = path != self.config["path"]
         if linked and containerd_imports.has_relative(self.config["content"] or ""):
-            # They are relative to the link, and the new text lies beside the file.
+            # These imports are relative to the link's directory, but the new text is next to the link's target.
             return []
         return [self.program, "--config", "{staged}", "config", "dump"]
 
@@ -162,14 +162,14 @@ class Containerd(Adapter):
 
     @property
     def _merges(self) -> bool:
-        """Whether it is containerd 2, which merges what it imports, each file by the rules of its own version."""
+        """Whether this is containerd 2, which merges imports and reads each file by the file's own version."""
         return version_tuple(self.version) >= (2, 0, 0)
 
     def _version_of(self, data: Mapping[str, Any]) -> int | None:
-        """By which version's rules containerd reads a file, where that is the root file or one that it imports.
+        """The version by whose rules containerd reads a file: the root file or an import.
 
-        Before 2.0 the last version that is read counts for all of them, and none for version 1. None where there is
-        none, and nothing that depends on it.
+        Before 2.0, the last version that any file sets applies to all files; without any, version 1 applies. None if
+        the file sets no version and has no keys that depend on it.
         """
         said, imported = data.get("version"), {} if self._merges else self._imported
         if not self._merges:
@@ -179,11 +179,11 @@ class Containerd(Adapter):
         return said or (1 if depends else None)
 
     def _table_with(self, wanted: Mapping[str, Any], data: Mapping[str, Any], file_version: int) -> str:
-        """The table that the keys are to be in. Raises UnsupportedConfig where containerd ignores the file's own.
+        """The table for the keys. Raises UnsupportedConfig if containerd ignores the file's own table.
 
-        That of the file's version, as a rule. containerd 2 heeds version 3's table in a file of version 2 too, where it
-        stands against the other; and in a file of version 1 the table of any version. A second one beside that would be
-        merged at random.
+        Usually this is the table of the file's version. containerd 2 also reads version 3's table in a file of version
+        2, where that table overrides the other one. In a file of version 1, it reads any version's table, and merges
+        two of them at random.
         """
         usual, newer = TABLES[file_version], TABLES[3]
         if self._merges and set(wanted) & set(table_of(data, newer)):
@@ -201,12 +201,12 @@ class Containerd(Adapter):
 
     @keeps_line_ends
     def _keys_of(self, now: str, before: str | None) -> str:
-        """``now`` with those of the two keys that are as we set them as they were in ``before``.
+        """``now`` with CDI's keys restored to ``before``, if they still have our values.
 
-        For a file that others have changed since: a key that they gave another value is theirs.
+        For a file that others changed since: a key with another value is theirs.
         """
         old = parsed(before or "")
-        # Whichever it was: see _table_with; and somebody may have migrated the file.
+        # Any table may hold the keys (see _table_with), also because a user may have migrated the file.
         for name in sorted(set(TABLES.values())):
             was, there = table_of(old, name), table_of(parsed(now), name)
             ours = {ENABLE} if there.get(ENABLE) is True else set()
@@ -217,11 +217,11 @@ class Containerd(Adapter):
         return now
 
     def _by_drop_in(self, check: Check) -> Change | None:
-        """Where what the root file imports overrides it: the change that takes effect; None where there is none.
+        """The change that takes effect if an import overrides the root file; None if there is none.
 
-        containerd 2 merges, so that a drop-in of ours that is read last leaves theirs as they are. Before it, the last
-        CRI table replaces the others whole: nothing takes effect but a line in that one. So it is with containerd 2
-        where no drop-in of ours would be read last.
+        containerd 2 merges imports, so a drop-in of ours that is read last leaves the others unchanged. Before 2.0, the
+        last CRI table replaces all others, so only an edit of that table takes effect. The same edit is used for
+        containerd 2 if no drop-in of ours would be read last.
         """
         root = self.config["content"] or ""
         wanted = wanted_keys(self.cdi) if self._merges else None
@@ -236,13 +236,13 @@ class Containerd(Adapter):
 
     @property
     def _imported(self) -> Mapping[str, str]:
-        """The texts of what the root file imports, by path, in the order in which they are read."""
+        """The texts of the root file's imports by path, in the order in which containerd reads them."""
         texts = self.config.get("imported") or {}
         root = lenient(self.config["content"] or "")
         return {path: texts[path] for path in containerd_imports.taken_in(root, self.config["path"], texts)}
 
     def _checked(self, text: str, check: Check, drop_in: tuple[str, str] | None = None) -> Cdi:
-        """What a text makes of CDI. Raises UnsupportedConfig unless only CDI's two keys differ from now.
+        """The CDI settings after an edit. Raises UnsupportedConfig if more than CDI's two keys would change.
 
         drop_in: path and new text of a file that it imports.
         """
@@ -253,7 +253,7 @@ class Containerd(Adapter):
         answer = check(staged, containerd_imports.has_relative(staged), drop_in[1] if drop_in else None)
         differences = unexpected_changes(self.config["effective"], answer.effective, *paths, answer.staged)
         if drop_in:
-            # The copy's are ours to write.
+            # The staged copy's imports differ by design.
             differences = [path for path in differences if path != "imports"]
         if differences:
             raise UnsupportedConfig(
@@ -264,6 +264,6 @@ class Containerd(Adapter):
 
 
 def _turns_off(change: Change) -> bool:
-    """Whether a change takes ``enable_cdi = true`` out of a file."""
+    """Whether a change removes ``enable_cdi = true`` from a file."""
     before, after = (cri_table(lenient(text or "")).get(ENABLE) is True for text in (change.before, change.after))
     return before and not after

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where containerd has CDI's keys, and what it makes of them."""
+"""Where containerd's configuration has the CDI keys, and how containerd reads them."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from .cdi import SPEC_DIRS, Cdi, UnsupportedConfig
 ENABLE = "enable_cdi"
 DIRS = "cdi_spec_dirs"
 KEYS = (ENABLE, DIRS)
-#: The plugin whose table holds the two keys, by the version of the configuration file.
+#: Version of the configuration file to the plugin whose table holds the two keys.
 TABLES = {
     1: "cri",
     2: "io.containerd.grpc.v1.cri",
     3: "io.containerd.cri.v1.runtime",
     4: "io.containerd.cri.v1.runtime",
 }
-#: From here on there is no enable_cdi: CDI is always on, and a key that is left over changes nothing.
+#: From this version on, enable_cdi does not exist: CDI is always on, and a leftover key has no effect.
 _ALWAYS_ON = (2, 4, 0)
-# What 1.7 prints as it is, and TOML has escaped.
+# Control characters, which containerd 1.7 prints raw although TOML requires escapes.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def always_on(version: str | None) -> bool:
-    """Whether nothing turns CDI off in a containerd of this version."""
+    """Whether CDI cannot be turned off in this version of containerd."""
     return version is not None and version_tuple(version) >= _ALWAYS_ON
 
 
 def effective(dump: str) -> Cdi:
-    """What the output of ``containerd config dump`` says."""
+    """The CDI settings in the output of ``containerd config dump``."""
     data = printed(dump)
     table = cri_table(data)
     # containerd 2.0 to 2.3 turn CDI on by default; from 2.4 on the key does not exist.
@@ -43,7 +43,7 @@ def effective(dump: str) -> Cdi:
 
 
 def printed(dump: str) -> dict[str, Any]:
-    """The output of ``containerd config dump`` as data. Raises UnsupportedConfig where it is no TOML."""
+    """The output of ``containerd config dump`` as data. Raises UnsupportedConfig if it is no valid TOML."""
     try:
         return tomllib.loads(dump)
     except tomllib.TOMLDecodeError:
@@ -55,21 +55,21 @@ def printed(dump: str) -> dict[str, Any]:
 
 
 def texts_in(data: Mapping[str, Any], key: str) -> list[str]:
-    """A list of texts; what is none is left out, and containerd's to refuse."""
+    """The strings in a list; other values are skipped, because containerd itself refuses them."""
     value = data.get(key)
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def last_version(files: Iterable[Mapping[str, Any]]) -> Any:
-    """By which version containerd before 2.0 reads all files: the last one that any says; None where none does.
+    """The version by which containerd before 2.0 reads all files: the last that any file sets; None if none does.
 
-    files: as data, in the order in which they are read.
+    files: as data, in reading order.
     """
     return next((version for data in reversed(list(files)) if (version := data.get("version"))), None)
 
 
 def wanted_keys(cdi: Cdi) -> dict[str, Any]:
-    """The keys that make CDI effective: only those that lack, as enable_cdi is deprecated since 2.2."""
+    """The missing keys that make CDI effective, and no others, because enable_cdi is deprecated since 2.2."""
     wanted: dict[str, Any] = {}
     if not cdi.enabled:
         wanted[ENABLE] = True
@@ -79,18 +79,18 @@ def wanted_keys(cdi: Cdi) -> dict[str, Any]:
 
 
 def table_of(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A plugin's table."""
+    """The table of a plugin."""
     return table_at(data, "plugins", name)
 
 
 def table_at(data: Any, *names: str) -> dict[str, Any]:
-    """The table below these names; empty where there is none, or something else in its place."""
+    """The table at a key path; empty if there is no table."""
     for name in names:
         data = data.get(name) if isinstance(data, dict) else None
     return data if isinstance(data, dict) else {}
 
 
 def cri_table(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The table that holds CDI's keys; empty where there is none."""
-    # containerd 2 has both: the one that holds CDI's keys is the newer.
+    """The table that holds CDI's keys; empty if there is none."""
+    # containerd 2 has two CRI tables, of which the newer one holds CDI's keys.
     return next((table for name in (TABLES[3], TABLES[2], TABLES[1]) if (table := table_of(data, name))), {})

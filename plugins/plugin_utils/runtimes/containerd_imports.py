@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a containerd configuration takes in: which files, which of them stands in the way, and a copy without itself."""
+"""The imports of a containerd configuration: which files are read, which override CDI's keys, and staged copies."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from .containerd_config import TABLES, texts_in
 from .toml_edit import key_lines, lenient, parsed
 from .toml_text import statements
 
-#: A drop-in of ours; read after every other file of its folder, so that nothing there overrides it.
+#: Our drop-in; its name sorts after every other file of the directory, so none of them overrides it.
 DROP_IN = "zz-node-devices.toml"
-#: What stands for other characters in a pattern; a name without a star is none.
+#: Wildcards in a pattern; containerd treats a name without a star as a plain path.
 _WILD = set("*?[\\")
 
 
 def imports(dump: str, path: str, *other_names: str) -> list[str]:
-    """What a root file takes in, by the output of ``config dump``; the root file's own names left out.
+    """The imports of a root file, from the output of ``config dump``, without the root file's own names.
 
-    containerd 1.7 lists files, in no order; 2.x what is written, which may be relative or a pattern.
+    containerd 1.7 prints the imported files in random order; 2.x prints the written names, relative or patterns.
     """
     names = _absolute(containerd_config.printed(dump), path)
     return sorted(name for name in names if name not in (path, *other_names))
 
 
 def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """What a file itself takes in and is not there, without which no containerd starts: each with what and a way out.
+    """A file's missing imports, without which containerd does not start: path, what is there instead, and a fix.
 
     config: as module node_preflight returned it.
     """
@@ -48,12 +48,12 @@ def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> 
 
 
 def has_relative(text: str) -> bool:
-    """Whether it matters in which folder the text stands."""
+    """Whether the text has relative imports, so that its directory matters."""
     return any(not path.startswith("/") for path in texts_in(parsed(text), "imports"))
 
 
 def data_of(path: str, text: str) -> dict[str, Any]:
-    """An imported file as data. Raises UnsupportedConfig with its name where it is not valid TOML."""
+    """An imported file as data. Raises UnsupportedConfig with the file's path if it is not valid TOML."""
     try:
         return parsed(text)
     except UnsupportedConfig as error:
@@ -61,9 +61,9 @@ def data_of(path: str, text: str) -> dict[str, Any]:
 
 
 def taken_in(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> list[str]:
-    """Which of the texts a root file takes in, by itself and through its imports, in the order of reading.
+    """The paths that a root file imports, directly or through other imports, in reading order.
 
-    `config dump` of 2.2 and later names a folder that nobody reads, where the root file does not.
+    `config dump` of 2.2 and later may name a directory that the root file does not import.
     """
     order: list[str] = []
     pending = [(path, data)]
@@ -79,7 +79,7 @@ def taken_in(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> li
 def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]) -> str:
     """Why an edit of a root file has no effect, and what to do.
 
-    texts: of the files that it imports, by path. wanted: CDI's keys that were to be set.
+    texts: of its imported files, by path. wanted: the CDI keys that the edit would set.
     """
     tables = {path: containerd_config.cri_table(data_of(path, text)) for path, text in sorted(texts.items())}
     if not any(tables.values()):
@@ -94,7 +94,7 @@ def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]
     for path, table in tables.items():
         enabled = always_on or bool(table.get(containerd_config.ENABLE, not whole))
         there = Cdi(enabled, tuple(table.get(containerd_config.DIRS, SPEC_DIRS)))
-        # Before 2.0 an imported table replaces the root file's, later its keys do.
+        # Before 2.0 an imported table replaces the root file's table; later its keys override the root file's keys.
         if not table or there.suffices:
             continue
         advice.append(f"{' and '.join(key_lines(containerd_config.wanted_keys(there)))} in {path}")
@@ -104,10 +104,10 @@ def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]
 
 
 def staged(content: str, path: str, real_path: str) -> str:
-    """The text for a copy under another name that is to mean what the file would.
+    """The text of a copy, under another name, that means the same as the file. Raises UnsupportedConfig.
 
-    Without an import of the file itself, such as ``config dump`` prints: containerd passes over what it has read, but
-    from the copy it would read the old text, which overrides the new one. Raises UnsupportedConfig.
+    A copy must not import the file itself, which ``config dump`` prints among the imports. containerd skips files that
+    it has read, but from the copy it would read the old text, which overrides the new one.
     """
     data = parsed(content)
     given_names = texts_in(data, "imports")
@@ -123,9 +123,9 @@ def staged(content: str, path: str, real_path: str) -> str:
 
 
 def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str | None:
-    """Where a drop-in of ours would be read last of all, so that containerd 2 takes our keys; None where nowhere.
+    """A path at which our drop-in would be read last, so that containerd 2 uses our keys; None if there is none.
 
-    texts: of the files that the root file imports, by path.
+    texts: of the root file's imports, by path.
     """
     names = _absolute(parsed(content), path)
     if not names or _nested(texts):
@@ -136,7 +136,7 @@ def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str |
     alike = DROP_IN if set(pattern) & _WILD - {"*"} else pattern.replace("*", DROP_IN.removesuffix(".toml"))
     for name in (DROP_IN, alike, f"99-{DROP_IN}"):
         place = posixpath.join(directory, name)
-        # An earlier import may take it in, too.
+        # An earlier import may match this path, too.
         order = _in_order(parsed(content), path, {**texts, place: ""})
         if _matches(place, names[-1]) and order[-1] == place:
             return place
@@ -144,7 +144,7 @@ def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str |
 
 
 def deciding(content: str, path: str, texts: Mapping[str, str]) -> list[str]:
-    """The imports that have a CRI table, the last first: whose containerd 1.7 takes whole, and a later one's first."""
+    """The imports with a CRI table, last first: containerd 1.7 uses only the last table, and later files override."""
     if _nested(texts):
         return []
     order = reversed(_in_order(parsed(content), path, texts))
@@ -158,11 +158,11 @@ def candidates(
     wanted: Mapping[str, Any] | None,
     turned_on: Callable[[str], str],
 ) -> Iterator[tuple[str, str]]:
-    """Path and new text of the drop-ins that may make CDI effective, the one to be preferred first.
+    """Path and new text of each drop-in that may make CDI effective, best first.
 
-    content: the root file's. config: as module node_preflight returned it. texts: of what it imports, by path.
-    wanted: the keys that a drop-in of ours would have; None where containerd would take no other file's CRI table
-    beside it. turned_on: gives a file's text with CDI on.
+    content: the root file's. config: as module node_preflight returned it. texts: of its imports, by path.
+    wanted: the keys of our own drop-in; None if containerd does not merge another file's CRI table. turned_on: gives a
+    file's text with CDI on.
     """
     file_version = parsed(content).get("version")
     if wanted is not None and file_version in TABLES:
@@ -171,7 +171,7 @@ def candidates(
             header = f"[plugins.'{TABLES[file_version]}']"
             yield path, "\n".join([f"version = {file_version}", "", header, *key_lines(wanted), ""])
     for path in deciding(content, config["path"], texts):
-        # A link leads to a file that is somebody's, and may be taken in from elsewhere too.
+        # A link's target is someone's file, which other configurations may import, too.
         if path not in config.get("linked_imports", ()):
             with contextlib.suppress(UnsupportedConfig):
                 yield path, turned_on(texts[path])
@@ -180,7 +180,7 @@ def candidates(
 
 
 def with_drop_in(content: str, path: str, texts: Mapping[str, str], drop_in: str) -> str:
-    """The text for a copy that imports STAGED_DROP_IN: in the place of the import `drop_in`, or else as the last."""
+    """The text of a copy that imports STAGED_DROP_IN, in place of the import `drop_in` or else as the last import."""
     names = texts_in(parsed(content), "imports")
     if drop_in in texts:
         names = [STAGED_DROP_IN if file == drop_in else file for file in _in_order(parsed(content), path, texts)]
@@ -190,7 +190,7 @@ def with_drop_in(content: str, path: str, texts: Mapping[str, str], drop_in: str
 
 
 def _with_imports(content: str, names: list[str]) -> str:
-    """The text with these imports in place of its own. Raises UnsupportedConfig where it has none."""
+    """The text with its imports replaced. Raises UnsupportedConfig if it has none."""
     for statement in statements(content):
         if statement.path == ("imports",) and statement.value:
             start, end = statement.value
@@ -199,25 +199,25 @@ def _with_imports(content: str, names: list[str]) -> str:
 
 
 def _nested(texts: Mapping[str, str]) -> bool:
-    """Whether an import imports something itself."""
+    """Whether an imported file has imports itself."""
     return any(texts_in(data_of(path, text), "imports") for path, text in texts.items())
 
 
 def _in_order(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> list[str]:
-    """Those of the texts that the file imports itself, in the order in which containerd reads them."""
+    """The paths in ``texts`` that the file imports directly, in containerd's reading order."""
     names = _absolute(data, path)
     found = [file for name in names for file in sorted(texts) if file == name or _matches(file, name)]
-    # What was read is passed over.
+    # containerd skips a file that it has already read.
     return list(dict.fromkeys(found))
 
 
 def _absolute(data: Mapping[str, Any], path: str) -> list[str]:
-    """The imports in the file with that path, as containerd resolves them."""
+    """The file's imports as absolute paths, resolved as containerd does."""
     directory = posixpath.dirname(path)
     return [posixpath.normpath(posixpath.join(directory, name)) for name in texts_in(data, "imports")]
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """As containerd matches imports: a star stands for no slash."""
+    """Whether a path matches an import by containerd's rules: a star does not match a slash."""
     go = pattern.replace("[^", "[!")
     return "*" in pattern and pattern.count("/") == path.count("/") and fnmatch.fnmatchcase(path, go)

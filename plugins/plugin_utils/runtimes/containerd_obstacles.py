@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in the way of CDI in a containerd: its version, and files that it, or its kubelet, cannot work with."""
+"""Finds what prevents CDI in a containerd: its version, and files that containerd or its kubelet cannot work with."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .cdi import UnsupportedConfig
 from .containerd_config import cri_table, last_version, printed, texts_in
 from .toml_edit import lenient, parsed
 
-#: The first version that the kubelet's CDI names reach.
+#: The first containerd that passes the kubelet's CDI names on to containers.
 OLDEST = (1, 7, 2)
-# Its CRI plugin, by the name that version 1 of the configuration has for it and by that of later ones; and the two that
-# containerd 2 has made of it, without which the one that answers the kubelet does not come up.
+# Names of the CRI plugin: in version 1 of the configuration and in later ones. Below, the two plugins into which
+# containerd 2 split it; without them, its CRI service does not start.
 _SHORT, _FULL = "cri", "io.containerd.grpc.v1.cri"
 _PARTS = frozenset({"io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images"})
 
@@ -25,10 +25,10 @@ _PARTS = frozenset({"io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images
 def obstacles(
     program: str, version: str | None, config: Mapping[str, Any], imported: Mapping[str, str], cdi: bool
 ) -> Iterator[str]:
-    """A sentence for each thing that stands in the way.
+    """One message for each obstacle.
 
-    config: as module node_preflight returned it. imported: the texts that the root file takes in, by path.
-    cdi: whether devices are given by CDI.
+    config: as module node_preflight returned it. imported: texts of the root file's imports, by path.
+    cdi: whether devices are injected by CDI.
     """
     if cdi and version is None:
         yield f"{program} --version does not tell a version, so what it makes of CDI is not known"
@@ -46,7 +46,7 @@ def obstacles(
     try:
         data = tomllib.loads(config["content"] or "")
     except tomllib.TOMLDecodeError as error:
-        # Some parsers of containerd's take what TOML has not.
+        # Some of containerd's parsers accept what is not valid TOML.
         but = "this containerd reads it all the same" if config.get("effective") else "it will not start again"
         why = "it begins with a byte order mark" if config["content"].startswith("\ufeff") else error
         yield f"{path} is not valid TOML ({why}): {but}; fix it first"
@@ -70,9 +70,9 @@ def obstacles(
 
 
 def _turning_off(files: Mapping[str, Mapping[str, Any]], version: str | None) -> Iterator[tuple[str, list[str]]]:
-    """The files that turn CRI off, each with its names for it. files: in the order in which they are read.
+    """The files that disable CRI, each with its names for CRI. files: in reading order.
 
-    Another version's name turns nothing off, or is refused by containerd itself. Source: V1DisabledFilter and
+    The name of another version disables nothing, or containerd refuses it. Source: V1DisabledFilter and
     V2DisabledFilter of 1.6 and 1.7; v1MigratePluginName of 2.x, for each file by its own version.
     """
     merges = version is None or version_tuple(version) >= (2, 0, 0)
@@ -88,17 +88,17 @@ def _turning_off(files: Mapping[str, Mapping[str, Any]], version: str | None) ->
 
 
 def _no_default_runtime(path: str, effective: str, version: str | None, imported: Mapping[str, str]) -> Iterator[str]:
-    """A sentence where CRI has no default runtime: `config dump` takes that, and CRI does not come up with it.
+    """A message if CRI has no default runtime: `config dump` accepts that, but the CRI plugin does not start.
 
     effective: the output of ``config dump``. Source: ValidatePluginConfig of containerd's pkg/cri/config.
     """
     try:
         settings = cri_table(printed(effective)).get("containerd", {})
     except UnsupportedConfig:
-        # Which is said where CDI is looked for in it.
+        # `cdi` reports this error.
         return
     name, names = settings.get("default_runtime_name"), settings.get("runtimes")
-    # 1.x has a former way to give one.
+    # 1.x also accepts a default runtime in an older form.
     if name is None or names is None or name in names or settings.get("default_runtime", {}).get("runtime_type"):
         return
     replaced = imported and version is not None and version_tuple(version) < (2, 0, 0)
@@ -110,7 +110,7 @@ def _no_default_runtime(path: str, effective: str, version: str | None, imported
 
 
 def _invalid_imports(path: str, unreadable: list[str], imported: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each import that is why containerd does not take the whole."""
+    """One message for each import that makes containerd refuse the configuration."""
     for name in unreadable:
         yield f"{name}, which {path} imports, is not UTF-8: containerd will not start again; fix it first"
     for name, text in imported.items():

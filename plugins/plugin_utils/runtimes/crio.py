@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CRI-O, which always gives CDI devices: only its folders can be others. A drop-in of ours names them.
+"""CRI-O, whose CDI is always on; only its spec directories can be wrong, and our drop-in sets them.
 
-Sources: crio.conf(5); its internal/criocli, by which options and variables override all files, and a root file that is
-named must be there; pkg/config, by which each file of the folder of drop-ins is read, whatever its name, and those of
-folders in it; pkg/config/reload.go, by which SIGHUP makes it read other folders, and go on telling the former ones, so
-that it is restarted; server/runtime_status.go, which since 1.33 tells the configuration of the running daemon.
+Sources: crio.conf(5); internal/criocli: options and environment variables override all files, and a root file given by
+option must exist. pkg/config: each file in the drop-in directory is read, whatever its name, also in subdirectories.
+pkg/config/reload.go: after SIGHUP, CRI-O reads new directories but reports the old ones, so we restart it.
+server/runtime_status.go: since 1.33 the running daemon reports its configuration.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .containerd_config import DIRS, table_at
 from .toml_edit import key_lines, lenient
 from .toml_text import statements
 
-#: Drop-ins are read in the order of their names, and a later one wins.
+#: CRI-O reads drop-ins in the order of their names; later ones win.
 DROP_IN = "99-node-devices.conf"
-# The first that knows CRI's field for CDI devices, which is how kubelets from 1.29 on pass them.
+# The first CRI-O that knows CRI's field for CDI devices, which kubelets from 1.29 on use.
 _OLDEST = (1, 28, 0)
 _TELLS_CDI = (1, 33, 0)
 _KEY = ("crio", "runtime", DIRS)
@@ -42,17 +42,17 @@ class Crio(Adapter):
 
     @property
     def tells_cdi(self) -> bool:
-        """From 1.33 on."""
+        """Whether the daemon reports its CDI directories, as CRI-O does from 1.33 on."""
         return self.version is not None and version_tuple(self.version) >= _TELLS_CDI
 
     def _ends_with_unit(self, container: Mapping[str, Any]) -> bool:
-        """With systemd's cgroups each conmon has a scope of its own; with cgroupfs it stays in CRI-O's service, whose
-        KillMode the packages do not set.
+        """With systemd cgroups, each conmon has its own scope. With cgroupfs, it runs in CRI-O's service, for which the
+        packages set no KillMode.
         """
         return container.get("unit") == self.runtime["unit"]
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
-        """Too old a version."""
+        """A message if the version is too old."""
         if cdi and self.version is not None and version_tuple(self.version) < _OLDEST:
             yield (
                 f"CRI-O {self.version} does not know the field in which the kubelet passes CDI names on: upgrade it to "
@@ -61,7 +61,7 @@ class Crio(Adapter):
 
     @property
     def cdi(self) -> Cdi:
-        """What its files make of CDI, by ``crio config``."""
+        """The CDI settings in the files, from ``crio config``."""
         return _cdi(self._effective)
 
     @property
@@ -73,7 +73,7 @@ class Crio(Adapter):
         return tomllib.loads(self.config["effective"])
 
     def plan(self, check: Check) -> Change | None:
-        """A drop-in with the folders, checked; None where they are read already."""
+        """A checked drop-in with the directories; None if CRI-O reads them already. Raises UnsupportedConfig."""
         given = self.config.get("given_dirs")
         if given:
             return self._by_command_line(given)
@@ -96,7 +96,7 @@ class Crio(Adapter):
         return Change(path, before, after)
 
     def _by_command_line(self, given: str) -> None:
-        """What is given when it is started overrides its files. Raises UnsupportedConfig if that is not enough."""
+        """Check a start option or variable, which overrides the files. Raises UnsupportedConfig if not effective."""
         name, _equals, value = given.partition("=")
         cdi = Cdi(True, tuple(value.split(",")))
         if not cdi.suffices:
@@ -106,7 +106,7 @@ class Crio(Adapter):
             )
 
     def _require_effective(self, path: str, text: str, check: Check) -> None:
-        """What CRI-O makes of the new drop-in differs from now in its folders alone. Raises UnsupportedConfig."""
+        """Raises UnsupportedConfig unless the drop-in changes only the CDI directories, and makes CDI effective."""
         after = tomllib.loads(check(text, False, None, path).effective)
         changed = [key for key in differences(self._effective, after) if key != ".".join(_KEY)]
         if changed:
@@ -118,12 +118,12 @@ class Crio(Adapter):
             raise UnsupportedConfig(f"a drop-in at {path} has no effect: set {text.splitlines()[1]} by hand")
 
     def staged_command(self) -> list[str]:
-        """What prints the effective configuration with another folder of drop-ins, ``{staged}``."""
+        """The command that prints the effective configuration with another drop-in directory, ``{staged}``."""
         named = ["--config", self.config["path"]] if self.config["exists"] else []
         return [self.program, *named, "--config-dir", "{staged}", "config"]
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """The drop-in goes; where others have written into it, our key alone."""
+        """Delete the drop-in; if others have written into it, remove only our key."""
         now = self.config["files"].get(path)
         if now is None:
             return None
@@ -132,12 +132,12 @@ class Crio(Adapter):
 
 
 def _cdi(effective: Mapping[str, Any]) -> Cdi:
-    # What is not set is printed as a comment.
+    # CRI-O prints unset keys as comments.
     return Cdi(True, tuple(table_at(effective, "crio", "runtime").get(DIRS, SPEC_DIRS)))
 
 
 def _after(one: str, other: str) -> bool:
-    """Whether CRI-O reads the other one later: by name, folder for folder."""
+    """Whether CRI-O reads ``other`` later: by name, one directory level at a time."""
     return other.split("/") > one.split("/")
 
 
@@ -146,10 +146,10 @@ def _dirs_in(text: str) -> Any:
 
 
 def _without_dirs(text: str) -> str:
-    """Without the key; as it is where that stands in an inline table."""
+    """The text without our key; unchanged if the key is in an inline table."""
     for statement in statements(text) if _dirs_in(text) is not None else ():
         if statement.path == _KEY:
             rest = text[: statement.start] + text[statement.end :]
-            # A header alone says nothing.
+            # An empty table has no effect.
             return "" if lenient(rest) in ({}, {"crio": {"runtime": {}}}) else rest
     return text

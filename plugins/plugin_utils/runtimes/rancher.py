@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The containerd of k3s and RKE2, whose root file is generated at every start.
 
-What stays is a drop-in in the folder that the generated file imports, or the template that it is generated from. In
-front of both stands that their releases with containerd 2 have CDI on anyway. Sources: k3s' advanced options, and the
-templates in its pkg/agent/templates.
+A lasting change needs a drop-in in the directory that the generated file imports, or the file's template. In releases
+with containerd 2, CDI is on by default, so neither is needed. Sources: k3s' advanced options, and the templates in its
+pkg/agent/templates.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Rancher(Containerd):
         return super().claims(runtime) and _DIRECTORY in runtime.get("config", {}).get("path", "")
 
     def plan(self, check: Check) -> Change | None:
-        """A drop-in where the generated file imports one and containerd merges it, else an edit of the template."""
+        """A drop-in if the generated file imports one and containerd merges it, else an edit of the template."""
         if self._is_effective():
             return None
         if self._merges:
@@ -41,7 +41,7 @@ class Rancher(Containerd):
                 return change
         self._require_one_version()
         wanted = wanted_keys(self.cdi)
-        # As if it were written in the root file: what is generated then differs in these keys.
+        # Checked as an edit of the root file, because the generated file will differ in these keys.
         checked = self._checked(self._turned_on(self.config["content"] or ""), check)
         if not checked.suffices:
             raise UnsupportedConfig(self._overridden())
@@ -60,7 +60,7 @@ class Rancher(Containerd):
         )
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """Drop-in and template are given back as they were; of one that others changed, the two keys."""
+        """Restore the drop-in or template; if others changed it since, restore only the two keys."""
         now = self.config["files"].get(path)
         if now is None:
             return super().undo(path, ours, before, check)
@@ -80,13 +80,13 @@ class Rancher(Containerd):
         return TABLES[self._file_version]
 
     def _template(self) -> tuple[str, str | None]:
-        """The template that the file is generated from, and its text; the path that one would have."""
+        """Path and text of the template that the file is generated from; the text is None if there is no template."""
         name = "config-v3.toml.tmpl" if self._file_version >= 3 else "config.toml.tmpl"
         path = posixpath.join(posixpath.dirname(self.config["path"]), name)
         return path, self.config.get("files", {}).get(path)
 
     def _in_template(self, template: str, wanted: Mapping[str, Any]) -> str:
-        """A Go template is no TOML, so only its lines are looked at."""
+        """The template with the keys, edited line by line: a Go template is no TOML. Raises UnsupportedConfig."""
         if any(_is_key(line) for line in lines_of(template)):
             raise UnsupportedConfig(
                 f"{self._template()[0]} has {' or '.join(KEYS)} already: set {', '.join(key_lines(wanted))}"
@@ -105,7 +105,7 @@ def _is_key(line: str) -> bool:
 
 
 def _below_header(template: str, table_name: str, lines: list[str]) -> str | None:
-    """The lines as the first ones of a table; None where it has no header."""
+    """The text with the lines inserted at the start of a table; None if the table has no header."""
     name = rf"""(?P<quote>["']){re.escape(table_name)}(?P=quote)"""
     header = re.search(rf"(?m)^(?P<indent>[ \t]*)\[\s*plugins\s*\.\s*{name}\s*\][^\n]*\n?", template)
     if not header:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a running daemon, or its next start, is at odds with what its files say; a sentence each."""
+"""Compares a running daemon, and its next start, with its files; each difference is one message."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .cdi import SPEC_DIRS, Cdi
 
 
 def shortfall(cdi: Cdi) -> str:
-    """Why a configuration does not suffice. cdi: what it makes of CDI."""
+    """Why a configuration does not suffice. cdi: its CDI settings."""
     if not cdi.enabled:
         return "CDI is off in its configuration"
     return f"its configuration does not read {', '.join(cdi.missing_dirs)}"
 
 
 def difference(cdi: Mapping[str, Any]) -> str | None:
-    """Why it does not do what its files say; None if it does. cdi: of its answer."""
-    # None: the runtime does not tell, and its files do.
+    """Why the daemon's behaviour differs from its files; None if it does not. cdi: from the daemon's answer."""
+    # None: the runtime does not report CDI, so its files count.
     if cdi["enabled"] is False:
         return "its running daemon has CDI off, although its configuration turns it on"
     lacking = directory_names.lacking(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
@@ -28,13 +28,13 @@ def difference(cdi: Mapping[str, Any]) -> str | None:
 
 
 def wrong_order(name: str, cdi: Mapping[str, Any]) -> str | None:
-    """What follows where the plugin's specs do not go before the role's; None where they do.
+    """The consequence if the plugin's specs do not take precedence over the role's; None if they do.
 
-    name: the runtime's. cdi: of an answer that has both folders.
+    name: the runtime's. cdi: from an answer that has both directories.
     """
     there = [directory_names.normal(directory) for directory in cdi["spec_dirs"] or SPEC_DIRS]
     static, running = SPEC_DIRS
-    # Of a folder that stands twice, the last place counts.
+    # If a directory is listed twice, its last position counts.
     if there[::-1].index(directory_names.normal(running)) < there[::-1].index(directory_names.normal(static)):
         return None
     return (
@@ -44,7 +44,7 @@ def wrong_order(name: str, cdi: Mapping[str, Any]) -> str | None:
 
 
 def other_start(name: str, unit: str, changes: Iterable[Mapping[str, Any]]) -> str | None:
-    """Why it has to be restarted before CDI is planned; None where it has not. changes: see runtime_unit."""
+    """Why a restart must come before CDI is planned; None if it need not. changes: see runtime_unit."""
     for change in changes:
         now, then = (
             " ".join(f"{change['option']}={value}" for value in change[when]) or f"no {change['option']}"

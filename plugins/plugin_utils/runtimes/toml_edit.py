@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets keys in one plugin's table of a TOML text, and leaves every other byte as it was.
 
-Lines are put in, changed and taken out as text: tomlkit loses keys where dotted ones are removed, and moves or breaks
-tables that are out of order (test_toml_edit.py has such documents). It edits values that are lists
-over several lines or inline tables, each alone. What comes out is parsed and compared with what was wanted, so nothing
-is a matter of trust.
+Lines are inserted, changed and removed as text. tomlkit loses keys if dotted keys are removed, and moves or breaks
+tables that are out of order (test_toml_edit.py has such documents). It edits only single values: multi-line lists and
+inline tables. The result is parsed and compared with the expected document.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def keeps_line_ends(edit: Callable[..., str]) -> Callable[..., str]:
-    """A method that edits a text with plain line ends; where they are Windows' throughout, the text gets these back."""
+    """Decorator for methods that edit texts with Unix line ends; a text with only Windows line ends keeps those."""
 
     @functools.wraps(edit)
     def edit_plain(self: Any, text: str, *more: Any) -> str:
@@ -35,7 +34,7 @@ def keeps_line_ends(edit: Callable[..., str]) -> Callable[..., str]:
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """The text as data. Raises UnsupportedConfig with line and column where it is not valid TOML."""
+    """The text as data. Raises UnsupportedConfig with line and column if the text is not valid TOML."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -43,7 +42,7 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def lenient(text: str) -> dict[str, Any]:
-    """The text as data; nothing of one that is not valid, which the runtime itself has refused."""
+    """The text as data; empty if invalid, because the runtime itself reports that."""
     try:
         return parsed(text)
     except UnsupportedConfig:
@@ -51,10 +50,10 @@ def lenient(text: str) -> dict[str, Any]:
 
 
 def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
-    """The text with the keys set, removed where they are None.
+    """The text with the keys set; a key whose value is None is removed.
 
-    text: with plain line ends. table_name: of a table below ``plugins``. Raises UnsupportedConfig where that cannot be
-    done without changing anything else.
+    text: with Unix line ends. table_name: of a table below ``plugins``. Raises UnsupportedConfig if the edit would
+    change anything else.
     """
     parsed(text)
     expected = _exact(text)
@@ -62,7 +61,7 @@ def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
     if not isinstance(plugins, dict) or not isinstance(plugins.setdefault(table_name, {}), dict):
         raise UnsupportedConfig(f'plugins."{table_name}" in it is not a table; fix it first')
     result = text
-    # The last first: each new one is put before those that are there.
+    # In reverse, because each new key is inserted before the existing ones.
     for key, value in reversed(wanted.items()):
         there = plugins[table_name].pop(key, None)
         if value is not None:
@@ -82,12 +81,12 @@ def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """With their ends, which a line feed alone is: splitlines() would cut at others of Unicode's, too."""
+    """The lines with their ends. Only a line feed ends a line; splitlines() would split at other Unicode characters."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def with_version(text: str, number: int) -> str:
-    """``version`` as the first key, after the comments that head the file."""
+    """The text with ``version`` as the first key, after the comments at its start."""
     lines = lines_of(text)
     head = 0
     while head < len(lines) and (not lines[head].strip() or lines[head].lstrip().startswith("#")):
@@ -97,19 +96,19 @@ def with_version(text: str, number: int) -> str:
 
 
 def key_lines(keys: Mapping[str, Any]) -> list[str]:
-    """``key = value`` of each."""
-    # TOML writes what we write (true, false, lists of plain texts) as JSON does.
+    """One ``key = value`` line for each key."""
+    # Booleans and lists of plain strings look the same in JSON and TOML.
     return [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
 
 
 def indent_below(header_indent: str, rest: str) -> str:
-    """The indent of a table's first key: that of what follows its header, if it is deeper."""
+    """The indent for a table's first key: that of the line after the header, if deeper."""
     following = re.match(r"(?:[ \t]*(?:#[^\n]*)?\n)*([ \t]*)[^\s#]", rest)
     return following[1] if following and len(following[1]) > len(header_indent) else header_indent
 
 
 def tomlkit() -> Any:
-    """Few edits need it, and bare ansible-core does not bring it."""
+    """Import tomlkit lazily: few edits need it, and ansible-core does not install it. Raises UnsupportedConfig."""
     try:
         import tomlkit
     except ImportError:
@@ -121,12 +120,12 @@ def tomlkit() -> Any:
 
 
 def _exact(text: str) -> dict[str, Any]:
-    """As data, with floats as they are written: nan is not even itself."""
+    """The text as data, with floats as strings, because nan does not equal itself."""
     return tomllib.loads(text, parse_float=str)
 
 
 def _same(one: dict[str, Any], other: dict[str, Any], table_name: str) -> bool:
-    """Whether two documents say the same; that our table is there and empty says nothing."""
+    """Whether two documents are equal; an empty table of ours counts as missing."""
     for data in (one, other):
         plugins = data.get("plugins")
         if isinstance(plugins, dict):
@@ -138,7 +137,7 @@ def _same(one: dict[str, Any], other: dict[str, Any], table_name: str) -> bool:
 
 
 def _set(text: str, table: tuple[str, str], key: str, value: Any) -> str:
-    """With one key set, where it is or where it fits best; without it, if the value is None."""
+    """The text with one key set, at its place or at the best new place; a value of None removes the key."""
     path = (*table, key)
     header = sibling = None
     for statement in statements(text):
@@ -173,12 +172,12 @@ def _indent(text: str, statement: Statement) -> str:
 
 
 def _ended(text: str) -> str:
-    """With a line end at its end, if it has anything."""
+    """The text with a line end added if it is missing; an empty text stays empty."""
     return text if not text or text.endswith("\n") else text + "\n"
 
 
 def _value(old: str, below: tuple[str, ...], value: Any) -> str:
-    """A value as written, with another value; below: keys inside it, where it is an inline table."""
+    """Replace a written value. below: path of the key to set inside it, if the value is an inline table."""
     if below:
         return _inline(old, below, value)
     if not isinstance(value, list) or not old.startswith("["):
@@ -186,7 +185,7 @@ def _value(old: str, below: tuple[str, ...], value: Any) -> str:
     document = tomlkit().parse(f"_ = {old}\n")
     array = document["_"]
     if "\n" in old:
-        # In its place, with its comments.
+        # Keep the list's layout and comments.
         for position in reversed(range(len(array))):
             if array[position] not in value:
                 del array[position]
@@ -194,13 +193,13 @@ def _value(old: str, below: tuple[str, ...], value: Any) -> str:
             if item not in array:
                 array.insert(position, item)
         return document.as_string()[len("_ = ") :].rstrip("\n")
-    # On one line anew, with what stays in it quoted as it was: inserting would lose the blanks.
+    # Rewrite a one-line list, keeping the quotes of its items; tomlkit's insert would lose the blanks.
     there = {item: item.as_string() for item in array if isinstance(item, str)}
     return f"[{', '.join(there.get(item, json.dumps(item)) for item in value)}]"
 
 
 def _inline(old: str, below: tuple[str, ...], value: Any) -> str:
-    """An inline table as written, with a key in it set or removed."""
+    """Set or remove a key in an inline table's text."""
     document = tomlkit().parse(f"_ = {old}\n")
     table = document["_"]
     for name in below[:-1]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the statements of a TOML text stand: what tomllib does not tell. Only for texts that tomllib takes."""
+"""Finds the positions of a TOML text's statements, which tomllib does not report. The text must be valid TOML."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 
 
 class Statement(NamedTuple):
-    """One header or one key with its value.
+    """A table header, or a key with its value.
 
-    path: from the document's root; None for an array of tables. header: of the table that it stands in.
-    start, end: of its lines, the line end included. part_ends: of the parts of its key as written.
-    value: where its value begins and ends; None for a header.
+    path: from the document's root; None for an array of tables. header: of the table that contains the statement.
+    start, end: of its lines, including the line end. part_ends: ends of the key's parts as written.
+    value: start and end of its value; None for a header.
     """
 
     path: tuple[str, ...] | None
@@ -40,7 +40,7 @@ class Statement(NamedTuple):
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """Every header and every key, in order; what stands in inline tables is part of a value."""
+    """Every header and key, in order; keys in inline tables are part of a value."""
     header: tuple[str, ...] | None = ()
     position = 0
     while True:
@@ -65,7 +65,7 @@ def statements(text: str) -> Iterator[Statement]:
 
 
 def _key(text: str, position: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """A key's parts, and where each ends."""
+    """A key's parts, and the end of each."""
     names, ends = [], []
     while True:
         part = _KEY_PART.match(text, position)
@@ -93,6 +93,6 @@ def _value_end(text: str, position: int) -> int:
 
 
 def _line_end(text: str, position: int) -> int:
-    """After the line end that follows."""
+    """The position after the next line end."""
     end = text.find("\n", position)
     return len(text) if end < 0 else end + 1

@@ -14,7 +14,7 @@ from bench.plays import CHECKOUT, Run, Unreachable
 READ, PROVE = "nodedevices.kubernetes.cdi_runtime : Look: node_preflight", "verification : Ask the runtime: command"
 
 
-def a_run(executions=9, proofs=1, hosts=2, seconds=3.0, pss=500e6):
+def a_run(executions=2, proofs=1, hosts=2, seconds=3.0, pss=500e6):
     return Run(seconds, [], ([READ] * executions + [PROVE] * proofs) * hosts, int(pss))
 
 
@@ -63,11 +63,11 @@ def test_each_host_is_one_of_the_nodes_and_has_its_variables(nodes, tmp_path):
 
 
 def test_the_executions_of_the_verification_are_told_from_the_rest(nodes):
-    figures = fleet.figures_of(a_run(executions=9, proofs=2, hosts=2, seconds=3.0, pss=500e6), 2, 0.25)
+    figures = fleet.figures_of(a_run(executions=2, proofs=1, hosts=2, seconds=3.0, pss=500e6), 2, 0.25)
     assert [(figure.ours, figure.floor, figure.most) for figure in figures] == [
-        (9, None, 12),
-        (2, None, 6),
-        (3.0, 11 * 0.25, 1.5 * 11 * 0.25),
+        (2, None, 2),
+        (1, None, 1),
+        (3.0, 3 * 0.25, 1.5 * 3 * 0.25),
         (500, None, 1000),
     ]
     assert fleet.missed(figures) == []
@@ -76,8 +76,8 @@ def test_the_executions_of_the_verification_are_told_from_the_rest(nodes):
 @pytest.mark.parametrize(
     ("run", "says"),
     [
-        (a_run(executions=13), ["no change, 2 hosts: executions a host: 13, at most 12 is asked for"]),
-        (a_run(proofs=7), ["no change, 2 hosts: executions a host for verification: 7, at most 6 is asked for"]),
+        (a_run(executions=3), ["no change, 2 hosts: executions a host: 3, at most 2 is asked for"]),
+        (a_run(proofs=2), ["no change, 2 hosts: executions a host for verification: 2, at most 1 is asked for"]),
         (
             a_run(pss=1.2e9),
             ["no change, 2 hosts: the controller's memory (PSS), 20 forks: 1.2e+03 MB, at most 1e+03 is asked for"],
@@ -120,8 +120,8 @@ def test_a_scenario_measures_its_nodes(nodes, written, monkeypatch, capsys):
     assert asked == [("ping.yml", 4), ("site.yml", 4), ("ping.yml", 8), ("site.yml", 8)]
     said = " ".join(capsys.readouterr().out.split())
     # The floor goes without the ping that opened the connections.
-    assert "no change, 4 hosts: time; floor: as many pings 4 s 5 s" in said
-    assert "no change, 8 hosts: time; floor: as many pings 12 s 5 s" in said
+    assert "no change, 4 hosts: time; floor: as many pings 4 s 1.5 s" in said
+    assert "no change, 8 hosts: time; floor: as many pings 12 s 1.5 s" in said
     assert "no change: time a host, 8 hosts against 4 1.5 times" in said
     assert sorted(path.name for path in written.iterdir()) == ["fleet-4.json", "fleet-8.json"]
 
@@ -129,7 +129,7 @@ def test_a_scenario_measures_its_nodes(nodes, written, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("outcome", "says"),
     [
-        (a_run(executions=13), "executions a host: 13, at most 12"),
+        (a_run(executions=3), "executions a host: 3, at most 2"),
         (RuntimeError("site.yml changed something"), "site.yml changed something"),
         (Unreachable("no node answers"), "no node answers"),
     ],

@@ -1,4 +1,4 @@
-"""The lab's images and set-up where the engine does not do what is asked: the reason is said, and the caller lives."""
+"""The lab's images and set-up where the engine refuses: they print the reason, and the caller lives."""
 
 import os
 import subprocess

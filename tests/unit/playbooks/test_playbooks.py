@@ -103,7 +103,7 @@ def test_a_play_lets_go_of_its_node_once_however_it_ends(name):
 
 @pytest.mark.parametrize("name", ["site.yml", "rollback.yml", "uninstall.yml"])
 def test_what_only_the_api_reaches_is_not_connected_to(name):
-    """Before the roles, which are told by themselves: whoever looks at the node."""
+    """Before the roles, which speak for themselves: whoever looks at the node."""
     first, *others = plays(name)
     assert first["ansible.builtin.import_playbook"] == "api_only.yml"
     connecting = [play for play in others if "nodedevices.kubernetes.node_lock" in str(play)]

@@ -1,4 +1,4 @@
-"""The code in the pages that people read: fenced blocks with what is said of them, and what is between backticks."""
+"""The code in the pages that people read: fenced blocks with the text about them, and what is between backticks."""
 
 from __future__ import annotations
 

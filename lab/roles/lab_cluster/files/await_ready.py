@@ -1,8 +1,8 @@
-"""Waits until a throwaway cluster is there: await_ready.py FOLDER CONTROL_PLANE NODE...
+"""Waits until a throwaway cluster is ready: await_ready.py FOLDER CONTROL_PLANE NODE...
 
-Every NODE is Ready, and CONTROL_PLANE has the label that kubeadm gives it beside the taint: a kubelet may not give
-itself that one. FOLDER: of credentials.py. Prints JSON: changed, whether the label came now. Ends with 1 after two
-minutes and says what is not so, with what failed here. Runs on the control plane's node.
+Ready: every NODE is Ready, and CONTROL_PLANE has the label that kubeadm sets beside the taint. The script sets that
+label, because a kubelet may not. FOLDER: of credentials.py. Prints JSON: changed, whether it set the label. After two
+minutes it exits with 1, and reports what is missing and which services failed. Runs on the control plane's node.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import urllib.request
 from typing import Any
 
 LABEL = "node-role.kubernetes.io/control-plane"
-# Seconds in all, between two looks, and for an answer.
+# Seconds for everything, between two checks, and for an answer.
 TIMEOUT, PAUSE, ANSWER = 120, 0.2, 10
 SERVICES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 
@@ -26,7 +26,7 @@ nodes = {control_plane, *others}
 
 
 class Api:
-    """The API server of this node, as the administrator."""
+    """The API server of this node, used as the administrator."""
 
     def __init__(self) -> None:
         self._tls = ssl.create_default_context(cafile=folder + "/apiserver.crt")
@@ -34,7 +34,7 @@ class Api:
             self._token = next(token for token, user, *_rest in csv.reader(file) if user == "admin")
 
     def ask(self, path: str, merge: dict[str, Any] | None = None) -> dict[str, Any]:
-        """OSError where it does not answer, or does not like the question."""
+        """The API server's answer. Raises OSError if it does not answer or refuses the request."""
         headers = {"Authorization": "Bearer " + self._token, "Content-Type": "application/merge-patch+json"}
         data = None if merge is None else json.dumps(merge).encode()
         request = urllib.request.Request(
@@ -46,7 +46,7 @@ class Api:
 
 
 def readiness(api: Api) -> dict[str, str]:
-    """Node to what its condition Ready says."""
+    """Node to the status of its condition Ready."""
     return {
         node["metadata"]["name"]: next(
             (each["status"] for each in node["status"].get("conditions", ()) if each["type"] == "Ready"), "not said"
@@ -56,7 +56,7 @@ def readiness(api: Api) -> dict[str, str]:
 
 
 def label(api: Api) -> bool:
-    """Whether the control plane had no label."""
+    """Set the control plane's label; returns whether it was missing."""
     path = "/api/v1/nodes/" + control_plane
     if LABEL in api.ask(path)["metadata"]["labels"]:
         return False
@@ -65,7 +65,7 @@ def label(api: Api) -> bool:
 
 
 def trouble() -> str:
-    """What systemd says of the services here that do not run."""
+    """The journal's last lines of each service here that does not run."""
     states = subprocess.run(["systemctl", "is-active", *SERVICES], stdout=subprocess.PIPE, text=True, check=False)
     down = [name for name, state in zip(SERVICES, states.stdout.split()) if state != "active"]
     command = ["journalctl", "--no-pager", "--output=cat", "--lines=5"]

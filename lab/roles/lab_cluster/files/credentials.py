@@ -1,7 +1,7 @@
-"""The keys of a throwaway control plane, made where there are none: credentials.py FOLDER ADDRESS NODE...
+"""Creates the keys of a throwaway control plane if they are missing: credentials.py FOLDER ADDRESS NODE...
 
-In FOLDER: service-account.key, apiserver.key, apiserver.crt (its own authority, for ADDRESS and what the API server is
-called within a cluster) and tokens.csv, with a token for the administrator and one for each NODE. Prints JSON: changed,
+Files in FOLDER: service-account.key, apiserver.key, apiserver.crt (self-signed, for ADDRESS and the API server's names
+within a cluster) and tokens.csv, with a token for the administrator and for each NODE. Prints JSON: changed,
 certificate, and tokens by user. Runs on the control plane's node, with its openssl.
 """
 
@@ -16,7 +16,7 @@ import sys
 
 # The first address of --service-cluster-ip-range.
 SERVICE = "10.96.0.1"
-# In the form of which the API server takes the public part, too.
+# A key format in which the API server also accepts the public part.
 KEY = ("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out")
 
 
@@ -25,14 +25,14 @@ def openssl(*arguments: str) -> None:
 
 
 def make(address: str, nodes: list[str]) -> None:
-    """Everything, into the current folder; the tokens last, by which it is known to be complete."""
+    """Create all files in the current directory. The tokens come last, so their file marks a complete set."""
     names = f"IP:{address},IP:127.0.0.1,IP:{SERVICE},DNS:kubernetes.default.svc"
     openssl(*KEY, "service-account.key")
     openssl(*KEY, "apiserver.key")
     openssl(
         *("req", "-x509", "-key", "apiserver.key", "-out", "apiserver.crt", "-days", "3650", "-subj", "/CN=lab"),
         *("-addext", f"subjectAltName={names}"),
-        # Without it Python does not take a certificate for its own authority.
+        # Without this extension, Python does not accept a certificate as its own authority.
         *("-addext", "keyUsage=critical,digitalSignature,keyCertSign"),
     )
     users = [("admin", "system:masters"), *((f"system:node:{node}", "system:nodes") for node in nodes)]

@@ -1,8 +1,8 @@
-"""Brings a lab node to what standard input says, in one execution: place.py
+"""Brings a lab node, in one execution, to the state that standard input describes: place.py
 
-JSON, a list of parts: files, each with path, mode and content; routes, subnet to the address that leads there;
-services, each with name and the files that it is made of. A service is restarted where one of its files changed, else
-started; nothing is waited for. Prints JSON: changed, the files that were written. Runs on the node.
+Input is JSON, a list of parts: files, each with path, mode and content; routes, subnet to gateway address; services,
+each with its name and files. A service is restarted if one of its files changed, else started, without waiting. Prints
+JSON: changed, the written files. Runs on the node.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def run(*command: str) -> None:
 
 
 def present(path: str) -> tuple[str, int] | None:
-    """Content and mode of a file; None where there is none."""
+    """Content and mode of a file; None if it does not exist."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read(), os.fstat(file.fileno()).st_mode & 0o7777
@@ -27,7 +27,7 @@ def present(path: str) -> tuple[str, int] | None:
 
 
 def write(path: str, content: str, mode: int) -> None:
-    """At once: who watches the folder sees the whole file or none."""
+    """Replace a file atomically: a watcher of the directory sees the complete file or none."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     new = os.path.join(os.path.dirname(path), "." + os.path.basename(path))
     with open(new, "w", encoding="utf-8") as stream:
@@ -49,7 +49,7 @@ services = {each["name"]: set(each["files"]) & set(changed) for part in parts fo
 if changed:
     run("systemctl", "daemon-reload")
     run("systemctl", "enable", "--quiet", *services)
-# In one call each: systemd orders them.
+# One call for each verb, because systemd then orders the services.
 for verb, names in (
     ("restart", [name for name, of_it in services.items() if of_it]),
     ("start", [name for name, of_it in services.items() if not of_it]),

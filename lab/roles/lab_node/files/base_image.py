@@ -1,4 +1,4 @@
-"""The root file systems that nodes are made of: Debian's packages, from its archive or upon an image that is pulled."""
+"""Builds the nodes' root file systems: Debian's packages, from Debian's archive or on a pulled image."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from image_building import ENGINE, NAME, BuildError, Progress, digest, engine, m
 
 HERE = pathlib.Path(__file__).resolve().parent
 _RECIPE = HERE / "base.Containerfile"
-#: What LAB_BASE says for it, and in it, where a release's name goes.
+#: LAB_BASE's word for Debian's official image, and the placeholder for a release's name.
 OFFICIAL, RELEASE = "official", "RELEASE"
 _OFFICIAL_IMAGE = f"docker.io/library/debian:{RELEASE}-slim"
 
-# No pip and no ensurepip: a bare Debian has neither.
+# No pip and no ensurepip, as on a bare Debian.
 _NODE = (
     "busybox-static ca-certificates containerd containernetworking-plugins dbus iproute2 openssh-server procps"
     " python3 runc systemd systemd-sysv udev"
@@ -24,7 +24,7 @@ PACKAGES = {
     "podman": f"{_NODE} podman",
     "python": "ca-certificates python3 python3-venv",
 }
-# What nobody reads in a throwaway container; it is a third of the size and of the time.
+# Files that a throwaway container does not need: a third of its size and build time.
 _DPKG_OPTIONS = [
     "path-exclude=/usr/share/doc/*",
     "path-exclude=/usr/share/info/*",
@@ -33,7 +33,7 @@ _DPKG_OPTIONS = [
     "path-exclude=/usr/lib/udev/hwdb.d/*",
     "path-exclude=/usr/lib/cni/*",
     "path-include=/usr/lib/cni/loopback",
-    # A pod network within a node, and its addresses: role lab_cluster.
+    # Role lab_cluster uses these for the pod network and its addresses.
     "path-include=/usr/lib/cni/ptp",
     "path-include=/usr/lib/cni/host-local",
 ]
@@ -47,14 +47,14 @@ _OPTIONS = [
 
 
 def base_name(kind: str, release: str) -> str:
-    """The image's name, by what it is made of. BuildError where LAB_BASE says nothing that can be understood."""
+    """The image's name, with a hash of its inputs. Raises BuildError if LAB_BASE is invalid."""
     image = _pulled(release)
     how = [image, *_DPKG_OPTIONS, _RECIPE.read_bytes()] if image else _OPTIONS
     return f"{NAME}/{'python' if kind == 'python' else 'base'}:{release}-{digest(release, PACKAGES[kind], *how)}"
 
 
 def build_base(progress: Progress, image: str, kind: str, release: str) -> None:
-    """Make it. BuildError where that does not work out."""
+    """Build the image. Raises BuildError if that fails."""
     pulled = _pulled(release)
     if pulled:
         _add_packages(progress, image, kind, pulled)
@@ -63,7 +63,7 @@ def build_base(progress: Progress, image: str, kind: str, release: str) -> None:
 
 
 def _pulled(release: str) -> str | None:
-    """The image that LAB_BASE asks for; None for Debian's archive."""
+    """The image in LAB_BASE; None for Debian's archive. Raises BuildError if LAB_BASE is invalid."""
     wanted = os.environ.get("LAB_BASE", "")
     if not wanted:
         return None
@@ -77,16 +77,16 @@ def _pulled(release: str) -> str | None:
 
 
 def _add_packages(progress: Progress, image: str, kind: str, pulled: str) -> None:
-    """Install the packages upon an image of Debian."""
+    """Install the packages on a Debian image."""
     progress.say(f"installing packages upon {pulled}")
     arguments = {"BASE": pulled, "PACKAGES": PACKAGES[kind], "DPKG_OPTIONS": " ".join(_DPKG_OPTIONS)}
     given = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
-    # Nothing of the folder goes into it.
+    # The recipe copies nothing from the build context.
     engine("build", "--network", "host", *given, "--file", str(_RECIPE), "--tag", image, str(HERE))
 
 
 def _bootstrap(progress: Progress, image: str, kind: str, release: str) -> None:
-    """Make a root file system of Debian packages and import it."""
+    """Build a root file system from Debian packages and import it."""
     packages = PACKAGES[kind].replace(" ", ",")
     bootstrap = mmdebstrap(*_OPTIONS, f"--include={packages}", release, "-")
     importing = subprocess.Popen(
@@ -105,9 +105,9 @@ def _bootstrap(progress: Progress, image: str, kind: str, release: str) -> None:
         failure = error
     imported, problem = importing.communicate()
     if importing.returncode:
-        # Each can be the other's reason: an import that ends early, or half an archive.
+        # Report both errors, because either may cause the other: an early end of the import, or half an archive.
         raise BuildError(f"importing {image} failed:\n{problem}{failure or ''}")
-    # Only a whole root file system gets the name.
+    # Only a complete root file system gets the name.
     if failure:
         engine("image", "rm", imported.strip())
         raise failure

@@ -1,4 +1,4 @@
-"""What images are built with: the engine's commands, mmdebstrap, and progress that is never silent for long."""
+"""Helpers of the image builds: engine commands, mmdebstrap, and progress messages."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from contextlib import contextmanager
 
 _HERE = pathlib.Path(__file__).resolve().parent
 ENGINE = str(_HERE / "engine")
-#: What the names of all images begin with.
+#: Prefix of all images' names.
 NAME = "localhost/node-devices"
-# How long a step may be silent, in seconds.
+# Seconds after which a silent step repeats its message.
 HEARTBEAT = 5
 
 
 class BuildError(Exception):
-    """A step failed; the message holds its last lines."""
+    """A step failed; the message has its last lines."""
 
 
 class Progress:
-    """Lines of one release's build, each with the seconds since it began; also where there is nothing new."""
+    """Prints the steps of a release's build, with the seconds since its start; a heartbeat repeats the last line."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -42,7 +42,7 @@ class Progress:
 
     @contextmanager
     def heartbeat(self) -> Iterator[None]:
-        """Repeat the last line with a fresh time while the block runs."""
+        """Repeat the last line with the current time while the block runs."""
         done = threading.Event()
 
         def beat() -> None:
@@ -60,7 +60,7 @@ class Progress:
 
 
 def digest(*parts: str | bytes) -> str:
-    """Return a short hash of the parts, none of which can run into the next."""
+    """A short hash of the parts; each part's length is hashed, too, so parts cannot run together."""
     total = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -69,7 +69,7 @@ def digest(*parts: str | bytes) -> str:
 
 
 def state_directory() -> pathlib.Path:
-    """The directory with the lab's own files, made if it is missing."""
+    """The directory of the lab's own files, created if missing."""
     said = subprocess.run([_HERE / "state_directory"], stdout=subprocess.PIPE, text=True, check=True).stdout
     directory = pathlib.Path(said.rstrip("\n"))
     directory.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def exists(image: str) -> bool:
 
 
 def engine(*arguments: str) -> None:
-    """Run one of the engine's commands; raise BuildError with what it said if it fails."""
+    """Run an engine command. Raises BuildError with its output if it fails."""
     command = [ENGINE, *arguments]
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if result.returncode:
@@ -97,9 +97,9 @@ def engine(*arguments: str) -> None:
 
 
 def run_reporting(progress: Progress, command: list[str], stdout: int | None = None) -> subprocess.Popen[str]:
-    """Run a command whose standard error is its progress; raise BuildError with the last lines if it fails."""
+    """Run a command whose standard error reports progress. Raises BuildError with the last lines if it fails."""
     last: list[str] = []
-    # A session of its own: mmdebstrap that fails sends a SIGHUP to its whole process group, which would be make's too.
+    # A new session: if mmdebstrap fails, it sends SIGHUP to its process group, which would otherwise include make.
     process = subprocess.Popen(
         command, stdout=stdout, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
     )
@@ -114,7 +114,7 @@ def run_reporting(progress: Progress, command: list[str], stdout: int | None = N
 
 
 def mmdebstrap(*arguments: str) -> list[str]:
-    """Return mmdebstrap's command line, with root's powers; raise BuildError where it is not installed."""
+    """mmdebstrap's command line, with root's rights. Raises BuildError if it is not installed."""
     if not shutil.which("mmdebstrap", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin"):
         raise BuildError("mmdebstrap is missing: apt-get install mmdebstrap")
     return [*([] if os.geteuid() == 0 else ["sudo", "-n"]), "mmdebstrap", *arguments]

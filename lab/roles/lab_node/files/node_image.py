@@ -38,19 +38,19 @@ def node_name(kind: str, release: str) -> str:
 
 
 def build_node(progress: Progress, image: str, base: str) -> None:
-    """Add what makes the base a node."""
+    """Build the node's image on its base."""
     progress.say("building the node's image")
-    # The steps need no network; `host` is the one choice that needs no network set up either.
+    # The steps need no network; `host` is the only choice that sets none up.
     recipe = str(CONTEXT / "Containerfile")
     engine("build", "--network", "host", "--build-arg", f"BASE={base}", "--file", recipe, "--tag", image, str(CONTEXT))
 
 
 def ensure(kind: str, release: str) -> tuple[str, bool]:
-    """Return the image's name, and whether it had to be built."""
+    """The image's name, and whether it had to be built. Raises BuildError."""
     image = base_name(kind, release) if kind == "python" else node_name(kind, release)
     if exists(image):
         return image, False
-    # Two hosts of a play may want the same release at the same time.
+    # Two hosts of a play may need the same release at the same time.
     with locked(f"image-{kind}-{release}"):
         if exists(image):
             return image, False
@@ -73,7 +73,7 @@ def main() -> int:
     arguments = parser.parse_args()
     status = 0
     try:
-        engine("ps", "--quiet")  # before the minute that a base takes
+        engine("ps", "--quiet")  # fail before the base's build, which takes a minute
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Restart a lab node's kubelet again and again, and wait each time until every resource is registered with it anew.
+"""Restart a lab node's kubelet several times, and wait each time until all resources are registered again.
 
-Usage, on the node: restart_kubelet.py TIMES. Prints as JSON what the kubelet is, and for each time the seconds from the
-moment its socket was there until the plugin said of the last resource that it is registered. Fails, and names what is
-missing, where a resource is not back after a minute.
+Usage, on the node: restart_kubelet.py TIMES. Prints as JSON the kubelet's version, and for each restart the seconds
+from the new socket until the plugin logs the last resource as registered. If a resource is missing after a minute, it
+exits with 1 and names the resource.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ TIMEOUT = 60
 
 
 def output(*command: str) -> str:
-    """What a command prints."""
+    """The output of a command."""
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def identity() -> tuple[int, int] | None:
-    """Tells one kubelet's socket from the next one's."""
+    """Identifies the kubelet's current socket; None if there is none."""
     try:
         found = os.stat(SOCKET)
     except OSError:
@@ -35,7 +35,7 @@ def identity() -> tuple[int, int] | None:
 
 
 def registered(cursor: str) -> dict[str, float]:
-    """When each resource was registered, in seconds of the epoch, since a place in the journal."""
+    """Resource to the time of its registration, in seconds since the epoch, from the journal after ``cursor``."""
     entries = [json.loads(line) for line in output(*JOURNAL, "--after-cursor", cursor).splitlines()]
     return {
         entry["MESSAGE"][len(REGISTERED) :]: int(entry["__REALTIME_TIMESTAMP"]) / 1e6
@@ -45,7 +45,7 @@ def registered(cursor: str) -> dict[str, float]:
 
 
 def restart(resources: set[str]) -> float:
-    """Seconds from the new socket to the last resource."""
+    """Restart the kubelet; returns the seconds from its new socket to the last registration."""
     cursor = json.loads(output(*JOURNAL, "--lines", "1"))["__CURSOR"]
     before = identity()
     output("systemctl", "restart", "kubelet")

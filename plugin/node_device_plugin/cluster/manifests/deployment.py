@@ -1,4 +1,4 @@
-"""How the DaemonSet is deployed: everything that is not a node's own configuration."""
+"""The settings of the DaemonSet: everything except the nodes' own configurations."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ...declaration.fields import form
 from ...declaration.schema import Field, normalise
 from .. import quantity
 
-#: Measured: 45 MiB resident with 10 resources of 100 devices each (`python -m bench needs`). More than the half of that
-#: on top, because a limit that is hit takes the node's devices away.
+#: Measured: 45 MiB resident with 10 resources of 100 devices each (`python -m bench needs`). The limit is twice
+#: that, because the kernel kills a plugin that reaches it, and the node loses its devices.
 _MEMORY_LIMIT = "96Mi"
 
-#: On a busy node the CPU goes by the pods' requests (cpu.weight), and pod admission waits while the plugin waits for
-#: its turn. Seen once, on two cores with some thirty busy processes: Allocate took 310 ms on average with 10m, and
-#: 140 ms with 100m.
+#: A busy node divides its CPU time by the pods' requests (cpu.weight), and pod admission waits for the plugin.
+#: Seen once, on two cores with about thirty busy processes: Allocate took 310 ms on average with 10m, and 140 ms with
+#: 100m.
 _CPU = "100m"
 
-#: A DNS-1123 label; a DaemonSet's name is also part of its pods' and of a label's value.
+#: A DNS-1123 label, because the DaemonSet's name is also part of its pods' names and a label's value.
 _LABEL = form(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", "lower case letters, digits and '-' inside, at most 63")
-#: An identifier of the policy language; a whole context (user:role:type:level) is none.
+#: An identifier of the policy language, not a whole context (user:role:type:level).
 _SELINUX_TYPE = form(r"[A-Za-z][A-Za-z0-9_.-]*", "the name of an SELinux type, such as container_device_plugin_t")
 _UNAVAILABLE = form(r"[1-9][0-9]{0,3}|[1-9][0-9]?%|100%", "a number from 1, or 1% to 100%")
 
@@ -128,14 +128,14 @@ DEPLOYMENT: dict[str, Field] = {
     ),
 }
 
-#: Label of every object that is ours to change, and of a namespace that is ours to remove.
+#: The label of every object that we may change, and of a namespace that we may remove.
 MANAGED_BY = {"app.kubernetes.io/managed-by": "nodedevices"}
-# What a container may ask for without a domain in front (IsStandardContainerResourceName), hugepages-SIZE aside.
+# The resources of a container without a domain (IsStandardContainerResourceName), except hugepages-SIZE.
 _STANDARD = ("cpu", "memory", "ephemeral-storage")
 
 
 class Deployment(NamedTuple):
-    """A deployment that has been read; the fields are those of DEPLOYMENT."""
+    """A parsed deployment with the fields of DEPLOYMENT."""
 
     image: str
     image_pull_policy: str
@@ -155,7 +155,7 @@ class Deployment(NamedTuple):
 
 
 def _resource_problems(resources: Mapping[str, Mapping[str, str]]) -> Iterator[Problem]:
-    """What the API server would refuse of a pod's CPU and memory, once the rest is in the cluster."""
+    """The problems of a pod's resources, which the API server would refuse only after it stored other objects."""
     for kind in ("requests", "limits"):
         for name, text in resources[kind].items():
             if "/" not in name and name not in _STANDARD and not name.startswith("hugepages-"):
@@ -193,7 +193,7 @@ def _label_problems(labels: Mapping[str, str]) -> Iterator[Problem]:
     for key, value in labels.items():
         where = f"monitoring_labels.{key}"
         if key in MANAGED_BY:
-            # With another value the next run would take the monitors for somebody else's.
+            # With another value, the next run would treat the monitors as foreign.
             yield Problem(where, "is the label by which our objects are known as ours: leave it out")
         for message in (names.label_key_problem(key), names.label_value_problem(value)):
             if message:
@@ -203,7 +203,7 @@ def _label_problems(labels: Mapping[str, str]) -> Iterator[Problem]:
 def parse_deployment(raw: Mapping[str, Any], where: str = "") -> Deployment:
     """Read a deployment. Raises DeclarationError with all problems.
 
-    where: what stands in front of its keys in messages.
+    where: a prefix for the keys in messages.
     """
     problems: list[Problem] = []
     number = raw.get("max_unavailable")

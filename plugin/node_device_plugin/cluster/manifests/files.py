@@ -1,4 +1,4 @@
-"""Manifests from files, without Ansible: a configuration for each node, and a deployment."""
+"""Renders manifests from files, without Ansible: a configuration for each node, and a deployment."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from . import Manifest, parse_deployment
 from . import render as render_objects
 
 _ENDING = ".yaml"
-#: What is meant for one, too, and must not be passed over.
+#: Endings that a user may mean for a configuration; such a file is an error.
 _ALIKE = (".yml", ".json")
-# What kubectl's parser takes for a number or a truth value, and PyYAML does not, so that it would stand there without
-# quotes: 1e3, 089, 0o17, y. A node may be called so. Whatever begins as a number does is quoted.
+# Texts that kubectl's parser reads as a number or a boolean, but that PyYAML leaves without quotes: 1e3, 089, 0o17, y.
+# A node may have such a name, so every text that begins like a number gets quotes.
 _AMBIGUOUS = re.compile(r"[-+.0-9].*|[yYnN]", re.DOTALL)
 
 
 def render(directory: str, deployment: str) -> list[Manifest]:
-    """Every object. directory: holds NODE.yaml for each node. deployment: a file in the keys of manifests.DEPLOYMENT.
+    """Every object. directory: contains NODE.yaml for each node. deployment: a file with the keys of DEPLOYMENT.
 
     Raises DeclarationError with all problems, each with the name of its file.
     """
@@ -60,11 +60,11 @@ def render(directory: str, deployment: str) -> list[Manifest]:
 
 
 def to_yaml(manifests: Sequence[Manifest]) -> str:
-    """YAML documents, each below its reason; a text of several lines as a block."""
+    """YAML documents, each after a comment with its reason; a text of several lines becomes a block."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """Nothing is written as a reference to something above."""
+        """Writes no aliases."""
 
         def ignore_aliases(self, data: Any) -> bool:
             return True

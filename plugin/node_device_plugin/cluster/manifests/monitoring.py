@@ -1,4 +1,4 @@
-"""What the Prometheus operator is told (monitoring.coreos.com/v1). docs/observability.md has the same alerts."""
+"""Objects for the Prometheus operator (monitoring.coreos.com/v1). docs/observability.md has the same alerts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 _GROUP = "monitoring.coreos.com/v1"
 
-#: Alert to what is written of it beside its name, in Prometheus' own keys.
+#: Alert name to the rest of its rule, with Prometheus' own keys.
 ALERTS: dict[str, dict[str, str]] = {
     "NodeDevicesNotRegistered": {"expr": "node_device_plugin_stream_open == 0", "for": "1m"},
     "NodeDeviceUnhealthy": {
@@ -33,7 +33,7 @@ def pod_monitor(metadata: Mapping[str, Any], labels: Mapping[str, str]) -> dict[
             "podMetricsEndpoints": [
                 {
                     "port": "http",
-                    # Pods come and go, nodes stay: an alert names the node.
+                    # An alert names the node, because pods come and go.
                     "relabelings": [{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "instance"}],
                 }
             ],

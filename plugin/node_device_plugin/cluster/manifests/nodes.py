@@ -1,4 +1,4 @@
-"""What the pods of all nodes have in common, found out from the nodes' configurations."""
+"""The common settings of the pods of all nodes, from the nodes' configurations."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ...declaration.named_directories import DEV
 from ...devices.host_directories import directories, outermost
 
 _COMMENT = "# Rendered from the declaration: what is changed here by hand is overwritten.\n"
-#: Where a pod finds the configurations of all nodes, each in a file of the node's name.
+#: The pod's directory with the configurations of all nodes, each in a file with the node's name.
 CONFIGURATIONS = "/etc/node-device-plugin"
-# What is mounted here would hide the plugin itself.
+# A mount on one of these would hide the plugin itself.
 _OF_THE_IMAGE = frozenset({"bin", "lib", "lib64", "proc", "sbin", "usr"})
-#: Settings that decide what a pod mounts, and so must be the same on all nodes of one DaemonSet.
+#: Settings that determine a pod's mounts, and so must be identical on all nodes of one DaemonSet.
 _SHARED = ("kubelet_device_plugin_dir", "kubelet_root_dir", "dynamic_cdi_dir", "cdi_spec_dirs", "registration")
 
 
 class CommonGround(NamedTuple):
-    """port: where probes and scrapers come. device_directories: of the host, where devices are looked for."""
+    """The common settings. port: for scrapers. device_directories: the host's directories in which to find devices."""
 
     port: int
     kubelet_device_plugin_dir: str
@@ -35,24 +35,24 @@ class CommonGround(NamedTuple):
 
 
 def for_pod(configuration: Configuration) -> Configuration:
-    """A node's configuration as its pod gets it: it serves its pages at the pod's address."""
+    """A node's configuration for its pod, which serves its pages at the pod's address."""
     address = configuration.http_address
     return configuration._replace(http_address=":%d" % parse_http_address(address)[1] if address else "")
 
 
 def configuration_text(configuration: Configuration) -> str:
-    """A node's file, the same bytes for the same content: JSON, which is YAML too and read in a tenth of the time."""
+    """A node's file, with equal bytes for equal content: in JSON, because YAML takes ten times as long to parse."""
     data = serialise.configuration_to_data(for_pod(configuration))
     return _COMMENT + json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
 
 def sha256_of(text: str) -> str:
-    """The hash by which the running plugin knows the bytes of its configuration file."""
+    """The hash of a configuration file, as the running plugin computes it."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
 def read_configuration_text(text: str) -> Configuration:
-    """A node's configuration out of its file, as ``configuration_text`` makes it. Raises DeclarationError."""
+    """Read a node's configuration from the text of ``configuration_text``. Raises DeclarationError."""
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     try:
         data = json.loads("\n".join(lines))
@@ -62,10 +62,10 @@ def read_configuration_text(text: str) -> Configuration:
 
 
 def common_ground(configurations: Mapping[str, Configuration]) -> CommonGround:
-    """What all pods have in common.
+    """The common settings of all pods.
 
-    configurations: node to what it runs with. Raises DeclarationError where a pod cannot do what is declared, or nodes
-    differ in what one DaemonSet can have once only.
+    configurations: node to its configuration. Raises DeclarationError if a pod cannot do what is declared, or if nodes
+    differ in a setting that is common to all pods of a DaemonSet.
     """
     problems: list[Problem] = []
     nodes = sorted(configurations)
@@ -107,9 +107,9 @@ def common_ground(configurations: Mapping[str, Configuration]) -> CommonGround:
 
 
 def overlaps(kubelets: Iterable[str]) -> bool:
-    """Whether each kubelet takes two sockets of a resource at the same time: 1.37 and later, no pre-release.
+    """Whether every kubelet accepts two sockets of a resource at the same time: 1.37 and later, without pre-releases.
 
-    kubelets: their versions, as node objects have them (v1.37.2, v1.37.0+k3s1, v1.37.1-gke.100).
+    kubelets: their versions, as in node objects (v1.37.2, v1.37.0+k3s1, v1.37.1-gke.100).
     """
     found = [re.match(r"v(\d+)\.(\d+)\.\d+(?!-(?:alpha|beta|rc)\.)", version) for version in kubelets]
     return bool(found) and all(each is not None and (int(each[1]), int(each[2])) >= (1, 37) for each in found)

@@ -1,4 +1,4 @@
-"""The objects of a cluster, each with the reason why it is as it is."""
+"""The objects for a cluster, each with the reason for its settings."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from .pod import pod_spec
 
 #: Labels that every DaemonSet of the plugin has.
 LABELS = {"app.kubernetes.io/name": "node-device-plugin", **MANAGED_BY}
-#: Label of a node whose devices a DaemonSet serves; its value is the DaemonSet's name.
+#: The label of a node whose devices a DaemonSet serves; its value is the DaemonSet's name.
 NODE_LABEL = "nodedevices.kubernetes/device-plugin"
-#: What the API server takes for all data of a ConfigMap, in bytes.
+#: The API server's limit for all data of a ConfigMap, in bytes.
 _LARGEST_CONFIG_MAP = 1 << 20
 
 
 class Manifest(NamedTuple):
-    """An object. why: a comment for who reads it."""
+    """An object. why: a comment for its readers."""
 
     why: str
     content: dict[str, Any]
 
 
 def render(deployment: Deployment, configurations: Mapping[str, Configuration]) -> list[Manifest]:
-    """Everything, in the order in which it is applied.
+    """Every object, in the order in which to apply them.
 
-    configurations: node to what it runs with. Raises DeclarationError with all problems.
+    configurations: node to its configuration. Raises DeclarationError with all problems.
     """
     ground = common_ground(configurations)
     texts = {node: configuration_text(configurations[node]) for node in sorted(configurations)}
@@ -43,7 +43,7 @@ def render(deployment: Deployment, configurations: Mapping[str, Configuration]) 
 
 
 def require_room(texts: Mapping[str, str]) -> None:
-    """Raises DeclarationError where a ConfigMap does not take the nodes' configurations. texts: node to its file."""
+    """Raise DeclarationError if the nodes' configurations do not fit in a ConfigMap. texts: node to its file's text."""
     size = sum(len(node) + len(text.encode("utf-8")) for node, text in texts.items())
     if size > _LARGEST_CONFIG_MAP:
         message = (
@@ -53,7 +53,7 @@ def require_room(texts: Mapping[str, str]) -> None:
 
 
 def namespace(deployment: Deployment) -> Manifest:
-    """Where everything is."""
+    """The namespace of all objects."""
     return Manifest(
         "Pod Security lets a pod mount directories of its host (hostPath) at the level privileged only. The pods are\n"
         "not privileged for that: they drop every capability, and see what their volumes name.",
@@ -69,7 +69,7 @@ def namespace(deployment: Deployment) -> Manifest:
 
 
 def config_map(deployment: Deployment, texts: Mapping[str, str]) -> Manifest:
-    """The nodes' configurations. texts: node to its file."""
+    """The ConfigMap with the nodes' configurations. texts: node to its file's text."""
     return Manifest(
         "Every node's configuration, in a key of the node's name. A change is taken in while the pods run.",
         {
@@ -84,9 +84,9 @@ def config_map(deployment: Deployment, texts: Mapping[str, str]) -> Manifest:
 def daemon_set(
     deployment: Deployment, ground: CommonGround, nodes: Sequence[str], kubelets_overlap: bool = False
 ) -> Manifest:
-    """The pods. nodes: where they run, for a deployment that selects by name.
+    """The DaemonSet. nodes: the nodes of its pods, for a deployment that selects nodes by name.
 
-    kubelets_overlap: whether each kubelet takes two sockets of a resource, for a deployment that goes by that.
+    kubelets_overlap: whether every kubelet accepts two sockets of a resource, for a deployment with overlap ``auto``.
     """
     labels = _labels(deployment)
     overlaps = deployment.overlap == "always" or (deployment.overlap == "auto" and kubelets_overlap)
@@ -120,7 +120,7 @@ def daemon_set(
 
 
 def monitors(deployment: Deployment) -> list[Manifest]:
-    """What the Prometheus operator is told, as far as it is asked for."""
+    """The objects for the Prometheus operator that the deployment requests."""
     found = []
     if deployment.pod_monitor:
         content = monitoring.pod_monitor(_monitor_metadata(deployment), _labels(deployment))
@@ -132,12 +132,12 @@ def monitors(deployment: Deployment) -> list[Manifest]:
 
 
 def node_label(deployment: Deployment, there: bool = True) -> dict[str, str | None]:
-    """The label by which a deployment that selects by label knows a node; None takes it away."""
+    """The node label of a deployment that selects nodes by label; the value None removes the label."""
     return {NODE_LABEL: deployment.name if there else None}
 
 
 def metadata(deployment: Deployment) -> dict[str, Any]:
-    """Of every object in the namespace."""
+    """The metadata of every object in the namespace."""
     return {
         "name": deployment.name,
         "namespace": deployment.namespace,
@@ -157,7 +157,7 @@ def _labels(deployment: Deployment) -> dict[str, str]:
 def _affinity(deployment: Deployment, nodes: Sequence[str]) -> dict[str, Any]:
     if deployment.select_nodes == "by_label":
         return {"nodeSelector": {NODE_LABEL: deployment.name}}
-    # A term may hold one name only; any of the terms will do.
+    # A term may contain only one name, and a node needs to match only one term.
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in sorted(nodes)]
     return {
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}

@@ -1,4 +1,4 @@
-"""The plugin's pod: root without any of root's powers, and of the host only what it must see."""
+"""The plugin's pod: root without capabilities, and only the host's directories that the plugin needs."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ...support.sockets import INSTANCE_SOCKET, OVERLAP, SOCKET_DIRECTORY, statu
 from .deployment import Deployment
 from .nodes import CONFIGURATIONS, CommonGround
 
-#: In the image; what runs every few seconds starts Python without the command's own imports.
+#: The probe in the image: a module of its own, because the command's imports are too slow for every few seconds.
 _PROBE = ("/opt/node-device-plugin/bin/python", "-I", "-m", "node_device_plugin.status_api.probe")
 _PORT = "http"
-#: Also of what is mounted below, where kernel and runtime can do that (Kubernetes 1.31, containerd 2.0, Linux 5.12).
+#: Also for mounts below, if the kernel and the runtime support that (Kubernetes 1.31, containerd 2.0, Linux 5.12).
 _READ_ONLY = {"readOnly": True, "recursiveReadOnly": "IfPossible"}
 #: The container's name.
 CONTAINER = "plugin"
 
 
-#: Of the pod alone, where another instance may have the node's status socket. No directory of the host is mounted here.
+#: The pod's own directory for a status socket, because another instance may have the node's. Not a host directory.
 _INSTANCE = "/node-device-plugin"
 
 
 class _Volume(NamedTuple):
-    """A directory of the host. kind: what Kubernetes does where it is missing."""
+    """A directory of the host. kind: the hostPath type, which decides what happens if it is missing."""
 
     name: str
     path: str
@@ -33,40 +33,40 @@ class _Volume(NamedTuple):
 
 
 def pods_overlap(spec: Mapping[str, Any]) -> bool:
-    """Whether a pod of this spec serves while another instance does."""
+    """Whether a pod of this spec may serve beside another instance."""
     return any(env.get("name") == OVERLAP for each in spec["containers"] for env in each.get("env") or ())
 
 
 def pod_spec(
     deployment: Deployment, ground: CommonGround, affinity: Mapping[str, Any], overlaps: bool = False
 ) -> dict[str, Any]:
-    """The spec of a pod. affinity: which nodes it may run on, in the keys of a pod spec.
+    """The spec of a pod. affinity: its nodes, in the keys of a pod spec.
 
-    overlaps: whether it may serve while another instance does.
+    overlaps: whether the pod may serve beside another instance.
     """
-    # A path can be mounted once only; what is looked at as well, such as devices beside CDI specs, comes last.
+    # Mount a path only once: the first volume wins, so a directory that is only scanned comes last.
     volumes: list[_Volume] = []
     for volume in _volumes(ground):
         if volume.path not in {other.path for other in volumes}:
             volumes.append(volume)
     spec: dict[str, Any] = {
         **affinity,
-        # It speaks to its kubelet over sockets alone, and never to the API server.
+        # The plugin calls only its kubelet, over sockets, and never the API server.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        # It looks up no name.
+        # The plugin resolves no names.
         "dnsPolicy": "Default",
         "terminationGracePeriodSeconds": 10,
         "tolerations": [dict(toleration) for toleration in deployment.tolerations],
         "securityContext": {
-            # The kubelet's sockets are root's. No capability comes with it, so it is bound by files' permissions.
+            # Root, because root owns the kubelet's sockets. Without capabilities, file permissions bind the process.
             "runAsUser": 0,
             "runAsGroup": 0,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(deployment, ground, volumes, overlaps)],
         "volumes": [
-            # Whole, and never by subPath: a file that is mounted so never changes while the pod runs.
+            # The whole ConfigMap, because a subPath mount is never updated while the pod runs.
             {"name": "configurations", "configMap": {"name": deployment.name}},
             *({"name": each.name, "hostPath": {"path": each.path, "type": each.kind}} for each in volumes),
             *([{"name": "instance", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}] if overlaps else []),
@@ -93,7 +93,7 @@ def _container(deployment: Deployment, ground: CommonGround, volumes: list[_Volu
         "readOnlyRootFilesystem": True,
     }
     if deployment.selinux_type is not None:
-        # Not of the pod: what holds its network namespace open needs no way to the kubelet.
+        # For the container only, because the pod's pause container needs no access to the kubelet.
         security["seLinuxOptions"] = {"type": deployment.selinux_type}
     return {
         "name": CONTAINER,
@@ -102,13 +102,13 @@ def _container(deployment: Deployment, ground: CommonGround, volumes: list[_Volu
         "args": ["run", "--config", CONFIGURATIONS + "/$(NODE_NAME)"],
         "env": environment,
         "ports": [{"name": _PORT, "containerPort": ground.port}],
-        # Another instance may still have to end, which it waits for: what comes after a start is not held against it.
+        # The plugin may wait until another instance ends, so the other probes begin only after its start.
         "startupProbe": _probe(socket, "/healthz", period=1, failures=600),
         "livenessProbe": _probe(socket, "/healthz", period=10, failures=3),
         "readinessProbe": _probe(socket, "/readyz", period=5, failures=1),
         "resources": {key: dict(value) for key, value in deployment.resources.items() if value},
         "securityContext": security,
-        # The usual place is in /dev, which may be the host's.
+        # The default is in /dev, which may be the host's.
         "terminationMessagePath": "/tmp/termination-log",  # noqa: S108 (the container's own)
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
@@ -120,7 +120,7 @@ def _container(deployment: Deployment, ground: CommonGround, volumes: list[_Volu
 
 
 def _probe(socket: str, page: str, period: int, failures: int) -> dict[str, Any]:
-    """Over the plugin's own socket: whoever floods the HTTP port does not keep out the kubelet."""
+    """A probe over the plugin's own socket, because clients that flood the HTTP port cannot block it."""
     return {
         "exec": {"command": [*_PROBE, socket, page]},
         "periodSeconds": period,
@@ -130,23 +130,23 @@ def _probe(socket: str, page: str, period: int, failures: int) -> dict[str, Any]
 
 
 def _volumes(ground: CommonGround) -> Iterator[_Volume]:
-    """Every directory at the same path as on the host, because the kubelet and the runtime are told of paths there."""
+    """The host's directories, at the same paths as on the host, because the kubelet and the runtime get these paths."""
     device_plugins = ground.kubelet_device_plugin_dir
     yield _Volume("device-plugins", device_plugins, "Directory")
-    # Below the kubelet's it writes in this folder alone.
+    # The plugin writes only in this subdirectory of the kubelet's directory.
     yield _Volume("sockets", posixpath.join(device_plugins, SOCKET_DIRECTORY), "DirectoryOrCreate", writable=True)
     if ground.registration == "plugins_registry":
         registry = posixpath.join(ground.kubelet_root_dir, "plugins_registry")
         yield _Volume("plugins-registry", registry, "Directory", writable=True)
-    # Who holds what: a CDI spec stays while a pod holds its device.
+    # For the holders of devices, because a CDI spec stays while a pod holds its device.
     yield _Volume("pod-resources", posixpath.join(ground.kubelet_root_dir, "pod-resources"), "Directory")
     for number, path in enumerate(ground.static_cdi_dirs):
         yield _Volume("cdi-static-%d" % number if number else "cdi-static", path, "DirectoryOrCreate")
-    # Specs of what it discovers, and of what it discovered once.
+    # For the specs of devices that the plugin discovers or once discovered.
     yield _Volume("cdi-dynamic", ground.dynamic_cdi_dir, "DirectoryOrCreate", writable=True)
     for number, path in enumerate(ground.device_directories):
-        # It looks at device nodes and opens none: the device cgroup would not let it. A node may be without a directory
-        # that another one's devices are in, or lose it; nobody makes one in sysfs.
+        # The plugin opens no device node, because the device cgroup forbids that. DirectoryOrCreate, because a node may
+        # have no such directory; but a directory in /dev or /sys cannot be created.
         is_the_kernels = path == "/dev" or path.startswith("/sys/")
         kind = "Directory" if is_the_kernels else "DirectoryOrCreate"
         yield _Volume("devices-%d" % number if number else "devices", path, kind)

@@ -1,7 +1,7 @@
-"""Discovery: what a configuration finds on this node now, as devices like the declared ones.
+"""Discovery finds the devices of a configuration on this node and gives them the form of declared devices.
 
-Each DiscoveryMethod is a module (paths, usb, pci) that reads a Root; grouping makes devices of what they find. All of
-it is plain code that reads the file system: not for the event loop.
+Each DiscoveryMethod is a module (paths, usb, pci) that reads a Root; grouping turns the findings into devices. All of
+these modules block on the file system, so they must not run in the event loop.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from .root import Root
 from .sysfs import numa_node_of
 from .usb import Usb
 
-#: Every method, in the order in which they find.
+#: Every method, in the order of their findings.
 METHODS: tuple[DiscoveryMethod, ...] = (Paths(), Usb(), Pci())
 
 
 class Discovered(NamedTuple):
-    """What was found of a resource: devices as people count, and what another device has already, with the reason."""
+    """The devices found for a resource, in natural order, and the devices left out, each with the reason."""
 
     devices: tuple[Device, ...]
     left_out: tuple[tuple[Device, str], ...]
 
 
 class _Made(NamedTuple):
-    """A device, what it was made of, and its place among the others.
+    """A device, the finding and nodes it was made of, and its sort key.
 
-    own: the nodes on the host that no other device may have. problem: why nobody can be given it.
+    own: the host paths of nodes that no other device may have. problem: why the device cannot be given to a container.
     """
 
     found: Found
@@ -52,7 +52,7 @@ class _Made(NamedTuple):
     problem: str | None
 
 
-#: Gives what is offered now, by the CDI specs that the plugin wrote: device id to its nodes on the host.
+#: Gives the devices offered in the CDI specs that the plugin wrote: device id to its nodes on the host.
 Offered = Callable[[], Mapping[str, frozenset[str]]]
 
 
@@ -62,17 +62,17 @@ def methods_of(discovery: Discovery) -> list[DiscoveryMethod]:
 
 
 class Discoverer:
-    """Discovers again and again; a resource and method that hang keep what was found last.
+    """Discovers repeatedly; if a method hangs for a resource, the resource keeps its last findings.
 
-    links: what device nodes lead to, and where it asks the file system.
+    links: resolves device nodes; its calls also run the methods.
     """
 
     def __init__(self, links: Links, root: str = "/") -> None:
         self._links = links
         self._root = root
-        #: By resource and method: for which declaration, and what was found.
+        #: By resource and method: the declaration used, and the devices found.
         self._last: dict[Key, tuple[Resource, list[_Made]]] = {}
-        #: Resource to why it has no answer of its own from the last look.
+        #: Resource to the reason why a method did not answer for it in the last scan.
         self.late: Mapping[str, str] = {}
 
     async def discover(
@@ -82,14 +82,14 @@ class Discoverer:
         taken: Mapping[str, str] = MappingProxyType({}),
         known: Mapping[str, Resource] = MappingProxyType({}),
     ) -> dict[str, Discovered]:
-        """What every resource finds that discovers, by its name; not one of which nothing is known, because it hangs.
+        """The devices that each discovering resource finds, by resource name.
 
-        A device belongs to one resource alone: what is declared comes first, then the resource that stands further up.
-        resources: as declared. offered: decides where a device could have either of two ids. taken: ids that belong to
-        a resource, also if their devices are gone. known: each resource with the devices that were found before.
+        A resource is missing if a method hangs for it and has no earlier findings. A device belongs to one resource:
+        declared devices come first, then resources in order. resources: as declared. offered: decides between two ids
+        of a device. taken: ids that belong to a resource, even if gone. known: each resource with its earlier devices.
         """
         await self._links.look_at(node_paths(resources))
-        # Read once, and only if a device could have either of two ids.
+        # The specs are read once, and only if a device has two possible ids.
         offered = functools.lru_cache(maxsize=None)(offered)
         asked = {
             Key(resource.name, method.key): (resource, method)
@@ -135,9 +135,9 @@ class Discoverer:
 def _find(
     resource: Resource, method: DiscoveryMethod, inside: Root, known: Sequence[_Made], offered: Offered
 ) -> list[_Made]:
-    """What a method finds, whoever else has it. known: what it found before; thousands that stay are not made anew."""
+    """What a method finds, before conflicts are resolved. known: earlier findings; unchanged devices are reused."""
     discovery = resource.discover
-    # A share's number needs room, too.
+    # The id must leave room for a share's number.
     room = MAX_DEVICE_ID - resource.share_length
     before = {made.found.name: made for made in known}
     excluded = [compiled(pattern) for pattern in discovery.exclude]
@@ -148,7 +148,7 @@ def _find(
 
     for found in method.find(discovery, inside):
         if found.other_name and is_offered(found, found.other_name) and not is_offered(found, found.name):
-            # Whoever holds it would have to share it with the device that is given the other name.
+            # The device keeps its offered name: another device with that name would be given to a second pod.
             found = found._replace(name=found.other_name)
         if excluded and any(pattern.match(name) for name in found.known_as for pattern in excluded):
             continue
@@ -159,7 +159,7 @@ def _find(
         if made is None or made.found != found or made.nodes != nodes:
             device = _device(device_id(found.name, room), nodes, found, discovery)
             if resource.preference == "numa" and device.numa_node is None and nodes:
-                # Others are not asked: a NUMA node makes the kubelet align a pod's processors, too.
+                # Only for "numa", because a NUMA node also makes the kubelet align a pod's CPUs.
                 device = device._replace(numa_node=numa_node_of(nodes[0].host_path, inside))
             made = _Made(found, nodes, device, natural_order(device.id), _own(found, nodes), _not_text(device))
         result.append(made)
@@ -167,13 +167,13 @@ def _find(
 
 
 def _in_order(found: Iterable[_Made]) -> list[_Made]:
-    """As people count; those at the end whose id another one has."""
+    """The devices in natural order; devices with an id that is already used come last."""
     devices: dict[str, _Made] = {}
     doubles: list[_Made] = []
     for made in found:
         first = devices.setdefault(made.device.id, made)
         if first is not made:
-            # Two paths, of which one has a '-' where the other has a '/'.
+            # Two paths get the same id if one has a '-' where the other has a '/'.
             doubles.append(made._replace(problem=f"{first.found.known_as[0]} has this id already"))
     return [*sorted(devices.values(), key=lambda made: made.order), *doubles]
 
@@ -184,7 +184,7 @@ def _assigned(
     real: Callable[[str], str],
     taken: Mapping[str, str],
 ) -> dict[str, Discovered]:
-    """Which resource has what was found. taken: ids that belong to a resource, also if their devices are gone."""
+    """Assign each found device to one resource. taken: ids that belong to a resource, even if its devices are gone."""
     ids = {device.id: resource.name for resource in resources for device in resource.devices}
     nodes = {
         real(node.host_path): f"{resource.name}={device.id}"
@@ -218,14 +218,14 @@ def _assigned(
 
 
 def with_discovered(resource: Resource, devices: Sequence[Device]) -> Resource:
-    """The resource with the devices that were found beside the declared ones."""
+    """The resource with its declared devices and the found ones."""
     return resource._replace(devices=(*resource.devices, *devices))
 
 
 def _own(found: Found, nodes: Sequence[Node]) -> tuple[str, ...]:
-    """A path's node and not those that go with it, of a device on a bus all that its drivers made and it gives.
+    """The host paths that only this device may have: its first node and, on a bus, every own node that it gives.
 
-    What every device is given, such as /dev/vfio/vfio, is none's own, wherever it stands in the list.
+    A node given to every device, such as /dev/vfio/vfio, belongs to no device, wherever it stands in the list.
     """
     first = next((node.host_path for node in nodes if not node.is_common), None)
     made = {node.host_path for node in found.own} if found.on_bus else set()
@@ -235,7 +235,7 @@ def _own(found: Found, nodes: Sequence[Node]) -> tuple[str, ...]:
 
 
 def _not_text(device: Device) -> str | None:
-    """A file's name is any bytes; CDI specs (JSON) and the kubelet's API (protobuf) take UTF-8 alone."""
+    """Why a device cannot be written as text, or None: CDI specs (JSON) and the kubelet's API (protobuf) need UTF-8."""
     texts = [*(path for node in device.nodes for path in (node.path, node.host_path)), *device.properties.values()]
     for text in texts:
         try:

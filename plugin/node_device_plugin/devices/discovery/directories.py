@@ -1,4 +1,4 @@
-"""Which directories tell, when they are watched, that discovery or health may find something else."""
+"""Which directories to watch for changes of discovery and health."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _PLACEHOLDER = re.compile(r"\{[^}]*\}")
 
 
 def directories(resource: Resource, links: Links) -> set[str]:
-    """resource: with the devices that were found last. What is not there yet is watched for by what is above it.
+    """The directories to watch. If a directory does not exist, its nearest existing parent is watched instead.
 
-    It reads the file system: not for the event loop.
+    resource: with the devices found last. Reads the file system, so it must not run in the event loop.
     """
     patterns = {path for method in methods_of(resource.discover) for path in method.watch_paths(resource.discover)}
     patterns.update(_PLACEHOLDER.sub("*", node.path) for node in resource.discover.nodes)
     found = {directory for pattern in patterns for directory in _of_pattern(pattern)}
     nodes = node_paths([resource])
-    # Where a node is a link, what it leads to may go while the link stays.
+    # If a node is a link, its target may go while the link stays.
     nodes.update(links.real(path) for path in list(nodes) if links.is_link(path))
-    # A set first: thousands of devices lie in a few directories.
+    # The set avoids repeated look-ups: thousands of devices lie in a few directories.
     found.update(map(nearest, {os.path.dirname(path) for path in nodes}))
     return found
 
 
 def _of_pattern(pattern: str) -> Iterator[str]:
-    """Where a directory's name is a wildcard, its parent too: new ones may appear there."""
+    """The directories of a pattern. If a directory name has a wildcard, also its parent, where new ones may appear."""
     parts = pattern.split("/")
     for number in range(2, len(parts)):
         if wildcards(parts[number - 1]):
@@ -47,7 +47,7 @@ def _existing(pattern: str) -> Iterator[str]:
 
 
 def nearest(directory: str) -> str:
-    """The directory, or the next one above it that is there."""
+    """The directory, or its nearest existing parent."""
     while not os.path.isdir(directory):
         directory = os.path.dirname(directory)
     return directory

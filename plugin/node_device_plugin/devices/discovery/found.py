@@ -1,4 +1,4 @@
-"""What a method of discovery finds, before its nodes are grouped and it becomes a device."""
+"""What a discovery method finds, before its nodes are grouped into a device."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _HASH = 8
 
 
 class Node(NamedTuple):
-    """A device node: its path in a container, and on the host, where no link leads any further.
+    """A device node: its path in a container, and its path on the host with links resolved.
 
-    is_common: whether every device of the resource is given it.
+    is_common: whether every device of the resource gives this node.
     """
 
     path: str
@@ -27,13 +27,13 @@ class Node(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Something found.
+    """A finding of a discovery method.
 
-    name: what tells it from everything else on the node, the same each time it is found. other_name: under which it may
-    be offered already, and then stays.
-    own: its nodes; a path's own one, or all that the drivers of a USB or PCI device made.
-    on_bus: whether patterns in ``nodes`` choose among its own nodes, instead of adding to them.
-    known_as: what ``exclude`` may call it. properties: what templates may name.
+    name: unique on the node and the same in every scan. other_name: a second possible name; if the device is already
+    offered under it, the device keeps it.
+    own: its nodes: the node of a path, or all nodes that the drivers of a USB or PCI device made.
+    on_bus: whether patterns in ``nodes`` select among its own nodes instead of adding nodes.
+    known_as: the names that ``exclude`` matches. properties: the values for templates.
     """
 
     name: str
@@ -47,9 +47,9 @@ class Found(NamedTuple):
 
 
 def device_id(name: str, room: int = MAX_DEVICE_ID) -> str:
-    """A legal CDI device name of at most ``room`` characters for ``name``, the same each time.
+    """A legal CDI device name of at most ``room`` characters for ``name``; the same name always gives the same id.
 
-    What is illegal or too long is replaced, and a part of the name's SHA-256 keeps it apart from the like.
+    If characters are illegal or the name is too long, they are replaced and part of its SHA-256 keeps the id unique.
     """
     legal = _ILLEGAL.sub("_", name).strip(_ENDS)
     if legal == name and len(legal) <= room:

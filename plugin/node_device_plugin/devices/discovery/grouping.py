@@ -1,4 +1,4 @@
-"""Which nodes make one device, and where a container has them."""
+"""Groups nodes into one device and sets their paths in a container."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .root import Root
 
 
 def grouped(found: Found, discovery: Discovery, root: Root) -> tuple[Node, ...] | None:
-    """All nodes of a device, its own first; None where one that is not optional is missing."""
+    """All nodes of a device, its own first; None if a node that is not optional is missing."""
     if not discovery.nodes and discovery.container_path is None:
         return found.own
     nodes: list[Node] = []
@@ -37,7 +37,7 @@ def grouped(found: Found, discovery: Discovery, root: Root) -> tuple[Node, ...] 
 
 
 def _inside(node: Node, template: str | None, properties: Mapping[str, str]) -> Node:
-    """The node where a container has it. What a device says of itself (a serial number) makes no folders."""
+    """The node with its path in a container. A '/' in a property (such as a serial number) makes no directories."""
     if template is None:
         return node
     values = {name: value.replace("/", "_") for name, value in properties.items()}

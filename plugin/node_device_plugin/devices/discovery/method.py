@@ -1,5 +1,5 @@
-"""What each method of discovery has. To add one: a module like usb, its line in ``METHODS``, and its selector in the
-declaration (schema, model and the property names there)."""
+"""The interface of a discovery method. To add a method, write a module like usb, add it to ``METHODS``, and add its
+selector to the declaration (schema, model and the property names there)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .root import Root
 
 
 class DiscoveryMethod(abc.ABC):
-    """One way to find devices. It is asked only where a resource uses it.
+    """One way to find devices. A method runs only if a resource uses it.
 
-    key: its key in a resource's ``discover``. needs_uevents: whether the kernel's messages about devices (uevents) tell
-    of changes that no directory shows.
+    key: its key in a resource's ``discover``. needs_uevents: whether some changes show only in the kernel's messages
+    about devices (uevents), not in a directory.
     """
 
     key: str
@@ -24,12 +24,12 @@ class DiscoveryMethod(abc.ABC):
 
     @abc.abstractmethod
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
-        """Every device there now. It reads the file system: not for the event loop."""
+        """Every device that exists now. Reads the file system, so it must not run in the event loop."""
 
     def watch_paths(self, discovery: Discovery) -> Iterator[str]:
-        """Patterns of paths at which devices come and go; none where uevents tell of all."""
+        """Patterns of paths at which devices come and go; none if uevents report every change."""
         return iter(())
 
     def host_directories(self, discovery: Discovery) -> Iterator[str]:
-        """The host's directories that ``find`` has to see, beside /sys: drivers make nodes anywhere in /dev."""
+        """The host's directories that ``find`` needs beside /sys: all of /dev, where drivers make nodes anywhere."""
         yield DEV

@@ -1,4 +1,4 @@
-"""Devices by patterns of paths: each node, or link to a node, that matches is one."""
+"""Devices by patterns of paths: each matching node, or link to a node, is a device."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _DEV = "/dev/"
 
 
 class Paths(DiscoveryMethod):
-    """Whatever matches a pattern."""
+    """The device nodes, and links to device nodes, that match a pattern."""
 
     key = "paths"
     needs_uevents = False
 
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
-        """Everything that matches, by the order of the patterns, then as people count.
+        """Every device that matches, in the order of the patterns, then in natural order.
 
-        A device is named after the path that matched, so that ``/dev/serial/by-id/x`` stays the same device whatever
-        node its link leads to. Of two paths to one node the first counts.
+        A device is named after the path that matched, so ``/dev/serial/by-id/x`` stays the same device whichever
+        node its link leads to. If two paths lead to one node, the first counts.
         """
         seen: set[str] = set()
         for pattern in discovery.paths:
@@ -48,5 +48,5 @@ class Paths(DiscoveryMethod):
         yield from discovery.paths
 
     def host_directories(self, discovery: Discovery) -> Iterator[str]:
-        """Those of the patterns."""
+        """The directories of the patterns."""
         yield from map(directory_of, discovery.paths)

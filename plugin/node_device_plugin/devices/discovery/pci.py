@@ -1,8 +1,8 @@
 """PCI devices, by vendor, device and class, with their NUMA node.
 
-Facts: /sys/bus/pci/devices/<address>/ has ``vendor``, ``device`` (``0x`` and four hexadecimal digits), ``class`` (six),
-``numa_node`` (-1 for none) and, where there is an IOMMU, the link ``iommu_group`` to a directory that has the group's
-number for a name, which is that of its node in /dev/vfio (the kernel's Documentation/ABI/testing/sysfs-bus-pci,
+Facts: /sys/bus/pci/devices/<address>/ has ``vendor``, ``device`` (``0x`` and four hexadecimal digits), ``class`` (six)
+and ``numa_node`` (-1 for none). With an IOMMU it also has the link ``iommu_group``: the target's name is the group's
+number, which also names the group's node in /dev/vfio (the kernel's Documentation/ABI/testing/sysfs-bus-pci,
 Documentation/PCI/sysfs-pci.rst and Documentation/driver-api/vfio.rst).
 """
 
@@ -27,7 +27,7 @@ class Pci(DiscoveryMethod):
     needs_uevents = True
 
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
-        """Every PCI device that one of the selectors fits, by address; with or without device nodes."""
+        """Every PCI device that matches a selector, by address, with or without device nodes."""
         for address in sorted(root.names(DIRECTORY), key=natural_order):
             link = f"{DIRECTORY}/{address}"
             properties = {

@@ -1,4 +1,4 @@
-"""The file system that discovery reads: the node's own, or a copy of parts of it below another directory."""
+"""The file system that discovery reads: the node's own, or a partial copy below another directory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ..table import natural_order
 
 
 class Root:
-    """Paths are given and returned as seen from inside of ``path``; links stay inside of it. For one look: it caches.
+    """Takes and returns paths inside the root ``path``; links resolve inside it. It caches, so make one Root per scan.
 
-    Below another directory than ``/`` plain files stand for device nodes, which not everybody may make.
+    If ``path`` is not ``/``, regular files stand for device nodes, because making device nodes needs root.
     """
 
     def __init__(self, path: str = "/") -> None:
@@ -20,19 +20,19 @@ class Root:
         self._resolved: dict[str, str | None] = {}
 
     def glob(self, pattern: str) -> list[str]:
-        """What is there by a pattern (of declaration.patterns, without placeholders), as people count."""
+        """The existing paths that match a pattern (see declaration.patterns; no placeholders), in natural order."""
         found = glob.glob(glob.escape(self._prefix) + pattern)
         return sorted((path[len(self._prefix) :] for path in found), key=natural_order)
 
     def names(self, directory: str) -> list[str]:
-        """The entries of a directory; none where it is not there."""
+        """The entries of a directory; none if the directory cannot be read."""
         try:
             return os.listdir(self._prefix + directory)
         except OSError:
             return []
 
     def text(self, path: str) -> str:
-        """A small file's text without white space around it; empty where it cannot be read, as sysfs sometimes says."""
+        """A small file's text, stripped; empty if the file cannot be read, because sysfs may return an error."""
         try:
             with open(self._prefix + path, encoding="utf-8", errors="replace") as file:
                 return file.read().strip()
@@ -40,9 +40,9 @@ class Root:
             return ""
 
     def resolve(self, path: str) -> str | None:
-        """The path without links; None where links lead in a circle. What it leads to need not be there."""
+        """The path with links resolved; None if links form a loop. The target need not exist."""
         if path not in self._resolved:
-            # What links lead through once more, before it is known, is a circle.
+            # If links reach this path again before it is resolved, they form a loop and get this None.
             self._resolved[path] = None
             self._resolved[path] = self._follow(path)
         return self._resolved[path]
@@ -68,14 +68,14 @@ class Root:
         return os.path.islink(self._prefix + path)
 
     def link_name(self, path: str) -> str | None:
-        """The last part of what a symbolic link leads to; None where the path is no link."""
+        """The last part of a symbolic link's target; None if the path is not a link."""
         try:
             return os.path.basename(os.readlink(self._prefix + path))
         except OSError:
             return None
 
     def device_number(self, path: str) -> str:
-        """The name of a device node below /sys/dev, such as ``char/1:3``; empty where there is none."""
+        """The name of a device node below /sys/dev, such as ``char/1:3``; empty if the path does not exist."""
         try:
             found = os.stat(self._prefix + path)
         except OSError:
@@ -84,14 +84,14 @@ class Root:
         return "%s/%d:%d" % (kind, os.major(found.st_rdev), os.minor(found.st_rdev))
 
     def device_node(self, path: str) -> str | None:
-        """The character or block device that a path leads to, without links; None where it does not."""
+        """The character or block device that a path leads to, with links resolved; None if there is none."""
         directory, name = os.path.split(path)
         base = self.resolve(directory)
         if base is None:
             return None
         resolved: str | None = f"{base}/{name}"
         try:
-            # Most are no links: one question to the kernel, for thousands of nodes.
+            # Most paths are not links, so one lstat is enough for each of thousands of nodes.
             mode = os.lstat(f"{self._prefix}{resolved}").st_mode
             if stat.S_ISLNK(mode):
                 resolved = self.resolve(path)

@@ -1,8 +1,8 @@
 """USB devices, by vendor, product and serial number.
 
-Facts: /sys/bus/usb/devices/<port>/ has ``idVendor``, ``idProduct`` (four hexadecimal digits in lower case) and, where
-the device has one, ``serial`` (the kernel's Documentation/ABI/stable/sysfs-bus-usb and
-Documentation/ABI/testing/sysfs-bus-usb). Interfaces, which have a ':' in their names, have none of these.
+Facts: /sys/bus/usb/devices/<port>/ has ``idVendor``, ``idProduct`` (four hexadecimal digits in lower case) and, if the
+device has a serial number, ``serial`` (the kernel's Documentation/ABI/stable/sysfs-bus-usb and
+Documentation/ABI/testing/sysfs-bus-usb). Interfaces, which have a ':' in their names, have none of these files.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .root import Root
 from .sysfs import device_nodes, driver_and_subsystem
 
 DIRECTORY = "/sys/bus/usb/devices"
-#: Where the kernel makes the nodes of USB devices (Documentation/driver-api/usb/usb.rst): bus, device.
+#: The kernel's device nodes of USB devices, by bus and device (Documentation/driver-api/usb/usb.rst).
 _NODES = "/dev/bus/usb/*/*"
 
 
 class _UsbDevice(NamedTuple):
-    """What tells USB devices apart; empty texts where a device has none."""
+    """The properties that tell USB devices apart; empty if a device does not have the property."""
 
     vendor: str
     product: str
@@ -44,12 +44,12 @@ class Usb(DiscoveryMethod):
     needs_uevents = True
 
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
-        """Every USB device that one of the selectors fits and that has a device node, by port.
+        """Every USB device that matches a selector and has a device node, by port.
 
-        A device is named after its ids and serial number, so that it may be plugged in elsewhere. Those without a
-        serial number, and those that share one (some makers give all the same), are named after their port, too. One
-        that is offered under either name keeps it while it stays plugged in: whoever holds it would have to share it
-        with the one that is given the other name.
+        A device is named after its ids and serial number, so it keeps its name at another port. If it has no serial
+        number, or shares one (some vendors use one number for all devices), its name also has the port. While the
+        device stays plugged in, it keeps the name under which it is offered; otherwise a pod that holds it could share
+        it with the device that gets the name.
         """
         devices = _devices(discovery.usb, root)
         like = collections.Counter(device.identity for device in devices)
@@ -71,12 +71,12 @@ class Usb(DiscoveryMethod):
                 yield Found(name, nodes, True, device._asdict(), known_as, None, attributes, other_name)
 
     def watch_paths(self, discovery: Discovery) -> Iterator[str]:
-        """The kernel's nodes."""
+        """The kernel's nodes of USB devices."""
         yield _NODES
 
 
 def _names(device: _UsbDevice, is_shared: bool) -> tuple[str, str]:
-    """What a device may be called, the usual first. is_shared: whether another one has its serial number, too."""
+    """The possible names of a device, the usual one first. is_shared: whether another device has its serial number."""
     if not device.serial:
         return "-".join(("usb", device.vendor, device.product, device.port)), ""
     plain = "-".join(("usb", *device.identity))
@@ -85,7 +85,7 @@ def _names(device: _UsbDevice, is_shared: bool) -> tuple[str, str]:
 
 
 def _devices(selectors: Sequence[UsbSelector], root: Root) -> list[_UsbDevice]:
-    """Those that fit but for their serial numbers. Nobody else's is read: that waits for a device in reset."""
+    """The devices with matching vendor and product. Other serials stay unread: reading waits while a device resets."""
     found = []
     for port in sorted(root.names(DIRECTORY), key=natural_order):
         directory = f"{DIRECTORY}/{port}"

@@ -1,1 +1,1 @@
-"""News of files and devices, by inotify and the kernel's messages."""
+"""Watches files and devices with inotify and the kernel's uevents."""

@@ -1,4 +1,4 @@
-"""News of one file, whichever way it changes: written in place, replaced by a rename, or linked to another one."""
+"""Watches one file for any change: a write in place, a replacement by rename, or a link to another file."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ...support.bounded_calls import in_thread
 from ...support.file_identity import identity
 from .watch import Watch
 
-#: Seconds that whoever writes a file in several steps (truncate and write; move away and write anew) is given.
+#: Seconds to wait for a writer that changes a file in several steps (truncate, then write; move away, then create).
 _SETTLE = 0.1
 
 
 async def follow(path: str, on_change: Callable[[], None]) -> None:
     """Call ``on_change`` soon after the file changed, until cancelled.
 
-    A mounted ConfigMap changes by a link beside the file that is replaced, so what is watched is its directory.
+    This watches directories, because a mounted ConfigMap changes by replacing a link beside the file.
     """
     watch = Watch()
     try:
@@ -29,7 +29,7 @@ async def follow(path: str, on_change: Callable[[], None]) -> None:
                 await asyncio.sleep(_SETTLE)
                 known = await in_thread(identity, path, with_status=True)
                 on_change()
-            # Directories come and go, and links point elsewhere.
+            # The directories are read again, because links may lead elsewhere by now.
             await watch.look_at((), buses=False, of_files=await in_thread(_directories, path))
     finally:
         watch.close()

@@ -1,4 +1,4 @@
-"""Directories watched by the kernel (inotify(7)), without a package for it: four calls of the C library."""
+"""Watches directories with inotify(7), by calls of the C library instead of a package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OVERFLOW = 0x00004000
 _IGNORED = 0x00008000
 _MOVE_SELF = 0x00000800
 _ENTRIES = _ADD_OR_REMOVE | _SELF | _ONLYDIR
-#: A place of news that nobody can tell: not a path.
+#: Stands for an unknown directory in a set of changed ones; not a path.
 UNKNOWN = ""
 _HEADER = struct.Struct("iIII")
 _READ_SIZE = 1 << 16
@@ -28,9 +28,9 @@ _Add = Callable[[], tuple[int, int]]
 
 
 class Inotify:
-    """Tells that an entry of a watched directory came, went or was renamed. Raises OSError where there is none left.
+    """Reports that an entry of a watched directory came, went or was renamed.
 
-    fileno(): readable when something happened.
+    Raises OSError if no inotify instance is left. fileno(): readable after an event.
     """
 
     def __init__(self) -> None:
@@ -53,18 +53,18 @@ class Inotify:
         return set(self._descriptors)
 
     def watch_now(self, directories: Iterable[str]) -> list[str]:
-        """As ``watch``, for directories that never hang."""
+        """Like ``watch``, for directories that never hang."""
         due = self._due(directories, ())
         return self._taken_in((path, add()) for path, add in due)
 
     async def watch(self, directories: Iterable[str], of_files: Iterable[str], calls: BoundedCalls) -> list[str]:
-        """Watch these directories and no others; those that are not there, or hang, are left out.
+        """Watch these directories and no others; missing or hanging directories are left out.
 
-        of_files: more of them, in which a file that was written to is of interest, too. Never those of device nodes,
-        where that happens all the time. calls: where the kernel is asked.
+        of_files: directories in which also a write to a file counts. Never pass directories of device nodes, where
+        writes happen all the time. calls: runs the calls to the kernel.
 
-        Gives what is not watched because a limit of the kernel is reached (fs.inotify.max_user_watches), or for another
-        reason, each with the reason.
+        Returns a message for each directory that cannot be watched because of a kernel limit
+        (fs.inotify.max_user_watches) or another error.
         """
         answers = await calls.run([(Key(path, "inotify"), add) for path, add in self._due(directories, of_files)])
         return self._taken_in((key.group, each) for key, each in answers.items() if not isinstance(each, Exception))
@@ -74,15 +74,15 @@ class Inotify:
         wanted = files.union(directories)
         for path in self.watched - wanted:
             self._leave(path)
-        # All of them, each time: a link or a directory above may lead elsewhere since, of which no news comes. Of two
-        # paths to one directory the later one decides what is news.
+        # Every directory is added each time, because a link above may lead elsewhere without an event. If two paths
+        # lead to one directory, the later one sets the mask.
         return [
             (path, functools.partial(self._add, path, _ENTRIES | (_CLOSE_WRITE if path in files else 0)))
             for path in sorted(wanted, key=lambda path: (path in files, path))
         ]
 
     def _add(self, path: str, mask: int) -> tuple[int, int]:
-        """The descriptor, and why there is none. News of one whose path is not taken in yet is news of UNKNOWN."""
+        """The watch descriptor (negative on an error) and errno. Until ``_taken_in``, its events count as UNKNOWN."""
         descriptor = self._libc.inotify_add_watch(self._fd, os.fsencode(path), ctypes.c_uint32(mask))
         return descriptor, ctypes.get_errno()
 
@@ -105,11 +105,11 @@ class Inotify:
             self._libc.inotify_rm_watch(self._fd, descriptor)
 
     def read(self) -> set[str]:
-        """Take in what happened: the watched directories in which it did; UNKNOWN among them where nobody can tell.
+        """Read all events; returns the watched directories that changed, with UNKNOWN for an unknown directory.
 
-        The end of a watch that was given up is no news.
-        A directory that was removed or renamed is not watched any longer. Where the kernel had to drop news
-        (fs.inotify.max_queued_events), such an end may be among them, so none is: ``watch`` begins anew with all.
+        The end of a removed watch is not a change.
+        A removed or renamed directory is no longer watched. If the kernel dropped events
+        (fs.inotify.max_queued_events), such a removal may be lost, so every watch ends until the next ``watch``.
         """
         news: set[str] = set()
         while True:

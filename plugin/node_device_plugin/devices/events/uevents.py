@@ -1,9 +1,9 @@
-"""The kernel's news of devices: the netlink messages that udev, too, acts on (NETLINK_KOBJECT_UEVENT, netlink(7)).
+"""Reads the kernel's uevents, the netlink messages that udev reads, too (NETLINK_KOBJECT_UEVENT, netlink(7)).
 
-A message is ``add@/devices/...`` and lines NAME=value, all ended by a NUL. The kernel sends it after it has made the
-device's sysfs entries and its node in /dev (drivers/base/core.c, device_add). It goes to every network namespace of the
-first user namespace, so that a service with a network of its own hears it; udev's own messages do not get there, which
-is why links that udev makes are watched by inotify.
+A message is ``add@/devices/...`` and lines NAME=value, each ended by a NUL. The kernel sends it after it has made the
+device's sysfs entries and its node in /dev (drivers/base/core.c, device_add). The message reaches every network
+namespace of the initial user namespace, and so a service with a private network. udev's own messages do not arrive
+there, so inotify watches the links that udev makes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import socket
 _NETLINK_KOBJECT_UEVENT = 15
 _KERNEL_GROUP = 1
 _MESSAGE_SIZE = 8192
-#: "change" is left out: batteries and disks say it all the time, and no device comes or goes by it.
+#: "change" is left out: batteries and disks send it all the time, and no device comes or goes with it.
 _ACTIONS = frozenset((b"add", b"remove", b"move", b"bind", b"unbind"))
 
 
 class Uevents:
-    """Tells that a device came or went. Raises OSError where the socket is not allowed (RestrictAddressFamilies).
+    """Reports that a device came or went. Raises OSError if the socket is not allowed (RestrictAddressFamilies).
 
-    fileno(): readable when a message has come.
+    fileno(): readable when a message has arrived.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Uevents:
         self._socket.close()
 
     def read(self) -> bool:
-        """Take in all messages; whether a device came or went, or messages were lost."""
+        """Read all messages; returns whether a device came or went, or messages were lost."""
         news = False
         while True:
             try:
@@ -53,5 +53,5 @@ class Uevents:
                     raise
                 news = True
                 continue
-            # Port 0 is the kernel; anybody else could only pretend.
+            # Only port 0 is the kernel; messages from other ports may be forged.
             news = news or (port == 0 and message.partition(b"@")[0] in _ACTIONS)

@@ -1,4 +1,4 @@
-"""News of devices without polling: inotify on directories, the kernel's messages, and a slow sweep as a net."""
+"""Watches for changes of devices: inotify on directories, the kernel's uevents, and a slow sweep as a safety net."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from .uevents import Uevents
 
 log = Log(__name__)
 
-#: Seconds between two sweeps: for what neither tells of, e.g. a file system that is mounted over a directory.
+#: Seconds between two sweeps, for changes without an event, such as a mount over a directory.
 SWEEP = 30.0
-#: The same where the kernel gives no inotify.
+#: Seconds between two sweeps while inotify does not cover every directory.
 SWEEP_WITHOUT_INOTIFY = 2.0
 
 
 class Watch:
-    """Wakes whoever waits in ``changed``. Belongs to the running event loop; ``close`` it.
+    """Wakes the waiter in ``changed``. Belongs to the running event loop; the owner must call ``close``.
 
-    sweep: seconds after which it wakes though nothing happened. calls: where it asks the file system.
+    sweep: seconds until a wake-up without a change. calls: runs the calls to the file system.
     """
 
     def __init__(self, sweep: float = SWEEP, calls: BoundedCalls | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._calls = calls or BoundedCalls()
         self._news = asyncio.Event()
-        #: The directories of the news to come, and of those that were told last.
+        #: The directories changed since the last ``changed``, and those that ``changed`` reported last.
         self._places: set[str] = set()
         self._told: frozenset[str] = frozenset()
         self._usual_sweep = sweep
         self._uevents: Uevents | None = None
         self._inotify: Inotify | None = None
         self._uevents_refused = False
-        #: Why not everything is watched, as it was said last.
+        #: Why some directory is not watched, as last logged; empty if all are watched.
         self._unwatched = ""
         self._open()
 
@@ -53,7 +53,7 @@ class Watch:
         return min(self._usual_sweep, SWEEP_WITHOUT_INOTIFY) if self._unwatched else self._usual_sweep
 
     def _open(self) -> Inotify | None:
-        """The kernel's watch; None, and said once, while it has none left (fs.inotify.max_user_instances)."""
+        """The inotify instance; None while the kernel has none left (fs.inotify.max_user_instances), logged once."""
         if self._inotify is None:
             try:
                 self._inotify = Inotify()
@@ -75,15 +75,15 @@ class Watch:
             log.info("the kernel watches every directory again")
 
     def watch_now(self, directory: str | None) -> None:
-        """Watch this directory, which never hangs, and nothing else. None: nothing."""
+        """Watch only this directory, which must never hang; None watches nothing."""
         inotify = self._open()
         if inotify is not None:
             self._say_unwatched("; ".join(inotify.watch_now([] if directory is None else [directory])[:1]))
 
     async def look_at(self, directories: Iterable[str], buses: bool, of_files: Iterable[str] = ()) -> None:
-        """What is to be watched from now on. buses: whether devices on buses are of interest, too.
+        """Set what to watch from now on. buses: whether to receive uevents as well; once started, they go on.
 
-        of_files: more directories, in which files that are written to are news, too.
+        of_files: more directories, in which also a write to a file is a change.
         """
         inotify = self._open()
         if inotify is not None:
@@ -98,21 +98,21 @@ class Watch:
                 self._loop.add_reader(self._uevents.fileno(), self._on_uevents, self._uevents)
 
     def wake(self) -> None:
-        """Something happened that this does not see by itself."""
+        """Report a change that inotify and uevents do not show."""
         self._tell({UNKNOWN})
 
     def covers(self, directories: Iterable[str]) -> bool:
-        """Whether all of these are watched already, as far as they can be."""
+        """Whether all these directories are watched; also True while some directory cannot be watched at all."""
         return self._inotify is None or bool(self._unwatched) or self._inotify.watched.issuperset(directories)
 
     def sees(self, directory: str) -> bool:
-        """Whether this one is being watched."""
+        """Whether this directory is watched."""
         return self._inotify is not None and directory in self._inotify.watched
 
     async def changed(self, at_most: float | None = None) -> bool:
-        """Return when something happened since the last time (True), or a sweep is due (False).
+        """Wait until something changed since the last call (True) or a sweep is due (False).
 
-        at_most: seconds to wait, where that is less than a sweep's.
+        at_most: seconds to wait, if less than the sweep's.
         """
         seconds = self._sweep if at_most is None else min(at_most, self._sweep)
         await done_within(self._news.wait(), seconds)
@@ -123,7 +123,7 @@ class Watch:
         return happened
 
     def was_only_in(self, directories: frozenset[str]) -> bool:
-        """Whether what ``changed`` told of last happened in these directories, and nowhere else."""
+        """Whether all changes that ``changed`` reported last happened in these directories."""
         return bool(self._told) and self._told <= directories
 
     def _on_inotify(self, inotify: Inotify) -> None:
@@ -139,5 +139,5 @@ class Watch:
             self._news.set()
 
 
-#: Each Watch that does not watch everything, with the reason: several with one reason say it once.
+#: Each Watch with an unwatched directory, with the reason: several Watches with one reason log it once.
 _UNWATCHED: MutableMapping[Watch, str] = weakref.WeakKeyDictionary()

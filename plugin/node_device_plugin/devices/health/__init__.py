@@ -1,4 +1,4 @@
-"""Whether devices can be used: their nodes, their CDI names, and what a command of the user says."""
+"""Checks whether devices can be used: their nodes, their CDI names, and the result of a user's command."""
 
 from .checks import Health, reason_of
 from .nodes import unhealthy_reason

@@ -1,4 +1,4 @@
-"""Whether a CDI name resolves in the specs that are really there, by the rules of the runtimes' own CDI library."""
+"""Checks whether a CDI name resolves in the existing specs, by the rules of the runtimes' own CDI library."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _Signature = tuple[tuple[str, Optional[Identity]], ...]
 
 
 class _Names(NamedTuple):
-    """Fully qualified names, each with its file, and those of files that count for nothing, with the reason.
+    """resolved: fully qualified names, each with its file. broken: names that do not resolve, each with the reason.
 
-    overridden: name to the problem: containers would get another device.
+    overridden: names for which containers would get another device, each with the reason.
     """
 
     resolved: dict[str, str]
@@ -28,35 +28,35 @@ class _Names(NamedTuple):
 
 
 class CdiNames:
-    """The devices of all specs. directories: a later one goes before an earlier one.
+    """The devices of all specs. directories: a later directory takes precedence.
 
-    It reads the file system: not for the event loop. Files are read again when they have changed.
+    Reads the file system, so it must not run in the event loop. Reads the files again only after a change.
     """
 
     def __init__(self, directories: Sequence[str]) -> None:
         self._directories = tuple(dict.fromkeys(directories))
-        #: The call that reads them; no resource has an empty name.
+        #: The key of the call that reads the specs; its group is empty, because no resource has an empty name.
         self.key = Key("", "CDI specs of " + " ".join(self._directories))
-        #: What was there last, and what it says. Replaced as a whole: devices may be checked meanwhile.
+        #: The files read last and their names. Replaced as a whole, because device checks run meanwhile.
         self._read: tuple[_Signature, _Names] | None = None
 
     @property
     def is_known(self) -> bool:
-        """Whether they were ever read."""
+        """Whether the specs were ever read."""
         return self._read is not None
 
     def read(self) -> None:
-        """Take in what is there now."""
+        """Read the specs again if any file changed."""
         signature = self._look()
         if self._read is None or signature != self._read[0]:
             self._read = signature, _names(check_directories(self._directories, None))
 
     def is_as_read(self) -> bool:
-        """Whether what is there is what was read last."""
+        """Whether the files are unchanged since the last read."""
         return self._read is not None and self._look() == self._read[0]
 
     def problem(self, name: str) -> str | None:
-        """Why a fully qualified name does not resolve, or resolves to what is not ours; or None."""
+        """Why a fully qualified name does not resolve, or resolves to a foreign device; None if all is well."""
         names = self._read[1] if self._read is not None else _names(())
         if name in names.resolved:
             return names.overridden.get(name)
@@ -84,6 +84,6 @@ def _names(files: Sequence[SpecFile]) -> _Names:
         for name, why in file.overrides.items():
             names.overridden[name] = Reason(f"{file.path}: {why}", file.path)
     for name, path in conflicts.items():
-        # Dropped even where a directory that goes before has it, too.
+        # Runtimes drop the name even if a directory with precedence has it, too.
         names.broken[name] = f"{path} and another file of its directory both have it"
     return names

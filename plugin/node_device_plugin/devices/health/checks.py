@@ -1,4 +1,4 @@
-"""All that is asked of a device before it is called healthy."""
+"""Runs every check that a device must pass to be healthy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LIMIT = 5.0
 
 
 class Health:
-    """Checks devices. on_news: called when something that takes longer has come to another answer."""
+    """Checks devices. on_news: called when a health command changes its answer or its next run is due."""
 
     def __init__(self, on_news: Callable[[], None], limit: float = _LIMIT) -> None:
         self._calls, self._looks = BoundedCalls(limit), BoundedCalls(limit)
@@ -25,12 +25,12 @@ class Health:
         self._names: dict[Sequence[str], CdiNames] = {}
 
     async def check(self, resources: Sequence[Resource], spec_dirs: Sequence[str]) -> dict[str, dict[str, str | None]]:
-        """Every device of these resources, by resource: its id to the reason why it cannot be used, or None.
+        """By resource, the id of every device with the reason why it cannot be used, or None.
 
-        spec_dirs: where the runtime reads CDI specs; empty to leave names unresolved.
+        spec_dirs: where the runtime reads CDI specs; if empty, CDI names are not checked.
         """
         names = self._names.setdefault(tuple(spec_dirs), CdiNames(spec_dirs)) if spec_dirs else None
-        # On their own: the devices that need the specs wait until they are read.
+        # The specs are read first, because the checks of devices need them.
         unread = await self._unread(names) if names is not None else None
         readable = names if unread is None else None
         due: list[Call[str | None]] = [
@@ -45,7 +45,7 @@ class Health:
         return {resource.name: self._of_resource(resource, reasons, unread) for resource in resources}
 
     async def _unread(self, names: CdiNames) -> str | None:
-        """Why nothing is known of the specs, or None. Those that hang are as they were read last."""
+        """Why the specs are unknown, or None. If reading hangs, the specs read last still count."""
         answer = (await self._calls.run([(names.key, names.read)]))[names.key]
         return None if isinstance(answer, NoAnswer) and names.is_known else reason_of(answer)
 
@@ -65,7 +65,7 @@ class Health:
         return result
 
     async def specs_are_as_read(self, spec_dirs: Sequence[str]) -> bool:
-        """Whether the specs are what they were at the last check; no, if they hang."""
+        """Whether the specs are unchanged since the last check; False if reading them hangs."""
         names = self._names.get(tuple(spec_dirs))
         if names is None:
             return False
@@ -75,12 +75,12 @@ class Health:
             return False
 
     async def close(self) -> None:
-        """End the commands that run."""
+        """End the running commands."""
         await self._commands.close()
 
 
 def reason_of(answer: str | Exception | None) -> str | None:
-    """The reason that a bounded check gave: what it returned, or how it ended otherwise."""
+    """The reason from a bounded check: its result, or a text about its error or missing answer."""
     if isinstance(answer, NoAnswer):
         return f"its check {answer}"
     return f"its check failed: {answer!r}" if isinstance(answer, Exception) else answer

@@ -1,4 +1,4 @@
-"""Whether the device nodes of a device are there, are what they should be, and can be opened."""
+"""Checks that the device nodes of a device exist, have the expected type and numbers, and can be opened."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ...declaration import Device
 from ...declaration.model import DeviceNode
 from ..reason import Reason
 
-#: Open flags by what a container may do. Never blocking, and never a controlling terminal.
+#: Open flags by the container's permissions. An open never blocks and never takes a controlling terminal.
 _ACCESS = {"r": os.O_RDONLY, "w": os.O_WRONLY, "rw": os.O_RDWR}
-_FLAGS = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FLAGS = os.O_NONBLOCK | os.O_NOCTTY
 
 
 def unhealthy_reason(device: Device) -> str | None:
-    """Why a device cannot be used, or None. It reads the file system: not for the event loop."""
+    """Why a device cannot be used, or None. Reads the file system, so it must not run in the event loop."""
     for node in device.nodes:
         try:
             status = os.stat(node.host_path)
@@ -31,7 +31,7 @@ def unhealthy_reason(device: Device) -> str | None:
 
 
 def open_problem(device: Device) -> str | None:
-    """Why a device's nodes cannot be opened as a container would open them, or None. One in use (EBUSY) can."""
+    """Why a device's nodes cannot be opened as a container would open them, or None. A busy node (EBUSY) passes."""
     for node in device.nodes:
         wanted = "".join(letter for letter in "rw" if letter in node.permissions)
         try:

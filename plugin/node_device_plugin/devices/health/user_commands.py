@@ -1,4 +1,4 @@
-"""Health by a command of the user: run every so often, a few at a time, never waited for."""
+"""Runs the user's health commands periodically, a few at a time; no check waits for a command."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ...declaration import Device, Resource
 from ..commands import environment, run_command
 from ..table import UNANSWERED
 
-#: Commands at a time, on the whole node.
+#: Most commands that run at a time, on the whole node.
 _AT_ONCE = 4
 
 
 class _Asked:
-    """A device: when its command was last begun, which one that was, and the last answer of any."""
+    """A device's last command, when it was started, its task, and the last answer of any command."""
 
     begun: float = 0.0
     command: tuple[str, ...] = ()
@@ -25,24 +25,24 @@ class _Asked:
 
 
 class UserCommands:
-    """on_news: called when a device's answer has changed, and when a run is due. clock: gives seconds, monotonic."""
+    """on_news: called when a device's answer has changed, and when a run is due. clock: returns monotonic seconds."""
 
     def __init__(self, on_news: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._on_news = on_news
         self._clock = clock
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._running: set[asyncio.Task[None]] = set()
-        #: When the next run is due, and what calls for it.
+        #: When the next run is due, and the timer for that moment.
         self._due: tuple[float, asyncio.TimerHandle] | None = None
         #: By resource and device.
         self._asked: dict[tuple[str, str], _Asked] = {}
 
     def reason(self, resource: Resource, device: Device) -> str | None:
-        """Why the command calls the device unhealthy, or None; begins another run where one is due."""
+        """Why the command calls the device unhealthy, or None. Starts the next run if it is due."""
         asked = self._asked.setdefault((resource.name, device.id), _Asked())
         due = asked.begun + resource.health.period
         if asked.command == resource.health.command and asked.task is not None and not asked.task.done():
-            # Slower than its period: it ends first, or there would be ever more of them.
+            # A command slower than its period must end first, or runs would pile up.
             pass
         elif asked.command == resource.health.command and self._clock() < due:
             self._call_for(due)
@@ -54,14 +54,14 @@ class UserCommands:
         return asked.answer
 
     def keep_only(self, resource: Resource, devices: Collection[str]) -> None:
-        """Forget what was said of the resource's other devices: one that comes back may be another one."""
+        """Forget the answers for the resource's other devices, because a returning id may be another device."""
         for key in [key for key in self._asked if key[0] == resource.name and key[1] not in devices]:
             task = self._asked.pop(key).task
             if task is not None:
                 task.cancel()
 
     async def close(self) -> None:
-        """End what runs."""
+        """Cancel the timer and end all running commands."""
         if self._due is not None:
             self._due[1].cancel()
         running = tuple(self._running)
@@ -74,7 +74,7 @@ class UserCommands:
         async with self._turns:
             answer = await run_command(health.command, environment(resource, device), float(health.timeout))
         if asked.command != health.command:
-            # Another configuration asks another command.
+            # The configuration changed the command meanwhile, so this answer does not count.
             return
         self._call_for(asked.begun + health.period)
         if asked.answer != answer:
@@ -82,7 +82,7 @@ class UserCommands:
             self._on_news()
 
     def _call_for(self, due: float) -> None:
-        """See to it that somebody asks for the reasons again when a run is due: looks have no period of their own."""
+        """Call ``on_news`` when a run is due, because scans have no period of their own."""
         if self._due is not None:
             if self._due[0] <= due:
                 return

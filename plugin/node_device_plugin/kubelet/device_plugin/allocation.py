@@ -1,4 +1,4 @@
-"""What a container gets for the devices that the kubelet chose: the answer to Allocate."""
+"""Builds the answer to Allocate for the devices that the kubelet chose."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .device_list import DeviceList
 
 
 class NotAllocatable(Exception):
-    """A device that the kubelet asks for cannot be given; the message names it and says why. code: for the kubelet.
+    """A requested device cannot be allocated; the message names the device and the reason. code: for the kubelet.
 
-    NOT_FOUND for an id that is none of the resource's, FAILED_PRECONDITION for a device that is unhealthy or gone,
-    RESOURCE_EXHAUSTED for more than a container may have.
+    NOT_FOUND for an id that the resource does not have, FAILED_PRECONDITION for a device that is unhealthy, gone or
+    held by another name, RESOURCE_EXHAUSTED for more devices than a container may have.
     """
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
@@ -25,10 +25,10 @@ class NotAllocatable(Exception):
 
 
 def allocate(offered: DeviceList, kubelet_ids: list[str]) -> api.ContainerAllocateResponse:
-    """The answer for one container. The kubelet sends ids in no order; numbers follow the declaration's.
+    """The answer for one container. Devices follow the declaration's order, because the kubelet's ids have none.
 
-    Raises NotAllocatable. Touches no file and waits for nothing: the kubelet holds a lock of the whole node, without a
-    time limit, until it has the answer.
+    Raises NotAllocatable. Reads no file and never waits: the kubelet holds a node-wide lock without a time limit until
+    the answer arrives.
     """
     resource = offered.table.resource
     devices = devices_of(offered, kubelet_ids)
@@ -53,7 +53,7 @@ def allocate(offered: DeviceList, kubelet_ids: list[str]) -> api.ContainerAlloca
 
 
 def devices_of(offered: DeviceList, kubelet_ids: Sequence[str]) -> list[Device]:
-    """The devices behind ids, in the order of the declaration. Raises NotAllocatable."""
+    """The devices behind the ids, in the declaration's order. Raises NotAllocatable for an unknown id."""
     try:
         return offered.devices_of(kubelet_ids)
     except KeyError as error:
@@ -62,7 +62,7 @@ def devices_of(offered: DeviceList, kubelet_ids: Sequence[str]) -> list[Device]:
 
 
 def _add_edits(answer: api.ContainerAllocateResponse, resource: Resource, devices: Sequence[Device]) -> None:
-    """What CDI would have done, as far as the kubelet can: of two variables with one name the edits' stays."""
+    """Add the CDI edits that the kubelet can make itself. A variable of the edits replaces one of the same name."""
     all_edits = resource.edits_of(devices)
     for edits in all_edits:
         for assignment in edits.env:

@@ -1,4 +1,4 @@
-"""What both ways to the kubelet have in common: serve one resource on a socket, and serve anew where that has to be."""
+"""The common part of both registrations: serve one resource on a socket, and make a new socket when needed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import re
+import stat
 from typing import Any
 
 from ...support.channels import grpc, unix_server
@@ -34,7 +35,7 @@ class KubeletConnection(abc.ABC):
         self._tries = Tries(log)
 
     async def serving(self) -> None:
-        """Return once the socket is there."""
+        """Return once the socket exists."""
         await self._serving.wait()
 
     @property
@@ -52,7 +53,7 @@ class KubeletConnection(abc.ABC):
                     try:
                         await self._stay_registered(path)
                     finally:
-                        # Before the server stops, which would wait for it, and before the next one serves.
+                        # End the stream first, because a server that stops waits for its streams.
                         self.service.stream.end()
             except OSError as error:
                 folder = os.path.dirname(path)
@@ -68,7 +69,7 @@ class KubeletConnection(abc.ABC):
                 await asyncio.sleep(_RETRY)
 
     def _add_services(self, server: grpc.aio.Server) -> None:
-        """What the socket serves."""
+        """Add the services that the socket offers."""
         api_grpc.add_DevicePluginServicer_to_server(self.service, server)
 
     def _socket_has_gone(self, path: str) -> bool:
@@ -78,36 +79,36 @@ class KubeletConnection(abc.ABC):
         return True
 
     def _failed(self, outcome: str, level: int, message: str, **values: Any) -> None:
-        """Count a registration that failed, and say how. outcome: the metric's."""
+        """Count and log a failed registration. outcome: the metric's label."""
         metrics.REGISTRATIONS.increment(self.resource, outcome)
         self._tries.failed(level, message, resource=self.resource, **values)
 
     def _registered(self) -> None:
-        """Count a registration that went well, and say so."""
+        """Count and log a successful registration."""
         metrics.REGISTRATIONS.increment(self.resource, "registered")
         self._tries.went_well()
         log.info("registered with the kubelet", resource=self.resource)
 
     @abc.abstractmethod
     def _socket_path(self) -> str:
-        """Where the next server is to be."""
+        """The socket path of the next server."""
 
     @abc.abstractmethod
     async def _stay_registered(self, path: str) -> None:
-        """Return where the socket at ``path`` has to be made anew."""
+        """Stay registered; return when the resource needs a new socket instead of ``path``."""
 
 
 def socket_name(resource: str, tail: str) -> str:
-    """The name of a resource's socket: short, because a socket's path is, and told apart by its tail."""
+    """A resource's socket name: short, because the kernel limits socket paths, and unique by its tail."""
     return "{}-{}.sock".format(re.sub(r"[^A-Za-z0-9-]", "-", resource.partition("/")[2])[:12], tail)
 
 
 def remove_sockets(folder: str, prefix: str = "") -> None:
-    """Take away the sockets that a killed instance left in ``folder``; those of an instance that runs answer."""
+    """Remove the sockets in ``folder`` that do not answer, because a killed instance left them."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for entry in os.scandir(folder):
             if entry.name.startswith(prefix) and entry.name.endswith(".sock"):
-                # What is no socket stays, and is said where one is to be made in its place.
+                # Anything but a socket stays; if it blocks a new socket, the server reports that.
                 with contextlib.suppress(OSError):
-                    if not answers(entry.path):
+                    if stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode) and not answers(entry.path):
                         os.unlink(entry.path)

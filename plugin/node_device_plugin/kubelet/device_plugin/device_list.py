@@ -1,4 +1,4 @@
-"""The list of devices as v1beta1 has it: one entry for each share of a device, in an answer of limited size."""
+"""The device list of v1beta1: one entry for each share of a device, in an answer of limited size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...devices.table import DeviceTable
 
 
 class Listed(NamedTuple):
-    """One entry: a share of a device. numa_node: None if it is unknown."""
+    """One entry: a share of a device. numa_node: None if unknown."""
 
     kubelet_id: str
     healthy: bool
@@ -23,24 +23,24 @@ class DeviceList:
 
     def __init__(self, table: DeviceTable) -> None:
         self.table = table
-        #: How many times the list was to be sent again.
+        #: How many times ``repeat`` was called.
         self.repeats = 0
         self._resource: Resource | None = None
-        #: Kubelet id to the place of its device: made once for each list, because Allocate has no time for it.
+        #: Kubelet id to the index of its device: built once for each list, so that Allocate stays fast.
         self._places: dict[str, int] = {}
 
     def follow(self, table: DeviceTable) -> None:
-        """List another table from now on. A stream that is open stays open, and goes on with its devices."""
+        """List another table from now on. An open stream stays open and continues with the new table's devices."""
         former, self.table = self.table, table
         former.wake()
 
     def repeat(self) -> None:
-        """Give the list again to whoever waits for another one."""
+        """Send the list again to every waiting stream, even if unchanged."""
         self.repeats += 1
         self.table.wake()
 
     def listed(self) -> tuple[Listed, ...]:
-        """Every share of every device that is shown, in the order of the resource."""
+        """Every share of every shown device, in the order of the resource."""
         self._read()
         resource = self.table.resource
         return tuple(
@@ -50,7 +50,7 @@ class DeviceList:
         )
 
     async def changed(self, last: tuple[Listed, ...] | None, repeats: int = 0) -> tuple[Listed, ...]:
-        """The list, as soon as it is another one than ``last``, or was to be sent again more than ``repeats`` times."""
+        """Wait until the list differs from ``last``, or ``self.repeats`` from ``repeats``; return the list."""
         while True:
             change = self.table.change
             listed = self.listed()
@@ -61,21 +61,21 @@ class DeviceList:
     def devices_of(self, kubelet_ids: Iterable[str]) -> list[Device]:
         """The devices behind kubelet ids (in any order), each once, in the order of the resource.
 
-        Raises KeyError with the first id that is no device of this resource.
+        Raises KeyError with the first id that this resource does not have.
         """
         self._read()
         devices = self.table.resource.devices
         return [devices[place] for place in sorted({self._places[each] for each in kubelet_ids})]
 
     def _read(self) -> None:
-        """Take in the table's devices if they are other ones than before."""
+        """Rebuild the index if the table's devices have changed."""
         if self.table.resource is not self._resource:
             self._resource = self.table.resource
             self._places = self._resource.places()
 
 
 def without_room(resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> dict[str, str]:
-    """The devices found for which a ListAndWatch answer has no room beside those that stay, each with the reason."""
+    """The devices in ``found`` for which a ListAndWatch answer has no room beside ``staying``: id to the reason."""
     size = sum(listed_size(resource, device) for device in staying)
     left_out = {}
     for device in found:

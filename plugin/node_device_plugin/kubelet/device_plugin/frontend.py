@@ -19,9 +19,9 @@ from .server import DevicePluginServer, options
 
 
 class Place(NamedTuple):
-    """Where the kubelet is met.
+    """How to reach the kubelet.
 
-    registration: ``device_plugins`` (its registration socket) or ``plugins_registry`` (it finds sockets by itself).
+    registration: ``device_plugins`` (its registration socket) or ``plugins_registry`` (the kubelet finds our sockets).
     device_plugin_dir, kubelet_root: its directories. overlaps: whether another instance may serve there, too.
     """
 
@@ -37,7 +37,7 @@ class _Offer(NamedTuple):
 
 
 class DevicePluginFrontend:
-    """A Frontend (see kubelet.frontend)."""
+    """Implements kubelet.frontend.Frontend."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -46,18 +46,18 @@ class DevicePluginFrontend:
         self._offers: dict[str, _Offer] = {}
 
     async def run(self) -> None:
-        """Serve until cancelled; a connection that ends by itself ends this with its error."""
+        """Serve until cancelled. Raises the error of a connection that fails."""
         try:
             await self._tasks.run()
         finally:
             self._kubelet.close()
 
     def without_room(self, resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Mapping[str, str]:
-        """Those that make the list too long for one answer to ListAndWatch."""
+        """The found devices that make the list too long for one answer to ListAndWatch, each with the reason."""
         return without_room(resource, staying, found)
 
     async def offer(self, table: DeviceTable) -> bool:
-        """Go on with an open stream if the options are the same: the kubelet takes these with a registration alone."""
+        """Keep an open stream if the options are the same: the kubelet reads options only at a registration."""
         name = table.declared.name
         former = self._offers.get(name)
         if former is not None and options(former.connection.service.resource) == options(table.declared):
@@ -80,12 +80,12 @@ class DevicePluginFrontend:
             await offer.connection.serving()
 
     def repeat(self) -> None:
-        """Send each list again on the stream that is open."""
+        """Send each list again on its open stream."""
         for offer in self._offers.values():
             offer.connection.service.offered.repeat()
 
     def status(self, resource: str) -> ResourceStatus:
-        """Registered means that the kubelet has the ListAndWatch stream open."""
+        """The status of a resource: registered if the kubelet has its ListAndWatch stream open."""
         offer = self._offers.get(resource)
         if offer is None:
             return ResourceStatus(False, None)

@@ -1,4 +1,4 @@
-"""The kubelet's registration socket, as all resources of a directory share it: one look-out, one connection."""
+"""The kubelet's registration socket: all resources of a directory share one watch and one connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 
 NAME = "kubelet.sock"
 
-#: Seconds between two looks while somebody waits for a kubelet: where the directory can be watched, and where not.
+#: Seconds between two checks for a new kubelet: if inotify watches the directory, and if it cannot.
 _SWEEP, _LOOK = 2.0, 0.05
 
 
@@ -30,22 +30,22 @@ class KubeletSocket:
         self._waiting = 0
 
     def identity(self) -> Identity | None:
-        """Which socket is there now; None where there is none."""
+        """The identity of the present socket; None if there is no socket."""
         return identity(self.path)
 
     def answers(self) -> bool:
-        """Whether a process listens on the socket: a kubelet that ends leaves its socket behind."""
+        """Whether a process listens on the socket, because a kubelet that ends leaves its socket behind."""
         return answers(self.path)
 
     async def other_than(self, known: Identity | None) -> Identity:
-        """Return as soon as there is a socket, and not the one that is known."""
+        """Wait for a socket that is not ``known``, and return its identity."""
         if self._watch is None:
             self._watch = Watch(_SWEEP)
         watch = self._watch
         self._waiting += 1
         try:
             while True:
-                # Watched first and looked at then, so that nothing is missed.
+                # The watch starts before the check, so that no change is missed.
                 watch.watch_now(self.directory)
                 found = self.identity()
                 if found is not None and found != known:
@@ -54,20 +54,20 @@ class KubeletSocket:
         finally:
             self._waiting -= 1
             if not self._waiting and watch is self._watch:
-                # The kubelet writes its checkpoint here with each Allocate, which is no time to be woken for nothing.
+                # The kubelet writes its checkpoint here at each Allocate, so a watch would wake the plugin for nothing.
                 watch.watch_now(None)
 
     def close(self) -> None:
-        """Look out no longer, once nobody waits."""
+        """Stop the watch. Call it when no task waits in ``other_than``."""
         if self._watch is not None:
             self._watch.close()
             self._watch = None
 
     async def register(self, request: api.RegisterRequest, timeout: float) -> None:
-        """Call Register; seconds. Raises grpc.aio.AioRpcError.
+        """Call Register. timeout: seconds. Raises grpc.aio.AioRpcError.
 
-        Calls at the same time share a connection: making one is half of the work when a kubelet comes back. It lives no
-        longer than they do, and takes nobody new once a call has failed, because an old one waits out its back-off.
+        Simultaneous calls share a connection, because connecting is half of the work when a kubelet returns. The
+        connection closes with its last call, and is not reused after a failure, because gRPC would back off.
         """
         async with self._shared_connection() as channel:
             await api_grpc.RegistrationStub(channel).Register(request, timeout=timeout)

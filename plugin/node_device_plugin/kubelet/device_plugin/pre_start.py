@@ -1,4 +1,4 @@
-"""The command of a resource that is run before a container starts, for each of its devices."""
+"""Runs the command of a resource for each device of a container, before the container starts."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from ...declaration import Device, Resource
 from ...devices.commands import environment, run_command
 
-#: Commands at a time, for one container.
+#: Maximum number of commands that run at once for one container.
 _AT_ONCE = 8
 
 
 async def pre_start(resource: Resource, devices: Sequence[Device]) -> str | None:
-    """Run it. Gives the reason why a device cannot be used by the container that is about to start, or None.
+    """Run the command for each device. Returns the reasons why the container cannot use its devices, or None.
 
-    The resource's time limit is for all devices together, because the kubelet's (30 s) is.
+    The resource's timeout covers all devices together, as the kubelet's limit (30 s) does.
     """
     if not resource.pre_start.command:
-        # Only somebody who passes over GetDevicePluginOptions asks.
+        # A kubelet that honours GetDevicePluginOptions never calls this.
         return None
     loop = asyncio.get_running_loop()
     deadline = loop.time() + resource.pre_start.timeout

@@ -1,7 +1,7 @@
-"""Which of the free devices the kubelet should take: the policies behind GetPreferredAllocation.
+"""The policies behind GetPreferredAllocation: the free devices that the kubelet should choose.
 
-All of them keep what must be included, and give the same answer to the same question: ties follow the order of the
-declaration.
+Every policy includes the required ids. Ties follow the order of the declaration, so that the same request always gets
+the same answer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Share(NamedTuple):
-    """A share of a device that may be given. order: its place in the resource's list."""
+    """A share of a device that the kubelet may allocate. order: its index in the resource's list."""
 
     kubelet_id: str
     device: Device
@@ -25,7 +25,7 @@ class Share(NamedTuple):
 def preferred(resource: Resource, available: Iterable[str], must_include: Iterable[str], size: int) -> list[str]:
     """``size`` of the ids in ``available``, by the resource's preference, in the order of the declaration.
 
-    Ids that are none of the resource's are passed over; fewer are given where there are fewer.
+    Ids that the resource does not have are ignored; fewer than ``size`` are returned if there are not enough.
     """
     wanted = set(available) | set(must_include)
     shares = [
@@ -44,7 +44,7 @@ def preferred(resource: Resource, available: Iterable[str], must_include: Iterab
 
 
 def _packed(free: Sequence[Share], chosen: Sequence[Share], size: int) -> list[Share]:
-    """As few devices as possible, first those that are partly in use: whole devices stay free for others."""
+    """As few devices as possible, partly used ones first, so that whole devices stay free for other pods."""
     touched = {share.device.id for share in chosen}
     groups = _grouped(free, lambda device: device.id)
     order = sorted(groups.values(), key=lambda group: (group[0].device.id not in touched, len(group), group[0].order))
@@ -52,7 +52,7 @@ def _packed(free: Sequence[Share], chosen: Sequence[Share], size: int) -> list[S
 
 
 def _distributed(free: Sequence[Share], chosen: Sequence[Share], size: int) -> list[Share]:
-    """As many devices as possible, first those that are least in use."""
+    """As many devices as possible, the least used ones first."""
     groups = _grouped(free, lambda device: device.id)
     load: dict[str, int] = dict.fromkeys(groups, 0)
     for share in chosen:
@@ -68,7 +68,7 @@ def _distributed(free: Sequence[Share], chosen: Sequence[Share], size: int) -> l
 
 
 def _numa(free: Sequence[Share], chosen: Sequence[Share], size: int) -> list[Share]:
-    """From as few NUMA nodes as possible: those of what must be included, then the tightest that has enough."""
+    """As few NUMA nodes as possible: first those of the required ids, then the smallest that has enough shares."""
     touched = {share.device.numa_node for share in chosen}
     groups = _grouped(free, lambda device: device.numa_node)
     picked: list[Share] = []

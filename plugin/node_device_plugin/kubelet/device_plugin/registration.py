@@ -1,14 +1,13 @@
-"""The kubelet connection of one resource: serve, register, notice that the stream is lost, begin again.
+"""The kubelet connection of one resource: serve, register, notice a lost stream, register again.
 
-What the kubelet asks for (k8s.io/kubernetes, pkg/kubelet/cm/devicemanager):
-- it calls back inside Register, so serving comes first;
-- it never opens a lost ListAndWatch stream again, so a lost stream means to register anew;
-- up to 1.36, when an old stream ends it drops whoever is registered under that name (kubernetes#127803), so a new
-  registration is made only while no stream is open;
-- from 1.37 it refuses a socket that it has already, and then never notices that this socket's stream ends: the node
-  offers devices that nobody serves. So a kubelet process that may have had a socket never gets it again: a new server
-  on a new path takes the old one's place. A kubelet that has restarted knows no socket, and gets the one that is there;
-- two servers on one socket path steal it from each other, so each server has a path of its own.
+The kubelet's behaviour (k8s.io/kubernetes, pkg/kubelet/cm/devicemanager) and the consequences:
+- The kubelet calls back inside Register, so the server must run first.
+- The kubelet never reopens a lost ListAndWatch stream, so a lost stream needs a new registration.
+- Up to 1.36, the end of an old stream drops the present registration of that name (kubernetes#127803). The plugin
+  therefore registers only while no stream is open.
+- From 1.37 the kubelet refuses a socket that it knows, and then misses the end of its stream: the node offers devices
+  without a server. So a kubelet process gets a socket only once; a restarted kubelet gets the existing socket.
+- Two servers on one socket path steal the path from each other, so each server has its own path.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ from .server import DevicePluginServer
 
 log = Log(__name__)
 
-#: Seconds. The kubelet dials back for up to 10 s inside Register.
+#: Seconds. Inside Register, the kubelet dials back for up to 10 s.
 _REGISTER_DEADLINE = 15.0
-#: Seconds from a registration that went well to its stream; it takes milliseconds.
+#: Seconds that the kubelet has to open the stream after a successful registration; milliseconds are usual.
 _STREAM_DEADLINE = 5.0
-#: Where the kubelet has restarted meanwhile: nobody knows which of both took the registration.
+#: The same if the kubelet restarted during the call: either kubelet may have taken the registration.
 _STREAM_DEADLINE_IN_DOUBT = 0.5
 _FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
-#: Seconds until a socket is tried again on which nobody listens: that of a kubelet that begins is bound first.
+#: Seconds until the next try of a socket without a listener: a starting kubelet binds its socket before it listens.
 _FIRST_LOOK = 0.01
-#: Seconds after which a stream counts as one that went well.
+#: A stream that stays open for more than this many seconds counts as stable.
 _STEADY = 5.0
 
 
 class Registration(KubeletConnection):
     """Keeps one resource registered with the kubelet of a device plugin directory.
 
-    kubelet: its socket, which the resources of a directory share.
+    kubelet: the kubelet's socket, shared by all resources of the directory.
     """
 
     def __init__(self, service: DevicePluginServer, kubelet: KubeletSocket) -> None:
@@ -79,7 +78,7 @@ class Registration(KubeletConnection):
                 registered = time.monotonic()
                 await self.service.stream.wait_until(False)
                 log.warning("the kubelet's stream ended; registering again", resource=self.resource)
-                # A kubelet that ends each stream at once is asked ever more rarely; a new one is asked at once.
+                # If a kubelet ends each stream at once, the retries slow down; another kubelet is tried at once.
                 if time.monotonic() - registered > _STEADY:
                     self._retry = _FIRST_RETRY
                     continue
@@ -87,7 +86,7 @@ class Registration(KubeletConnection):
             self._retry = min(2 * self._retry, _LAST_RETRY)
 
     async def _register(self, socket: str, kubelet: Identity, asked: set[Identity]) -> bool:
-        """Whether the kubelet has opened its stream. asked: gets every kubelet that may know the socket from now on."""
+        """Register; whether the kubelet opened its stream. asked: gets every kubelet that may now know the socket."""
         request = api.RegisterRequest(
             version=API_VERSION,
             endpoint=os.path.relpath(socket, self._directory),
@@ -115,7 +114,7 @@ class Registration(KubeletConnection):
         return is_open
 
     async def _stream_opened(self, kubelet: Identity | None, deadline: float) -> bool:
-        """Whether the kubelet opens the stream; it does not if it goes first, or takes too long."""
+        """Whether the kubelet opens the stream before ``deadline`` seconds pass or another kubelet takes its place."""
         opened = asyncio.ensure_future(self.service.stream.wait_until(True))
         replaced = asyncio.ensure_future(self._kubelet.other_than(kubelet))
         try:
@@ -137,5 +136,5 @@ def socket_path(directory: str, resource: str) -> str:
 
 
 def remove_stale_sockets(directory: str) -> None:
-    """Take away what a killed instance left in our folder."""
+    """Remove the sockets of a killed instance from our directory."""
     remove_sockets(os.path.join(directory, SOCKET_DIRECTORY))

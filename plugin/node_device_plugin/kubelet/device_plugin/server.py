@@ -1,4 +1,4 @@
-"""The DevicePlugin service of one resource, as the kubelet calls it (v1beta1)."""
+"""The DevicePlugin service (v1beta1) of one resource, which the kubelet calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = Log(__name__)
 
 HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
-#: Seconds after a change in which further ones are sent as one: the kubelet syncs its checkpoint to disk for each.
+#: Seconds that gather further changes into one message, because the kubelet syncs its checkpoint to disk for each.
 COALESCE = 1.0
 
 
@@ -42,15 +42,15 @@ class Stream:
 
     @property
     def age(self) -> float | None:
-        """Seconds since it was opened; None while it is not."""
+        """Seconds since the stream was opened; None while it is closed."""
         return time.monotonic() - self._opened_at if self._ends else None
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[asyncio.Future[None]]:
-        """A stream is open inside this block, which is to be left when the future that it gives is done.
+        """Mark a stream as open inside this block; leave the block when the yielded future is done.
 
-        One that was open before is ended: either its kubelet has gone, or this one has two for a resource and reads
-        the newer one only, whose end would go unnoticed while the older one is open.
+        Ends a stream that was open before. Either its kubelet has gone, or the kubelet reads only the newer of two
+        streams, and the older one would hide the end of the newer one.
         """
         self.end()
         end = asyncio.get_running_loop().create_future()
@@ -64,13 +64,13 @@ class Stream:
             self._tell()
 
     def end(self) -> None:
-        """End it from our side, so that the kubelet knows at once, and a server need not wait when it stops."""
+        """End the stream, so that the kubelet notices at once and a stopping server need not wait."""
         for end in self._ends:
             if not end.done():
                 end.set_result(None)
 
     async def wait_until(self, is_open: bool) -> None:
-        """Return as soon as the stream is open, or closed."""
+        """Return as soon as the stream is open (``is_open``) or closed."""
         while self.is_open != is_open:
             await self._changed.wait()
 
@@ -80,7 +80,7 @@ class Stream:
 
 
 def options(resource: Resource) -> api.DevicePluginOptions:
-    """What a resource asks of the kubelet, which takes it in with a registration alone."""
+    """The plugin options of a resource, which the kubelet reads only at a registration."""
     return api.DevicePluginOptions(
         pre_start_required=bool(resource.pre_start.command),
         get_preferred_allocation_available=resource.preference is not None,
@@ -88,7 +88,7 @@ def options(resource: Resource) -> api.DevicePluginOptions:
 
 
 class DevicePluginServer(api_grpc.DevicePluginServicer):
-    """Lists and gives away the devices of one table."""
+    """Lists and allocates the devices of one table."""
 
     def __init__(self, table: DeviceTable, coalesce: float = COALESCE) -> None:
         self.offered = DeviceList(table)
@@ -97,16 +97,16 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
 
     @property
     def resource(self) -> Resource:
-        """The resource with the devices that are there now."""
+        """The resource with every device that is or was on this node."""
         return self.offered.table.resource
 
     async def GetDevicePluginOptions(self, request: api.Empty, context: Any) -> api.DevicePluginOptions:
-        """What the resource asks for. The kubelet asks inside its Register, and passes over what Register says."""
+        """The resource's options. The kubelet calls this inside Register and ignores the options in Register itself."""
         return options(self.resource)
 
     async def ListAndWatch(self, request: api.Empty, context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
-        """The devices now and after each change, which goes out at once unless another one went just before it."""
-        # Cancelled at once when the kubelet goes.
+        """The devices now and after each change. A change goes out at once, or COALESCE seconds after the last."""
+        # gRPC cancels this coroutine as soon as the kubelet disconnects.
         with self.stream.opened() as end:
             last: tuple[Listed, ...] | None = None
             repeats = self.offered.repeats
@@ -123,7 +123,7 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
     async def GetPreferredAllocation(
         self, request: api.PreferredAllocationRequest, context: Any
     ) -> api.PreferredAllocationResponse:
-        """By the resource's preference. An error would cost the pod its admission, so there is none."""
+        """A choice by the resource's preference. Never an error, because the kubelet would then reject the pod."""
         return api.PreferredAllocationResponse(
             container_responses=[
                 api.ContainerPreferredAllocationResponse(
@@ -141,7 +141,7 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
     async def PreStartContainer(
         self, request: api.PreStartContainerRequest, context: Any
     ) -> api.PreStartContainerResponse:
-        """Run the resource's command: FAILED_PRECONDITION where it fails, NOT_FOUND for an id that is none of ours."""
+        """Run the resource's command: FAILED_PRECONDITION if the command fails, NOT_FOUND for an unknown id."""
         resource = self.resource
         try:
             devices = devices_of(self.offered, request.devices_ids)
@@ -154,7 +154,7 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         return api.PreStartContainerResponse()
 
     async def Allocate(self, request: api.AllocateRequest, context: Any) -> api.AllocateResponse:
-        """What each container gets, or the code of NotAllocatable."""
+        """The answer for each container, or the code of NotAllocatable."""
         resource, result, started = self.resource.name, "error", time.perf_counter()
         try:
             answers = [allocate(self.offered, list(asked.devices_ids)) for asked in request.container_requests]
@@ -165,7 +165,7 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         finally:
             metrics.ALLOCATIONS.increment(resource, result)
             metrics.ALLOCATION_SECONDS.observe(time.perf_counter() - started, resource)
-        # Told once the answer has gone out, for which the admission of pods waits.
+        # The log line comes after the answer, because the admission of pods waits for the answer.
         asyncio.get_running_loop().call_soon(_tell, resource, request, answers)
         return api.AllocateResponse(container_responses=answers)
 
@@ -176,7 +176,7 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
 
 
 def _tell(resource: str, request: api.AllocateRequest, answers: list[api.ContainerAllocateResponse]) -> None:
-    """Log what each container was given."""
+    """Log the devices and edits that each container got."""
     for asked, answer in zip(request.container_requests, answers):
         given = [device.name for device in answer.cdi_devices] + [node.host_path for node in answer.devices]
         given += [mount.host_path for mount in answer.mounts] + sorted(answer.envs) + sorted(answer.annotations)
@@ -191,7 +191,7 @@ def _device(entry: Listed) -> api.Device:
 
 
 async def _first(awaited: asyncio.Future[Any], end: asyncio.Future[None]) -> bool:
-    """Whether ``awaited`` is done before the stream is to end."""
+    """Whether ``awaited`` is done before the stream must end."""
     try:
         await asyncio.wait([awaited, end], return_when=asyncio.FIRST_COMPLETED)
     finally:

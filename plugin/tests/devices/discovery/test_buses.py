@@ -79,6 +79,17 @@ def test_what_hangs_on_a_hub_is_not_the_hubs(machine: Machine) -> None:
     assert [node.path for node in device.nodes] == ["/dev/bus/usb/001/001"]
 
 
+def test_a_device_does_not_get_the_nodes_behind_its_links(machine: Machine) -> None:
+    """Its link to its class leads to the devices of others."""
+    directory = usb(machine, "1-2", 4) + "/1-2:1.0/ttyUSB0"
+    machine.node_of(directory + "/tty/ttyUSB0", "ttyUSB0")
+    machine.node_of("platform/serial8250/tty/ttyS0", "ttyS0")
+    machine.link("/sys/class/tty/ttyS0", "../../devices/platform/serial8250/tty/ttyS0")
+    machine.link("/sys/devices/%s/tty/ttyUSB0/subsystem" % directory, "../" * 9 + "class/tty")
+    (device,) = machine.find({"usb": [{"vendor": "0403"}]})
+    assert [node.path for node in device.nodes] == ["/dev/bus/usb/001/004", "/dev/ttyUSB0"]
+
+
 def test_nodes_choose_among_those_of_the_device(machine: Machine) -> None:
     directory = usb(machine, "1-2", 4)
     machine.node_of(directory + "/1-2:1.0/video4linux/video3", "video3")

@@ -1,4 +1,4 @@
-"""Which base is taken, and what is said where it cannot be had; the engine is a program of the test's."""
+"""Which base is taken, and the message where it cannot be had; the engine is a program of the test's."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""An uninstall that refuses devices in use, or waits for their pods, as it is told; and says who holds what."""
+"""An uninstall that refuses devices in use, or waits for their pods, as asked; and says who holds what."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import crash_states
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger, node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed, settled
 from ansible_collections.nodedevices.kubernetes.plugins.modules import managed_files
 
 
@@ -279,6 +279,44 @@ def test_a_directory_that_somebody_moved_behind_a_link_stays_so(node):
     os.rename(node.path("etc/app"), node.path("elsewhere"))
     os.symlink("../elsewhere", node.path("etc/app"))
     assert not node.converge(*everything(node)).changed
+
+
+def behind_a_link(path):
+    path.rename(path.parent / "elsewhere")
+    path.symlink_to("elsewhere")
+
+
+def below_a_link_to_itself(path):
+    path.rmdir()
+    path.parent.rmdir()
+    path.parent.symlink_to(path.parent.name)
+
+
+@pytest.mark.parametrize(
+    ("moved", "error", "says"),
+    [
+        (behind_a_link, LedgerConflict, "is a link; a directory is wanted there"),
+        (below_a_link_to_itself, OSError, "Too many levels of symbolic links"),
+    ],
+)
+def test_an_owner_whose_directory_cannot_be_put_right_is_not_settled(node, moved, error, says):
+    """The look passes over the error. The module reports it."""
+    node.converge(*everything(node))
+    node.converge(node.file("other", ""), owner="another role")
+    assert settled(Ledger(node.ledger)) == ["another role", "role"]
+    moved(node.root / "var/sockets")
+    assert settled(Ledger(node.ledger)) == ["another role"]
+    with pytest.raises(error, match=says):
+        node.converge(*everything(node))
+
+
+def test_an_owner_whose_file_cannot_be_read_is_not_settled(node):
+    node.converge(node.file("d/a", "ours"))
+    node.converge(node.file("other", ""), owner="another role")
+    (node.root / "d" / "a").unlink()
+    (node.root / "d").rmdir()
+    (node.root / "d").symlink_to("d")
+    assert settled(Ledger(node.ledger)) == ["another role"]
 
 
 def test_a_change_by_someone_else_stays_when_ours_goes(node):

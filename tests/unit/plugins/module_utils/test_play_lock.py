@@ -1,4 +1,4 @@
-"""One play a node: who gets its lock, who is told what, and how it comes free."""
+"""One play a node: who gets its lock, what others learn, and how it comes free."""
 
 from __future__ import annotations
 

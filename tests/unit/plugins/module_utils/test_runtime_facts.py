@@ -8,6 +8,7 @@ import re
 import shutil
 import struct
 import subprocess
+import threading
 import time
 import types
 
@@ -25,7 +26,7 @@ from real_processes import as_root, listening, running, started
 
 @as_root
 def test_k3s_is_its_own_containerd(roots, proc, monkeypatch):
-    """``bin/containerd`` is a link to ``bin/k3s`` in its releases: what runs is told by the first argument."""
+    """``bin/containerd`` is a link to ``bin/k3s`` in its releases: the first argument tells what runs."""
     shutil.copy("/bin/sleep", roots / "k3s")
     (roots / "containerd").symlink_to("k3s")
     with running(["containerd", "60"], executable=roots / "k3s") as process:
@@ -211,6 +212,19 @@ def writable_file(tmp_path):
 def test_a_file_that_can_be_replaced(writable_file):
     assert writable.obstacle(writable_file) is None
     assert writable.obstacle(os.path.join(os.path.dirname(writable_file), "to", "come")) is None
+
+
+@pytest.mark.parametrize("look", [writable.obstacle, processes.text_of])
+def test_a_pipe_does_not_hold_up_the_look(tmp_path, look):
+    os.mkfifo(tmp_path / "pipe")
+    found = []
+    looking = threading.Thread(target=lambda: found.append(look(str(tmp_path / "pipe"))), daemon=True)
+    looking.start()
+    looking.join(20)
+    is_held_up = looking.is_alive()
+    # This ends a look that waits for a writer.
+    os.close(os.open(tmp_path / "pipe", os.O_RDWR))
+    assert (is_held_up, found) == (False, [None])
 
 
 def test_a_read_only_file_system_is_seen(writable_file, monkeypatch):

@@ -16,7 +16,7 @@ import tarfile
 
 TAGS = ["localhost/node-devices/busybox:lab", "localhost/node-devices/pause:lab"]
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-# Plays pause: sleeps, and leaves at once when it is told to.
+# Plays pause: sleeps, and ends at once on a signal.
 PAUSE = b"#!/bin/sh\ntrap 'exit 0' TERM INT\nwhile :; do sleep 86400 & wait $!; done\n"
 
 

@@ -323,7 +323,7 @@ def test_check_mode_names_the_files_that_somebody_edited(node, files, named):
         f"virtual environment, in which these files were changed: {named}\n",
         "virtual environment\n",
     )
-    # It is made anew, and has to serve what was served before.
+    # It is made again, and has to serve what was served before.
     assert (report.changed, told["restarted"]) == (True, True)
 
 
@@ -368,7 +368,7 @@ def test_what_could_not_be_laid_out_leaves_nothing(node, monkeypatch):
         node.run("present", B)
     assert node.names == [A]
     assert Ledger(node.ledger_directory).entries == entries
-    # Nor does what is there go where it cannot be made anew.
+    # Nor does what is there go where it cannot be made again.
     edit(node, A)
     with pytest.raises(OSError, match="No space left"):
         node.run("present", A)
@@ -423,7 +423,7 @@ def test_what_did_not_stand_its_trial_is_not_tried_by_every_run(refused, check):
     )
     assert refused.unit.started == []
     assert refused.links == [A, None]
-    # The version that runs, and what is said of the other, stay as they are.
+    # The version that runs, and the message about the other, stay as they are.
     report, _told = refused.run("present", A)
     assert not report.changed
     assert (refused.root / "refused.json").exists()

@@ -230,7 +230,7 @@ def test_fixed_capacities():
         cluster_row("as declared"),
         cluster_row("as declared", "1k", "1k", "1000", "example.com/big"),
         cluster_row("as declared", "0", "0", "0", "example.com/none"),
-        # The device plugin's own are told by the plugin.
+        # The plugin tells the device plugin's own.
         cluster_row("served", declared="plugin", name=CAMERA),
         cluster_row("not declared any more: the next run takes it away", declared="-", name="example.com/past"),
     ]

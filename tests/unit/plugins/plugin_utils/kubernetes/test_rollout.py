@@ -1,4 +1,4 @@
-"""Waiting for a node's pod, and what is said of one that does not come."""
+"""Waiting for a node's pod, and the message about one that does not come."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_until_it_is_ready_with_what_is_declared():
     cluster = Cluster([], [old], [old, ending], [{**new, "status": {}}], [new])
     answers = Running(""), Running(OLDER), Running(WANTED, ("not registered",)), Running(WANTED)
     assert wait(cluster, *answers) == new
-    # A kubelet that has not looked at the ConfigMap yet is told to, and not at each of our looks.
+    # A kubelet that has not looked at the ConfigMap yet is asked to, and not at each of our looks.
     assert cluster.looked == 1
 
 

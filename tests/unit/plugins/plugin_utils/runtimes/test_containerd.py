@@ -79,6 +79,10 @@ EDITS = {
         "version = 1\n\n[debug]\nlevel = 'info'\n",
         "version = 1\n\n[debug]\nlevel = 'info'\n\n[plugins.cri]\nenable_cdi = true\n",
     ),
+    "version 1 with a later version's table, which 1.7 ignores": (
+        "[plugins.cri]\n  sandbox_image = 'x'\n" + OFF,
+        "[plugins.cri]\n  enable_cdi = true\n  sandbox_image = 'x'\n" + OFF,
+    ),
     "Windows line ends": (
         "version = 2\r\n# x\r\n",
         "version = 2\r\n# x\r\n\r\n" + MINIMAL.partition("\n\n")[2].replace("\n", "\r\n"),
