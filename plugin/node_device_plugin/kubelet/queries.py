@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -19,12 +20,14 @@ from ..devices.holdings import Holding
 from ..support.bounded_calls import Key, NoAnswer
 from ..telemetry.logs import Log
 from ..wire import device_plugin_v1beta1_pb2 as api
-from .checkpoint import CheckpointError, read_checkpoint
+from .checkpoint import CheckpointError, PodDevices, read_checkpoint
 from .pod_resources import Holder, PodResourcesClient, PodResourcesError, Pods
 
 log = Log(__name__)
 
 POD_RESOURCES_SOCKET = os.path.join("pod-resources", "kubelet.sock")
+#: Seconds after its start within which a kubelet may not list its pods yet: it waits for the API server's answer.
+_STARTING = 10.0
 
 
 class Listing(NamedTuple):
@@ -108,6 +111,9 @@ async def holders(
 ) -> Holders:
     """The held devices: from the kubelet, or from its checkpoint while no kubelet answers.
 
+    A kubelet that has just started answers before it knows its pods. Its checkpoint adds the devices that it does not
+    list. The checkpoint may also list pods that have ended, so after ``_STARTING`` only the kubelet's list counts.
+
     links: a caller that asks repeatedly passes the same object, so that a path that hangs is not read each time.
     Raises OSError if a file is unreadable or hangs, and CheckpointError for an invalid checkpoint without a kubelet.
     """
@@ -121,13 +127,17 @@ async def holders(
             given = await _Given.read(device_plugin_dir, spec_dirs, links)
         except CheckpointError as error:
             log.warning("cannot tell which device nodes containers were given", error=error)
-            given = _Given({}, {}, links)
-        held = (
-            given.held(HeldDevice(holder.resource, device, holder.namespace, holder.pod, holder.container))
+            given = _Given((), {}, links)
+        held = {
+            (holder.resource, device): given.held(
+                HeldDevice(holder.resource, device, holder.namespace, holder.pod, holder.container)
+            )
             for holder in pods.holders
             for device in holder.device_ids
-        )
-        return Holders("kubelet", tuple(held), allocatable)
+        }
+        checkpointed = given.checkpointed() if _has_just_started(kubelet_root) else ()
+        held = {**{(each.resource, each.device): each for each in checkpointed}, **held}
+        return Holders("kubelet", tuple(held.values()), allocatable)
     return await checkpointed_holders(device_plugin_dir, spec_dirs, links, unanswered)
 
 
@@ -140,12 +150,16 @@ async def checkpointed_holders(
     if checkpoint is None:
         return Holders("none", unanswered=unanswered)
     given = await _Given.read(device_plugin_dir, spec_dirs, links)
-    held = (
-        given.held(HeldDevice(entry.resource, device, "", entry.pod_uid, entry.container))
-        for entry in checkpoint.pod_devices
-        for device in entry.device_ids
-    )
-    return Holders("checkpoint", tuple(held), checkpoint.registered, unanswered)
+    return Holders("checkpoint", tuple(given.checkpointed()), checkpoint.registered, unanswered)
+
+
+def _has_just_started(kubelet_root: str) -> bool:
+    """Whether the kubelet made its PodResources socket, as it does at its start, within the last ``_STARTING``."""
+    try:
+        made = os.stat(os.path.join(kubelet_root, POD_RESOURCES_SOCKET)).st_ctime
+    except OSError:
+        return True
+    return time.time() - made < _STARTING
 
 
 def holdings(state: Holders, own: Collection[str]) -> list[Holding]:
@@ -165,29 +179,34 @@ def holdings(state: Holders, own: Collection[str]) -> list[Holding]:
     return found
 
 
-#: The answer for each container, resource and id: the checkpoint may list an ended pod before the id's present pod.
-_Answers = Mapping[tuple[str, str, str], api.ContainerAllocateResponse]
-
-
 class _Given:
     """The host paths that containers got with their devices, by the checkpoint and our present CDI specs."""
 
-    def __init__(self, answers: _Answers, by_cdi: Mapping[str, writer.HostPaths], links: Links) -> None:
-        self._answers = answers
+    def __init__(self, pod_devices: Iterable[PodDevices], by_cdi: Mapping[str, writer.HostPaths], links: Links) -> None:
+        self._pod_devices = pod_devices
+        # By container, too: the checkpoint may list an ended pod before the id's present pod.
+        self._answers = _answers(pod_devices)
         self._by_cdi = by_cdi
         self._links = links
 
     @classmethod
     async def read(cls, device_plugin_dir: str, spec_dirs: Sequence[str], links: Links) -> _Given:
         """Read the checkpoint and our specs. Raises CheckpointError and OSError."""
-        read = functools.partial(_answers_and_specs, device_plugin_dir, spec_dirs)
+        read = functools.partial(_pods_and_specs, device_plugin_dir, spec_dirs)
         try:
-            answers, specs = await links.calls.call(Key("", "what containers were given"), read)
+            pod_devices, specs = await links.calls.call(Key("", "what containers were given"), read)
         except NoAnswer as error:
             raise NoAnswer(f"what containers were given: the kubelet's checkpoint or a CDI spec {error}") from error
         paths = {node for spec in specs for given in spec.values() for node in given.nodes}
-        await links.look_at(paths.union(node.host_path for answer in answers.values() for node in answer.devices))
-        return cls(answers, writer.host_paths(specs, links), links)
+        made = cls(pod_devices, writer.host_paths(specs, links), links)
+        await links.look_at(paths.union(node.host_path for each in made._answers.values() for node in each.devices))
+        return made
+
+    def checkpointed(self) -> Iterator[HeldDevice]:
+        """The held devices by the checkpoint, where pods have only their uid."""
+        for entry in self._pod_devices:
+            for device in entry.device_ids:
+                yield self.held(HeldDevice(entry.resource, device, "", entry.pod_uid, entry.container))
 
     def held(self, held: HeldDevice) -> HeldDevice:
         """The held device with its host paths, as far as they are known."""
@@ -206,14 +225,18 @@ class _Given:
         )
 
 
-def _answers_and_specs(
+def _pods_and_specs(
     device_plugin_dir: str, spec_dirs: Sequence[str]
-) -> tuple[_Answers, list[dict[str, writer.Given]]]:
+) -> tuple[tuple[PodDevices, ...], list[dict[str, writer.Given]]]:
     checkpoint = read_checkpoint(device_plugin_dir)
+    return checkpoint.pod_devices if checkpoint else (), writer.given(spec_dirs)
+
+
+def _answers(pod_devices: Iterable[PodDevices]) -> Mapping[tuple[str, str, str], api.ContainerAllocateResponse]:
     answers = {}
-    for entry in checkpoint.pod_devices if checkpoint else ():
+    for entry in pod_devices:
         with contextlib.suppress(DecodeError):
             answer = api.ContainerAllocateResponse.FromString(entry.allocate_response)
             for device in entry.device_ids:
                 answers[entry.container, entry.resource, device] = answer
-    return answers, writer.given(spec_dirs)
+    return answers

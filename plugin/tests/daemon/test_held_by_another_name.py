@@ -21,6 +21,7 @@ from node_device_plugin.kubelet import queries
 from node_device_plugin.kubelet.checkpoint import CheckpointError
 from node_device_plugin.kubelet.device_plugin.kubelet_socket import KubeletSocket
 from node_device_plugin.kubelet.device_plugin.registration import Registration
+from node_device_plugin.kubelet.pod_resources import Pods
 from node_device_plugin.support.bounded_calls import NoAnswer
 from node_device_plugin.support.task_group import TaskGroup
 
@@ -86,6 +87,8 @@ class Node:
 async def node(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
     monkeypatch.setattr(reconcile, "HOLDERS_PERIOD", 0.05)
     monkeypatch.setattr(resource_manager, "SWEEP", 0.1)
+    # The stand-in knows its pods from the start on.
+    monkeypatch.setattr(queries, "_STARTING", 0.0)
     made = Node(short_path)
     yield made
     await made.stop()
@@ -259,6 +262,32 @@ async def test_while_no_kubelet_answers_its_checkpoint_tells(node: Node, kubelet
     await has(kubelet, NEW, {"null0": "Healthy"})
 
 
+async def test_a_kubelet_that_does_not_list_its_pods_yet_frees_no_device(
+    node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real kubelet answers a second before it hears of its pods (seen: 1.37.2)."""
+    listed = queries._listed
+    asked = 0
+
+    async def without_pods(kubelet_root: str) -> tuple[Any, Pods]:
+        nonlocal asked
+        asked += 1
+        return (await listed(kubelet_root))[0], Pods(0, [])
+
+    await node.start(resource(OLD, NULL))
+    pod = await hold(kubelet, OLD)
+    await node.apply(resource(NEW, NULL))
+    await has(kubelet, NEW, {"null0": "Unhealthy"})
+    with monkeypatch.context() as starting:
+        starting.setattr(queries, "_STARTING", 3600.0)
+        starting.setattr(queries, "_listed", without_pods)
+        await kubelet.until(lambda: asked > 3)
+        assert node.reasons() == {"null0": "held by pod %s as %s" % (pod, OLD)}
+        # Once it has had the time, its list counts: the checkpoint may have pods that ended.
+        starting.setattr(queries, "_STARTING", 0.0)
+        await has(kubelet, NEW, {"null0": "Healthy"})
+
+
 async def test_without_a_checkpoint_that_can_be_read_ids_tell_and_doubt_ends(
     node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,7 +320,7 @@ async def test_while_what_containers_were_given_cannot_be_read_what_was_known_st
     await node.apply(resource(NEW, device("other", "/dev/null")))
     assert node.reasons() == {"other": HELD % OLD}
     with monkeypatch.context() as patched:
-        patched.setattr(queries, "_answers_and_specs", hang)
+        patched.setattr(queries, "_pods_and_specs", hang)
         await kubelet.until(lambda: asked > 3)
         assert node.reasons() == {"other": HELD % OLD}
     await kubelet.remove_pod(pod)
