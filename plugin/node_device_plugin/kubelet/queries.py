@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import os
@@ -28,6 +29,8 @@ log = Log(__name__)
 POD_RESOURCES_SOCKET = os.path.join("pod-resources", "kubelet.sock")
 #: Seconds after its start within which a kubelet may not list its pods yet: it waits for the API server's answer.
 _STARTING = 10.0
+#: Seconds between two questions to such a kubelet.
+_PAUSE = 0.5
 
 
 class Listing(NamedTuple):
@@ -53,11 +56,15 @@ class Listing(NamedTuple):
 
 
 async def listing(kubelet_root: str, device_plugin_dir: str) -> Listing:
-    """The devices and pods that the kubelet lists now.
+    """The devices and pods that the kubelet lists.
 
+    While a kubelet that has just started lists no pod, although it has pods on its disk, the question is repeated.
     Raises PodResourcesError if the kubelet does not answer, CheckpointError or OSError for an unreadable checkpoint.
     """
     allocatable, pods = await _listed(kubelet_root)
+    while not pods.number and _has_just_started(kubelet_root) and _has_pods(kubelet_root):
+        await asyncio.sleep(_PAUSE)
+        allocatable, pods = await _listed(kubelet_root)
     checkpoint = read_checkpoint(device_plugin_dir)
     known = checkpoint.registered if checkpoint else {}
     return Listing(frozenset(known) | frozenset(allocatable), allocatable, pods.holders, pods.number)
@@ -160,6 +167,14 @@ def _has_just_started(kubelet_root: str) -> bool:
     except OSError:
         return True
     return time.time() - made < _STARTING
+
+
+def _has_pods(kubelet_root: str) -> bool:
+    """Whether the kubelet has the directory of a pod. False if this process may not look."""
+    try:
+        return bool(os.listdir(os.path.join(kubelet_root, "pods")))
+    except OSError:
+        return False
 
 
 def holdings(state: Holders, own: Collection[str]) -> list[Holding]:

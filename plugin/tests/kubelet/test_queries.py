@@ -1,0 +1,50 @@
+"""Questions to a kubelet that has just started: it answers before it knows its pods."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from node_device_plugin.kubelet import queries
+from node_device_plugin.kubelet.pod_resources import Holder, Pods
+
+KNOWN = Pods(1, [Holder("default", "own", "main", "example.com/dev", ("d0",))])
+
+
+@pytest.fixture
+def kubelet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Pods]:
+    """The answers of a kubelet that started now and has a pod on its disk; the last answer stays."""
+    answers = [KNOWN]
+
+    async def listed(_kubelet_root: str) -> tuple[dict[str, tuple[str, ...]], Pods]:
+        return {"example.com/dev": ("d0",)}, answers.pop(0) if len(answers) > 1 else answers[0]
+
+    (tmp_path / "pod-resources").mkdir()
+    (tmp_path / "pod-resources" / "kubelet.sock").touch()
+    (tmp_path / "pods" / "uid").mkdir(parents=True)
+    monkeypatch.setattr(queries, "_listed", listed)
+    monkeypatch.setattr(queries, "_PAUSE", 0.01)
+    return answers
+
+
+async def listing(folder: Path) -> Any:
+    return await queries.listing(str(folder), str(folder / "dp"))
+
+
+async def test_a_kubelet_is_asked_until_it_knows_its_pods(tmp_path: Path, kubelet: list[Pods]) -> None:
+    kubelet[:] = [Pods(0, []), Pods(0, []), KNOWN]
+    assert (await listing(tmp_path)).holders == KNOWN.holders
+
+
+async def test_a_kubelet_without_pods_is_believed(tmp_path: Path, kubelet: list[Pods]) -> None:
+    kubelet[:] = [Pods(0, []), KNOWN]
+    (tmp_path / "pods" / "uid").rmdir()
+    assert (await listing(tmp_path)).pods == 0
+
+
+async def test_a_kubelet_that_has_had_the_time_is_believed(
+    tmp_path: Path, kubelet: list[Pods], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubelet[:] = [Pods(0, []), KNOWN]
+    monkeypatch.setattr(queries, "_STARTING", 0.0)
+    assert (await listing(tmp_path)).pods == 0
