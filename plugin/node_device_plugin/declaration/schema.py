@@ -475,8 +475,8 @@ CONFIGURATION: dict[str, Field] = {
     ),
     "cdi_owner": Field(
         "str",
-        "Who writes the CDI specs of kinds without discovered devices. role: the role cdi_specs, in /etc/cdi. plugin: the "
-        "plugin, in dynamic_cdi_dir, for nodes that only the Kubernetes API reaches.",
+        "Who writes the CDI specs of kinds without discovered devices. role: the role cdi_specs, in /etc/cdi. plugin: "
+        "the plugin, in dynamic_cdi_dir, for nodes that only the Kubernetes API reaches.",
         default="role",
         choices=("role", "plugin"),
     ),
