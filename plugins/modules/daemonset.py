@@ -56,8 +56,7 @@ options:
     default: []
   known:
     description:
-      - For V(absent), every node of the inventory. If left out, the action removes only the nodes of O(nodes) and
-        O(pending).
+      - For V(absent), every node of the inventory. If left out, the action removes no unknown node.
     type: list
     elements: str
   api_only:

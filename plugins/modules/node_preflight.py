@@ -59,8 +59,8 @@ options:
   lock:
     description:
       - Lock the node against other plays that also use this option, until M(nodedevices.kubernetes.node_lock) releases
-        the lock. The lock expires after V(minutes), plus 10 seconds for each host of the batch, unless modules renew it
-        (RV(environment)). V(break) takes the lock from any other play.
+        the lock. The lock expires after C(minutes) (default 15), plus 10 seconds for each host of the batch, unless
+        modules renew it (RV(environment)). C(break) takes the lock from any other play.
       - If another play has the lock, the task fails and names the play and the time. The action ignores the lock of a
         play that ran on this controller and has ended. Check mode only reads the lock, and warns.
     type: dict

@@ -54,7 +54,9 @@ options:
         registered as C(node_devices_node). If the play registered none, the action runs the preflight check itself.
     type: dict
   cache:
-    description: Directory on the controller for wheels that were built or fetched; read by the action.
+    description:
+      - Directory on the controller for built or fetched wheels, C(~/.cache/node-devices) if left out; read by the
+        action.
     type: path
   wheelhouse:
     description:

@@ -46,7 +46,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 runs_as:
-  description: V(service), a pod's name, or V(-).
+  description: V(service), V(pod NAME) or V(-).
   type: str
   returned: always
 configuration:
