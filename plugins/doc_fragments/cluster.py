@@ -10,17 +10,18 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   node_name:
-    description: The node's name in the cluster; default C(node_devices_node_name), else the host's name.
+    description: The node's name in the cluster; C(node_devices_node_name) or else the host's name if left out.
     type: str
   kubeconfig:
-    description: A kubeconfig file on the controller, whose current context is used; default C(node_devices_kubeconfig).
+    description:
+      - A kubeconfig file on the controller, with its current context; C(node_devices_kubeconfig) if left out.
     type: path
 """
 
     DEPLOYMENT = r"""
 options:
   deployment:
-    description: Image, namespace and so on, as role device_plugin describes C(device_plugin_deployment).
+    description: Settings of the DaemonSet, with the keys of C(device_plugin_deployment) of role device_plugin.
     type: dict
     default: {}
 """

@@ -11,15 +11,15 @@ class ModuleDocFragment:
 options:
   node:
     description:
-      - What M(nodedevices.kubernetes.node_preflight) returned. If left out, what the play has registered of it as
-        C(node_devices_node), and where the play has not looked, the action looks.
+      - Result of M(nodedevices.kubernetes.node_preflight). If left out, the action uses the result that the play
+        registered as C(node_devices_node). If the play registered none, the action runs the preflight check itself.
     type: dict
 """
 
     DECLARED = r"""
 options:
   declaration:
-    description: What M(nodedevices.kubernetes.declaration) returned; the host's own if left out.
+    description: Result of M(nodedevices.kubernetes.declaration); the host's own declaration if left out.
     type: dict
 """
 

@@ -10,8 +10,8 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.suppor
 
 DOCUMENTATION = r"""
 name: verification_table
-short_description: One table of what role verification found
-description: Node by resource, with capacity, healthy devices and what a container saw.
+short_description: Show the reports of role verification as one table
+description: Each row is a resource of a node, with capacity, healthy devices, the devices in a container, and state.
 positional: hostvars
 options:
   _input:
@@ -20,7 +20,7 @@ options:
     elements: str
     required: true
   hostvars:
-    description: The variables of all hosts; the reports are in C(verification_report).
+    description: The variables of all hosts, with the reports in C(verification_report).
     type: dict
     required: true
 """

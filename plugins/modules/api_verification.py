@@ -5,17 +5,18 @@ DOCUMENTATION = r"""
 module: api_verification
 short_description: Prove a node's devices through the Kubernetes API alone
 description:
-  - Holds the node object to the declaration, then makes a pod for each resource that has something free on the node,
-    which comes by the scheduler, prints what its container has, and ends. Its log is held to the declaration. There are
-    a few pods at a time, below every other pod's priority.
-  - Where pods hold every device, the answer is who they are. What is discovered on the node is V(unproven), because the
-    API does not say which devices these are, and so is what a pod has no place for. Each of them is a warning.
-  - What was proven is remembered in an annotation of the node object, C(nodedevices.kubernetes/proven).
-  - The result is the report. It fails where something cannot be asked, not where something is wrong. In check mode it
-    does nothing.
+  - Compares the node object with the declaration. Then, for each resource with a free device, the scheduler places a
+    pod on the node that prints what its container has, and ends. The action compares the pod's log with the
+    declaration. A few pods run at a time, below every other pod's priority.
+  - If pods hold every device of a resource, its state is V(in use), with the names of the pods. A resource with
+    discovered devices is V(unproven), because the API does not show which devices these are. A resource is also
+    V(unproven) if the node has no room for its pod. The action warns about each V(unproven) resource.
+  - An annotation of the node object, C(nodedevices.kubernetes/proven), records the proofs.
+  - The result is the report. The action fails if a query fails, not if the report has problems. In check mode, the
+    action does nothing.
 options:
   state:
-    description: With V(absent), what proofs left in the cluster is taken away, which is their priority class.
+    description: V(absent) removes the only thing that proofs leave in the cluster, their priority class.
     type: str
     choices: [present, absent]
     default: present
@@ -24,18 +25,19 @@ options:
     type: bool
     default: false
   proofs:
-    description: What is proven; with V(unproven) what was not proven yet as it is declared now, by this image and with
-      this version of the container runtime.
+    description:
+      - Whether to prove V(all) resources, or only those without a recorded proof. A recorded proof is valid for the
+        same declaration, image and version of the container runtime.
     type: str
     choices: [all, unproven]
     default: all
   devices:
-    description: What a proof asks for; with V(all) every device of a resource, where all are free.
+    description: How many devices a proof requests. V(all) requests every device of a resource if all are free.
     type: str
     choices: [one, all]
     default: one
   timeout:
-    description: Seconds that the node object may take to show what is declared, and again the pods to end.
+    description: Seconds for the node object to show the declared devices, and again for the pods to end.
     type: int
     default: 60
 extends_documentation_fragment:
@@ -56,19 +58,19 @@ RETURN = r"""
 runtime:
   description: Name and version of the container runtime.
   type: str
-  returned: where it is not skipped
+  returned: unless the task is skipped
 kubelet:
   description: Version of the kubelet.
   type: str
-  returned: where it is not skipped
+  returned: unless the task is skipped
 resources:
-  description: A row for each resource.
+  description: One row for each resource.
   type: list
   elements: dict
-  returned: where it is not skipped
+  returned: unless the task is skipped
 problems:
-  description: What is wrong.
+  description: Problems that the action found.
   type: list
   elements: str
-  returned: where it is not skipped
+  returned: unless the task is skipped
 """

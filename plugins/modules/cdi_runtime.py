@@ -5,25 +5,26 @@ DOCUMENTATION = r"""
 module: cdi_runtime
 short_description: Make CDI effective in a node's container runtime
 description:
-  - Plans the least change of the runtime's configuration on the controller, lets the node's own runtime check it, and
-    compares what it makes of the old and the new text. Only if nothing but CDI's two keys differs is it written, the
-    runtime restarted and asked; otherwise the old configuration is put back and runs.
-  - Where CDI is effective already, the runtime is never touched.
+  - Plans the least change of the runtime's configuration on the controller. The node's own runtime parses the old and
+    the new text, and the action compares the results. If only CDI's two keys differ, the action writes the file,
+    restarts the runtime and queries it. If this fails, the action restores the old configuration and restarts the
+    runtime.
+  - If CDI is already effective, the action never touches the runtime.
 options:
   state:
     description:
-      - V(absent) gives the two keys back what they were. While a spec of ours is on the node, which a pod may need when
-        its container restarts, CDI stays on.
+      - V(absent) restores the earlier values of the two keys. While a CDI spec of this collection stays on the node,
+        CDI stays on, because a pod may need it when its container restarts.
     type: str
     choices: [present, absent]
     default: present
   declaration:
-    description: >-
-      What M(nodedevices.kubernetes.declaration) returned; the host's own if left out. Where no device is given by CDI,
-      nothing is done.
+    description:
+      - Result of M(nodedevices.kubernetes.declaration); the host's own declaration if left out. If no device uses CDI,
+        the action does nothing.
     type: dict
   command:
-    description: The plugin's command on the node, which asks the running runtime.
+    description: Path of the plugin's command on the node, which queries the running runtime.
     type: path
     required: true
   max_parallel_restarts:
@@ -32,8 +33,8 @@ options:
     default: 1
   specs:
     description:
-      - What M(nodedevices.kubernetes.cdi_specs) returned, if it ran before with nothing declared. It says who holds the
-        devices of the specs that stayed, and in check mode which specs would stay.
+      - Result of M(nodedevices.kubernetes.cdi_specs), if that module removed its specs before. It names the pods that
+        hold the remaining devices and, in check mode, the specs that would stay.
     type: dict
 extends_documentation_fragment:
   - nodedevices.kubernetes.node
@@ -48,16 +49,16 @@ EXAMPLES = r"""
 
 RETURN = r"""
 restarted:
-  description: Whether the runtime was restarted, or in check mode would be.
+  description: Whether the action restarted the runtime, or in check mode would.
   type: bool
-  returned: when something changes
+  returned: if something changes
 answers:
-  description: Whether the container runtime answers after a change that did not come to its end.
+  description: Whether the container runtime answers after a failed change.
   type: bool
-  returned: when such a change failed
+  returned: if a change failed
 kept:
-  description: Why CDI stays on, a sentence for each device or spec.
+  description: Why CDI stays on, one sentence for each device or spec.
   type: list
   elements: str
-  returned: when absent, and it stays on
+  returned: for V(absent), if CDI stays on
 """

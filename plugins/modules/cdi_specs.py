@@ -5,30 +5,30 @@ DOCUMENTATION = r"""
 module: cdi_specs
 short_description: Write a node's CDI specs
 description:
-  - Writes the specs of what is declared into C(/etc/cdi), one file for each kind. Devices of ours that are no longer
-    declared stay until V(pruned), and then until no pod holds them and the kubelet offers them no more. Specs of others
-    are never touched.
-  - Fails where this node's runtime would refuse a spec, or another file has a device of the same name.
-  - Fails where a name that a container holds would become another device. The container would get that one when it
-    restarts.
+  - Writes the CDI specs of the declared devices into C(/etc/cdi), one file for each kind. A device that is no longer
+    declared stays until V(pruned). Even then, it stays while a pod holds it or the kubelet still lists it. The action
+    never touches specs of other owners.
+  - Fails if this node's runtime would refuse a spec, or if another file has a device of the same name.
+  - Fails if a CDI name that a container holds would lead to another device, because the container would get that device
+    after a restart.
 options:
   declaration:
-    description: What M(nodedevices.kubernetes.declaration) returned; the host's own if left out.
+    description: Result of M(nodedevices.kubernetes.declaration); the host's own declaration if left out.
     type: dict
   state:
     description:
-      - V(present) writes what is declared. V(pruned) removes devices that are no longer declared and that nobody holds;
-        V(absent) does so with nothing declared.
+      - V(present) writes the declared devices. V(pruned) removes devices that are no longer declared and that no pod
+        holds. V(absent) does the same as if no device were declared.
     type: str
     choices: [present, pruned, absent]
     default: present
   pruned:
     description:
-      - Result of a task that ran the plugin's command C(cdi prune), if all is taken away. What that had to keep is
-        named with the other devices.
+      - Result of a task that ran the plugin's command C(cdi prune), for an uninstall. The action reports the devices
+        that this command kept with the other kept devices.
     type: dict
   command:
-    description: The plugin's command on the node, which says who holds what.
+    description: Path of the plugin's command on the node, which lists the pods that hold devices.
     type: path
 extends_documentation_fragment:
   - nodedevices.kubernetes.node
@@ -43,17 +43,18 @@ EXAMPLES = r"""
 
 RETURN = r"""
 kept:
-  description: Devices that are no longer declared and stay, each with the reason. Those of O(pruned), too.
+  description:
+    - Devices that stay although they are no longer declared, each with the reason, including those of O(pruned).
   type: list
   elements: dict
   returned: success
 stays:
-  description: The spec files of ours that are there now, or in check mode would be.
+  description: Spec files of this collection that are present now, or in check mode would be.
   type: list
   elements: str
   returned: success
 dynamic:
-  description: The devices of O(pruned) that stay, by their CDI names.
+  description: CDI names of the devices of O(pruned) that stay.
   type: list
   elements: str
   returned: success

@@ -3,79 +3,83 @@
 
 DOCUMENTATION = r"""
 module: daemonset
-short_description: The device plugin as a DaemonSet
+short_description: Deploy the device plugin as a DaemonSet
 description:
   - Brings the device plugin's DaemonSet into a state through the Kubernetes API, by server-side apply.
-  - In check mode the API server goes through all of it and keeps nothing (dry run); nothing is waited for.
+  - In check mode, the API server processes every request as a dry run, and the action waits for nothing.
 options:
   state:
     description:
-      - V(configured) puts the node's configuration into the ConfigMap, where it alone owns its key; V(deployed) makes
-        the DaemonSet what the configurations in the cluster need, and takes nodes out that O(nodes) lacks; V(selected)
-        lets the pod run on the node; V(ready) waits until it is ready and runs with what is declared; V(left) takes
-        nodes out of the DaemonSet of another name or namespace where they were before, and that away where no node is
-        left.
-      - V(removed) takes the node out, and waits until its pod has ended; V(absent) takes away everything once no node
-        needs it. A namespace that was there before, or that somebody else uses, stays.
+      - V(configured) writes the node's configuration into its own key of the ConfigMap.
+      - V(deployed) adapts the DaemonSet to the configurations in the cluster, and removes nodes that are not in
+        O(nodes).
+      - V(selected) lets the pod run on the node. V(ready) waits until the pod is ready and runs with the declared
+        configuration.
+      - V(left) removes nodes from the DaemonSet of another name or namespace that they belonged to before. The action
+        removes that DaemonSet if no node is left.
+      - V(removed) removes the node, and waits until its pod has ended.
+      - V(absent) removes all objects once no node needs them. A namespace stays if it existed before or has other
+        users.
     type: str
     choices: [configured, deployed, selected, ready, left, removed, absent]
     required: true
   declaration:
-    description: The result of M(nodedevices.kubernetes.declaration), for V(configured) and V(ready).
+    description: Result of M(nodedevices.kubernetes.declaration), for V(configured) and V(ready).
     type: dict
   pending:
     description:
-      - The results of V(configured) of the play's hosts for V(deployed) and V(left), of V(removed) for V(absent). The
-        state is brought about for each DaemonSet that these hosts have, in each cluster; what its hosts differ in is
-        refused.
+      - For V(deployed) and V(left), the results of V(configured) of the play's hosts; for V(absent), those of
+        V(removed). The action brings the state about for each DaemonSet of these hosts, in each cluster. All hosts of a
+        DaemonSet must use identical settings.
     type: list
     elements: dict
     default: []
   to_come:
     description:
-      - For V(deployed) hosts that have a later play of the run. What their pods need is deployed with it, by their
-        variables and by what the run has registered of their declaration as C(node_devices_declaration).
+      - For V(deployed), hosts that have a later play of the run. The DaemonSet then has what their pods will need. The
+        action reads the hosts' variables and the declaration that the run registered as C(node_devices_declaration).
     type: list
     elements: str
     default: []
   nodes:
     description:
-      - For V(deployed) every node of the inventory; without it no node is taken out.
-      - For V(absent) those that this play takes out.
+      - For V(deployed), every node of the inventory. If left out, the action removes no node.
+      - For V(absent), the nodes that this play removes.
     type: list
     elements: str
   nameless:
     description:
-      - For V(deployed) and V(absent) the hosts of the inventory whose node's name cannot be worked out in this play.
-        While there are any no node is taken out for its absence, because it may be theirs.
+      - For V(deployed) and V(absent), the hosts of the inventory whose node name cannot be evaluated in this play. If
+        there are any, the action removes no unknown node, because the node may belong to one of these hosts.
     type: list
     elements: str
     default: []
   known:
     description:
-      - For V(absent) every node of the inventory; without it no node beside those of O(pending) is taken out.
+      - For V(absent), every node of the inventory. If left out, the action removes no unknown node.
     type: list
     elements: str
   api_only:
     description:
-      - Whether only the API reaches the node; default C(node_devices_api_only). V(configured) then refuses, unless
-        O(takeover), resources that another device plugin serves there, by the node object.
-      - V(removed) first lets the plugin run with no resource, so that it takes away its CDI specs that no pod holds,
-        which nobody else can. Where it does not come to that, a warning says why.
+      - Whether only the Kubernetes API reaches the node; C(node_devices_api_only) if left out. V(configured) then
+        refuses resources that another device plugin serves according to the node object, unless O(takeover) is set.
+      - V(removed) first runs the plugin without resources, so that it removes its CDI specs that no pod holds. Nothing
+        else reaches these files. If this fails, a warning gives the reason.
     type: bool
   takeover:
-    description: Whether V(configured) may take over such resources.
+    description: Whether V(configured) may take over resources that another device plugin serves.
     type: bool
     default: false
   started:
-    description: Whether V(selected) waits until the pod's process runs, be it that it waits for another instance to
-      end.
+    description:
+      - Whether V(selected) waits until the pod's process runs, even if the process itself waits for another instance to
+        end.
     type: bool
     default: false
   command:
     description:
-      - The plugin's command on the node, which V(ready) asks what the pod runs with. Without it the pod's metrics are
-        read through the API server.
+      - Path of the plugin's command on the node, which V(ready) uses to read the pod's active configuration. If left
+        out, the action reads the pod's metrics through the API server.
     type: path
   timeout:
     description: Seconds that a pod may take without any progress.
@@ -101,7 +105,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 what:
-  description: What was changed.
+  description: What the action changed.
   type: list
   elements: str
   returned: for states other than V(ready)
@@ -114,28 +118,28 @@ node:
   type: str
   returned: for V(configured) and V(removed)
 kubeconfig:
-  description: As it was given.
+  description: The value of O(kubeconfig).
   type: str
   returned: for V(configured) and V(removed)
 deployment:
-  description: As it was given.
+  description: The value of O(deployment).
   type: dict
   returned: for V(configured) and V(removed)
 other_daemonsets:
-  description: Our other DaemonSets that have a configuration of the node, each with its namespace and name.
+  description: Other DaemonSets of this collection with a configuration of the node, each with namespace and name.
   type: list
   elements: dict
   returned: for V(configured) and V(removed)
 text:
-  description: The node's configuration file.
+  description: Content of the node's configuration file.
   type: str
   returned: for V(configured)
 sha256:
-  description: The hash of the configuration file that the pod runs with.
+  description: Hash of the configuration file with which the pod runs.
   type: str
   returned: for V(ready)
 pod:
-  description: The node's pod; none in check mode.
+  description: Name of the node's pod; none in check mode.
   type: str
   returned: for V(ready)
 """

@@ -5,17 +5,17 @@ DOCUMENTATION = r"""
 module: declaration
 short_description: Read and check a host's declaration of devices
 description:
-  - A host's declaration is the union of all its variables whose names begin with C(node_devices_resources), each a
-    list of resources. Groups and hosts add to each other; the same resource twice is refused.
-  - C(node_devices_settings) has the plugin's configuration apart from the resources. Where only the Kubernetes API
-    reaches the host (C(node_devices_api_only)), C(cdi_owner) is V(plugin).
-  - Runs on the controller only. Fails with everything that is wrong, each with host, variable, resource and field.
+  - A host's declaration is the union of all its variables whose names begin with C(node_devices_resources), each a list
+    of resources. Groups and hosts add to each other. A resource that is declared twice is an error.
+  - C(node_devices_settings) has the plugin's configuration apart from the resources. If only the Kubernetes API reaches
+    the host (C(node_devices_api_only)), the module sets C(cdi_owner) to V(plugin).
+  - Runs on the controller only. Fails with all errors at once, each with host, variable, resource and field.
 options:
   roles:
     description:
-      - Roles of this collection to whose argument specs the host's other variables are held, too.
-      - If there are any, and only the Kubernetes API reaches the host, the API server is asked whether
-        C(node_devices_kubeconfig) leads to what they need.
+      - Roles of this collection. The module also checks the host's variables against their argument specs.
+      - If only the Kubernetes API reaches the host, the module also checks that C(node_devices_kubeconfig) gives access
+        to what these roles need.
     type: list
     elements: str
     default: []
@@ -29,37 +29,38 @@ EXAMPLES = r"""
 
 RETURN = r"""
 resources:
-  description: The resources in the declaration's own keys, defaults left out.
+  description: The resources in the declaration's own keys, without defaults.
   type: list
   elements: dict
   returned: success
 configuration:
-  description: The content of the plugin's configuration file.
+  description: Content of the plugin's configuration file.
   type: dict
   returned: success
 cdi_specs:
-  description: The text of each CDI spec, by file name.
+  description: Text of each CDI spec, by file name.
   type: dict
   returned: success
 awaited_cdi_specs:
-  description: The CDI specs that the plugin will write, as far as they are known before it runs.
+  description: CDI specs that the plugin will write, as far as they are known before the plugin runs.
   type: list
   elements: dict
   returned: success
 needs_cdi:
-  description: Whether runtime and kubelet have to know CDI; not where every resource has injection C(device_nodes).
+  description:
+    - Whether runtime and kubelet must support CDI. False only if every resource sets injection C(device_nodes).
   type: bool
   returned: success
 cdi_kinds:
-  description: The CDI kind of each resource.
+  description: CDI kind of each resource.
   type: dict
   returned: success
 capacities:
-  description: The capacity of each static extended resource.
+  description: Capacity of each static extended resource.
   type: dict
   returned: success
 http_address:
-  description: Where the plugin serves its metrics, as V(address:port); empty if nowhere.
+  description: Address of the plugin's metrics, as V(address:port); empty if the plugin does not listen.
   type: str
   returned: success
 kubelet_device_plugin_dir:
@@ -67,7 +68,7 @@ kubelet_device_plugin_dir:
   type: str
   returned: success
 device_paths:
-  description: The host's device nodes that the declaration names, each with its device and whether it is required.
+  description: Paths of the host's device nodes in the declaration, each with its device and whether it is required.
   type: dict
   returned: success
 """

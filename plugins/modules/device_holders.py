@@ -3,25 +3,25 @@
 
 DOCUMENTATION = r"""
 module: device_holders
-short_description: Wait until no pod holds a device of ours, or refuse
+short_description: Wait until no pod holds a device of the plugin, or fail
 description:
-  - For playbooks that take devices away. Counted are the devices of each resource that the plugin serves, and those of
-    our CDI specs, which would have to stay. Changes nothing.
-  - Where the plugin serves nothing and no spec is ours there is nothing to ask.
+  - For playbooks that remove devices. The action counts the devices of each resource that the plugin serves, and the
+    devices of this collection's CDI specs, which would have to stay. It changes nothing.
+  - If the plugin serves nothing and the node has no such spec, the action does not query the node.
 options:
   command:
-    description: The plugin's command on the node, which says who holds what.
+    description: Path of the plugin's command on the node, which lists the pods that hold devices.
     type: path
     required: true
   policy:
     description:
-      - V(refuse) fails where a pod holds one, and names it. V(wait) waits for the pods' end before that.
-      - Check mode does not wait; it says that it would.
+      - V(refuse) fails if a pod holds a device, and names the pod. V(wait) first waits for such pods to end.
+      - In check mode, the action does not wait; it warns that it would.
     type: str
     choices: [refuse, wait]
     required: true
   minutes:
-    description: How long to wait.
+    description: Minutes to wait for the pods.
     type: float
     default: 10
 extends_documentation_fragment:
@@ -39,7 +39,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 held:
-  description: The devices that are held, each with resource, device, namespace, pod and container.
+  description: Devices that are held, each with resource, device, namespace, pod and container.
   type: list
   elements: dict
   returned: success

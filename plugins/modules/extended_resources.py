@@ -5,26 +5,26 @@ DOCUMENTATION = r"""
 module: extended_resources
 short_description: Patch static extended resources on a node's status
 description:
-  - Patches the capacities of a declaration on the status of the host's Kubernetes node by a JSON patch, in one step
-    with the annotation C(nodedevices.kubernetes/extended-resources) that remembers what is ours and what was there
-    before. Waits until the kubelet has made them allocatable.
-  - Takes away what is no longer declared, ours only, and the keys with capacity 0 that the device plugin's former
-    resources left on the node object.
-  - Refuses a name that a device plugin on the node serves, by the kubelet's checkpoint there.
-  - In check mode the API server goes through the whole patch and keeps nothing (dry run).
+  - Patches the declared capacities on the status of the host's Kubernetes node, with a JSON patch. The same patch sets
+    the annotation C(nodedevices.kubernetes/extended-resources), which records the patched resources and their earlier
+    values. The action waits until the kubelet has made the capacities allocatable.
+  - Removes the module's own capacities that are no longer declared. It also removes keys with capacity 0 that former
+    resources of the device plugin left on the node object.
+  - Refuses a name that a device plugin on the node serves, according to the kubelet's checkpoint.
+  - In check mode, the API server processes the whole patch as a dry run.
 options:
   state:
-    description: V(reported) changes nothing and reads what is there.
+    description: V(present) patches the capacities, V(absent) removes them, and V(reported) only reads them.
     type: str
     choices: [present, absent, reported]
     default: present
   api_only:
     description:
-      - Whether nothing but the Kubernetes API reaches the node; default C(node_devices_api_only). The kubelet's entries
-        in the node object then tell what device plugins serve.
+      - Whether only the Kubernetes API reaches the node; C(node_devices_api_only) if left out. The kubelet's entries in
+        the node object then show which resources device plugins serve.
     type: bool
   timeout:
-    description: Seconds that the kubelet may take to follow; it looks every 10 s.
+    description: Seconds that the kubelet may take to update the node object, which it does every 10 s.
     type: int
     default: 60
 extends_documentation_fragment:
@@ -47,13 +47,13 @@ EXAMPLES = r"""
 RETURN = r"""
 resources:
   description:
-    - A row for each resource that is declared or that we left on the node object, with C(resource), C(declared) (a
-      number, V(plugin) or V(-)), C(capacity), C(allocatable) and C(state).
+    - One row for each resource that is declared or that the module left on the node object. Its keys are C(resource),
+      C(declared) (a number, V(plugin) or V(-)), C(capacity), C(allocatable) and C(state).
   type: list
   elements: dict
   returned: success
 lingering:
-  description: Resources that are gone, but that the kubelet still lists.
+  description: Removed resources that the kubelet still lists.
   type: list
   elements: str
   returned: success

@@ -3,19 +3,20 @@
 
 DOCUMENTATION = r"""
 module: fleet_report
-short_description: Write what was read of all nodes as JSON and as a page
+short_description: Write the status of all nodes as JSON and as a page
 description:
-  - Puts together what M(nodedevices.kubernetes.node_status) returned for each host, and writes C(status.json) and
+  - Combines the results of M(nodedevices.kubernetes.node_status) of all hosts, and writes C(status.json) and
     C(status.html) on the controller. The page needs no other file and no network.
-  - In check mode it writes nothing, and returns the table.
+  - In check mode, the action writes nothing and returns the table.
 options:
   hosts:
-    description: Names of hosts; what was read of each is in its variable C(node_devices_status).
+    description: Names of hosts; the status of each is in its variable C(node_devices_status).
     type: list
     elements: str
     required: true
   directory:
-    description: A folder on the controller, which is made where it is missing. Relative to where Ansible was started.
+    description:
+      - Directory on the controller, relative to Ansible's working directory. The action creates a missing directory.
     type: path
     required: true
 author: The node-devices authors (!UNKNOWN)
@@ -32,15 +33,15 @@ EXAMPLES = r"""
 
 RETURN = r"""
 table:
-  description: The fleet as tables of text.
+  description: The fleet as text tables.
   type: str
   returned: always
 summary:
-  description: Nodes and resources counted, as docs/status.md describes it.
+  description: Counts of nodes and resources, as docs/status.md describes them.
   type: dict
   returned: always
 files:
-  description: Paths of what was written, V(json) and V(html).
+  description: Paths of the written files, V(json) and V(html).
   type: dict
   returned: unless in check mode
 """

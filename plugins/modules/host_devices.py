@@ -5,30 +5,31 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: host_devices
-short_description: Kernel modules, udev rules and device nodes, now and after a reboot
+short_description: Set up kernel modules, udev rules and device nodes, now and after a reboot
 description:
-  - Writes C(modules-load.d), C(modprobe.d), C(udev/rules.d) and C(tmpfiles.d), and does at once what they bring about
-    at the next boot. Nothing that is so already is touched. What a run that died left undone, the next one does.
-  - Device nodes that were asked for earlier and are no longer are removed if we made them, unless they are another
-    device by now or the kernel's own. A node that was there before us gets its mode and owner back.
+  - Writes C(modules-load.d), C(modprobe.d), C(udev/rules.d) and C(tmpfiles.d), and applies at once what these files do
+    at the next boot. The module changes nothing that is already right. If a run is interrupted, the next run completes
+    its work.
+  - Removes device nodes that are no longer wanted if the module created them. A node stays if it is another device by
+    now, or the kernel's own. A node that existed before gets its mode and owner back.
   - Modules stay loaded.
-  - What a device needs that a container holds stays, and O(ignore:kept) says what and for whom.
-  - The action of the same name checks O(modules), O(udev_rules) and O(nodes), and asks who holds what.
+  - Entries that a held device needs stay, and O(ignore:kept) names them and their holders.
+  - The action of the same name checks O(modules), O(udev_rules) and O(nodes), and queries the node for held devices.
 options:
   state:
     description:
-      - V(pruned) removes what is no longer wanted, after an execution without O(prune); V(absent) removes everything.
-        Read by the action.
+      - V(pruned) removes entries that are no longer wanted, after an execution without O(prune). V(absent) removes
+        everything. Read by the action.
     type: str
     choices: [present, pruned, absent]
     default: present
   modules:
-    description: Kernel modules, each with C(name) and C(options); for the module their names.
+    description: Kernel modules, each with C(name) and C(options). The module itself gets only their names.
     type: list
     elements: raw
     default: []
   udev_rules:
-    description: Rules, one line each.
+    description: udev rules, one line each.
     type: list
     elements: str
     default: []
@@ -37,27 +38,28 @@ options:
     type: raw
   node:
     description:
-      - What M(nodedevices.kubernetes.node_preflight) returned. If left out, what the play has registered of it as
-        C(node_devices_node), and where the play has not looked, the action looks. Nothing is executed where nothing is
-        wanted and its ledger has nothing of this.
+      - Result of M(nodedevices.kubernetes.node_preflight). If left out, the action uses the result that the play
+        registered as C(node_devices_node). If the play registered none, the action runs the preflight check itself.
+      - If nothing is wanted and the node's ledger has no entry of this module, the action executes nothing.
     type: dict
   prune:
-    description: Whether what is no longer wanted goes; else it stays for a later execution.
+    description: Whether to remove entries that are no longer wanted. If false, they stay for a later execution.
     type: bool
     default: true
   made:
-    description: Whether an execution without O(prune) has made what is wanted, which check mode cannot see on the node;
-      set by the action.
+    description:
+      - Whether an earlier execution without O(prune) made the wanted entries, which check mode cannot see on the node.
+        Set by the action.
     type: bool
     default: false
   command:
-    description: The plugin's command on the node, which says who holds what; read by the action.
+    description: Path of the plugin's command on the node, which lists the pods that hold devices; read by the action.
     type: path
   cdi_dir:
-    description: Where the plugin writes its CDI specs, if it is not the default; read by the action.
+    description: Directory of the plugin's CDI specs, if it is not the default; read by the action.
     type: path
   files:
-    description: Path to lines of what is wanted; set by the action.
+    description: Wanted lines, by path of their file; set by the action.
     type: dict
     default: {}
   held:
@@ -79,17 +81,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 actions:
-  description: What was done beside writing files, or in check mode would be.
+  description: What the module did beside writing files, or in check mode would do.
   type: list
   elements: str
   returned: success
 kept:
-  description: What is no longer wanted and stays, with C(path) and C(reason).
+  description: Entries that stay although they are no longer wanted, with C(path) and C(reason).
   type: list
   elements: dict
   returned: success
 leftovers:
-  description: Whether something is no longer wanted that stays for want of O(prune).
+  description: Whether entries that are no longer wanted stay because O(prune) is false.
   type: bool
   returned: success
 """

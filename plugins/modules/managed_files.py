@@ -5,23 +5,23 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: managed_files
-short_description: Write a role's files on a node, and remember what was there before
+short_description: Write a role's files on a node, and record what they replaced
 description:
-  - Makes a set of files and directories what it should be, each in one atomic step, and keeps the ledger
-    (C(/var/lib/node-devices/ledger.json)) of what was written and what was there before.
-  - The set is everything that the owner wants on the node. What the ledger says it wrote earlier and is not in the set
-    is taken away, what it replaced is put back. A file that someone else has changed since stays, and a
-    warning says so.
-  - The action of the same name executes nothing where the play has looked at the node (C(node_devices_node)), and found
-    the files in place.
-  - Directories that are missing are made, and go again when nobody needs them and they are empty.
+  - Writes a set of files and directories, each in one atomic step. The ledger (C(/var/lib/node-devices/ledger.json))
+    records each written file and what was there before.
+  - The set is everything that the owner wants on the node. If the ledger has another file of the owner, the module
+    removes that file or restores what was there before. A file that someone else has changed since stays, with a
+    warning.
+  - The action of the same name executes no module if the play's preflight check (C(node_devices_node)) found the files
+    in place.
+  - The module creates missing directories. It removes them when they are empty and no owner needs them.
 options:
   owner:
-    description: The role whose files these are.
+    description: Role that owns the files.
     type: str
     required: true
   files:
-    description: The set; none takes everything of the owner away.
+    description: The set of files. An empty list removes all files of the owner.
     type: list
     elements: dict
     default: []
@@ -31,7 +31,7 @@ options:
         type: path
         required: true
       type:
-        description: What it is. A file has mode V(0644), a directory V(0755).
+        description: Kind of the entry. A file has mode V(0644), a directory V(0755).
         type: str
         choices: [file, directory]
         default: file
@@ -40,13 +40,13 @@ options:
         type: str
       validate:
         description:
-          - Command that must succeed with the staged file, in place of C(%s), before any file of the set takes its
-            place. Not run in check mode, where what it runs may not be installed yet.
+          - Command that must succeed before any file of the set is replaced; C(%s) stands for the staged file. Check
+            mode does not run the command, because its program may not be installed yet.
         type: str
   pending:
     description:
-      - Files of the owner (path to text) that an earlier task of the play writes, for check mode, which
-        has not written them; otherwise the files themselves tell.
+      - Files of the owner (path to text) that an earlier task of the play writes. Only check mode uses them, because
+        that task has not written the files.
     type: dict
     default: {}
 author: The node-devices authors (!UNKNOWN)
@@ -68,22 +68,22 @@ EXAMPLES = r"""
 
 RETURN = r"""
 written:
-  description: Paths that were made or changed.
+  description: Paths that the module created or changed.
   type: list
   elements: str
   returned: success
 contents:
-  description: Of these, those that are there anew or have another content; of the others only mode or owner changed.
+  description: Those of RV(written) that are new or have another content; of the others, only mode or owner changed.
   type: list
   elements: str
   returned: success
 removed:
-  description: Paths that were removed, or put back to what was there before.
+  description: Paths that the module removed or restored.
   type: list
   elements: str
   returned: success
 kept:
-  description: Paths that are no longer wanted and stay, each with the reason.
+  description: Paths that stay although they are no longer wanted, each with the reason.
   type: list
   elements: dict
   returned: success

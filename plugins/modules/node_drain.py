@@ -3,32 +3,33 @@
 
 DOCUMENTATION = r"""
 module: node_drain
-short_description: Drain a node for a while
+short_description: Drain a node and uncordon it later
 description:
-  - For playbooks. Cordons a node and evicts its pods, and later lets pods onto it again, as C(kubectl drain) and
-    C(kubectl uncordon) do, with the Python standard library alone.
-  - A node that we cordoned has an annotation that says since when and by which play. A cordon of somebody else stays.
-  - Pods of DaemonSets, static pods and pods that have ended are left alone.
-  - In check mode the API server goes through all of it and keeps nothing (dry run); nothing is waited for.
+  - For playbooks. Cordons a node and evicts its pods, and later uncordons the node, like C(kubectl drain) and C(kubectl
+    uncordon). The module needs only the Python standard library.
+  - An annotation on the node records the time and the play of the cordon. The module leaves other users' cordons in
+    place.
+  - Pods of DaemonSets, static pods and pods that have ended stay.
+  - In check mode, the API server processes every request as a dry run, and the action waits for nothing.
 options:
   state:
     description:
-      - V(drained) cordons it and evicts its pods through the API's eviction, which honours PodDisruptionBudgets, and
-        fails where they have not gone in time. What would be lost is said before the node is cordoned.
-      - V(uncordoned) takes back a cordon of ours, of an earlier play too.
+      - V(drained) cordons the node and evicts its pods through the eviction API, which honours PodDisruptionBudgets. It
+        fails if the pods have not ended in time. If pods or data would be lost, it fails before it cordons the node.
+      - V(uncordoned) removes the module's own cordon, even that of an earlier play.
     type: str
     choices: [drained, uncordoned]
     required: true
   minutes:
-    description: How long pods may take to go.
+    description: Minutes that the pods may take to end.
     type: float
     default: 10
   force:
-    description: Whether pods go that nobody makes again, as with kubectl's C(--force).
+    description: Whether to evict pods that no controller will recreate, like kubectl's C(--force).
     type: bool
     default: false
   delete_emptydir_data:
-    description: Whether pods go that have data in an emptyDir, as with kubectl's C(--delete-emptydir-data).
+    description: Whether to evict pods with data in an emptyDir, like kubectl's C(--delete-emptydir-data).
     type: bool
     default: false
   pending:
@@ -50,11 +51,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 cordoned:
-  description: Whether the cordon is ours; also where pods have not gone in time.
+  description: Whether the cordon is the module's own. Also returned if the pods have not ended in time.
   type: bool
   returned: for V(drained), once the node is cordoned
 evicted:
-  description: The pods that went, as namespace and name.
+  description: Namespace and name of each evicted pod.
   type: list
   elements: str
   returned: for V(drained)

@@ -5,24 +5,24 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_lock
-short_description: Let go of a node that this play keeps others off
+short_description: Release the node lock of this play
 description:
   - Removes the lock that M(nodedevices.kubernetes.node_preflight) took (its option C(lock)), if this play still has it.
-    The lock is a file below C(/run), which a boot empties; taking and removing it is no change of the node.
-  - Every other module of ours renews the lock, in a play whose C(environment) is what
-    M(nodedevices.kubernetes.node_preflight) returned as C(environment), and fails where another play has it by now.
+    The lock is a file below C(/run), which a reboot clears. Taking and removing the lock does not count as a change.
+  - Every other module of this collection renews the lock if the play's C(environment) is the one that
+    M(nodedevices.kubernetes.node_preflight) returned. Such a module fails if another play has taken the lock.
 options:
   state:
-    description: V(released) removes the lock. V(renewed) has it lapse later; actions that wait for long use it.
+    description: V(released) removes the lock. V(renewed) extends the lock, for actions that wait long.
     type: str
     choices: [released, renewed]
     default: released
   seconds:
-    description: How long the renewed lock lasts at least; set by actions that wait for what takes longer.
+    description: Least number of seconds that the renewed lock lasts; set by actions that wait long.
     type: float
     default: 0
   owner:
-    description: Which play this is; set by the action.
+    description: Identity of this play; set by the action.
     type: str
 author: The node-devices authors (!UNKNOWN)
 """

@@ -3,12 +3,13 @@
 
 DOCUMENTATION = r"""
 module: node_names
-short_description: See that no two hosts of the play are the same node
+short_description: Check that no two hosts of the play are the same node
 description:
-  - Fails where two hosts of the play, by C(node_devices_node_name) or their own names, are one node of a cluster
-    (C(node_devices_kubeconfig)). What one of them has written through the API the other one would take away.
-  - It looks at all hosts of the play at once, so it is run once. Hosts that have no kubeconfig, or whose variables
-    cannot be worked out yet, are passed over. It writes nothing.
+  - Fails if two hosts of the play are one node of a cluster, by C(node_devices_node_name) or their own names. The
+    cluster is that of C(node_devices_kubeconfig). Each of the two hosts would undo what the other one wrote through the
+    API.
+  - The action checks all hosts of the play at once, so run it once. It skips hosts without a kubeconfig, and hosts
+    whose variables cannot be evaluated yet. It writes nothing.
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -5,112 +5,113 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_preflight
-short_description: What the roles must know of a node before they write anything
+short_description: Check a node before the roles write anything
 description:
-  - Reads, in one execution, the node's Python and C library, its init, the container runtime in use, the kubelet, the
-    device nodes that are asked for, the plugin's command, and the CDI specs and the ledger that are there. It writes
-    nothing, but O(lock).
-  - The action of the same name turns what cannot work (O(requires)) into one sentence each, all of a host at once.
-  - A result that a play has registered as C(node_devices_node) is what every action of this collection goes on from in
-    that play. Without O(lock) this one does, too, and executes nothing. In another play of the run the node is looked
-    at again, because it may have changed since.
+  - Reads, in one execution, the node's Python, C library, init, container runtime and kubelet. It also reads the
+    requested device nodes, the plugin's command, the CDI specs and the ledger. It writes nothing except O(lock).
+  - The action of the same name reports every unmet requirement (O(requires)) of a host at once, one sentence each.
+  - If a play registers the result as C(node_devices_node), every action of this collection uses it in that play.
+    Without O(lock), this action also uses it and executes nothing. Another play of the run checks the node again,
+    because the node may have changed.
 options:
   requires:
     description:
-      - What the caller cannot do without; read by the action.
-      - V(python) is Python 3.9, V(systemd) systemd as the first process, V(runtime) a container runtime that takes CDI
-        devices through CRI, V(kubelet) a kubelet that passes CDI names on (none yet is fine), V(devices) the device
-        nodes that are required, V(command) the plugin's O(command), which check mode does without.
+      - Requirements of the caller; read by the action.
+      - V(python) is Python 3.9 or later, and V(systemd) is systemd as the first process. V(runtime) is a container
+        runtime that accepts CDI devices through CRI. V(kubelet) is a kubelet that passes CDI names on; a missing
+        kubelet is accepted. V(devices) are the required device nodes. V(command) is the plugin's O(command), which
+        check mode does not require.
     type: list
     elements: str
     choices: [python, systemd, runtime, kubelet, devices, command]
     default: []
   cdi:
     description:
-      - Whether devices are given by CDI, as M(nodedevices.kubernetes.declaration) returns it; read by the action.
-        Without it any version of runtime and kubelet will do.
+      - Whether devices are given by CDI, as M(nodedevices.kubernetes.declaration) returns it; read by the action. If
+        false, the action accepts any version of runtime and kubelet.
     type: bool
     default: true
   command:
-    description: The plugin's command on the node that the caller runs; read by the action.
+    description: Path of the plugin's command on the node that the caller runs; read by the action.
     type: path
   commands:
-    description: Where to look for the plugin's command; set by the action to O(command) where that is given.
+    description: Possible paths of the plugin's command; the action sets O(command) if given.
     type: list
     elements: path
     default: [/opt/node-devices/current/bin/node-device-plugin, /usr/local/bin/node-device-plugin]
   cri_socket:
     description:
-      - The container runtime's socket, as a path or as C(unix:///path). If left out, the one that the running kubelet
-        uses; where no kubelet runs (k3s has it in a process of another name), the one on which a distribution's own
-        runtime listens, else CRI-O's, cri-dockerd's or containerd's.
+      - The container runtime's socket, as a path or as C(unix:///path). If left out, the kubelet's configured socket.
+        If no kubelet process is found, as with k3s, the first well-known socket with a listener. A distribution's own
+        comes before CRI-O's, cri-dockerd's and containerd's.
     type: path
   ask:
     description:
-      - The plugin's command, if it is to ask the running container runtime what it does about CDI (RV(running)). It
-        does not ask where O(declaration) gives no device by CDI.
+      - Path of the plugin's command on the node, if the module should query the running container runtime about CDI
+        (RV(running)). If no device of O(declaration) uses CDI, the module does not query the runtime.
     type: path
   foresee:
     description:
-      - Modules of this collection by name (C(node_tools), C(service)) with the arguments that the play will give them.
-        RV(foreseen) has the answers of those that have nothing to do, and the play executes them no more.
+      - Modules of this collection by name (C(node_tools), C(service)), with the arguments that the play will give them.
+        RV(foreseen) has the answers of those that have nothing to do; the play then does not execute them.
     type: dict
     default: {}
   lock:
     description:
-      - Keep other plays off the node, as far as they ask for it too, until M(nodedevices.kubernetes.node_lock) lets go
-        of it. V(minutes) after which it lapses unless it is renewed (RV(environment)), and 10 seconds more for each
-        host of the batch; V(break) takes it from whoever has it.
-      - Where another play has it, the task fails and says who and since when. One that is known to be over, because it
-        ran on this controller, is passed over. Check mode only looks, and warns.
+      - Lock the node against other plays that also use this option, until M(nodedevices.kubernetes.node_lock) releases
+        the lock. The lock expires after C(minutes) (default 15), plus 10 seconds for each host of the batch, unless
+        modules renew it (RV(environment)). C(break) takes the lock from any other play.
+      - If another play has the lock, the task fails and names the play and the time. The action ignores the lock of a
+        play that ran on this controller and has ended. Check mode only reads the lock, and warns.
     type: dict
   declaration:
     description:
-      - What M(nodedevices.kubernetes.declaration) returned. Its CDI specs are held to what the node's runtime accepts
-        and to the specs of others on the node; read by the action.
+      - Result of M(nodedevices.kubernetes.declaration). The action checks its CDI specs against the node's runtime and
+        against other owners' specs on the node. Read by the action.
     type: dict
   declared:
     description:
-      - Whether the host's own declaration is meant where O(declaration) is left out, as a role asks for it. The result
-        has it as C(declaration); read by the action.
+      - Whether to use the host's own declaration if O(declaration) is left out. The result then has it as
+        C(declaration). Read by the action.
     type: bool
     default: false
   device_plugin_dir:
-    description: The kubelet's device plugin directory; set by the action to that of O(declaration) where it is given.
+    description: The kubelet's device plugin directory; the action sets that of O(declaration) if given.
     type: path
     default: /var/lib/kubelet/device-plugins
   mode:
     description:
-      - What the plugin is to be on this node. With it the action refuses, unless O(takeover), what would take resources
-        of O(declaration) from another device plugin, or from ours in the other mode; read by the action.
+      - How the plugin should run on this node. Unless O(takeover) is set, the action refuses to take resources of
+        O(declaration) from another device plugin, or from this plugin in the other mode. Read by the action.
     type: str
     choices: [service, daemonset]
   kubeconfig:
     description:
-      - A kubeconfig file on the controller that the run will need. It is read, its API server asked for the node, and,
-        where O(declaration) has fixed capacities, whether the node's status may be patched; read by the action.
-      - Without O(declaration), as in an uninstall, the cluster need not have the node.
-      - With O(mode=daemonset) the action refuses a node without a free pod slot, on which another pod would be ended
-        for the DaemonSet's.
+      - A kubeconfig file on the controller that the run needs. The action reads the file and the node object. If
+        O(declaration) has fixed capacities, the action also checks the permission to patch the node's status. Read by
+        the action.
+      - Without O(declaration), as in an uninstall, the node need not exist in the cluster.
+      - With O(mode=daemonset), the action refuses a node without a free pod slot, because the DaemonSet's pod would
+        preempt another pod.
     type: path
   node_name:
-    description: The node's name in the cluster, where it is not the inventory's; read by the action.
+    description: The node's name in the cluster, if it differs from the inventory's; read by the action.
     type: str
   drain:
     description:
-      - Says that the play may drain the node, with C(minutes) for its pods to go. The action then requires
-        O(kubeconfig) and a node object. It refuses if C(together), the hosts of a batch that nobody limited, are
-        several.
+      - Declares that the play may drain the node, with C(minutes) for its pods to end. The action then requires
+        O(kubeconfig) and a node object. It refuses if C(together), the hosts of an unlimited batch, has more than one
+        host.
     type: dict
   deployment:
     description: C(device_plugin_deployment) of role device_plugin; read by the action.
     type: dict
   takeover:
-    description: Whether another plugin's resources may be taken over; read by the action.
+    description: Whether the plugin may take over another plugin's resources; read by the action.
     type: bool
     default: false
   device_paths:
-    description: Device nodes to look for, as M(nodedevices.kubernetes.declaration) returns them.
+    description: Device nodes to check, as M(nodedevices.kubernetes.declaration) returns them.
     type: dict
     default: {}
 author: The node-devices authors (!UNKNOWN)
@@ -125,7 +126,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 read_in:
-  description: Which play it was read in; only that one goes on from it.
+  description: Identity of the play that read the result; only that play reuses it.
   type: str
   returned: always
 host:
@@ -133,23 +134,23 @@ host:
   type: str
   returned: always
 environment:
-  description: Where O(lock) was asked for, what the tasks that follow need as C(environment) to renew the lock.
+  description: The C(environment) with which the following tasks renew the lock.
   type: dict
-  returned: with O(lock), but in check mode
+  returned: with O(lock), except in check mode
 python:
-  description: Version as three numbers, and executable.
+  description: Version as three numbers, and path of the executable.
   type: dict
   returned: always
 uid:
-  description: The user that tasks run as.
+  description: User id with which tasks run.
   type: int
   returned: always
 machine:
-  description: As C(uname -m) says.
+  description: Output of C(uname -m).
   type: str
   returned: always
 libc:
-  description: Such as V(glibc 2.41); empty if it does not say.
+  description: C library, such as V(glibc 2.41); empty if unknown.
   type: str
   returned: always
 init:
@@ -157,15 +158,15 @@ init:
   type: str
   returned: always
 runtime:
-  description: Socket; process, name, version, unit and configuration behind it.
+  description: Socket of the container runtime, and the process, name, version, unit and configuration behind it.
   type: dict
   returned: always
 running:
-  description: What the running container runtime says of CDI (C(cdi)) to O(ask) (C(command)), if it answers.
+  description: What the running container runtime reports about CDI (C(cdi)) to O(ask) (C(command)), if it answers.
   type: dict
   returned: always
 foreseen:
-  description: For each module of O(foresee) that has nothing to do, its arguments and its answer.
+  description: Arguments and answer of each module of O(foresee) that has nothing to do.
   type: dict
   returned: always
 kubelet:
@@ -173,25 +174,25 @@ kubelet:
   type: dict
   returned: always
 missing_devices:
-  description: Those of O(device_paths) that are not there.
+  description: Paths of O(device_paths) that do not exist.
   type: list
   elements: str
   returned: always
 other_than_devices:
-  description: Those of O(device_paths) that are there and no device node, with what they are.
+  description: Paths of O(device_paths) that exist but are not device nodes, each with its kind.
   type: dict
   returned: always
 commands:
-  description: Those of O(commands) that can be run.
+  description: Paths of O(commands) that are executable.
   type: list
   elements: str
   returned: always
 device_plugins:
-  description: Our running plugin (C(instance)), the resources that the kubelet has devices of, and others' sockets.
+  description: The running plugin (C(instance)), the resources with devices in the kubelet, and other plugins' sockets.
   type: dict
   returned: always
 cdi_files:
-  description: CDI spec files that are there, with their text.
+  description: CDI spec files on the node, with their text.
   type: list
   elements: dict
   returned: always
@@ -201,19 +202,18 @@ ledger:
   returned: always
 settled:
   description:
-    - The owners whose files on the node are all as the ledger has them. A role that wants the same files again executes
-      nothing.
+    - Owners whose files on the node all match the ledger. A role that wants the same files again executes nothing.
   type: list
   elements: str
   returned: always
 transaction_left:
   description:
-    - Whether there is a change of the runtime's configuration whose outcome nobody has read. The action has it finished
-      or undone first (M(nodedevices.kubernetes.runtime_config)), except in check mode.
+    - Whether an interrupted change of the runtime's configuration has an unread outcome. The action first finishes or
+      undoes the change (M(nodedevices.kubernetes.runtime_config)), except in check mode.
   type: bool
   returned: always
 locked_by:
-  description: Another play that works on the node; nothing if there is none, or O(lock) was not asked for.
+  description: Another play that works on the node; nothing if there is none or O(lock) is left out.
   type: dict
   returned: always
 """

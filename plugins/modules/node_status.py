@@ -3,14 +3,16 @@
 
 DOCUMENTATION = r"""
 module: node_status
-short_description: Read how a node is, whatever state it is in
+short_description: Read the status of a node, whatever its state
 description:
-  - Looks at the node once (M(nodedevices.kubernetes.node_preflight)) and asks the plugin and the container runtime that
-    run there, three executions in all; with a O(kubeconfig) the API server from the controller. It changes nothing.
-  - It never fails for what it finds. A node that cannot be reached, or lacks something, has a result that says so.
+  - Runs M(nodedevices.kubernetes.node_preflight) on the node, and queries the plugin and the container runtime there,
+    in three executions. With O(kubeconfig), the action also queries the API server from the controller. It changes
+    nothing.
+  - The action never fails because of what it finds. If a node is unreachable or a requirement is unmet, the result says
+    so.
 options:
   command:
-    description: The plugin's command on the node.
+    description: Path of the plugin's command on the node.
     type: path
     required: true
   settings:
@@ -20,12 +22,14 @@ options:
     description: The container runtime's socket, as for M(nodedevices.kubernetes.node_preflight).
     type: path
   mode:
-    description: What the plugin should be; in mode V(daemonset) its pod is looked at, too, which needs O(kubeconfig).
+    description:
+      - How the plugin should run. In mode V(daemonset), the action also reads the plugin's pod, which needs
+        O(kubeconfig).
     type: str
     choices: [service, daemonset]
     default: service
   api_only:
-    description: Whether nothing but the Kubernetes API reaches the node; default C(node_devices_api_only).
+    description: Whether only the Kubernetes API reaches the node; C(node_devices_api_only) if left out.
     type: bool
 extends_documentation_fragment:
   - nodedevices.kubernetes.cluster

@@ -5,75 +5,79 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_tools
-short_description: The plugin's virtual environment on a node
+short_description: Install the plugin's virtual environment on a node
 description:
-  - Makes the environment O(root)C(/versions/<name>), the link O(root)C(/current) to it and the command.
-  - Where the plugin's service runs from the current environment, another one goes on trial. The service is restarted,
-    and must serve within O(timeout) what it served before (every resource registered, its stream open, the same devices
-    listed by the kubelet and healthy). Else the link goes back, the old version runs again, and the task fails with the
-    reason; it is not tried again then, unless O(retry) asks for it. A power cut in the midst brings the old version up;
-    a run that was killed is undone by the next.
-  - It stays while another role has something on the node, which may need the command to take it away.
-  - The action of the same name gathers the wheels on the controller, and sends them if the environment is not there;
-    the node needs neither pip nor a network. An environment is made under a name that nobody uses, and gets its own
-    when it is complete. Nothing is executed where the play has looked at the node, and nothing was to be done then.
+  - Creates the environment O(root)C(/versions/<name>), the link O(root)C(/current) to it and the command.
+  - If the plugin's service runs from the current environment, the module tests a new one. It restarts the service,
+    which must serve within O(timeout) what it served before. That means that every resource is registered with an open
+    stream, and that the kubelet lists the same healthy devices.
+  - If the test fails, the module restores the link and the old version, and the task fails with the reason. The module
+    does not retry that version unless O(retry) is set. After a power cut during the test, the node boots with the old
+    version. If a run is killed, the next run undoes its change.
+  - The environment stays while another role has anything on the node, because removal may need the command.
+  - The action of the same name collects the wheels on the controller, and sends them if the environment is missing. The
+    node needs neither pip nor a network. The module builds an environment under a temporary name, and renames it when
+    it is complete. The action of the same name executes no module if the play's preflight check found that nothing
+    needs to be done.
 options:
   state:
     description:
-      - Whether it is there.
-      - V(rolled_back) undoes the last upgrade, if that was not undone already, or goes to the version O(name) that is
-        still on the node. Needs nothing from the controller.
+      - V(present) installs the environment, and V(absent) removes it.
+      - V(rolled_back) undoes the last upgrade, unless that is already undone, or returns to the version O(name) on the
+        node. It needs nothing from the controller.
     type: str
     choices: [present, absent, rolled_back]
     default: present
   root:
-    description: Folder of the environments.
+    description: Directory of the environments.
     type: path
     default: /opt/node-devices
   command:
-    description: Link to the command; empty makes none.
+    description: Path of the link to the command. If empty, the module creates no link.
     type: str
     default: /usr/local/bin/node-device-plugin
   keep:
-    description: How many environments stay, the newest first, the current one and the one before it among them.
+    description: How many environments stay, the newest first. The current and the previous one always stay.
     type: int
     default: 2
   timeout:
-    description: Seconds in which another version must serve what was served before.
+    description: Seconds within which another version must serve what the current one served.
     type: int
     default: 60
   retry:
-    description: Whether the version that did not stand its trial on this node is tried again.
+    description: Whether to retry a version that failed its health check on this node.
     type: bool
     default: false
   node:
     description:
-      - What M(nodedevices.kubernetes.node_preflight) found. If left out, what the play has registered of it as
-        C(node_devices_node), and where the play has not looked, the action looks.
+      - Result of M(nodedevices.kubernetes.node_preflight). If left out, the action uses the result that the play
+        registered as C(node_devices_node). If the play registered none, the action runs the preflight check itself.
     type: dict
   cache:
-    description: Folder on the controller for what is built and fetched; read by the action.
+    description:
+      - Directory on the controller for built or fetched wheels, C(~/.cache/node-devices) if left out; read by the
+        action.
     type: path
   wheelhouse:
     description:
-      - Folder on the controller with the locked wheels, in place of fetching them; read by the action.
-      - Default are those of the bundle that the controller was set up from, if it was.
+      - Directory on the controller with the locked wheels, instead of fetching them; read by the action.
+      - If left out, the action uses the wheels of the bundle that set up the controller, if any.
     type: path
   specs:
     description:
-      - What M(nodedevices.kubernetes.cdi_specs) returned, if it ran before with nothing declared; read by the action.
+      - Result of M(nodedevices.kubernetes.cdi_specs), if that module removed its specs before; read by the action.
     type: dict
   host_devices:
-    description: What M(nodedevices.kubernetes.host_devices) returned, if it ran before; read by the action.
+    description: Result of M(nodedevices.kubernetes.host_devices), if that module ran before; read by the action.
     type: dict
   left:
-    description: Roles that would still have something on the node, instead of asking the ledger; set by the action.
+    description: Roles that would still have something on the node, in place of the ledger's entries; set by the action.
     type: list
     elements: str
   name:
     description:
       - Name of the environment; set by the action.
-      - For O(state=rolled_back) a name, or a version alone, which is the newest environment of that version.
+      - For O(state=rolled_back), the name of an environment, or a version, which selects its newest environment.
     type: str
   archive:
     description: Archive with the wheels, on the node; set by the action.
@@ -92,27 +96,27 @@ EXAMPLES = r"""
 
 RETURN = r"""
 environment:
-  description: The environment's folder.
+  description: Directory of the environment.
   type: str
   returned: success
 incomplete:
-  description: Whether wheels are needed to go on.
+  description: Whether the module needs wheels to continue.
   type: bool
   returned: success
 was:
-  description: Name of the environment that was current.
+  description: Name of the environment that was current before.
   type: str
   returned: success, if O(state) is not V(absent)
 restarted:
-  description: Whether the service was restarted, or in check mode would be.
+  description: Whether the module restarted the service, or in check mode would.
   type: bool
   returned: success, if O(state) is not V(absent)
 seconds:
-  description: From the service's stop until everything was served again, as it was seen from outside.
+  description: Seconds from the service's stop until all resources are served again, as measured from outside.
   type: float
   returned: if the service was restarted
 kept:
-  description: Paths that are no longer wanted and stay, each with the reason.
+  description: Paths that stay although they are no longer wanted, each with the reason.
   type: list
   elements: dict
   returned: success

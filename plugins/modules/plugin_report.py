@@ -3,28 +3,30 @@
 
 DOCUMENTATION = r"""
 module: plugin_report
-short_description: What the device plugin of a node is, and whether it is as declared
+short_description: Report a node's device plugin, and whether it matches the declaration
 description:
-  - Asks the running plugin on the node, or its metrics through the Kubernetes API where only that reaches the node; in
-    mode daemonset also the cluster for the node's pod. Changes nothing, and does not fail for what it finds.
+  - Queries the running plugin on the node. If only the Kubernetes API reaches the node, the action reads the plugin's
+    metrics through it. In mode V(daemonset), the action also reads the node's pod from the cluster. It changes nothing,
+    and does not fail because of what it finds.
 options:
   mode:
-    description: What it should be.
+    description: How the plugin should run.
     type: str
     choices: [service, daemonset]
     required: true
   instance:
-    description: What M(nodedevices.kubernetes.node_preflight) found of it on the node.
+    description: The plugin's running instance, as M(nodedevices.kubernetes.node_preflight) returned it.
     type: dict
   command:
-    description: The plugin's command on the node. Without it nothing is asked there.
+    description: Path of the plugin's command on the node. If left out, the action does not query the node.
     type: path
   healthy:
-    description: Resource to the number of devices that the kubelet lists, which the node object is held to.
+    description:
+      - Number of devices that the kubelet lists, by resource. The action compares the node object with these numbers.
     type: dict
     default: {}
   timeout:
-    description: Seconds that the node object may take to show them; the kubelet looks every 10 s.
+    description: Seconds for the node object to show these numbers. The kubelet updates it every 10 s.
     type: int
     default: 30
 extends_documentation_fragment:
@@ -44,19 +46,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 runs_as:
-  description: V(service), a pod's name, or V(-).
+  description: V(service), V(pod NAME) or V(-).
   type: str
   returned: always
 configuration:
-  description: The first digits of the hash of its configuration file, or V(-).
+  description: First 12 digits of the hash of the plugin's configuration file, or V(-).
   type: str
   returned: always
 state:
-  description: V(as declared), or what is wrong.
+  description: V(as declared), or the problem.
   type: str
   returned: always
 problems:
-  description: Everything that is wrong, the node object's part too, a sentence each.
+  description: All problems, including those of the node object, one sentence each.
   type: list
   elements: str
   returned: always

@@ -5,85 +5,86 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: runtime_config
-short_description: Put a container runtime's configuration in place, and prove that the runtime lives with it
+short_description: Apply a container runtime's configuration, and check that the runtime works with it
 description:
-  - The node's side of M(nodedevices.kubernetes.cdi_runtime), which plans. V(checked) says what the runtime would make
-    of a configuration. V(applied) writes it, restarts the runtime, and asks the runtime itself; when it does not answer
-    as it should, the old configuration is put back and the runtime is restarted with it.
-  - V(applied) is a transaction with a journal in C(/var/lib/node-devices), carried out by systemd beside this module,
-    so that a lost connection does not stop it. One whose process was killed is undone at once, one that a power cut
-    interrupted at the next boot, before the runtime starts, or by V(recovered). In check mode it says what stands in
-    the way, and does no more.
+  - The node's part of M(nodedevices.kubernetes.cdi_runtime), which plans the change. V(checked) returns what the
+    runtime would read from a configuration. V(applied) writes the configuration, restarts the runtime and queries it.
+    If the answer is wrong, the module restores the old configuration and restarts the runtime.
+  - V(applied) is a transaction with a journal in C(/var/lib/node-devices). systemd runs it beside this module, so a
+    lost connection does not stop it. If the transaction's process is killed, systemd undoes the change at once. After a
+    power cut, the next boot undoes the change before the runtime starts, or V(recovered) does. In check mode,
+    V(applied) only reports obstacles.
 options:
   state:
-    description: What has been done with the configuration afterwards.
+    description: Whether to check a configuration, to apply it, or to finish or undo an interrupted change.
     type: str
     choices: [checked, applied, recovered]
     required: true
   files:
-    description: The configuration file, and with V(applied) more files of the same transaction, such as a drop-in.
+    description: The configuration file and, with V(applied), more files of the same transaction, such as a drop-in.
     type: list
     elements: dict
     suboptions:
       path:
-        description: Where it is.
+        description: Absolute path.
         type: path
         required: true
       content:
         description:
-          - Its text; texts that M(nodedevices.kubernetes.node_preflight) hid have its tokens. If left out, an undoing
-            removes the file, and V(applied) leaves it as it is.
+          - Text of the file, with the tokens of texts that M(nodedevices.kubernetes.node_preflight) hid. If left out,
+            O(undo) removes the file; otherwise, V(applied) leaves the file unchanged.
         type: str
       expected_sha256:
         description:
-          - The SHA-256 that the file's text, with its tokens, must have before it is written; no file if left out.
+          - SHA-256 that the file's current text, with its tokens, must have. If left out, the file must not exist.
         type: str
       original:
         description:
-          - What an undoing is to put back, where somebody else has written the file since our last change. What is
-            there now, if left out.
+          - Text that O(undo) will restore, if someone else has written the file since the last change. If left out, the
+            current text.
         type: str
   sources:
-    description: Other files whose hidden texts O(files) may have, such as files that they import.
+    description: Other files whose hidden texts O(files) may contain, such as imported files.
     type: list
     elements: path
     default: []
   program:
-    description: The runtime's executable.
+    description: Path of the runtime's executable.
     type: path
   beside:
-    description: Whether the copy to check stands in the file's own folder, for imports relative to it.
+    description: Whether to stage the checked copy in the file's own directory, for relative imports.
     type: bool
     default: false
   check_command:
     description:
-      - Command that must succeed before anything is written; V({staged}) stands for the first file's new text. The
-        transaction itself checks nothing if left out.
+      - Command that must succeed before anything is written; V({staged}) stands for the first file's new text. If left
+        out, the transaction does not check the text.
     type: list
     elements: str
     default: []
   drop_in:
     description:
-      - When checking, the text of a file that the file imports; V(/{drop_in}) stands for its path in there.
+      - For V(checked), the text of a file that the configuration file imports. V(/{drop_in}) stands for its path in the
+        configuration file.
     type: str
   drop_in_directory:
     description:
-      - When checking, a folder that the runtime reads whole, and the file is below it. What O(check_command) prints is
-        what the runtime makes of it; V({staged}) stands for the folder's copy, in which the file has its new text.
+      - For V(checked), a directory of drop-ins that contains the file. The output of O(check_command) is what the
+        runtime reads. V({staged}) stands for a copy of the directory with the new text.
     type: path
   unit:
     description: The runtime's systemd service.
     type: str
   question:
-    description: Command that asks the running runtime, and answers in JSON.
+    description: Command that queries the running runtime and answers in JSON.
     type: list
     elements: str
   spec_dirs:
-    description: CDI must be on in the running runtime with these folders; nothing is asked about CDI if left out.
+    description: CDI spec directories that the running runtime must use. If left out, the module does not check CDI.
     type: list
     elements: str
   undo:
-    description: Whether this takes our change back, so that the ledger forgets it.
+    description: Whether this restores the earlier state, so that the ledger drops the change.
     type: bool
     default: false
 author: The node-devices authors (!UNKNOWN)
@@ -103,25 +104,25 @@ EXAMPLES = r"""
 
 RETURN = r"""
 effective:
-  description: What the runtime makes of the text.
+  description: What the runtime reads from the text.
   type: str
-  returned: when checking
+  returned: for V(checked)
 staged:
-  description: Name of the copy that was checked.
+  description: Path of the checked copy.
   type: str
-  returned: when checking
+  returned: for V(checked)
 seconds:
-  description: How long the runtime did not answer.
+  description: Seconds during which the runtime did not answer.
   type: float
-  returned: when it was restarted
+  returned: if the runtime was restarted
 begun:
-  description: Whether a change that was cut off had been begun.
+  description: Whether the interrupted change had begun.
   type: bool
-  returned: when recovering, and there was such a change
+  returned: for V(recovered), if a change was interrupted
 error:
-  description: Why it has been undone; none where it was done.
+  description: Why the change was undone; none if it was finished.
   type: str
-  returned: when recovering, and there was such a change
+  returned: for V(recovered), if a change was interrupted
 """
 
 import contextlib

@@ -5,23 +5,22 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: service
-short_description: A systemd service or timer that runs with what its files say now
+short_description: Keep a systemd service or timer running with the current content of its files
 description:
-  - Makes a service enabled and running, and restarts it only if the process is older than one of O(files). So a play
-    that died between writing a file and restarting is fixed by the next one, which a handler would not do.
-  - Reloads it where only O(reload_files) changed, and only if the process itself says that it needs to
-    (O(reload_check)). A process that already took them in is left alone.
-  - Systemd reads its units again only where one changed, because that can take device rules away from running
+  - Enables and starts a service, and restarts it only if the process is older than one of O(files). If a play dies
+    between writing a file and the restart, the next play therefore restarts the service; a handler would not.
+  - Reloads the service if only O(reload_files) changed and O(reload_check) reports that the process needs a reload.
+  - Runs a daemon-reload only if a unit changed, because a daemon-reload can remove device rules from running
     containers.
-  - A service that does not come up fails with its last journal lines.
-  - The action of the same name executes nothing where the play has looked at the node, and nothing was to be done then.
+  - If a service does not start, the module fails with its last journal lines.
+  - The action of the same name executes no module if the play's preflight check found that nothing needs to be done.
 options:
   name:
-    description: Name of the unit, with its ending.
+    description: Name of the unit, with its suffix.
     type: str
     required: true
   state:
-    description: V(absent) stops and disables it; its files are someone else's.
+    description: V(absent) stops and disables the unit. The module never removes its files.
     type: str
     choices: [started, absent]
     default: started
@@ -31,23 +30,23 @@ options:
     elements: path
     default: []
   reload_files:
-    description: Files that the process reads again when it is reloaded (C(systemctl reload)).
+    description: Files that the process reads again on a reload (C(systemctl reload)).
     type: list
     elements: path
     default: []
   reload_check:
-    description: Command that fails if the process does not run with what O(reload_files) say now; writes nothing.
+    description: Command that fails if the process does not run with the current O(reload_files); it writes nothing.
     type: list
     elements: str
     default: []
   pending:
-    description: Whether this play would change one of the files, for check mode; otherwise the files themselves tell.
+    description: In check mode, whether this play would change one of O(files). Otherwise, the module checks the files.
     type: bool
     default: false
   pending_reload:
     description:
-      - Whether this play changes one of O(reload_files), or would. Then the service has another configuration, also if
-        the process has taken it in by itself.
+      - Whether this play changes one of O(reload_files), or in check mode would. The module then reports a reload even
+        if the process has already read the new file.
     type: bool
     default: false
 author: The node-devices authors (!UNKNOWN)
@@ -64,7 +63,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 actions:
-  description: What was done, or in check mode would be.
+  description: What the module did, or in check mode would do.
   type: list
   elements: str
   returned: success

@@ -5,37 +5,37 @@ DOCUMENTATION = r"""
 module: verification
 short_description: Verify a node from its declaration to a device inside a container
 description:
-  - Runs the plugin's command C(verify) on the node with what is declared, and remembers what it proved.
-  - With O(kubeconfig), what no container of the node shows is proven by ordinary pods of the cluster, a few at a time
-    and below every other pod's priority. Without it the command makes static pods, where the kubelet has a directory
-    for them.
-  - What has no proof is V(unproven), with the reason, and a warning.
-  - The result is the report. It fails where something cannot be asked, not where something is wrong. In check mode it
-    does nothing.
+  - Runs the plugin's command C(verify) on the node with the declaration, and records the proofs.
+  - With O(kubeconfig), ordinary pods of the cluster prove what no container of the node shows. A few pods run at a
+    time, below every other pod's priority. Without O(kubeconfig), the command creates static pods, if the kubelet has a
+    directory for them.
+  - A resource without a proof is V(unproven), with the reason, and causes a warning.
+  - The result is the report. The action fails if a query fails, not if the report has problems. In check mode, the
+    action does nothing.
 options:
   tool:
-    description: The plugin's command on the node.
+    description: Path of the plugin's command on the node.
     type: path
     required: true
   record:
-    description: The file on the node that what was proven is remembered in.
+    description: File on the node that records the proofs.
     type: path
     required: true
   proofs:
-    description: Prove every resource, or those only whose proof is not on record for what is declared now.
+    description: Whether to prove every resource, or only those without a recorded proof of the current declaration.
     type: str
     choices: [all, unproven]
     default: all
   devices:
-    description: Free devices of a resource that its proof asks for.
+    description: How many free devices of a resource its proof requests.
     type: str
     choices: [one, all]
     default: one
   image:
-    description: Image for the proof's containers; the runtime's sandbox image if left out.
+    description: Image of the proof's containers; the runtime's sandbox image if left out.
     type: str
   mode:
-    description: What serves the devices; what was proven of another mode is proven again.
+    description: How the plugin runs. After a change of the mode, every resource needs a new proof.
     type: str
     choices: [service, daemonset]
     default: service
@@ -44,7 +44,7 @@ options:
     type: bool
     default: false
   timeout:
-    description: Seconds that a pod of a proof may take to run.
+    description: Seconds for the kubelet to list the declared devices, and again for each proof's pod to run.
     type: int
     default: 60
 extends_documentation_fragment:
@@ -66,19 +66,19 @@ RETURN = r"""
 runtime:
   description: Name and version of the container runtime.
   type: str
-  returned: where it is not skipped
+  returned: unless the task is skipped
 kubelet:
-  description: Whether it answers, V(running), V(not answering) or V(asked too often); V(none) where there is none.
+  description: State of the kubelet, V(running), V(not answering) or V(asked too often); V(none) without a kubelet.
   type: str
-  returned: where it is not skipped
+  returned: unless the task is skipped
 resources:
-  description: A row for each resource.
+  description: One row for each resource.
   type: list
   elements: dict
-  returned: where it is not skipped
+  returned: unless the task is skipped
 problems:
-  description: What is wrong.
+  description: Problems that the action found.
   type: list
   elements: str
-  returned: where it is not skipped
+  returned: unless the task is skipped
 """

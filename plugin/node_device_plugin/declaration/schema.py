@@ -97,52 +97,66 @@ def _resource(name: str, cdi_kind: str | None, **others: Any) -> model.Resource:
 
 def _bus_id(whose: str, example: str) -> Field:
     """A vendor, product or device id of a bus."""
-    description = f'{whose} id, four hexadecimal digits, e.g. "{example}"; any if left out.'
+    description = f'{whose} id: four hexadecimal digits, e.g. "{example}". If left out, any id matches.'
     return Field("str", description, rule=rules.bus_id, read=str.lower)
 
 
 DEVICE_NODE: dict[str, Field] = {
-    "path": Field("str", "Absolute path of the node inside the container.", required=True, rule=rules.node_path),
+    "path": Field("str", "Absolute path of the device node inside the container.", required=True, rule=rules.node_path),
     "host_path": Field(
         "str",
-        "Absolute path of the node on the host, where it differs from path; a link is followed.",
+        "Absolute path of the device node on the host; the value of path if left out. Symbolic links are followed.",
         rule=rules.node_path,
     ),
     "permissions": Field(
-        "str", "What the container may do with it: any of r, w and m.", default="rw", rule=rules.permissions
+        "str",
+        "What the container may do with the device node: any of r (read), w (write) and m (mknod).",
+        default="rw",
+        rule=rules.permissions,
     ),
     "uid": _number(
-        "Owner of the node inside the container; the container's own user where it is left out.",
+        "User id of the device node's owner inside the container; the container's own user if left out.",
         maximum=rules.LARGEST_ID,
     ),
     "gid": _number(
-        "Group of the node inside the container; the container's own group where it is left out.",
+        "Group id of the device node inside the container; the container's own group if left out.",
         maximum=rules.LARGEST_ID,
     ),
     "mode": Field(
         "str",
-        'Octal file mode of the node inside the container, e.g. "0660"; '
-        "the runtime's choice if left out (0666, or the host's).",
+        'Octal file mode of the device node inside the container, e.g. "0660". If left out, the runtime chooses 0666 '
+        "or the mode on the host.",
         rule=rules.mode,
         read=functools.partial(int, base=8),
     ),
     "type": Field(
-        "str", "What the host's node has to be: c or b (character or block); either if left out.", choices=("c", "b")
+        "str",
+        "Required type of the host's device node: c (character) or b (block). If left out, both are accepted.",
+        choices=("c", "b"),
     ),
-    "major": _number("Major number that the host's node has to have; any if left out.", maximum=LARGEST_MAJOR),
-    "minor": _number("Minor number that the host's node has to have; any if left out.", maximum=LARGEST_MINOR),
+    "major": _number(
+        "Required major number of the host's device node. If left out, any number is accepted.", maximum=LARGEST_MAJOR
+    ),
+    "minor": _number(
+        "Required minor number of the host's device node. If left out, any number is accepted.", maximum=LARGEST_MINOR
+    ),
 }
 
 MOUNT: dict[str, Field] = {
     "host_path": Field(
         "str",
-        "What is mounted: an absolute path on the host, or a word such as tmpfs.",
+        "Source of the mount: an absolute path on the host, or a word such as tmpfs.",
         required=True,
         rule=rules.not_empty,
     ),
-    "container_path": Field("str", "Absolute path inside the container.", required=True, rule=rules.absolute),
+    "container_path": Field(
+        "str", "Absolute path of the mount inside the container.", required=True, rule=rules.absolute
+    ),
     "type": Field(
-        "str", "File system type, e.g. tmpfs; left out: a bind mount, with what is mounted below.", rule=rules.not_empty
+        "str",
+        "File system type, e.g. tmpfs. If left out, the mount is a bind mount that includes the mounts below its "
+        "source.",
+        rule=rules.not_empty,
     ),
     "options": _texts("Mount options, e.g. [ro, nosuid, nodev, bind].", rule=rules.not_empty),
 }
@@ -150,31 +164,31 @@ MOUNT: dict[str, Field] = {
 HOOK: dict[str, Field] = {
     "name": Field(
         "str",
-        "When it runs, in the OCI runtime's words.",
+        "Point in a container's life at which the runtime runs the hook, as the OCI runtime specification names it.",
         required=True,
         choices=("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"),
     ),
-    "path": Field("str", "Absolute path of the program.", required=True, rule=rules.absolute),
-    "args": _texts("Its arguments, the program's own name first."),
-    "env": _texts("Its environment, as NAME=value.", rule=rules.assignment),
-    "timeout": _number("Seconds that it may take.", minimum=1, maximum=LONGEST_TIME),
+    "path": Field("str", "Absolute path of the hook's program.", required=True, rule=rules.absolute),
+    "args": _texts("Arguments of the program; the first is the program's own name."),
+    "env": _texts("Environment of the program, as NAME=value.", rule=rules.assignment),
+    "timeout": _number("Time limit of the hook in seconds.", minimum=1, maximum=LONGEST_TIME),
 }
 
 CONTAINER_EDITS: dict[str, Field] = {
     "env": _texts(
-        "Environment variables, as NAME=value. Nothing is filled in here: placeholders stand in a resource's env.",
+        "Environment variables, as NAME=value. Values are literal; only the env of a resource has placeholders.",
         rule=rules.assignment,
     ),
-    "mounts": _mappings(model.Mount, MOUNT, "Mounts."),
+    "mounts": _mappings(model.Mount, MOUNT, "Mounts that the container gets."),
     "hooks": _mappings(
         model.Hook,
         HOOK,
-        "OCI hooks. A kind's run once for a container, however many of its devices it has; once for each only where "
-        "one of them has neither nodes nor edits, and the kind no edits but hooks.",
+        "OCI hooks. A resource's hooks run once per container, however many of its devices the container gets. They "
+        "run once per device only if a device has neither nodes nor edits and the resource has no edits but hooks.",
     ),
     "additional_gids": Field(
         "list",
-        "Supplementary groups of the container's process, never 0.",
+        "Supplementary group ids of the container's process; 0 is not allowed.",
         default=[],
         elements="int",
         rule=rules.group,
@@ -184,27 +198,35 @@ CONTAINER_EDITS: dict[str, Field] = {
 DEVICE: dict[str, Field] = {
     "id": Field(
         "str",
-        "Name of the device, unique on its node across resources; its CDI device name where it has nodes or edits.",
+        "Name of the device, unique on its node across resources. If the device has nodes or edits, this is also its "
+        "CDI device name.",
         required=True,
         rule=rules.device_id,
     ),
     "nodes": _mappings(_device_node, DEVICE_NODE, "Device nodes that a container gets."),
-    "container_edits": _mapping(model.ContainerEdits, CONTAINER_EDITS, "CDI edits of this device alone."),
-    "properties": _named_texts("Values for the templates in env, free of the rules for names."),
+    "container_edits": _mapping(model.ContainerEdits, CONTAINER_EDITS, "CDI edits that apply only to this device."),
+    "properties": _named_texts(
+        "Values for placeholders in env and annotations. Any text is allowed, unlike in a device's id."
+    ),
     "required": Field(
         "bool",
-        "Whether provisioning stops where a device node is missing; if false, the device is left out until it exists.",
+        "If true, provisioning stops while a device node is missing. If false, the plugin does not list the device "
+        "until its first successful health check.",
         default=True,
     ),
     "numa_node": _number(
-        "NUMA node that the device is near to, for the kubelet's topology manager.", maximum=_LARGEST_NUMA_NODE
+        "NUMA node closest to the device, for the kubelet's Topology Manager.", maximum=_LARGEST_NUMA_NODE
     ),
 }
 
 USB_SELECTOR: dict[str, Field] = {
     "vendor": _bus_id("Vendor", "0403"),
     "product": _bus_id("Product", "6001"),
-    "serial": Field("str", "Pattern of the serial number, e.g. A50*; any, or none, if left out.", rule=pattern_problem),
+    "serial": Field(
+        "str",
+        "Pattern of the serial number, e.g. A50*. If left out, a device matches with any serial number or none.",
+        rule=pattern_problem,
+    ),
 }
 
 PCI_SELECTOR: dict[str, Field] = {
@@ -212,7 +234,7 @@ PCI_SELECTOR: dict[str, Field] = {
     "device": _bus_id("Device", "1eb8"),
     "class_code": Field(
         "str",
-        'Class: the first two, four or all six hexadecimal digits of its code, e.g. "0302".',
+        'First two, four or all six hexadecimal digits of the class code, e.g. "0302". If left out, any class matches.',
         rule=rules.class_code,
         read=str.lower,
     ),
@@ -221,53 +243,57 @@ PCI_SELECTOR: dict[str, Field] = {
 GROUPED_NODE: dict[str, Field] = {
     "path": Field(
         "str",
-        "Absolute path with placeholders ({match1}, {iommu_group} …), which may be a pattern. A pattern below paths "
-        "takes what is there, below usb and pci it chooses among the device's own nodes.",
+        "Absolute path with placeholders ({match1}, {iommu_group} …) and wildcards. With paths, a pattern adds every "
+        "existing node that matches. With usb and pci, a pattern selects among the device's own nodes.",
         required=True,
         rule=rules.path_template,
     ),
-    "optional": Field("bool", "Whether the device is complete without it.", default=False),
+    "optional": Field("bool", "Whether the plugin lists a device without this node.", default=False),
     "container_path": Field(
         "str",
-        "Its absolute path inside a container, where that is not the one that was found; placeholders as in path, and "
-        "{name} for the last part of the path that was found. Of several that would have the same, the first is given.",
+        "Absolute path of the node inside a container; the path that was found if left out. Placeholders are those of "
+        "path, and {name} for the last part of the found path. If several nodes get the same path, the container gets "
+        "only the first.",
         rule=rules.container_path,
     ),
 }
 
 DISCOVER: dict[str, Field] = {
     "paths": _texts(
-        "Patterns of device nodes, or of links to them; each is a device, named after the path that matched. What the "
-        "wildcards matched are the properties match1, match2 …",
+        "Patterns of device nodes, or of links to device nodes. Each match is a device, named after the matching "
+        "path. The texts that the wildcards matched become the properties match1, match2 …",
         rule=rules.path_pattern,
     ),
     "usb": _mappings(
         model.UsbSelector,
         USB_SELECTOR,
-        "USB devices, found where any of these fits; named after vendor, product and serial number, or the port where "
-        "that is none. Properties: vendor, product, serial, port.",
+        "Selectors of USB devices; a device must match at least one. A device is named after vendor, product and "
+        "serial number. The port is added if the serial number is missing or shared. Properties: vendor, product, "
+        "serial, port.",
     ),
     "pci": _mappings(
         model.PciSelector,
         PCI_SELECTOR,
-        "PCI devices, found where any of these fits; named after their address, with their NUMA node. Properties: "
-        "address, vendor, device, class_code, iommu_group.",
+        "Selectors of PCI devices; a device must match at least one. A device is named after its address and gets its "
+        "NUMA node. Properties: address, vendor, device, class_code, iommu_group.",
     ),
     "nodes": _mappings(
         model.GroupedNode,
         GROUPED_NODE,
-        "What else makes one device. A device that lacks one which is not optional is not listed. Without it a USB or "
-        "PCI device has all nodes that its drivers made.",
+        "Nodes of each device. With paths, they are added to the matching node. With usb and pci, they replace the "
+        "default: all nodes that the device's drivers created. If a node that is not optional is missing, the plugin "
+        "does not list the device.",
     ),
     "container_path": Field(
         "str",
-        "Absolute path of a path's node inside a container, where that is not the one that was found: {match1} and the "
-        "like stand in it, and {name} for the last part of the path that was found. Without any of them it asks for "
-        "container_limit: 1.",
+        "With paths: absolute path of the matching node inside a container; the matching path if left out. "
+        "Placeholders are {match1} and so on, and {name} for the last part of the matching path. Without a "
+        "placeholder, container_limit: 1 is required.",
         rule=rules.container_path,
     ),
     "exclude": _texts(
-        "Patterns of what is left out: paths (that matched, or that a link leads to), USB ports and PCI addresses.",
+        "Patterns of devices to leave out. With paths, a pattern may match the path or the target of a link. With usb "
+        "and pci, a pattern may match the USB port, the PCI address or a device node.",
         rule=rules.exclusion,
     ),
     **{name: DEVICE_NODE[name] for name in ("permissions", "uid", "gid", "mode")},
@@ -275,13 +301,13 @@ DISCOVER: dict[str, Field] = {
 
 PRE_START: dict[str, Field] = {
     "command": _texts(
-        "The program's absolute path and its arguments. Its environment has RESOURCE_NAME, DEVICE_ID, DEVICE_PATH (the "
-        "first node's, on the host), DEVICE_PROPERTY_<NAME> for each property and, for a device on a bus, what is "
-        "known of DEVICE_PCI_ADDRESS, DEVICE_USB_VENDOR, DEVICE_USB_PRODUCT, DEVICE_USB_SERIAL, DEVICE_DRIVER and "
-        "DEVICE_SUBSYSTEM."
+        "Absolute path of the program and its arguments. The program's environment has RESOURCE_NAME, DEVICE_ID, "
+        "DEVICE_PATH (the first node's path on the host) and DEVICE_PROPERTY_<NAME> for each property. For a device "
+        "on a bus, the environment also has the known ones of DEVICE_PCI_ADDRESS, DEVICE_USB_VENDOR, "
+        "DEVICE_USB_PRODUCT, DEVICE_USB_SERIAL, DEVICE_DRIVER and DEVICE_SUBSYSTEM."
     ),
     "timeout": _number(
-        "Seconds that all devices of a container may take together, 25 at most.",
+        "Time limit in seconds for all devices of a container together, at most 25.",
         minimum=1,
         maximum=_LONGEST_PRE_START,
         default=10,
@@ -291,15 +317,16 @@ PRE_START: dict[str, Field] = {
 HEALTH: dict[str, Field] = {
     "open": Field(
         "bool",
-        "Open each device node as a container would, at every look. Only for devices that take no notice of it (some "
-        "reset, start or lock when they are opened), and not in a pod without privileges, which may open none.",
+        "Open each device node as a container would, in every scan. Enable this only if opening does not disturb the "
+        "device; some devices reset, start or lock. Leave this off in an unprivileged pod, which cannot open device "
+        "nodes.",
         default=False,
     ),
     "command": _texts(
-        "The absolute path of a program, and its arguments, that ends with 0 where the device is healthy; its last "
-        "line to stderr is the reason otherwise. Its environment is that of pre_start's."
+        "Absolute path of a program and its arguments. Exit code 0 means that the device is healthy. Otherwise, the "
+        "last line on stderr is the reason. The environment is the same as for pre_start."
     ),
-    "timeout": _number("Seconds that the command may take.", minimum=1, maximum=LONGEST_TIME, default=5),
+    "timeout": _number("Time limit of the command in seconds.", minimum=1, maximum=LONGEST_TIME, default=5),
     "period": _number(
         "Seconds between two runs of the command for a device.", minimum=1, maximum=LONGEST_TIME, default=30
     ),
@@ -307,58 +334,65 @@ HEALTH: dict[str, Field] = {
 
 RESOURCE: dict[str, Field] = {
     "name": Field(
-        "str", "Extended resource, e.g. devices.example.com/serial.", required=True, rule=resource_name_problem
+        "str",
+        "Name of the extended resource, e.g. devices.example.com/serial.",
+        required=True,
+        rule=resource_name_problem,
     ),
     "devices": _mappings(
-        model.Device, DEVICE, "The devices of this node; none registers the resource with an empty list."
+        model.Device,
+        DEVICE,
+        "Declared devices of this node. Without any device, the plugin registers the resource with an empty list.",
     ),
     "discover": _mapping(
         model.Discovery,
         DISCOVER,
-        "How more devices are found while the plugin runs; it then owns the kind's CDI spec, in /var/run/cdi.",
+        "How the plugin finds more devices while it runs. The plugin then owns the kind's CDI spec, in "
+        "dynamic_cdi_dir.",
     ),
     "env": _named_texts(
-        "Variables that Allocate adds for each device: {index} counts the devices of this resource in a container "
-        "from 0; {id}, {path}, {host_path} (both of the first node) and every property stand in values."
+        "Environment variables that Allocate adds for each device. {index} in names and values is the device's number "
+        "within the container, from 0. Values may also have {id}, {path}, {host_path} (both of the first node) and "
+        "every property."
     ),
     "container_edits": _mapping(
-        model.ContainerEdits, CONTAINER_EDITS, "CDI edits for every container that gets a device of this kind."
+        model.ContainerEdits, CONTAINER_EDITS, "CDI edits for every container that gets a device of this resource."
     ),
-    "cdi_kind": Field("str", "CDI kind (vendor/class), where it is not the resource's name."),
+    "cdi_kind": Field("str", "CDI kind (vendor/class); the resource's name if left out."),
     "replicas": _number("How many containers may share each device.", minimum=1, default=1),
     "container_limit": _number(
-        "How many a container may ask for; the admission of a pod that asks for more fails.",
+        "How many devices a container may request. If a container requests more, the pod's admission fails.",
         minimum=1,
         maximum=LARGEST_CAPACITY,
     ),
     "preference": Field(
         "str",
-        "Which free devices the kubelet should take: packed (as few devices as possible, those in use first), "
-        "distributed (as many as possible, the least used first), numa (of as few NUMA nodes as possible); its own "
-        "choice if left out.",
+        "Which free devices the plugin recommends to the kubelet. packed: as few devices as possible, those in use "
+        "first. distributed: as many devices as possible, the least used first. numa: devices of as few NUMA nodes as "
+        "possible. If left out, the kubelet chooses.",
         choices=("packed", "distributed", "numa"),
     ),
     "pre_start": _mapping(
         model.PreStart,
         PRE_START,
-        "A command that is run for each device before a container that has it starts, e.g. to reset it; if it fails, "
-        "the container does not start.",
+        "Command that the plugin runs for each device before its container starts, e.g. to reset the device. If the "
+        "command fails, the container does not start.",
     ),
     "health": _mapping(
         model.HealthChecks,
         HEALTH,
-        "What makes a device healthy, beside nodes that are there with the expected type and numbers, and a CDI name "
-        "that resolves.",
+        "Health checks beyond the built-in ones: device nodes exist with the expected type and numbers, and the CDI "
+        "name resolves.",
     ),
     "injection": Field(
         "str",
-        "How a container gets its devices: by CDI names, or as device nodes, mounts and variables in the answer to "
-        "Allocate, for runtimes and kubelets without CDI.",
+        "How a container gets its devices. cdi: by CDI names. device_nodes: as device nodes, mounts and variables in "
+        "the answer to Allocate, for runtimes and kubelets without CDI.",
         default="cdi",
         choices=("cdi", "device_nodes"),
     ),
     "annotations": _named_texts(
-        "Annotations that the runtime gets for a container, for each device; templates as in env."
+        "Annotations that the runtime gets for each device of a container. Placeholders are those of env."
     ),
 }
 
@@ -367,8 +401,8 @@ STATIC_RESOURCE: dict[str, Field] = {
     "name": RESOURCE["name"],
     "capacity": Field(
         "int",
-        "How many the node has, where that is a fixed number which no plugin serves; nothing but name beside it. The "
-        "role extended_resources patches it on the node's status.",
+        "A fixed count with no device attached, such as licences. Only name may be set beside capacity. The role "
+        "extended_resources patches the count on the node's status.",
         required=True,
         minimum=0,
         maximum=LARGEST_CAPACITY,
@@ -380,64 +414,76 @@ DECLARED_RESOURCE: dict[str, Field] = {**RESOURCE, "capacity": STATIC_RESOURCE["
 
 CONFIGURATION: dict[str, Field] = {
     "resources": Field(
-        "list", "The resources of this node.", required=True, elements="dict", fields=RESOURCE, read=_resource
+        "list", "Resources of this node.", required=True, elements="dict", fields=RESOURCE, read=_resource
     ),
     "kubelet_device_plugin_dir": Field(
         "str",
-        "The kubelet's device plugin directory (the kubelet's --root-dir does not move it; some distributions do).",
+        "The kubelet's device plugin directory. The kubelet's --root-dir does not move this directory, but some "
+        "distributions do.",
         default="/var/lib/kubelet/device-plugins",
         rule=rules.device_plugin_directory,
     ),
     "cdi_spec_dirs": Field(
         "list",
-        "Where the runtime reads CDI specs, a later one going before an earlier one: a device whose CDI name is in no "
-        "valid spec there is unhealthy. Empty to leave that unchecked.",
+        "Directories from which the runtime reads CDI specs; a later one takes precedence. If no valid spec there has "
+        "a device's CDI name, the device is unhealthy. An empty list disables this check.",
         default=["/etc/cdi", "/var/run/cdi"],
         elements="str",
         rule=rules.directory,
     ),
     "registration": Field(
         "str",
-        "How the kubelet gets to know of us: we register in kubelet_device_plugin_dir, or it finds our sockets in the "
-        "folder plugins_registry of kubelet_root_dir.",
+        "How the plugin registers. device_plugins: the plugin calls the kubelet in kubelet_device_plugin_dir. "
+        "plugins_registry: the kubelet finds the plugin's sockets in the directory plugins_registry of "
+        "kubelet_root_dir.",
         default="device_plugins",
         choices=("device_plugins", "plugins_registry"),
     ),
     "recovery_delay": _number(
-        "Seconds that a device which was lost again so soon after it came back has to be fine before it counts as "
-        "healthy; 0 trusts every recovery at once.",
+        "If a device is lost within this many seconds of a recovery, it must stay fine for as long before it counts "
+        "as healthy again. 0 trusts every recovery at once.",
         maximum=LONGEST_TIME,
         default=10,
     ),
-    "log_level": Field("str", "How much is logged.", default="info", choices=("debug", "info", "warning", "error")),
+    "log_level": Field(
+        "str",
+        "Lowest level of the messages that the plugin logs.",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+    ),
     "log_format": Field(
-        "str", "Log lines for people, or an object a line for programs.", default="text", choices=("text", "json")
+        "str",
+        "Format of log lines: text for people, or one JSON object per line for programs.",
+        default="text",
+        choices=("text", "json"),
     ),
     "http_address": Field(
         "str",
-        "Where /metrics, /healthz and /readyz are served: address:port (an IPv6 address in brackets; without an "
-        "address: every one of the node); nowhere if empty.",
+        "Address of /metrics, /healthz and /readyz: address:port, with an IPv6 address in brackets. Without an "
+        "address, the plugin listens on all addresses of the node. If empty, the plugin does not listen.",
         default="127.0.0.1:9819",
         rule=http_address_problem,
     ),
     "dynamic_cdi_dir": Field(
         "str",
-        "Where the plugin writes the CDI specs of kinds with discovered devices, or with declared nodes that are links "
-        "on the node; the runtime has to read it. What is in a former one stays until a boot takes it, or "
-        "node-device-plugin cdi prune --dir FORMER.",
+        "Directory for the CDI specs that the plugin writes, which the runtime must read. They are the specs of kinds "
+        "with discovered devices or with declared nodes that are links, and of all kinds if cdi_owner is plugin. "
+        "Specs in a former directory stay until a reboot clears it or you run node-device-plugin cdi prune --dir "
+        "FORMER.",
         default="/var/run/cdi",
         rule=rules.directory,
     ),
     "cdi_owner": Field(
         "str",
-        "Who writes the CDI specs of kinds that have no discovered devices: the role, in /etc/cdi, or the plugin, in "
-        "dynamic_cdi_dir, where only the Kubernetes API reaches the node.",
+        "Who writes the CDI specs of kinds without discovered devices. role: the role cdi_specs, in /etc/cdi. plugin: "
+        "the plugin, in dynamic_cdi_dir, for nodes that only the Kubernetes API reaches.",
         default="role",
         choices=("role", "plugin"),
     ),
     "kubelet_root_dir": Field(
         "str",
-        "The kubelet's --root-dir: its pod-resources socket there tells who holds what; plugins_registry is there too.",
+        "The kubelet's --root-dir, with its pod-resources socket, which shows the pods that hold devices, and "
+        "plugins_registry.",
         default="/var/lib/kubelet",
         rule=rules.directory,
     ),

@@ -32,19 +32,29 @@ def _object_name(name: str) -> str | None:
 
 
 TOLERATION: dict[str, Field] = {
-    "key": Field("str", "Taint that is tolerated; every one if left out."),
-    "operator": Field("str", "Exists, or Equal with a value.", choices=("Exists", "Equal")),
-    "value": Field("str", "The taint's value."),
+    "key": Field("str", "Key of the tolerated taint; every key if left out."),
+    "operator": Field(
+        "str",
+        "Exists tolerates any value of the taint; Equal, Kubernetes' default, only the given value.",
+        choices=("Exists", "Equal"),
+    ),
+    "value": Field("str", "Value of the taint, for Equal."),
     "effect": Field(
-        "str", "Effect of the taint; each if left out.", choices=("NoSchedule", "PreferNoSchedule", "NoExecute")
+        "str", "Effect of the taint; every effect if left out.", choices=("NoSchedule", "PreferNoSchedule", "NoExecute")
     ),
 }
 
 RESOURCES: dict[str, Field] = {
-    "requests": Field("dict", "What a pod is sure of.", default={"cpu": _CPU, "memory": "64Mi"}, elements="str"),
+    "requests": Field(
+        "dict",
+        "CPU and memory that the scheduler reserves for a pod.",
+        default={"cpu": _CPU, "memory": "64Mi"},
+        elements="str",
+    ),
     "limits": Field(
         "dict",
-        "What a pod may have at most. Not the CPU's: while the plugin waits for its turn, so does pod admission.",
+        "Most CPU and memory that a pod may use. Set no CPU limit, because pod admission waits while the plugin is "
+        "throttled.",
         default={"memory": _MEMORY_LIMIT},
         elements="str",
     ),
@@ -52,53 +62,53 @@ RESOURCES: dict[str, Field] = {
 
 #: Every key of a deployment.
 DEPLOYMENT: dict[str, Field] = {
-    "image": Field("str", "The plugin's image.", required=True, rule=form(r"\S+", "an image's name without spaces")),
+    "image": Field("str", "Image of the plugin.", required=True, rule=form(r"\S+", "an image's name without spaces")),
     "image_pull_policy": Field(
-        "str", "When the image is pulled.", default="IfNotPresent", choices=("IfNotPresent", "Always", "Never")
+        "str", "When the kubelet pulls the image.", default="IfNotPresent", choices=("IfNotPresent", "Always", "Never")
     ),
     "image_pull_secrets": Field(
         "list",
-        "Secrets of the namespace that the image is pulled with.",
+        "Secrets of the namespace with which the kubelet pulls the image.",
         default=[],
         elements="str",
         rule=_object_name,
     ),
     "namespace": Field(
         "str",
-        "Where everything is. It is made, and goes again, unless it is there before.",
+        "Namespace of all objects. A run creates a missing namespace, and the uninstall removes it unless other "
+        "objects use it.",
         default="node-devices",
         rule=_LABEL,
     ),
     "name": Field(
         "str",
-        "What DaemonSet, ConfigMap and monitors are called. Nodes whose kubelets have other directories get a second "
-        "one by another name.",
+        "Name of the DaemonSet, the ConfigMap and the monitors. Nodes whose kubelets use other directories need a "
+        "second DaemonSet with another name.",
         default="node-device-plugin",
         rule=_LABEL,
     ),
     "select_nodes": Field(
         "str",
-        "How the DaemonSet knows its nodes: by a label that each of them has, or by their names, which stand in it "
-        "then: another node restarts the pods of all.",
+        "How the DaemonSet selects its nodes. by_label: by a label on each node. by_name: by a list of node names, so "
+        "that a change of the list restarts the pods of all nodes.",
         default="by_name",
         choices=("by_name", "by_label"),
     ),
     "priority_class": Field(
         "str",
-        "The pods' priority class; the cluster's default if empty. On a node without room the scheduler ends pods of a "
-        "lower priority for the plugin's.",
+        "Priority class of the pods; the cluster's default if empty. On a full node, the scheduler preempts pods of "
+        "lower priority for the plugin's pod.",
         default="system-node-critical",
         rule=lambda name: _object_name(name) if name else None,
     ),
     "selinux_type": Field(
         "str",
-        "SELinux type of the plugin's container, such as container_device_plugin_t; the runtime's own choice if left "
-        "out.",
+        "SELinux type of the plugin's container, such as container_device_plugin_t. If left out, the runtime chooses.",
         rule=_SELINUX_TYPE,
     ),
     "tolerations": Field(
         "list",
-        "Taints that do not keep the pods off; by default none does.",
+        "Taints that the pods tolerate; every taint by default.",
         default=[{"operator": "Exists"}],
         elements="dict",
         fields=TOLERATION,
@@ -106,25 +116,25 @@ DEPLOYMENT: dict[str, Field] = {
     "resources": Field("dict", "CPU and memory of a pod.", default={}, fields=RESOURCES),
     "max_unavailable": Field(
         "str",
-        "How many pods an update may replace at a time: a number, or a percentage of the nodes. Where pods overlap, "
-        "one node after the other is updated.",
+        "How many pods an update may replace at the same time: a number, or a percentage of the nodes. If pods "
+        "overlap, this value is unused, and an update replaces one pod after the other.",
         default="10%",
         rule=_UNAVAILABLE,
     ),
     "overlap": Field(
         "str",
-        "Whether a node's next pod serves before the last one ends, so that the kubelet always has the devices. It "
-        "takes kubelets of 1.37 or later: by auto, a play looks at those of all nodes of the DaemonSet, and the "
-        "command manifests, which knows none, renders pods that do not overlap. Set never for an older image.",
+        "Whether a node's new pod serves before the old one ends, so that the kubelet always has the devices. All "
+        "kubelets must be 1.37 or later. auto: a play checks the kubelets of the DaemonSet's nodes. The command "
+        "manifests cannot check them, and renders pods that do not overlap. Set never for an older image.",
         default="auto",
         choices=("auto", "always", "never"),
     ),
     "pod_monitor": Field(
-        "bool", "Whether a PodMonitor tells the Prometheus operator to scrape the pods.", default=False
+        "bool", "Whether to create a PodMonitor, by which the Prometheus operator scrapes the pods.", default=False
     ),
-    "alert_rules": Field("bool", "Whether a PrometheusRule gives the Prometheus operator our alerts.", default=False),
+    "alert_rules": Field("bool", "Whether to create a PrometheusRule with the plugin's alerts.", default=False),
     "monitoring_labels": Field(
-        "dict", "Labels by which your Prometheus finds its PodMonitors and rules.", default={}, elements="str"
+        "dict", "Labels by which your Prometheus selects the PodMonitors and rules.", default={}, elements="str"
     ),
 }
 
