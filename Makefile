@@ -98,6 +98,7 @@ lint:
 	tools/generate_wire --check
 	tools/generate_argument_specs --check
 	tools/generate_reference --check
+	tools/check_language
 unit:
 	pytest --numprocesses auto plugin/tests lab/kubelet_stand_in/tests tests/unit tests/fuzz tests/kubernetes -k 'not real_api_server' \
 	  $(addprefix --ignore=,$(FAULTS))

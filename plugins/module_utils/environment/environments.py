@@ -210,7 +210,7 @@ class Environments:
         if not self.ledger.of(self.owner) and not self.ledger.directories_of(self.owner):
             report = Report()
             if os.path.isdir(self.directories):
-                reason = "%s does not know what is ours: site.yml enters it anew, after which it can be taken away"
+                reason = "%s does not know what is ours: run site.yml, which records it again, and then uninstall"
                 report.kept.append({"path": self.root, "reason": reason % self.ledger.path})
             return report
         left = self.module.params["left"]

@@ -291,7 +291,7 @@ def test_a_ledger_that_was_lost_is_said_and_made_again(node):
     assert not report.changed
     (kept,) = report.kept
     assert kept["path"] == str(node.root)
-    assert kept["reason"].startswith(f"{node.ledger_directory}/ledger.json does not know what is ours: site.yml")
+    assert kept["reason"].startswith(f"{node.ledger_directory}/ledger.json does not know what is ours: run site.yml")
     report, _told = node.run("present", A)
     assert not report.changed
     node.run("absent")
