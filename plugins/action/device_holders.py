@@ -45,7 +45,7 @@ class ActionModule(ActionBase):
             try:
                 held = ours.held(plugin_cli.holders(self, arguments))
             except plugin_cli.PluginCliError as error:
-                result.update(failed=True, msg=f"Nothing was taken away.\n{host}: {error}")
+                result.update(failed=True, msg=f"Nothing was removed.\n{host}: {error}")
                 return result
             sentence = _sentence(held)
             if not held or time.monotonic() >= until:
@@ -62,7 +62,7 @@ class ActionModule(ActionBase):
             waited = f" after {minutes:g} minutes" if timeout else ""
             result.update(
                 failed=True,
-                msg=f"Nothing was taken away.\n{host}: {sentence}{waited}: end these pods (kubectl drain), or have "
+                msg=f"Nothing was removed.\n{host}: {sentence}{waited}: end these pods (kubectl drain), or have "
                 f"what they need kept (node_devices_in_use: keep)",
             )
         return result

@@ -45,7 +45,7 @@ def _module_problems(modules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if not _MODULE.fullmatch(module["name"]):
             yield f"{where}.name: is no name of a kernel module: {module['name']!r}"
         if module["name"].replace("-", "_") in seen:
-            yield f"{where}.name: {module['name']} stands twice"
+            yield f"{where}.name: {module['name']} is given twice"
         seen.add(module["name"].replace("-", "_"))
         if "\n" in (module.get("options") or ""):
             yield f"{where}.options: must be one line"
@@ -58,7 +58,7 @@ def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if not path.startswith("/dev/") or posixpath.normpath(path) != path or re.search(r"[\s%\"'\\]", path):
             yield f"{where}.path: must be a path below /dev, in its shortest form, without spaces: {path!r}"
         if path in seen:
-            yield f"{where}.path: {path} stands twice"
+            yield f"{where}.path: {path} is given twice"
         seen.add(path)
         # The kernel's limits: 12 bits and 20 bits (include/linux/kdev_t.h).
         for key, bits in (("major", 12), ("minor", 20)):

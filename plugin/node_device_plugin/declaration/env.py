@@ -66,11 +66,9 @@ def _template_problems(resource: Resource, templates: Mapping[str, str], where: 
             yield Problem(field, message)
         # A container limited to one device needs no number.
         is_one = f"{{{_INDEX}}}" in name or resource.container_limit == 1
-        fix = "put {index} into its name, or let a container have one device only (container_limit: 1)"
-        if not is_one and resource.discover.methods:
-            yield Problem(field, f"{fix}: nobody knows how many devices will be discovered")
-        elif not is_one and len(resource.devices) > 1:
-            yield Problem(field, f"a container that gets two devices would have this {what} twice; {fix}")
+        if not is_one and (resource.discover.methods or len(resource.devices) > 1):
+            fix = "add {index} to the name or set container_limit: 1"
+            yield Problem(field, f"a container may get several devices, and would have this {what} twice: {fix}")
         for placeholder in dict.fromkeys(placeholders(value)):
             lacking = [d.id for d in resource.devices if placeholder not in {_INDEX, *d.template_values()}]
             if lacking:

@@ -78,7 +78,7 @@ def _problems(resource: Resource, where: str, refused: Collection[str]) -> Itera
     for place, device in resource.placed_devices(where):
         for path, count in collections.Counter(node.path for node in device.nodes if node.path).items():
             if count > 1:
-                yield Problem(place + ".nodes", f"the path {path} stands twice")
+                yield Problem(place + ".nodes", f"the path {path} is given twice")
         yield from _property_problems(device.properties, place + ".properties")
         yield from edit_problems(device.container_edits, place)
     yield from edit_problems(resource.container_edits, where)

@@ -23,7 +23,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is given twice")
     return result
 
 
@@ -71,7 +71,7 @@ def _check(events: Iterable[Any], merges: bool) -> None:
                 # A mapping may have several merge keys, and may repeat a key of a merged mapping.
                 if event.value in around.keys and event.value != "<<":
                     where = " ".join(str(event.start_mark).split())
-                    raise ValueError(f"the key {event.value!r} stands twice {where}")
+                    raise ValueError(f"the key {event.value!r} is given twice {where}")
                 around.keys.add(event.value)
             around.at_key = around.keys is not None and not around.at_key
             if isinstance(event, yaml.CollectionStartEvent):

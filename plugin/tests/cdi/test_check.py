@@ -281,7 +281,7 @@ def test_files(tmp_path: Path) -> None:
     assert found.pop("mode.json") == ["the file's mode: 0600: others than its owner cannot read it; chmod 0644"]
     assert found.pop("broken.json")[0].startswith("the file: cannot be parsed: Expecting property name")
     assert found.pop("broken.yaml")[0].startswith("the file: cannot be parsed: ")
-    assert found.pop("twice.json") == ["the file: cannot be parsed: the key 'kind' stands twice"]
+    assert found.pop("twice.json") == ["the file: cannot be parsed: the key 'kind' is given twice"]
     assert "surrogates not allowed" in found.pop("no-text.json")[0]
     for name in ("merges.yaml", "plain.yaml"):
         assert found.pop(name)[0].startswith("the file: cannot be parsed: a merge key (<<) stands in ")

@@ -120,7 +120,7 @@ def test_each_mistake_is_named(discover: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("- {name: a.bb/cc, discover: {paths: [/dev/x*]}, env: {A: x}}", "env.A: put {index} into its name"),
+        ("- {name: a.bb/cc, discover: {paths: [/dev/x*]}, env: {A: x}}", "add {index} to the name"),
         ("- {name: a.bb/cc, discover: {paths: [/dev/x*, /dev/y]}, env: {'A_{index}': '{match1}'}}",
          "{match1} is not known of every discovered device; known are host_path, id, index, path"),
         ("- {name: a.bb/cc, discover: {pci: [{vendor: '8086'}]}, env: {'A_{index}': '{path}'}}",

@@ -152,7 +152,7 @@ def test_what_only_a_template_would_be_filled_in_with_is_no_part_of_edits() -> N
          "nodes[0].host_path: is one path, not '/dev/ttyUSB*': discover takes patterns and placeholders"),
         ("- {name: a.b/c, devices: [{id: d, nodes: [{path: '/dev/{match1}'}]}]}",
          "nodes[0].path: is one path, not '/dev/{match1}': discover takes patterns and placeholders"),
-        ("- {name: a.b/c, devices: [{id: d, nodes: [{path: /x}, {path: /x}]}]}", "nodes: the path /x stands twice"),
+        ("- {name: a.b/c, devices: [{id: d, nodes: [{path: /x}, {path: /x}]}]}", "nodes: the path /x is given twice"),
         ("- {name: a.b/c, devices: [{id: d, nodes: [{path: /x, permissions: rr}]}]}", "must be made of r, w and m"),
         ("- {name: a.b/c, devices: [{id: d, nodes: [{path: /x, mode: '999'}]}]}", "three octal digits"),
         ("- {name: a.b/c, devices: [{id: d, nodes: [{path: /x, mode: 0660}]}]}",
@@ -200,7 +200,7 @@ def test_what_only_a_template_would_be_filled_in_with_is_no_part_of_edits() -> N
         ("- {name: a.b/c, env: {'1': x}}", "env.1: '1' is not a name for an environment variable"),
         ("- {name: a.b/c, env: {A: '{v}'}, devices: [{id: d}]}", "{v} is no property of device 'd'"),
         ("- {name: a.b/c, env: {A: '{path}'}, devices: [{id: d}]}", "{path} is no property of device 'd'"),
-        ("- {name: a.b/c, env: {A: x}, devices: [{id: d}, {id: e}]}", "put {index} into its name"),
+        ("- {name: a.b/c, env: {A: x}, devices: [{id: d}, {id: e}]}", "container_limit: 1"),
         ("- {name: a.b/c, env: {A: x}, devices: [{id: d}]}\n- {name: a.b/e, env: {A: x}, devices: [{id: f}]}",
          "resources[1] (a.b/e).env.A: the variable A is also set by a.b/c (A)"),
         ("- {name: a.b/c, env: {'A_{index}': x}, devices: [{id: d}]}\n"

@@ -25,7 +25,7 @@ class FailedUpgrade(NamedTuple):
     def sentence(self, current):
         """Return the message that replaces a retry. current: name of the version that runs."""
         return (
-            f"version {self.name} did not stand its trial on this node at {self.when}, and is not tried again unasked: "
+            f"version {self.name} failed its trial on this node at {self.when}, and is not retried automatically: "
             f"{self.why}. Version {current} goes on. Once that is fixed, -e node_tools_retry=true tries it again; "
             "any other version is tried as ever"
         )

@@ -74,7 +74,7 @@ def test_refuses_and_says_who_holds_what(run):
     assert result["failed"] is True
     assert result["changed"] is False
     assert result["msg"] == (
-        "Nothing was taken away.\nnode1: default/viewer holds example.com/camera (cam0, cam1), pod 1f-2e holds "
+        "Nothing was removed.\nnode1: default/viewer holds example.com/camera (cam0, cam1), pod 1f-2e holds "
         "example.com/plain (p0): end these pods (kubectl drain), or have what they need kept "
         "(node_devices_in_use: keep)"
     )
@@ -137,9 +137,7 @@ def test_a_node_without_anything_of_ours_is_not_asked(run):
 def test_a_node_that_cannot_say_is_not_touched(run):
     result = run.action("wait", a_node([CAMERA]), plugin_cli.PluginCliMissing("/bin/plugin"))
     assert result["failed"] is True
-    assert (
-        result["msg"] == "Nothing was taken away.\nnode1: /bin/plugin is not on the node: run the role node_tools first"
-    )
+    assert result["msg"] == "Nothing was removed.\nnode1: /bin/plugin is not on the node: run the role node_tools first"
 
 
 def test_asks_the_kubelet_where_it_is(run):

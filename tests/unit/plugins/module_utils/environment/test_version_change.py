@@ -403,7 +403,7 @@ def test_a_version_that_does_not_is_taken_back_and_goes(node, how):
 
 @pytest.fixture
 def refused(node):
-    """A node on which B did not stand its trial."""
+    """A node on which B failed its trial."""
     node.add(B, "fail it broke")
     with pytest.raises(change.NotReady):
         node.run("present", B)
@@ -417,7 +417,7 @@ def test_what_did_not_stand_its_trial_is_not_tried_by_every_run(refused, check):
     with pytest.raises(VersionError) as error:
         refused.run("present", B)
     assert re.sub(r" at 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", " at that time", str(error.value)) == (
-        f"version {B} did not stand its trial on this node at that time, and is not tried again unasked: "
+        f"version {B} failed its trial on this node at that time, and is not retried automatically: "
         f"{refused.root}/versions/{B}/bin/node-device-plugin status: it broke. Version {A} goes on. Once that is "
         f"fixed, -e node_tools_retry=true tries it again; any other version is tried as ever"
     )
@@ -429,7 +429,7 @@ def test_what_did_not_stand_its_trial_is_not_tried_by_every_run(refused, check):
     assert (refused.root / "refused.json").exists()
 
 
-@pytest.mark.parametrize(("name", "says"), [(B, "is not tried again unasked"), (C, "incomplete")])
+@pytest.mark.parametrize(("name", "says"), [(B, "is not retried automatically"), (C, "incomplete")])
 def test_wheels_of_what_was_refused_are_not_sent(refused, monkeypatch, name, says):
     class Ended(Exception):
         """The module, as it ends."""
