@@ -9,14 +9,14 @@ from .problems import Problem
 
 #: Bytes of the longest ListAndWatch answer that a kubelet accepts: gRPC's default receive limit.
 LIMIT = 4 << 20
-#: Most bytes of an entry beside its id: the tags and lengths of the entry and the id, and the health "Unhealthy".
+#: The maximum bytes of an entry beside its id: the tags and lengths of the entry and the id, and the health "Unhealthy".
 _ENTRY = 3 + 3 + 2 + len("Unhealthy")
-#: Most bytes of a NUMA node: two nested fields around a number of up to five bytes.
+#: The maximum bytes of a NUMA node: two nested fields around a number of up to five bytes.
 _TOPOLOGY = 2 + 2 + 6
 
 
 def listed_size(resource: Resource, device: Device) -> int:
-    """Most bytes that all shares of a device take in v1beta1's ListAndWatchResponse.
+    """The maximum bytes that all shares of a device take in v1beta1's ListAndWatchResponse.
 
     The real size is a few bytes less for each entry, because protobuf shortens small numbers.
     """

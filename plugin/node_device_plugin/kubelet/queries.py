@@ -218,7 +218,7 @@ class _Given:
         return made
 
     def checkpointed(self) -> Iterator[HeldDevice]:
-        """The held devices by the checkpoint, where pods have only their uid."""
+        """The held devices according to the checkpoint, which identifies pods only by their uid."""
         for entry in self._pod_devices:
             for device in entry.device_ids:
                 yield self.held(HeldDevice(entry.resource, device, "", entry.pod_uid, entry.container))

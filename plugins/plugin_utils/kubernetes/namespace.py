@@ -92,7 +92,7 @@ class Namespace:
         return "privileged"
 
     def remove(self) -> list[Change]:
-        """Delete the namespace if it is ours and holds nothing of others; otherwise set `kept` to the reason."""
+        """Delete the namespace if it is ours and contains only our objects; otherwise set `kept` to the reason."""
         found = self._objects.api.get(self._place)
         if found is None or not is_ours(found):
             return []

@@ -21,7 +21,7 @@ class Other(NamedTuple):
     by_label: bool
 
     def has(self, cluster: DaemonSet, node: str) -> bool:
-        """Whether its ConfigMap has a configuration of the node. Raises ApiError."""
+        """Whether the DaemonSet's ConfigMap has a configuration for the node. Raises ApiError."""
         config_map = cluster.api.get(Place("configmaps", self.name, self.namespace))
         return node in ((config_map or {}).get("data") or {})
 
@@ -37,7 +37,7 @@ def _others(cluster: DaemonSet) -> Iterator[Other]:
 
 
 def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
-    """The DaemonSets to remove a node from once its pod of ``cluster`` runs, each as namespace and name.
+    """The DaemonSets that must drop the node once the pod of ``cluster`` runs there, each as namespace and name.
 
     Raises DeploymentError if another DaemonSet's pod would run beside that one; ApiError.
     """
