@@ -135,7 +135,7 @@ class Specs:
             raise SpecsError(problems)
 
     def broken(self) -> list[str]:
-        """One message for each foreign file that runtimes load in part or not at all, and that does not affect our specs.
+        """One message for each foreign file that runtimes load in part or not at all, without an effect on our specs.
 
         ``node-device-plugin doctor`` reports the same.
         """

@@ -9,7 +9,7 @@ from .problems import Problem
 
 #: Bytes of the longest ListAndWatch answer that a kubelet accepts: gRPC's default receive limit.
 LIMIT = 4 << 20
-#: The maximum bytes of an entry beside its id: the tags and lengths of the entry and the id, and the health "Unhealthy".
+#: The maximum bytes of an entry beside its id: tags and lengths of the entry and the id, and the health "Unhealthy".
 _ENTRY = 3 + 3 + 2 + len("Unhealthy")
 #: The maximum bytes of a NUMA node: two nested fields around a number of up to five bytes.
 _TOPOLOGY = 2 + 2 + 6
