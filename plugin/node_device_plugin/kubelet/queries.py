@@ -142,8 +142,9 @@ async def holders(
             for holder in pods.holders
             for device in holder.device_ids
         }
-        checkpointed = given.checkpointed() if _has_just_started(kubelet_root) else ()
-        held = {**{(each.resource, each.device): each for each in checkpointed}, **held}
+        look = functools.partial(_has_just_started, kubelet_root)
+        if await links.calls.call(Key("", "the kubelet's socket"), look):
+            held = {**{(each.resource, each.device): each for each in given.checkpointed()}, **held}
         return Holders("kubelet", tuple(held.values()), allocatable)
     return await checkpointed_holders(device_plugin_dir, spec_dirs, links, unanswered)
 

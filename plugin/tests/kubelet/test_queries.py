@@ -1,12 +1,16 @@
 """Questions to a kubelet that has just started: it answers before it knows its pods."""
 
+import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from node_device_plugin.cdi.links import Links
 from node_device_plugin.kubelet import queries
 from node_device_plugin.kubelet.pod_resources import Holder, Pods
+from node_device_plugin.support.bounded_calls import BoundedCalls, NoAnswer
 
 KNOWN = Pods(1, [Holder("default", "own", "main", "example.com/dev", ("d0",))])
 
@@ -34,6 +38,20 @@ async def listing(folder: Path) -> Any:
 async def test_a_kubelet_is_asked_until_it_knows_its_pods(tmp_path: Path, kubelet: list[Pods]) -> None:
     kubelet[:] = [Pods(0, []), Pods(0, []), KNOWN]
     assert (await listing(tmp_path)).holders == KNOWN.holders
+
+
+async def test_a_socket_on_a_dead_mount_holds_up_no_other_task(
+    tmp_path: Path, kubelet: list[Pods], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounted_again = threading.Event()
+    monkeypatch.setattr(queries, "_has_just_started", lambda _kubelet_root: mounted_again.wait(30))
+    links = Links(BoundedCalls(limit=0.1))
+    asked = asyncio.ensure_future(queries.holders(str(tmp_path), str(tmp_path / "dp"), [], links))
+    try:
+        with pytest.raises(NoAnswer):
+            await asyncio.wait_for(asked, 10)
+    finally:
+        mounted_again.set()
 
 
 async def test_a_kubelet_without_pods_is_believed(tmp_path: Path, kubelet: list[Pods]) -> None:
