@@ -24,9 +24,8 @@ from .figures import Figure, median, table
 from .plays import CHECKOUT, FORKS, Run, Unreachable, play
 
 HOSTS = tuple(int(count) for count in os.environ.get("BENCH_HOSTS", "10,20,40,200").split(","))
-#: The most executions of a run without a change: without and with those of the verification. Role host_devices needs
-#: one of them, if it has anything to look after.
-EXECUTIONS = (3, 4)
+#: The most executions of a run without a change: without and with those of the verification.
+EXECUTIONS = (2, 3)
 # The checkout's settings, because the inventory of the throwaway nodes has its own.
 _SETTINGS = configparser.ConfigParser()
 _SETTINGS.read(CHECKOUT / "ansible.cfg")
