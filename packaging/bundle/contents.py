@@ -49,8 +49,9 @@ def images(
             path = _image(architecture, options, folder)
         except ChoiceError as reason:
             if required:
-                raise ChoiceError(f"no image for {architecture}: {reason}") from reason
-            print(f"bundle: WITHOUT AN IMAGE for {architecture}, for the DaemonSet mode: {reason}", file=sys.stderr)
+                raise ChoiceError(f"image for {architecture} (BUNDLE_IMAGE=no builds none): {reason}") from reason
+            consequence = f"no image for {architecture} in the bundle, so the DaemonSet mode needs another image"
+            print(f"bundle: warning: {consequence}: {reason}", file=sys.stderr)
         else:
             made[path.name] = path
     return made
@@ -109,7 +110,7 @@ def _readme(nodes: Choice, controllers: Choice, images: Iterable[str]) -> bytes:
         "nodes": str(nodes),
         "controllers": str(controllers),
         "images": ", ".join(f"`images/{name}`" for name in sorted(images))
-        or "none, so the DaemonSet mode needs one from elsewhere",
+        or "none; the DaemonSet mode needs an image from another source",
         "python": controllers.pythons[0],
     }
     text = README.read_text(encoding="utf-8")

@@ -41,7 +41,7 @@ with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as sources:
 mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
 skipped = re.compile(r"/(site-packages|dist-packages|test|tests|idlelib|tkinter|turtledemo|ensurepip|lib2to3)(/|$)")
 if not compileall.compile_dir(site, maxlevels=99, force=True, quiet=2, invalidation_mode=mode):
-    sys.exit("not everything in %s compiles" % site)
+    sys.exit("some files in %s do not compile to bytecode" % site)
 compileall.compile_dir(stdlib, maxlevels=99, rx=skipped, force=True, quiet=2, invalidation_mode=mode)
 with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as compiled:
     for top in (site, stdlib):
