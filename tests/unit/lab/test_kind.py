@@ -110,7 +110,7 @@ def play(checkout: Path, tmp_path: Path):
 
 def test_a_missing_engine_and_missing_programs_are_named_with_what_helps(play):
     done, _ = play("kind_up.yml")
-    assert "the command ps of each of these fails: docker podman; install docker.io or podman" in _said(done)
+    assert "the command ps fails for each of: docker podman; install docker.io or podman" in _said(done)
     done, _ = play("kind_up.yml", docker=ENGINE)
     commands = "lab/programs/build kind; lab/programs/build kubernetes kubectl"
     assert f"kind and kubectl must be built first: {commands}" in _said(done)
