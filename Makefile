@@ -185,7 +185,7 @@ runtimes: system dev
 	@more="$${CONTAINERD_BIN_DIR:-$$(lab/programs/build containerd-2.4)}" || [ "$(ALLOW_STAND_IN)" = 1 ] || exit; \
 	  CONTAINERD_BIN_DIR="$$more" pytest tests/runtimes
 
-# Runs one molecule scenario: make scenario-default. At most two may run at once, because nodes share few inotify instances.
+# Runs one molecule scenario: make scenario-default. Run at most two at once, because nodes share few inotify instances.
 scenario-kind: kind-programs
 scenario-%: system dev lab-images
 	molecule test --scenario-name $* --no-command-borders

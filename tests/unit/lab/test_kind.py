@@ -113,7 +113,7 @@ def test_a_missing_engine_and_missing_programs_are_named_with_what_helps(play):
     assert "the command ps fails for each of: docker podman; install docker.io or podman" in _said(done)
     done, _ = play("kind_up.yml", docker=ENGINE)
     commands = "lab/programs/build kind; lab/programs/build kubernetes kubectl"
-    assert f"kind and kubectl must be built first: run {commands}" in _said(done)
+    assert f"kind and kubectl must be built first: {commands}" in _said(done)
 
 
 def test_the_installed_collection_says_that_it_needs_a_checkout(play, checkout):
