@@ -36,7 +36,7 @@ def gather(nodes: Choice, controllers: Choice, progress: Progress) -> dict[str, 
 
 
 def images(
-    nodes: Choice, options: Sequence[str], folder: pathlib.Path, progress: Progress, required: bool
+    nodes: Choice, options: Sequence[str], directory: pathlib.Path, progress: Progress, required: bool
 ) -> dict[str, pathlib.Path]:
     """Build the plugin's image for each architecture into a directory; returns archive name to path.
 
@@ -46,7 +46,7 @@ def images(
     for architecture in nodes.architectures:
         progress.say(f"building the image for {architecture}")
         try:
-            path = _image(architecture, options, folder)
+            path = _image(architecture, options, directory)
         except ChoiceError as reason:
             if required:
                 raise ChoiceError(f"image for {architecture} (BUNDLE_IMAGE=no builds none): {reason}") from reason
@@ -57,8 +57,8 @@ def images(
     return made
 
 
-def _image(architecture: str, options: Sequence[str], folder: pathlib.Path) -> pathlib.Path:
-    command = [str(IMAGE_BUILD), "--arch", architecture, "--output", str(folder), *options]
+def _image(architecture: str, options: Sequence[str], directory: pathlib.Path) -> pathlib.Path:
+    command = [str(IMAGE_BUILD), "--arch", architecture, "--output", str(directory), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     said = (done.stderr if done.returncode else done.stdout).strip().splitlines()
     if done.returncode or not said:

@@ -29,8 +29,8 @@ _OPTIONS = [
     "--dpkgopt=path-exclude=/usr/share/doc/*",
     "--dpkgopt=path-include=/usr/share/doc/*/copyright",
     *(
-        f"--dpkgopt=path-exclude=/usr/{folder}/*"
-        for folder in (
+        f"--dpkgopt=path-exclude=/usr/{directory}/*"
+        for directory in (
             "bin",
             "sbin",
             "lib/*-linux-gnu/gconv",  # Python has its own codecs
