@@ -65,7 +65,7 @@ def test_what_the_kubelet_reset_is_restored_and_the_rest_is_left_alone(run, node
     path = settings({DONGLE: 4, LICENSE: 2})
     assert restored(path) == 0
     assert node.extended == {DONGLE: "4", LICENSE: "2", "example.com/theirs": "7"}
-    assert capsys.readouterr().out == f"{DONGLE}: 4 again: a restart of the kubelet had reset it\n"
+    assert capsys.readouterr().out == f"{DONGLE}: restored to 4: a restart of the kubelet had reset it\n"
     # A run has nothing left to do, and knows what is ours.
     assert run(node, {DONGLE: 4, LICENSE: 2})["changed"] is False
     version = node.version()

@@ -11,12 +11,12 @@ from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, o
     "prune",
     KUBELET,
     OUTPUT,
-    option("--dir", metavar="DIR", default="/var/run/cdi", help="where it wrote (default: %(default)s)"),
-    option("--dry-run", action="store_true", help="only say what would be removed"),
+    option("--dir", metavar="DIR", default="/var/run/cdi", help="the plugin's dynamic_cdi_dir (default: %(default)s)"),
+    option("--dry-run", action="store_true", help="print what would be removed, and remove nothing"),
     DEVICE_PLUGIN_DIR,
 )
 def run(options: argparse.Namespace) -> int:
-    """Take away what the plugin, which must not run any more, wrote for discovered devices, unless a pod holds it."""
+    """Remove a stopped plugin's CDI specs of discovered devices, except for devices that a pod holds."""
     from ..cdi import writer
     from ..cdi.links import Links
     from ..declaration.model import devices_behind

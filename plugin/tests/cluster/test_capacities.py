@@ -87,7 +87,7 @@ def test_a_node_that_others_write_to_is_tried_again_after_a_pause_and_not_for_ev
     monkeypatch.setattr(restore, "Api", lambda _access: BusyNode(times))
     assert restored(settings) == (1 if says else 0)
     said = capsys.readouterr()
-    assert ("example.com/dongle: 4 again" in said.out) is not bool(says)
+    assert ("example.com/dongle: restored to 4" in said.out) is not bool(says)
     assert says in said.err
     assert len(waited) == pauses
     assert all(seconds > 0 for seconds in waited)

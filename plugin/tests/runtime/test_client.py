@@ -71,7 +71,7 @@ async def test_status(socket, config, cdi_enabled, cdi_spec_dirs, cdi_always_on,
         ("containerd", CONTAINERD_1_7, (False, False), "off, spec directories /etc/cdi, /var/run/cdi"),
         ("containerd", CONTAINERD_2_1, (True, False), "on, spec directories /etc/cdi"),
         ("containerd", CONTAINERD_2_4, (True, True), "always on, spec directories /etc/cdi, /var/run/cdi"),
-        ("containerd", CONTAINERD_1_6, (None, False), "unknown to this runtime, spec directories unknown"),
+        ("containerd", CONTAINERD_1_6, (None, False), "not reported by this runtime, spec directories unknown"),
         # It tells nothing of CDI, and cannot turn it off.
         ("cri-o", CRIO_1_32, (True, True), "always on, spec directories unknown"),
     ],

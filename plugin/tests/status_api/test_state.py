@@ -410,7 +410,7 @@ async def test_what_the_running_plugin_alone_refuses_the_command_says_and_does_n
         code, output = await command(plugin, "reload", "--check")
         assert code == 1
         assert output.startswith("node-device-plugin: the plugin runs with configuration ")
-        assert output.endswith(", not %s\n" % sha256)
+        assert output.endswith(" is %s: run node-device-plugin reload\n" % sha256)
 
 
 async def test_reasons_are_as_few_as_there_are_kinds_of_them(tmp_path: Path) -> None:
