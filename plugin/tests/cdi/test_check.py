@@ -128,7 +128,7 @@ EDITS = "devices.0.containerEdits."
         ("devices", ["d0"], "devices[0]: must be a mapping"),
         ("colour", "red", "colour: is not a field of CDI; known are annotations, cdiVersion"),
         ("annotations", {"a": 1}, "annotations: must hold text only"),
-        ("devices.0.name", "/dev/x", "devices[0] (/dev/x).name: '/dev/x' is not a legal CDI device name"),
+        ("devices.0.name", "/dev/x", "devices[0] (/dev/x).name: '/dev/x' is not a valid CDI device name"),
         ("devices.0.name", "", "devices[0].name: is empty"),
         ("devices.0.containerEdits", {}, "devices[0] (0:d).containerEdits: is empty"),
         ("devices.0.containerEdits", None, "devices[0].containerEdits: is missing"),

@@ -341,7 +341,7 @@ def test_what_is_wrong_with_a_deployment():
         ({"limits": {"memory": "lots"}}, "limits.memory: must be a quantity such as 96Mi or 100m, not 'lots'"),
         ({"requests": {"cpu": "-1"}}, "requests.cpu: must be a quantity such as 96Mi or 100m, not '-1'"),
         ({"requests": {"cpu": "0.1 "}}, "requests.cpu: must be a quantity such as 96Mi or 100m, not '0.1 '"),
-        ({"requests": {"cpu": 1}}, "requests.cpu: must be text, not 1 (in quotes it is text)"),
+        ({"requests": {"cpu": 1}}, "requests.cpu: must be text, not 1 (write it in quotes)"),
         # The other one is the default.
         (
             {"limits": {"memory": "32Mi"}},
@@ -363,13 +363,13 @@ def test_resources_that_the_api_server_would_refuse_after_the_rest_is_written(re
         ({"resources": {"requests": {"cpus": "1"}}}, "resources.requests.cpus: is no resource of a container: known"),
         ({"resources": {"limits": {"memory": "1e9999999"}}}, "resources.limits.memory: must be a quantity such as"),
         ({"tolerations": [{"key": "", "value": "x"}]}, "tolerations[0].key: is missing; only Exists does without"),
-        ({"tolerations": [{"key": "a b"}]}, "tolerations[0].key: 'a b' is no key of a label or taint: "),
-        ({"tolerations": [{"key": "A.example/b"}]}, "tolerations[0].key: 'A.example/b' is no key of a label or taint"),
-        ({"tolerations": [{"key": "a", "value": "x y"}]}, "tolerations[0].value: 'x y' is no value of a label or tai"),
+        ({"tolerations": [{"key": "a b"}]}, "tolerations[0].key: 'a b' is not a label or taint key: "),
+        ({"tolerations": [{"key": "A.example/b"}]}, "tolerations[0].key: 'A.example/b' is not a label or taint key"),
+        ({"tolerations": [{"key": "a", "value": "x y"}]}, "tolerations[0].value: 'x y' is not a label or taint val"),
         ({"priority_class": "High!"}, "priority_class: must be lower case letters, digits, '-' and '.' inside, not"),
         ({"image_pull_secrets": ["a", ""]}, "image_pull_secrets[1]: must be lower case letters, digits, '-' and '."),
-        ({"image_pull_secrets": [1]}, "image_pull_secrets[0]: must be text, not 1 (in quotes it is text)"),
-        ({"monitoring_labels": {"a b": "c"}}, "monitoring_labels.a b: 'a b' is no key of a label or taint: "),
+        ({"image_pull_secrets": [1]}, "image_pull_secrets[0]: must be text, not 1 (write it in quotes)"),
+        ({"monitoring_labels": {"a b": "c"}}, "monitoring_labels.a b: 'a b' is not a label or taint key: "),
         ({"monitoring_labels": {"a": "x" * 64}}, "monitoring_labels.a: 'xxx"),
         (
             {"monitoring_labels": {"app.kubernetes.io/managed-by": "helm"}},
@@ -451,7 +451,7 @@ def test_the_command_says_which_file_is_wrong(folder, capsys):
 def test_a_file_that_is_named_after_no_node(folder, capsys, name):
     (folder / "nodes" / ("%s.yaml" % name)).write_text("resources: []\n")
     assert main(["manifests", "--deployment", str(folder / "deployment.yaml"), str(folder / "nodes")]) == 1
-    expected = "%s/nodes/%s.yaml: %r is no name of a node: a lower-case DNS name of at most 253 characters\n"
+    expected = "%s/nodes/%s.yaml: %r is not a node name: use a lower-case DNS name of at most 253 characters\n"
     assert capsys.readouterr().err == "node-device-plugin: " + expected % (folder, name, name)
 
 

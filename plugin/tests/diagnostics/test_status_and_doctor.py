@@ -374,7 +374,7 @@ async def test_the_kubelet(node: Node) -> None:
     node.kubelet = KubeletProcess(1, (1, 28, 9), str(node.folder))
     assert (await node.wrong())["kubelet"].startswith("1.28.9 drops CDI names silently; 1.29 is the first")
     for version, ending in (
-        ((1, 30, 14), "; nobody tested this project with a kubelet older than 1.31"),
+        ((1, 30, 14), "; this project is not tested with kubelets older than 1.31"),
         ((1, 31, 0), ""),
     ):
         node.kubelet = KubeletProcess(1, version, str(node.folder))

@@ -149,6 +149,6 @@ def test_paths() -> None:
     assert len(socket_path(longest, "example.com/" + "n" * 63)) == 107
     assert socket_path("/x", "a.example.com/dev") != socket_path("/x", "b.example.com/dev")
     settings = {"resources": [], "registration": "plugins_registry", "kubelet_root_dir": longest + "d"}
-    with pytest.raises(DeclarationError, match="kubelet_root_dir: has more than the 46 bytes"):
+    with pytest.raises(DeclarationError, match="kubelet_root_dir: must have at most 46 bytes"):
         parse_configuration(settings)
     assert parse_configuration({**settings, "registration": "device_plugins"})
