@@ -698,7 +698,7 @@ def test_clusters_that_do_not_say_who_they_are(cluster, run, unused_server):
 
 def test_what_a_pod_cannot_do_is_said_before_anything_is_written(cluster, run, read):
     result = run("configured", cluster.node({}), {**SERIAL, "health": {"open": True}})
-    assert "an unprivileged pod may open no device of its host" in result["msg"]
+    assert "an unprivileged pod cannot open devices of its host" in result["msg"]
     assert read("/api/v1") is None
 
 

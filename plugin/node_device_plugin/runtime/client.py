@@ -70,13 +70,13 @@ class CriClient(UnixClient):
 
     async def version(self) -> RuntimeVersion:
         """The runtime's name and version."""
-        answer = await self._call("tell its version", self._runtime.Version, cri.VersionRequest(), _ASK)
+        answer = await self._call("report its version", self._runtime.Version, cri.VersionRequest(), _ASK)
         return RuntimeVersion(answer.runtime_name, answer.runtime_version)
 
     async def status(self) -> RuntimeStatus:
         """The runtime's conditions and effective settings (from ``info["config"]`` of a verbose Status)."""
         request = cri.StatusRequest(verbose=True)
-        answer = await self._call("tell its status", self._runtime.Status, request, _ASK)
+        answer = await self._call("report its status", self._runtime.Status, request, _ASK)
         config = _json_object(answer.info.get("config"))
         enabled, sandbox_image = config.get("enableCDI"), config.get("sandboxImage")
         # From 1.33 on, CRI-O reports its whole configuration under Go's field names.
@@ -184,7 +184,7 @@ class CriClient(UnixClient):
 
     async def _container_status(self, container: str, verbose: bool) -> cri.ContainerStatusResponse:
         request = cri.ContainerStatusRequest(container_id=container, verbose=verbose)
-        what = f"tell the status of container {container}"
+        what = f"report the status of container {container}"
         return await self._call(what, self._runtime.ContainerStatus, request, _ASK)
 
     async def _call(

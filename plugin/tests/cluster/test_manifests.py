@@ -296,8 +296,8 @@ def test_nodes_that_one_daemonset_cannot_serve():
         "b: kubelet_root_dir: is /srv/kubelet, and on a /var/lib/kubelet: a DaemonSet has it once, so give the nodes "
         "that differ another one (name)",
         "b: http_address: has another port than a: a DaemonSet has one",
-        "c: resources[0] (devices.example.com/serial).health.open: an unprivileged pod may open no device of its host, "
-        "so every device would be unhealthy: leave it out, or run the plugin as a service",
+        "c: resources[0] (devices.example.com/serial).health.open: an unprivileged pod cannot open devices of its "
+        "host, so every device would be unhealthy: remove health.open, or run the plugin as a service",
     ]
 
 

@@ -242,7 +242,7 @@ async def test_a_device_that_is_gone_stays_with_its_resource(node: Node, caplog:
     await node.scan()
     assert node.listed("example.com/one") == {"tty0": False}
     assert node.listed("example.com/two") == {}
-    assert "example.com/one has a device of this id" in caplog.text
+    assert "example.com/one already has a device with this id" in caplog.text
     first.declared = declared
     await node.scan()
     assert node.listed("example.com/one") == {"tty0": True}

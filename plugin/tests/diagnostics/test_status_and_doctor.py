@@ -88,7 +88,7 @@ class Node:
         if not self.runtime:
             from node_device_plugin.support.channels import grpc
 
-            raise CriError(socket, "tell its version", grpc.StatusCode.UNAVAILABLE, "nobody there")
+            raise CriError(socket, "report its version", grpc.StatusCode.UNAVAILABLE, "nobody there")
         return self.runtime
 
     async def serve(self, tasks: TaskGroup) -> None:
@@ -158,7 +158,7 @@ async def test_what_hangs_is_named_and_the_rest_is_looked_at(node: Node, monkeyp
     hangs.set()
     assert found == {
         "CDI specs": "reading the CDI specs in %s did not answer in 0.2 s" % node.specs,
-        "devices": "d0: its check did not answer in 0.2 s",
+        "devices": "d0: the check did not answer in 0.2 s",
     }
 
 
@@ -365,7 +365,10 @@ async def test_a_spec_of_others_that_overrides_ours(node: Node, capsys: pytest.C
     foreign["devices"][0]["containerEdits"] = {"env": ["STOLEN=1"]}
     (dynamic / "foreign.json").write_text(json.dumps(foreign))
     (wrong,) = await node.wrongs()
-    says = "device example.com/dev=d0: overrides that of %s: containers get the device of this file" % ours
+    says = (
+        "device example.com/dev=d0: overrides the same name in %s, so that containers get the device of this file"
+        % ours
+    )
     assert (wrong.link, wrong.found) == ("CDI specs", "%s: %s" % (dynamic / "foreign.json", says))
     assert wrong.fix.startswith("mv %s " % (dynamic / "foreign.json"))
 

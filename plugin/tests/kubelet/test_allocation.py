@@ -35,7 +35,7 @@ async def test_names_and_numbers_follow_the_declaration() -> None:
 
 
 async def test_an_unknown_or_unhealthy_device_is_refused_by_name() -> None:
-    with pytest.raises(NotAllocatable, match=r"example\.com/dev has no device cc") as refusal:
+    with pytest.raises(NotAllocatable, match=r"the plugin offers no device cc of example\.com/dev") as refusal:
         allocate(DeviceList(table()), ["aa", "cc"])
     assert refusal.value.code.name == "NOT_FOUND"
     with pytest.raises(NotAllocatable, match="device bb: /dev/b: gone") as refusal:

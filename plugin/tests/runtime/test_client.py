@@ -219,8 +219,10 @@ async def test_a_runtime_that_is_not_there(socket):
     async with CriClient(socket) as client:
         with pytest.raises(CriError) as error:
             await client.version()
-    assert str(error.value).startswith("the container runtime at %s could not tell its version: UNAVAILABLE: " % socket)
-    assert str(error.value).endswith("(is it running, is this its socket, and may this user open it?)")
+    assert str(error.value).startswith(
+        "the container runtime at %s could not report its version: UNAVAILABLE: " % socket
+    )
+    assert str(error.value).endswith("(check that the runtime runs, uses this socket, and lets this user open it)")
 
 
 async def test_a_socket_that_speaks_no_cri(short_path):

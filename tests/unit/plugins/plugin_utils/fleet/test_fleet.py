@@ -184,10 +184,10 @@ def test_a_plugin_that_does_not_answer():
 def test_a_plugin_that_is_not_ready_or_runs_with_an_older_configuration():
     served = serving(CAMERA, device("a"), registered=False)
     configuration = {"path": "/c.yaml", "sha256": "x", "problems": ["resources[0]: wrong"]}
-    said = [f"{CAMERA}: the kubelet has no stream open", "the devices were never looked at"]
+    said = [f"{CAMERA}: the kubelet has no stream open", "the devices were never scanned"]
     found = entry(well(served, status=status(served, ready=False, not_ready=said, configuration=configuration)))
     assert found["problems"] == [
-        "the plugin is not ready: the devices were never looked at",
+        "the plugin is not ready: the devices were never scanned",
         "/c.yaml is refused, and an older configuration in force: resources[0]: wrong",
     ]
     assert table.COLUMNS[2].value(found) == "0.1.0 (not ready)"
