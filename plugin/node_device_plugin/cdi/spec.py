@@ -61,7 +61,7 @@ def _version_problems(spec: Mapping[str, Any], accepted: str | None, content: bo
     if accepted is not None and cdi.version_tuple(version) > cdi.version_tuple(accepted):
         yield Problem("cdiVersion", f"is {version}, but this runtime accepts versions up to {accepted}")
     for feature in cdi.refused_features(spec, version) if content else ():
-        message = f"is {version}, but {feature.name} ({feature.where}) needs at least {feature.since}"
+        message = f"is {version}, but must be at least {feature.since} for {feature.name} ({feature.where})"
         yield Problem("cdiVersion", message)
 
 

@@ -51,9 +51,7 @@ class Endpoint:
                 server = await self._listen(address)
             except OSError as error:
                 self.tried.set()
-                self._tries.failed(
-                    logging.ERROR, "cannot serve the HTTP pages", address=address, error=error.strerror or error
-                )
+                self._tries.failed(logging.ERROR, "cannot serve", address=address, error=error.strerror or error)
                 if path and directory_is_lost(error):
                     raise
                 await done_within(self._moved.wait(), _AGAIN)

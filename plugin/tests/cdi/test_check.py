@@ -121,7 +121,7 @@ EDITS = "devices.0.containerEdits."
         ("cdiVersion", None, "cdiVersion: is missing"),
         ("cdiVersion", "0.9.0", "cdiVersion: '0.9.0' is not a CDI version"),
         ("cdiVersion", 0.5, "cdiVersion: must be text, not 0.5"),
-        ("cdiVersion", "1.0.0", "cdiVersion: network devices (device 0:d) needs at least 1.1.0, not 1.0.0"),
+        ("cdiVersion", "1.0.0", "cdiVersion: is 1.0.0, but must be at least 1.1.0 for network devices (device 0:d)"),
         ("devices", None, "devices: is missing"),
         ("devices", [], "devices: is empty"),
         ("devices", {}, "devices: must be a list"),
@@ -180,13 +180,13 @@ def test_intel_rdt_s_versions() -> None:
     def needs(rdt: dict[str, Any]) -> list[str]:
         return said(changed("devices.0.containerEdits", {"intelRdt": rdt}, {**SMALL, "cdiVersion": "0.6.0"}))
 
-    assert needs({}) == ["cdiVersion: Intel RDT (device d0) needs at least 0.7.0, not 0.6.0"]
+    assert needs({}) == ["cdiVersion: is 0.6.0, but must be at least 0.7.0 for Intel RDT (device d0)"]
     assert needs({"closID": "/"}) == needs({})
     assert needs({"schemata": ["L3:0=f"]})[1:] == [
-        "cdiVersion: Intel RDT's schemata (device d0) needs at least 1.1.0, not 0.6.0"
+        "cdiVersion: is 0.6.0, but must be at least 1.1.0 for Intel RDT's schemata (device d0)"
     ]
     assert needs({"enableMonitoring": True})[1:] == [
-        "cdiVersion: Intel RDT's enableMonitoring (device d0) needs at least 1.1.0, not 0.6.0"
+        "cdiVersion: is 0.6.0, but must be at least 1.1.0 for Intel RDT's enableMonitoring (device d0)"
     ]
     assert needs({"schemata": []})[1:] == needs({"schemata": ["L3:0=f"]})[1:]
     assert needs({"enableMonitoring": False}) == needs({})

@@ -187,7 +187,7 @@ def test_a_spec_that_runtimes_do_not_load_counts_for_nothing(tmp_path: Path) -> 
             path.unlink()
         (specs.static / name).write_text(content)
         assert "is in no valid spec" in specs.problem()
-    assert "a.yml: the file's name: ends in neither" in specs.problem()
+    assert "a.yml: the file's name: does not end in" in specs.problem()
 
 
 def test_of_a_spec_with_several_faults_the_reason_is_the_first(tmp_path: Path) -> None:

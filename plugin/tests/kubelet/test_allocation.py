@@ -93,7 +93,7 @@ async def test_a_container_gets_no_more_than_its_limit() -> None:
     made.update({"d0": None})
     assert allocate(DeviceList(made), ["d0::3", "d0::0"])
     with pytest.raises(
-        NotAllocatable, match=r"a container may have 2 of example\.com/dev \(container_limit\), not 3"
+        NotAllocatable, match=r"a container may have at most 2 of example\.com/dev \(container_limit\), not 3"
     ) as refusal:
         allocate(DeviceList(made), ["d0::0", "d0::1", "d0::2"])
     assert refusal.value.code.name == "RESOURCE_EXHAUSTED"

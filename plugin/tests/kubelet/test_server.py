@@ -141,7 +141,7 @@ async def test_what_was_given_is_logged_after_the_answer(caplog: pytest.LogCaptu
     [
         (["d0", "dx"], "NOT_FOUND: the plugin offers no device dx of example.com/dev"),
         (["d1"], "FAILED_PRECONDITION: example.com/dev: device d1: /dev/x: gone"),
-        (["d0", "d1"], "RESOURCE_EXHAUSTED: a container may have 1 of example.com/dev"),
+        (["d0", "d1"], "RESOURCE_EXHAUSTED: a container may have at most 1 of example.com/dev"),
     ],
 )
 async def test_what_cannot_be_given_is_refused_with_a_status(ids: list[str], says: str) -> None:

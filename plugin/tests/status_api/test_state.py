@@ -449,7 +449,7 @@ async def test_a_plugin_that_takes_the_question_and_says_nothing(
     socket = status_socket(str(short_path))
     Path(socket).parent.mkdir()
     async with await asyncio.start_unix_server(say_nothing, socket):
-        with pytest.raises(client.NotAnswering, match=r"status\.sock: no answer in 0\.05 s \("):
+        with pytest.raises(client.NotAnswering, match=r"status\.sock: no answer in 0\.05 s: run "):
             await client.ask(str(short_path), "GET", "/status")
 
 

@@ -59,7 +59,7 @@ class KubeletConnection(abc.ABC):
                 folder = os.path.dirname(path)
                 self._tries.failed(
                     logging.ERROR,
-                    "cannot serve a resource",
+                    "cannot serve",
                     resource=self.resource,
                     directory=folder,
                     error=error.strerror or error,

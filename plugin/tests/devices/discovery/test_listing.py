@@ -53,5 +53,5 @@ def test_a_folder_is_no_device_and_says_so(tmp_path: Path, capsys: pytest.Captur
     (line,) = capsys.readouterr().out.splitlines()[1:]
     assert line.split(None, 4) == [
         *("example.com/sound", str(tmp_path), "-", "-"),
-        "left out: is a directory, no device: say which of %s/*" % tmp_path,
+        "left out: is a directory, not a device: set a pattern such as %s/*" % tmp_path,
     ]

@@ -116,8 +116,8 @@ async def test_two_paths_to_one_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "number", "says"),
     [
-        ("__init__", errno.EMFILE, "Too many open files (fs.inotify.max_user_instances)"),
-        ("_add", errno.ENOSPC, "inotify: No space left on device (fs.inotify.max_user_watches)"),
+        ("__init__", errno.EMFILE, "Too many open files: raise fs.inotify.max_user_instances"),
+        ("_add", errno.ENOSPC, "inotify: No space left on device: raise fs.inotify.max_user_watches"),
         ("_add", errno.EIO, "{directory}: inotify: Input/output error"),
     ],
 )
