@@ -151,7 +151,7 @@ def test_a_dry_run_shows_that_the_right_to_patch_is_missing(cluster, node, setti
 
 
 def test_why_nothing_can_be_restored(node, settings, tmp_path, capsys):
-    damaged = "capacities.json is not as role extended_resources writes it"
+    damaged = "capacities.json is damaged"
     for capacities, other, reason in (
         ({DONGLE: 4}, {"kubeconfig": "/none"}, "the kubelet's kubeconfig /none: No such file or directory"),
         ({DONGLE: 4}, {"node": "elsewhere"}, "as the kubelet of elsewhere, by "),

@@ -47,8 +47,8 @@ def settings(tmp_path: Path) -> Path:
 def test_an_api_server_that_is_away(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert restored(settings) == 1
     assert capsys.readouterr().err == (
-        "node-device-plugin: as the kubelet of worker1, by %s/kubelet.conf: the API server https://127.0.0.1:1 does "
-        "not answer: Connection refused: run again when it does\n" % settings.parent
+        "node-device-plugin: as the kubelet of worker1, with %s/kubelet.conf: the API server https://127.0.0.1:1 does "
+        "not answer: Connection refused: retry when the API server answers\n" % settings.parent
     )
 
 

@@ -46,9 +46,7 @@ def require_room(texts: Mapping[str, str]) -> None:
     """Raise DeclarationError if the nodes' configurations do not fit in a ConfigMap. texts: node to its file's text."""
     size = sum(len(node) + len(text.encode("utf-8")) for node, text in texts.items())
     if size > _LARGEST_CONFIG_MAP:
-        message = (
-            "have configurations of %d bytes together, and a ConfigMap takes %d: spread them over several DaemonSets"
-        )
+        message = "have configurations of %d bytes, but a ConfigMap holds at most %d: use several DaemonSets"
         raise DeclarationError([Problem("nodes", (message + " (name)") % (size, _LARGEST_CONFIG_MAP))])
 
 

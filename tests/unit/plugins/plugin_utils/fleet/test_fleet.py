@@ -232,7 +232,7 @@ def test_fixed_capacities():
         cluster_row("as declared", "0", "0", "0", "example.com/none"),
         # The plugin tells the device plugin's own.
         cluster_row("served", declared="plugin", name=CAMERA),
-        cluster_row("not declared any more: the next run takes it away", declared="-", name="example.com/past"),
+        cluster_row("no longer declared: the next run removes it", declared="-", name="example.com/past"),
     ]
     found = entry(well(serving(CAMERA, device("a")), declaration=wanted, cluster=shown))
     rows = {row["name"].partition("/")[2]: numbers(row) for row in found["resources"]}
@@ -241,7 +241,7 @@ def test_fixed_capacities():
         "dongle": (4, 4, None, "healthy", []),
         "big": (1000, 1000, None, "healthy", []),
         "none": (0, 0, None, "empty", []),
-        "past": (4, 4, None, "not as declared", ["not declared any more: the next run takes it away"]),
+        "past": (4, 4, None, "not as declared", ["no longer declared: the next run removes it"]),
     }
 
 
