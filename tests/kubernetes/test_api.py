@@ -125,7 +125,7 @@ def test_a_server_that_says_when_to_come_again_is_asked_again(pauses, code, afte
 def test_it_is_not_asked_for_ever(pauses, after, waits):
     with (
         answering(busy(99, 429, after)) as address,
-        pytest.raises(api.Unavailable, match="please try again later: run again"),
+        pytest.raises(api.Unavailable, match="please try again later: retry when"),
     ):
         api.Api(api.Access(address, None, {}, "")).node("worker1")
     assert pauses == waits

@@ -130,7 +130,7 @@ def test_a_name_that_a_device_plugin_serves_is_refused(run, node, check):
     node.set_capacity("kubelet", DONGLE, "2")
     result = run(node, {DONGLE: 4, LICENSE: 1}, check=check)
     assert result["failed"] is True
-    assert result["msg"].startswith(f"worker1: {DONGLE}: a device plugin on this node serves it (2 there now)")
+    assert result["msg"].startswith(f"worker1: {DONGLE}: a device plugin on this node serves it (capacity now: 2)")
     assert node.extended == {DONGLE: "2"}
 
 
@@ -342,7 +342,7 @@ def test_a_node_that_only_the_api_reaches(run, node, kubelet):
     # Its allocatable is the kubelet's, and what we patched is ours nevertheless.
     assert run(node, {DONGLE: 5}, api_only=True)["changed"] is True
     result = run(node, {KVM: 3}, api_only=True)
-    assert result["msg"].startswith(f"worker1: {KVM}: a device plugin on this node serves it (2 there now)")
+    assert result["msg"].startswith(f"worker1: {KVM}: a device plugin on this node serves it (capacity now: 2)")
 
 
 def test_what_the_kubelet_has_written_again_is_not_waited_for(run, node):

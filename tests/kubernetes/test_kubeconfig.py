@@ -268,8 +268,8 @@ def test_a_server_that_is_no_address(cluster, node, address):
 def test_a_proxy_is_asked(cluster, node):
     path = cluster.kubeconfig(**{"proxy-url": "http://anna:secret@127.0.0.1:9"})
     assert refusal(path, node) == (
-        f"the API server {cluster.server} does not answer through the proxy 127.0.0.1:9: Connection refused: run again "
-        f"when it does"
+        f"the API server {cluster.server} does not answer through the proxy 127.0.0.1:9: Connection refused: retry "
+        f"when the API server answers"
     )
 
 

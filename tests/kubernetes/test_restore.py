@@ -154,7 +154,7 @@ def test_why_nothing_can_be_restored(node, settings, tmp_path, capsys):
     damaged = "capacities.json is damaged"
     for capacities, other, reason in (
         ({DONGLE: 4}, {"kubeconfig": "/none"}, "the kubelet's kubeconfig /none: No such file or directory"),
-        ({DONGLE: 4}, {"node": "elsewhere"}, "as the kubelet of elsewhere, by "),
+        ({DONGLE: 4}, {"node": "elsewhere"}, "as the kubelet of elsewhere, with "),
         ({DONGLE: "many"}, {}, damaged),
         ({DONGLE: 4}, {"more": 1}, damaged),
         ([DONGLE], {}, damaged),
