@@ -107,8 +107,8 @@ def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str]) 
             CDI_WRITES.increment("failed")
             is_other = present is None or present.get("containerEdits") != wanted.get("containerEdits")
             there_already = [] if is_other else (present or {}).get("devices", [])
-            lacking = [device["name"] for device in wanted["devices"] if device not in there_already]
-            raise NotWritten(path, error, frozenset(_qualified(wanted, name) for name in lacking)) from error
+            unwritten = [device["name"] for device in wanted["devices"] if device not in there_already]
+            raise NotWritten(path, error, frozenset(_qualified(wanted, name) for name in unwritten)) from error
 
 
 def redefined(

@@ -83,13 +83,13 @@ class CriClient(UnixClient):
         crio = config.get("crio")
         settings, key = (crio, "CDISpecDirs") if isinstance(crio, dict) else (config, "cdiSpecDirs")
         # Go prints an empty list as null.
-        folders = (settings[key] or []) if key in settings else None
+        directories = (settings[key] or []) if key in settings else None
         # A runtime with spec directories but no switch cannot turn CDI off.
-        always_on = isinstance(folders, list) and "enableCDI" not in config
+        always_on = isinstance(directories, list) and "enableCDI" not in config
         return RuntimeStatus(
             conditions={condition.type: condition.status for condition in answer.status.conditions},
             cdi_enabled=True if always_on else enabled if isinstance(enabled, bool) else None,
-            cdi_spec_dirs=tuple(map(str, folders)) if isinstance(folders, list) else None,
+            cdi_spec_dirs=tuple(map(str, directories)) if isinstance(directories, list) else None,
             cdi_always_on=always_on,
             sandbox_image=str(sandbox_image) if sandbox_image else None,
         )

@@ -294,7 +294,7 @@ async def test_another_directory_is_served_where_nobody_else_does(short_path: Pa
         assert (await client.ask(str(second), "GET", "/status"))["resources"][0]["name"] == "example.com/dev"
         assert os.listdir(first / "node-device-plugin") == []
         assert lock.take(str(first))
-        with pytest.raises(Locked, match="another instance serves"):
+        with pytest.raises(Locked, match="another instance of the plugin serves"):
             lock.take(str(second))
         lock.release()
 
