@@ -16,7 +16,7 @@ from .shared import OUTPUT, RUNTIME, ask, command, option, show
     ),
 )
 def run(options: argparse.Namespace) -> int:
-    """Check every CDI spec on this node by the rules of its container runtime, whoever wrote the spec."""
+    """Check every CDI spec on this node, also those of other owners, by the rules of its container runtime."""
     from ..diagnostics import cdi_specs
 
     report = ask(cdi_specs.check(options.dir, options.socket))

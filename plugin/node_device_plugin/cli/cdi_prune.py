@@ -1,4 +1,4 @@
-"""``cdi prune``: removes discovered devices that no pod holds from the plugin's CDI specs."""
+"""``cdi prune``: removes the devices that no pod holds from the plugin's CDI specs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, o
     DEVICE_PLUGIN_DIR,
 )
 def run(options: argparse.Namespace) -> int:
-    """Remove a stopped plugin's CDI specs of discovered devices, except for devices that a pod holds."""
+    """Remove the CDI specs that a stopped plugin wrote to --dir, except for devices that a pod holds."""
     from ..cdi import writer
     from ..cdi.links import Links
     from ..declaration.model import devices_behind

@@ -28,7 +28,7 @@ from . import (
     verify,
     version,
 )
-from .shared import Failure
+from .shared import EXIT_CODES, Failure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,7 +75,9 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """Every command with its options."""
-    parsed = _Parser(prog="node-device-plugin", description="Serve a node's devices to its kubelet by CDI.")
+    parsed = _Parser(
+        prog="node-device-plugin", description="Serve a node's devices to its kubelet by CDI.", epilog=EXIT_CODES
+    )
     commands = parsed.add_subparsers(metavar="COMMAND", required=True)
     for each in (run, reload, validate, discover, manifests):
         each.run.add(commands)

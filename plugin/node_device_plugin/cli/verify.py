@@ -22,11 +22,7 @@ def _seconds(text: str) -> float:
     CONFIG,
     RUNTIME,
     OUTPUT,
-    option(
-        "--kubelet-root",
-        metavar="DIR",
-        help="the kubelet's --root-dir (default: kubelet_root_dir of the configuration)",
-    ),
+    option("--kubelet-root", metavar="DIR", help="the kubelet's --root-dir (default: as in the configuration)"),
     option(
         "--static-pod-dir",
         metavar="DIR",
@@ -37,7 +33,12 @@ def _seconds(text: str) -> float:
     option("--kubelet-kubeconfig", metavar="FILE", help="the kubelet's kubeconfig, to count the node's free pod slots"),
     option("--max-pods", type=int, metavar="NUMBER", help="the kubelet's maxPods, if the API server does not answer"),
     option("--image", help="image of the test containers (default: the runtime's sandbox image)"),
-    option("--devices", choices=("one", "all"), default="one", help="free devices that a test container requests"),
+    option(
+        "--devices",
+        choices=("one", "all"),
+        default="one",
+        help="free devices that a test container requests (default: %(default)s)",
+    ),
     option(
         "--proof-pod",
         metavar="NAMESPACE/NAME",
@@ -50,9 +51,7 @@ def _seconds(text: str) -> float:
     ),
     option("--record", metavar="FILE", help='earlier results: the value of "proven" from -o json'),
     option("--unproven", action="store_true", help="check only resources that --record does not list as proven"),
-    option(
-        "--timeout", type=_seconds, default=60.0, metavar="SECONDS", help="timeout for the kubelet and for each test"
-    ),
+    option("--timeout", type=_seconds, default=60.0, metavar="SECONDS", help="limit for each step (default: 60)"),
 )
 def run(options: argparse.Namespace) -> int:
     """Check with the runtime, the kubelet and a container that every declared device is available."""

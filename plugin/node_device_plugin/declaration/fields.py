@@ -31,12 +31,12 @@ def form(pattern: str, must: str) -> Rule:
 
 
 def absolute(path: str) -> str | None:
-    """The path must be absolute, in its shortest form, and not the root directory."""
+    """The path must be absolute and normalised, and not the root directory."""
     if path == "/":
         return "must not be the root directory"
     # normpath keeps two leading slashes, as POSIX demands.
     if not path.startswith("/") or path.startswith("//") or os.path.normpath(path) != path:
-        return f"must be an absolute path in its shortest form, not {path!r}"
+        return f"must be an absolute path without '.', '..', '//' or a trailing '/', not {path!r}"
     return None
 
 

@@ -104,7 +104,7 @@ class Doctor(NamedTuple):
             root = self.kubelet_root or kubelet_places(self.config).root_dir
             if await _refusal(os.path.join(root, kubelet_queries.POD_RESOURCES_SOCKET)) is None:
                 found = (
-                    "a kubelet answers below %s; its version is unknown, because another process (such as k3s) runs it"
+                    "a kubelet answers below %s; it is part of another process (such as k3s), so its version is unknown"
                 )
                 findings.ok("kubelet", found % root)
             else:

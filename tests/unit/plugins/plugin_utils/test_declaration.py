@@ -97,8 +97,8 @@ def test_all_problems_at_once_each_in_its_variable():
             "node_devices_resources_map: must be a list of resources, not dict",
             "node_devices_resources_group[1] (devices.example.com/serial).colour: is not a known key; known keys: "
             + ", ".join(sorted(schema.RESOURCE)),
-            "node_devices_resources_host[0] (example.com/x).devices[0] (d).nodes[0].path: must be an absolute path in "
-            "its shortest form, not 'dev'",
+            "node_devices_resources_host[0] (example.com/x).devices[0] (d).nodes[0].path: must be an absolute path "
+            "without '.', '..', '//' or a trailing '/', not 'dev'",
             "node_devices_resources_host[0] (example.com/x).name: is also the CDI kind, but the CDI class 'x' "
             "has fewer than two characters, which crashes containerd's parser: choose a longer name; or set cdi_kind",
             "node_devices_resources_group[1] (devices.example.com/serial).name: is already declared as "
