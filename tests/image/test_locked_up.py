@@ -84,7 +84,7 @@ def test_it_writes_nothing_where_it_could(image):
     run = f"run --name {container} --network none --cgroupns private {image.name} doctor"
     said = engine(*run.split(), check=False).stdout
     try:
-        assert "this machine is no Kubernetes node" in said
+        assert "this machine is not a Kubernetes node" in said
         changed = {line.split()[1] for line in engine("diff", container).stdout.splitlines()}
         # What the engine itself puts there: mount points.
         assert {path for path in changed if not path.startswith(("/etc", "/run", "/dev", "/proc", "/sys"))} == set()

@@ -64,7 +64,7 @@ def kubeconfig_of(server, user=None, **cluster):
 @pytest.mark.parametrize("code", [429, 502, 503, 504])
 def test_a_load_balancer_without_an_api_server_is_away_too(code):
     with answering(lambda request: request.send_error(code)) as address:
-        expected = rf"answered {code} to GET of node worker1: [A-Z][A-Za-z ]*: run again when it is ready$"
+        expected = rf"answered {code} to GET of node worker1: [A-Z][A-Za-z ]*: retry when the API server is ready$"
         with pytest.raises(api.Unavailable, match=expected):
             api.Api(api.Access(address, None, {}, "")).node("worker1")
 
@@ -73,7 +73,7 @@ def test_a_load_balancer_without_an_api_server_is_away_too(code):
     "said", ["rpc error: code = Unknown desc = context deadline exceeded", "etcdserver: request timed out"]
 )
 def test_an_api_server_without_its_etcd_is_away_too(said):
-    expected = f"answered 500 to GET of node worker1: {said}: run again when it is ready$"
+    expected = f"answered 500 to GET of node worker1: {said}: retry when the API server is ready$"
     answer = saying(500, {"kind": "Status", "message": said, "code": 500})
     with answering(answer) as address, pytest.raises(api.Unavailable, match=expected):
         api.Api(api.Access(address, None, {}, "")).node("worker1")
@@ -125,7 +125,7 @@ def test_a_server_that_says_when_to_come_again_is_asked_again(pauses, code, afte
 def test_it_is_not_asked_for_ever(pauses, after, waits):
     with (
         answering(busy(99, 429, after)) as address,
-        pytest.raises(api.Unavailable, match="please try again later: run again"),
+        pytest.raises(api.Unavailable, match="please try again later: retry when"),
     ):
         api.Api(api.Access(address, None, {}, "")).node("worker1")
     assert pauses == waits
@@ -146,7 +146,7 @@ def test_a_login_in_front_gets_no_token():
         request.send_header("Location", "/login")
         request.end_headers()
 
-    says = r"^http://localhost:\d+ is no API server: it sends elsewhere, to /login$"
+    says = r"^http://localhost:\d+ is not an API server: it redirects to /login; check the kubeconfig$"
     with answering(redirect) as address, pytest.raises(api.ApiError, match=says):
         api.Api(api.Access(address, None, {"Authorization": "Bearer secret"}, "")).node("worker1")
     assert seen == [("/api/v1/nodes/worker1", "Bearer secret")]
@@ -190,8 +190,8 @@ def test_a_pod_whose_port_the_api_server_does_not_reach(monkeypatch):
             api.Api(api.Access(address, None, {}, "")).text(METRICS)
         done.set()
     assert str(caught.value) == (
-        "pod plugin-x:8080 in namespace devices has not answered through the API server in 0.2 s: does a firewall or a "
-        "network policy keep it from the pod's port?"
+        "pod plugin-x:8080 in namespace devices did not answer through the API server in 0.2 s: check whether "
+        "a firewall or a network policy blocks the pod's port"
     )
 
 
@@ -206,7 +206,7 @@ def test_a_server_that_breaks_off_is_away_too(does):
 
     with (
         answering(answer) as address,
-        pytest.raises(api.Unavailable, match=r"does not answer: .*: run again when it does"),
+        pytest.raises(api.Unavailable, match=r"does not answer: .*: retry when the API server answers"),
     ):
         api.Api(api.Access(address, None, {}, "")).node("worker1")
 
@@ -230,7 +230,7 @@ def said_of(place, code, content):
 def test_what_a_pod_refuses_is_not_the_api_servers(code, content, words):
     assert said_of(METRICS, code, content) == (
         api.ApiError,
-        f"what answered {code} for pod plugin-x:8080 in namespace devices is not the API server: {words}",
+        f"the answer {code} for pod plugin-x:8080 in namespace devices is not from the API server: {words}",
     )
 
 

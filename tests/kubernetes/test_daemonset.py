@@ -698,14 +698,15 @@ def test_clusters_that_do_not_say_who_they_are(cluster, run, unused_server):
 
 def test_what_a_pod_cannot_do_is_said_before_anything_is_written(cluster, run, read):
     result = run("configured", cluster.node({}), {**SERIAL, "health": {"open": True}})
-    assert "an unprivileged pod may open no device of its host" in result["msg"]
+    assert "an unprivileged pod cannot open devices of its host" in result["msg"]
     assert read("/api/v1") is None
 
 
 def test_a_node_that_the_cluster_does_not_know(cluster, run, read):
     result = run("configured", types.SimpleNamespace(name="Worker-1"), IMAGINARY)
     assert result["msg"] == (
-        "worker1: the cluster has no node Worker-1: set node_devices_node_name to its name there, or let it join first"
+        "worker1: the cluster has no node Worker-1: set node_devices_node_name to its name there, "
+        "or join the node first"
     )
     assert read("/api/v1") is None
 
@@ -717,8 +718,8 @@ def test_more_than_a_config_map_takes(cluster, run, read):
     for node in (one, other):
         result = run("configured", node, {"name": "example.com/large", "devices": devices})
     assert re.fullmatch(
-        r"worker1: nodes: have configurations of 12\d{5} bytes together, and a ConfigMap takes 1048576: spread them "
-        r"over several DaemonSets \(name\)",
+        r"worker1: nodes: have configurations of 12\d{5} bytes, but a ConfigMap holds at most 1048576: use several "
+        r"DaemonSets \(name\)",
         result["msg"],
     )
     assert set(read("/api/v1", "configmaps")["data"]) == {one.name}

@@ -40,7 +40,8 @@ def run(cluster, monkeypatch):
 @pytest.mark.parametrize(("state", "concerned"), STATES.items())
 def test_an_api_server_that_is_away(run, cluster, unused_server, state, concerned):
     assert run(state, cluster.kubeconfig(server=unused_server)) == (
-        f"{concerned}: the API server {unused_server} does not answer: Connection refused: run again when it does"
+        f"{concerned}: the API server {unused_server} does not answer: Connection refused: "
+        "retry when the API server answers"
     )
 
 

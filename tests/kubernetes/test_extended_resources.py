@@ -130,7 +130,7 @@ def test_a_name_that_a_device_plugin_serves_is_refused(run, node, check):
     node.set_capacity("kubelet", DONGLE, "2")
     result = run(node, {DONGLE: 4, LICENSE: 1}, check=check)
     assert result["failed"] is True
-    assert result["msg"].startswith(f"worker1: {DONGLE}: a device plugin on this node serves it (2 there now)")
+    assert result["msg"].startswith(f"worker1: {DONGLE}: a device plugin on this node serves it (capacity now: 2)")
     assert node.extended == {DONGLE: "2"}
 
 
@@ -243,7 +243,7 @@ def test_a_kubelet_that_does_not_follow(run, cluster):
     result = run(node, {DONGLE: 4}, timeout=0)
     assert result["msg"] == (
         f"worker1: the capacity of {DONGLE} is patched, but within 0 s the kubelet has not made it allocatable: the "
-        f"node is not Ready (Kubelet stopped posting node status.): run again when it is"
+        f"node is not Ready (Kubelet stopped posting node status.): retry when it is Ready"
     )
     assert states(run(node, {DONGLE: 4}, state="reported")) == {DONGLE: "not allocatable yet"}
     with node.kubelet():
@@ -253,7 +253,7 @@ def test_a_kubelet_that_does_not_follow(run, cluster):
 def test_a_node_whose_kubelet_never_reported(run, cluster):
     result = run(cluster.node(), {DONGLE: 4})
     assert result["msg"].startswith(
-        "worker1: the node object shows no capacity at all: its kubelet has not reported yet"
+        "worker1: the node object has no capacity, because its kubelet has not reported yet"
     )
 
 
@@ -283,7 +283,8 @@ def test_credentials_that_the_server_does_not_know(run, cluster, node):
 def test_a_node_that_the_cluster_has_not_got(run, node):
     result = run(node, {DONGLE: 4}, node_name="elsewhere")
     assert result["msg"] == (
-        "worker1: the cluster has no node elsewhere: set node_devices_node_name to its name there, or let it join first"
+        "worker1: the cluster has no node elsewhere: set node_devices_node_name to its name there, "
+        "or join the node first"
     )
 
 
@@ -302,7 +303,8 @@ def test_of_a_node_that_has_left_the_cluster_there_is_nothing_to_take_away(run, 
 def test_an_api_server_that_is_away(run, cluster, node, unused_server):
     result = run(node, {DONGLE: 4}, kubeconfig=cluster.kubeconfig(server=unused_server))
     assert result["msg"] == (
-        f"worker1: the API server {unused_server} does not answer: Connection refused: run again when it does"
+        f"worker1: the API server {unused_server} does not answer: Connection refused: "
+        "retry when the API server answers"
     )
 
 
@@ -327,7 +329,7 @@ def test_a_damaged_memory_is_not_guessed(run, node):
     path = f"/metadata/annotations/{ANNOTATION.replace('/', '~1')}"
     node.patch("others", [{"op": "add", "path": path, "value": "{}"}])
     result = run(node, {DONGLE: 4})
-    assert f"the node's annotation {ANNOTATION}, which says what is ours there, is damaged" in result["msg"]
+    assert f"the node's annotation {ANNOTATION}, which records our resources, is damaged" in result["msg"]
     assert node.extended == {}
 
 
@@ -340,7 +342,7 @@ def test_a_node_that_only_the_api_reaches(run, node, kubelet):
     # Its allocatable is the kubelet's, and what we patched is ours nevertheless.
     assert run(node, {DONGLE: 5}, api_only=True)["changed"] is True
     result = run(node, {KVM: 3}, api_only=True)
-    assert result["msg"].startswith(f"worker1: {KVM}: a device plugin on this node serves it (2 there now)")
+    assert result["msg"].startswith(f"worker1: {KVM}: a device plugin on this node serves it (capacity now: 2)")
 
 
 def test_what_the_kubelet_has_written_again_is_not_waited_for(run, node):

@@ -156,12 +156,12 @@ def test_a_program_that_gives_a_certificate(cluster, node):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("echo 'please log in' >&2; exit 3", "which gives credentials, failed: please log in"),
-        ("exit 3", "which gives credentials, failed: exit code 3"),
-        ("echo nothing", "gives no credentials: "),
-        ("echo '{\"status\": null}'", "gives no credentials: "),
-        ("echo '{\"status\": {}}'", "gives neither a token nor a certificate"),
-        ('echo \'{"status": {"clientCertificateData": "x"}}\'', "gives no credentials: 'clientKeyData'"),
+        ("echo 'please log in' >&2; exit 3", "failed: please log in"),
+        ("exit 3", "failed: exit code 3"),
+        ("echo nothing", "gave no credentials: "),
+        ("echo '{\"status\": null}'", "gave no credentials: "),
+        ("echo '{\"status\": {}}'", "gave neither a token nor a certificate"),
+        ('echo \'{"status": {"clientCertificateData": "x"}}\'', "gave no credentials: 'clientKeyData'"),
     ],
 )
 def test_a_program_that_fails(cluster, text, message):
@@ -170,7 +170,7 @@ def test_a_program_that_fails(cluster, text, message):
 
 def test_a_program_that_is_not_installed(cluster):
     missing = {"command": "/none/aws", "installHint": "Install it:\n  apt-get install awscli\n"}
-    says = "/none/aws gives no credentials: [Errno 2] No such file or directory: '/none/aws'"
+    says = "the credential program /none/aws gave no credentials: [Errno 2] No such file or directory: '/none/aws'"
     assert problem(cluster.kubeconfig({"exec": missing})) == f"{says}: Install it: apt-get install awscli"
     del missing["installHint"]
     assert problem(cluster.kubeconfig({"exec": missing})) == says
@@ -185,7 +185,8 @@ def test_a_program_that_is_not_installed(cluster):
         ({"command": "/bin/true", "args": 7}, "args of exec must be a list"),
         (
             {"command": "/bin/true", "interactiveMode": "Always"},
-            "exec wants a terminal (interactiveMode: Always), which a play has not got: use credentials that need none",
+            "exec needs a terminal (interactiveMode: Always), but a play has none: use credentials that "
+            "need no terminal",
         ),
         ({"command": "/bin/true", "env": ["A=b"]}, "env of exec must be a list of mappings of name and value"),
     ],
@@ -199,7 +200,7 @@ def test_a_program_that_is_none(cluster, program, message):
 )
 def test_a_token_that_no_request_can_hold_is_not_shown(cluster, user):
     said = problem(cluster.kubeconfig(user))
-    assert said == "the token of the user test is no line of printable ASCII characters"
+    assert said == "the token of the user test must be one line of printable ASCII characters"
 
 
 def test_a_key_that_is_encrypted_asks_nobody(cluster, tmp_path):
@@ -212,7 +213,10 @@ def test_a_key_that_is_encrypted_asks_nobody(cluster, tmp_path):
     certificate = path.read_bytes().partition(b"-----BEGIN PRIVATE")[0]
     (tmp_path / "certificate").write_bytes(certificate)
     user = {"client-certificate": str(tmp_path / "certificate"), "client-key": str(tmp_path / "key")}
-    assert problem(cluster.kubeconfig(user)) == "its certificates cannot be used: the client's key is encrypted"
+    assert (
+        problem(cluster.kubeconfig(user))
+        == "cannot use its certificates: the client key is encrypted: use a key without a passphrase"
+    )
 
 
 def test_an_authority_that_another_has_signed(cluster, node):
@@ -229,17 +233,21 @@ def test_an_authority_in_the_file(cluster, node):
 
 def test_only_that_authority_is_trusted(cluster, node, tmp_path):
     other = certificates.Authority(tmp_path).path
-    assert ": its certificate is not trusted: " in refusal(
+    assert ": the server's certificate is not trusted: " in refusal(
         cluster.kubeconfig(**{"certificate-authority": str(other)}), node
     )
-    assert ": its certificate is not trusted: " in refusal(cluster.kubeconfig(**{"certificate-authority": None}), node)
+    assert ": the server's certificate is not trusted: " in refusal(
+        cluster.kubeconfig(**{"certificate-authority": None}), node
+    )
     trusting = cluster.kubeconfig(**{"certificate-authority": None, "insecure-skip-tls-verify": True})
     assert name_of(trusting, node) == node.name
 
 
 def test_a_server_that_is_reached_by_another_name(cluster, node):
     server = cluster.server.replace("localhost", "127.0.0.1")
-    assert ": its certificate is not trusted: IP address mismatch" in refusal(cluster.kubeconfig(server=server), node)
+    assert ": the server's certificate is not trusted: IP address mismatch" in refusal(
+        cluster.kubeconfig(server=server), node
+    )
     assert name_of(cluster.kubeconfig(server=server, **{"tls-server-name": "localhost"}), node) == node.name
 
 
@@ -247,40 +255,40 @@ def test_insecure_is_no_text_and_stands_alone(cluster):
     alone = {"certificate-authority": None, "insecure-skip-tls-verify": "false"}
     assert problem(cluster.kubeconfig(**alone)) == "insecure-skip-tls-verify must be true or false, not 'false'"
     both = cluster.kubeconfig(**{"insecure-skip-tls-verify": True})
-    assert problem(both) == "insecure-skip-tls-verify stands beside a certificate-authority: remove one of them"
+    assert problem(both) == "insecure-skip-tls-verify and certificate-authority are both set: remove one of them"
 
 
 @pytest.mark.parametrize("address", ["https://localhost:port", "https://[::1", "https://local host:6443"])
 def test_a_server_that_is_no_address(cluster, node, address):
     assert refusal(cluster.kubeconfig(server=address), node).startswith(
-        f"the kubeconfig's server {address!r} is no usable address: "
+        f"the kubeconfig's server {address!r} is not a valid URL: "
     )
 
 
 def test_a_proxy_is_asked(cluster, node):
     path = cluster.kubeconfig(**{"proxy-url": "http://anna:secret@127.0.0.1:9"})
     assert refusal(path, node) == (
-        f"the API server {cluster.server} does not answer through the proxy 127.0.0.1:9: Connection refused: run again "
-        f"when it does"
+        f"the API server {cluster.server} does not answer through the proxy 127.0.0.1:9: Connection refused: retry "
+        f"when the API server answers"
     )
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"current-context": ""}, "current-context is not set, so it is not known which cluster is meant"),
-        ({"contexts": []}, "there is no context 'test' in contexts"),
-        ({"clusters": None}, "there is no cluster 'test' in clusters"),
-        ({"contexts": 1}, "there is no context 'test' in contexts"),
-        ({"users": []}, "there is no user 'test' in users"),
+        ({"current-context": ""}, "current-context is not set: choose a cluster with kubectl config use-context"),
+        ({"contexts": []}, "contexts has no context 'test'"),
+        ({"clusters": None}, "clusters has no cluster 'test'"),
+        ({"contexts": 1}, "contexts has no context 'test'"),
+        ({"users": []}, "users has no user 'test'"),
         (
             {"users": [{"name": "test", "user": {"token": "a", "as": "b", "as-uid": "c", "as-groups": ["d"]}}]},
-            "the user test has as-groups, which is not known here: use as alone",
+            "the user test has as-groups, which is not supported here: use only as",
         ),
-        ({"clusters": [{"name": "test", "cluster": {}}]}, "the cluster test has no usable server: ''"),
+        ({"clusters": [{"name": "test", "cluster": {}}]}, "server of the cluster test is not an http(s):// URL: ''"),
         (
             {"users": [{"name": "test", "user": {"auth-provider": {}}}]},
-            "the user test has auth-provider, which Kubernetes no longer knows: use a certificate, a token or exec",
+            "the user test has auth-provider, which Kubernetes no longer supports: use a certificate, a token or exec",
         ),
         (
             {"users": [{"name": "test", "user": {"client-certificate-data": "=?"}}]},
@@ -300,7 +308,7 @@ def test_what_is_wrong_is_named(cluster, change, message):
 
 def test_several_files_in_one_variable(tmp_path):
     both = f"{tmp_path}/a:{tmp_path}/b"
-    assert problem(both).startswith(f"{both} is a list of files, as the variable KUBECONFIG may be, ")
+    assert problem(both).startswith(f"{both} is a list of files, but must be one file: ")
     # One that is called so is one.
     (tmp_path / "a:b").write_text("{}")
     assert problem(f"{tmp_path}/a:b").startswith("current-context is not set")
@@ -332,7 +340,7 @@ def test_over_plain_http_nobody_gets_credentials(tmp_path, of_user):
     with answering(answer) as server:
         path = tmp_path / "kubeconfig"
         path.write_text(yaml.safe_dump(kubeconfig_of(server, {of_user: value})))
-        with pytest.raises(ApiError, match=r"a user without credentials \(none is sent over plain http"):
+        with pytest.raises(ApiError, match=r"a user without credentials \(credentials are not sent over http"):
             Api(kubeconfig.read(str(path))).node("worker1")
     assert len(asked) == 1
     assert "CANARY" not in asked[0]

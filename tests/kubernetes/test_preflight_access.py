@@ -87,10 +87,10 @@ def test_one_that_leads_to_the_node(cluster, node, look):
     [
         (None, "No such file or directory"),
         ('users: [{user: {token: "' + WORD + "}]\nclusters: [", "is not valid YAML: "),
-        (f"token: *{WORD}\n", "is not valid YAML: it cannot be read, line 1, column 8"),
-        (f"token: !{WORD} 1\n", "is not valid YAML: it cannot be read, line 1, column 8"),
+        (f"token: *{WORD}\n", "is not valid YAML: invalid content, line 1, column 8"),
+        (f"token: !{WORD} 1\n", "is not valid YAML: invalid content, line 1, column 8"),
         (f"- {WORD}\n", "current-context is not set"),
-        ("current-context: a\ncontexts: []\n", "there is no context 'a' in contexts"),
+        ("current-context: a\ncontexts: []\n", "contexts has no context 'a'"),
     ],
 )
 def test_a_file_that_is_none(tmp_path, look, content, says):
@@ -102,13 +102,15 @@ def test_a_file_that_is_none(tmp_path, look, content, says):
 
 def test_a_server_that_is_not_there(cluster, look, unused_server):
     said = look(cluster.kubeconfig(server=unused_server))
-    assert f"the API server {unused_server} does not answer: Connection refused: run again when it does" in said
+    assert (
+        f"the API server {unused_server} does not answer: Connection refused: retry when the API server answers" in said
+    )
 
 
 def test_a_server_of_another_authority(cluster, tmp_path, look):
     other = certificates.Authority(tmp_path)
     said = look(cluster.kubeconfig(**{"certificate-authority": str(other.path)}))
-    assert "does not answer: its certificate is not trusted: " in said
+    assert "does not answer: the server's certificate is not trusted: " in said
 
 
 def test_a_user_without_rights(cluster, node, look):

@@ -118,5 +118,5 @@ def test_the_environments_proxy_is_not_asked_for_this_machine(cluster, monkeypat
 
 @pytest.mark.parametrize("address", ["socks5://127.0.0.1:1080", "https://127.0.0.1:1", "http://127.0.0.1:port"])
 def test_a_proxy_that_cannot_be_asked(cluster, address):
-    with pytest.raises(ApiError, match="is reached by a proxy: "):
+    with pytest.raises(ApiError, match="cannot use the proxy for the API server "):
         Api(kubeconfig.read(cluster.kubeconfig(**{"proxy-url": address})))

@@ -65,7 +65,7 @@ def test_what_the_kubelet_reset_is_restored_and_the_rest_is_left_alone(run, node
     path = settings({DONGLE: 4, LICENSE: 2})
     assert restored(path) == 0
     assert node.extended == {DONGLE: "4", LICENSE: "2", "example.com/theirs": "7"}
-    assert capsys.readouterr().out == f"{DONGLE}: 4 again: a restart of the kubelet had reset it\n"
+    assert capsys.readouterr().out == f"{DONGLE}: restored to 4: a restart of the kubelet had reset it\n"
     # A run has nothing left to do, and knows what is ours.
     assert run(node, {DONGLE: 4, LICENSE: 2})["changed"] is False
     version = node.version()
@@ -151,10 +151,10 @@ def test_a_dry_run_shows_that_the_right_to_patch_is_missing(cluster, node, setti
 
 
 def test_why_nothing_can_be_restored(node, settings, tmp_path, capsys):
-    damaged = "capacities.json is not as role extended_resources writes it"
+    damaged = "capacities.json is damaged"
     for capacities, other, reason in (
         ({DONGLE: 4}, {"kubeconfig": "/none"}, "the kubelet's kubeconfig /none: No such file or directory"),
-        ({DONGLE: 4}, {"node": "elsewhere"}, "as the kubelet of elsewhere, by "),
+        ({DONGLE: 4}, {"node": "elsewhere"}, "as the kubelet of elsewhere, with "),
         ({DONGLE: "many"}, {}, damaged),
         ({DONGLE: 4}, {"more": 1}, damaged),
         ([DONGLE], {}, damaged),

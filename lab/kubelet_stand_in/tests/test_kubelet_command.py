@@ -143,7 +143,7 @@ def test_a_runtime_that_is_not_there_is_an_error(short_path, monkeypatch, caplog
     monkeypatch.setattr("kubelet_stand_in.lab_node.MARKER", str(short_path))
     (short_path / "config.yaml").write_text(CONFIGURATION % ("/m", short_path / "nobody.sock", 0))
     assert command.main(["--config", str(short_path / "config.yaml")]) == 1
-    assert "nobody.sock could not tell its version" in caplog.text
+    assert "nobody.sock could not report its version" in caplog.text
 
 
 def test_log_lines_look_like_the_kubelets(caplog):

@@ -81,9 +81,9 @@ def check_file(path: str, accepted: str | None) -> SpecFile:
     try:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode):
-            return _unread(path, "is no regular file")
+            return _unread(path, "is not a regular file")
         if found.st_size > _LARGEST:
-            return _unread(path, "is larger than any spec (%d bytes)" % found.st_size)
+            return _unread(path, "is too large for a CDI spec (%d bytes)" % found.st_size)
         with open(path, "rb") as file:
             content = file.read()
     except OSError as error:
@@ -91,7 +91,7 @@ def check_file(path: str, accepted: str | None) -> SpecFile:
     checked = check_content(path, content, accepted)
     if found.st_mode & stat.S_IROTH:
         return checked
-    message = f"{stat.S_IMODE(found.st_mode):04o}: others than its owner cannot read it; chmod 0644"
+    message = f"{stat.S_IMODE(found.st_mode):04o}: other users cannot read the file: run chmod 0644"
     return checked._replace(mode=(Problem(MODE, message),))
 
 
@@ -99,7 +99,9 @@ def check_content(path: str, content: bytes, accepted: str | None) -> SpecFile:
     """Check a file by its content. accepted: see spec_problems."""
     refusals = []
     if not path.endswith(_ENDINGS):
-        refusals.append(Problem("the file's name", "ends in neither .json nor .yaml: runtimes ignore it; rename it"))
+        refusals.append(
+            Problem("the file's name", "does not end in .json or .yaml, so that runtimes ignore the file: rename it")
+        )
     try:
         spec = _parse(path, content)
     except (ValueError, RecursionError) as error:
@@ -165,7 +167,9 @@ def _with_conflicts(files: Sequence[SpecFile]) -> list[SpecFile]:
             conflicts={
                 name: Problem(
                     "device " + name,
-                    "is in {}, too: runtimes drop both".format(", ".join(p for p in paths if p != file.path)),
+                    "is also defined in {}, and runtimes drop both: remove one".format(
+                        ", ".join(p for p in paths if p != file.path)
+                    ),
                 )
                 for name, paths in several.items()
                 if file.path in paths
@@ -200,7 +204,7 @@ def _overrides(files: Sequence[SpecFile]) -> dict[str, dict[str, Problem]]:
             if file.path not in edits:
                 edits[file.path] = _edits(file)
         if edits[mine.path].get(name) != edits[other.path].get(name):
-            message = f"overrides that of {mine.path}: containers get the device of this file"
+            message = f"overrides the same name in {mine.path}, so that containers get the device of this file"
             result.setdefault(other.path, {})[name] = Problem("device " + name, message)
     return result
 

@@ -112,7 +112,7 @@ def _text(value: Any) -> Any:
 
 
 _TYPES: dict[str, Any] = {"str": str, "int": int, "bool": bool, "dict": dict, "map": dict}
-_NAMES = {"str": "text", "int": "a number from 0 on", "bool": "true or false", "dict": "a mapping", "map": "a mapping"}
+_NAMES = {"str": "text", "int": "a number, 0 or more", "bool": "true or false", "dict": "a mapping", "map": "a mapping"}
 
 
 def shape_problems(data: Any, fields: Mapping[str, Field], where: str) -> Iterator[Problem]:
@@ -123,7 +123,9 @@ def shape_problems(data: Any, fields: Mapping[str, Field], where: str) -> Iterat
     prefix = where + "." if where else ""
     for key in data:
         if key not in fields:
-            yield Problem(prefix + _shown(key), "is not a field of CDI; known are {}".format(", ".join(sorted(fields))))
+            yield Problem(
+                prefix + _shown(key), "is not a field of CDI; known fields: {}".format(", ".join(sorted(fields)))
+            )
     for key, field in fields.items():
         value = data.get(key)
         if value is None:
@@ -158,6 +160,6 @@ def _value_problems(value: Any, field: Field, where: str) -> Iterator[Problem]:
     elif field.required and value == "":
         yield Problem(where, "is empty")
     elif field.type == "map" and not all(isinstance(text, str) for pair in value.items() for text in pair):
-        yield Problem(where, "must hold text only")
+        yield Problem(where, "must contain only text")
     elif field.fields is not None:
         yield from shape_problems(value, field.fields, where)

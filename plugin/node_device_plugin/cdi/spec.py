@@ -34,7 +34,7 @@ def spec_problems(spec: Any, accepted: str | None = None) -> Iterator[Problem]:
         return
     reader = max(cdi.version_tuple(spec["cdiVersion"]), cdi.version_tuple(accepted or ""))
     if not spec["devices"]:
-        yield Problem("devices", "is empty; at least one is asked for")
+        yield Problem("devices", "is empty: a CDI spec needs at least one device")
     seen: dict[str, int] = {}
     for position, device in enumerate(spec["devices"]):
         edits = device["containerEdits"]
@@ -44,9 +44,9 @@ def spec_problems(spec: Any, accepted: str | None = None) -> Iterator[Problem]:
             yield Problem(where + ".name", message)
         first = seen.setdefault(device["name"], position)
         if first != position:
-            yield Problem(where + ".name", "is the name of devices[%d] already" % first)
+            yield Problem(where + ".name", "is already the name of devices[%d]: rename one" % first)
         if not any(value or (key == "intelRdt" and value is not None) for key, value in edits.items()):
-            yield Problem(where + ".containerEdits", "is empty; a device without edits is refused")
+            yield Problem(where + ".containerEdits", "is empty: CDI refuses a device without edits")
         yield from _edit_problems(edits, where + ".containerEdits", reader)
     yield from _edit_problems(spec.get("containerEdits") or {}, "containerEdits", reader)
 
@@ -54,12 +54,14 @@ def spec_problems(spec: Any, accepted: str | None = None) -> Iterator[Problem]:
 def _version_problems(spec: Mapping[str, Any], accepted: str | None, content: bool) -> Iterator[Problem]:
     version = spec["cdiVersion"]
     if version.lstrip("v") not in VERSIONS:
-        yield Problem("cdiVersion", "{!r} is no version of CDI; known are {}".format(version, ", ".join(VERSIONS)))
+        yield Problem(
+            "cdiVersion", "{!r} is not a CDI version; known versions: {}".format(version, ", ".join(VERSIONS))
+        )
         return
     if accepted is not None and cdi.version_tuple(version) > cdi.version_tuple(accepted):
-        yield Problem("cdiVersion", f"this runtime accepts up to {accepted}, not {version}")
+        yield Problem("cdiVersion", f"is {version}, but this runtime accepts versions up to {accepted}")
     for feature in cdi.refused_features(spec, version) if content else ():
-        message = f"{feature.name} ({feature.where}) needs at least {feature.since}, not {version}"
+        message = f"is {version}, but must be at least {feature.since} for {feature.name} ({feature.where})"
         yield Problem("cdiVersion", message)
 
 
@@ -69,21 +71,21 @@ def _edit_problems(edits: Mapping[str, Any], where: str, reader: tuple[int, ...]
     if reader >= _WITHOUT_CMT:
         for key in sorted({"enableCMT", "enableMBM"} & set(rdt)):
             place = f"{where}.intelRdt.{key}"
-            yield Problem(place, "is no field any more for readers of CDI 1.1.0: they refuse the whole file")
+            yield Problem(place, "was removed in CDI 1.1.0, whose readers refuse the whole file: remove the field")
     yield from _assignment_problems(edits, where)
     for position, node in enumerate(edits.get("deviceNodes") or []):
         if set(node.get("permissions") or "") - set("rwm"):
             place = "%s.deviceNodes[%d].permissions" % (where, position)
-            yield Problem(place, "must be made of r, w and m, not {!r}".format(node["permissions"]))
+            yield Problem(place, "must contain only r, w and m, not {!r}".format(node["permissions"]))
     for key in ("hostInterfaceName", "name"):
         names_seen: dict[str, int] = {}
         for position, net in enumerate(edits.get("netDevices") or []):
             if names_seen.setdefault(net[key], position) != position:
                 place = "%s.netDevices[%d].%s" % (where, position, key)
-                yield Problem(place, "is that of netDevices[%d] already" % names_seen[net[key]])
+                yield Problem(place, "is already used by netDevices[%d]" % names_seen[net[key]])
     clos = rdt.get("closID") or ""
     if clos != "/" and (clos in (".", "..") or "/" in clos or "\n" in clos or len(clos.encode()) >= 4096):
-        yield Problem(where + ".intelRdt.closID", f"must be '/', or the name of one directory, not {clos!r}")
+        yield Problem(where + ".intelRdt.closID", f"must be '/' or the name of one directory, not {clos!r}")
     for position, hook in enumerate(edits.get("hooks") or []):
         yield from _assignment_problems(hook, "%s.hooks[%d]" % (where, position))
 

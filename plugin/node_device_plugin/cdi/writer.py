@@ -47,7 +47,7 @@ class NotWritten(Exception):
     """A spec cannot be written; the old file stays intact. names: fully qualified names not in it, or not as wanted."""
 
     def __init__(self, path: str, error: OSError, names: frozenset[str]) -> None:
-        super().__init__(f"the CDI spec {path} cannot be written: {error.strerror or error}")
+        super().__init__(f"cannot write the CDI spec {path}: {error.strerror or error}")
         self.names = names
 
 
@@ -92,7 +92,7 @@ def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str]) 
     wanted = cdi.render_spec(resource)
     present = _read(path)
     if present is None and os.path.exists(path):
-        log.warning("rewriting a malformed CDI spec", path=path)
+        log.warning("replacing an invalid CDI spec", path=path)
     if wanted is not None and (kept or not is_ours):
         there = set(_names(present))
         stay = {name for name in there if _qualified(wanted, name) in kept}
@@ -107,8 +107,8 @@ def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str]) 
             CDI_WRITES.increment("failed")
             is_other = present is None or present.get("containerEdits") != wanted.get("containerEdits")
             there_already = [] if is_other else (present or {}).get("devices", [])
-            lacking = [device["name"] for device in wanted["devices"] if device not in there_already]
-            raise NotWritten(path, error, frozenset(_qualified(wanted, name) for name in lacking)) from error
+            unwritten = [device["name"] for device in wanted["devices"] if device not in there_already]
+            raise NotWritten(path, error, frozenset(_qualified(wanted, name) for name in unwritten)) from error
 
 
 def redefined(

@@ -13,12 +13,12 @@ from .shared import Failure, command, option
         "--config",
         metavar="FILE",
         default="/etc/node-device-plugin/capacities.json",
-        help="what is to be restored (default: %(default)s)",
+        help="file with the node's fixed capacities, which role extended_resources writes (default: %(default)s)",
     ),
-    option("--dry-run", action="store_true", help="have the API server go through it and keep nothing"),
+    option("--dry-run", action="store_true", help="send the patch as a server-side dry run, so that nothing is stored"),
 )
 def run(options: argparse.Namespace) -> int:
-    """Restore, as this node's kubelet, what a restart of it has reset."""
+    """Restore the fixed capacities that a restart of this node's kubelet has reset, with the kubelet's credentials."""
     from ..cluster import restore
 
     try:
@@ -26,5 +26,5 @@ def run(options: argparse.Namespace) -> int:
     except restore.RestoreError as error:
         raise Failure(str(error)) from error
     for name, capacity in sorted(restored.items()):
-        print(f"{name}: {capacity} again: a restart of the kubelet had reset it", flush=True)
+        print(f"{name}: restored to {capacity}: a restart of the kubelet had reset it", flush=True)
     return 0

@@ -12,11 +12,11 @@ from .shared import OUTPUT, RUNTIME, ask, command, option, show
     RUNTIME,
     OUTPUT,
     option(
-        "--dir", metavar="DIR", action="append", help="a spec directory, once or more (default: the running runtime's)"
+        "--dir", metavar="DIR", action="append", help="spec directory to check; repeatable (default: the runtime's own)"
     ),
 )
 def run(options: argparse.Namespace) -> int:
-    """Check every CDI spec of this node, own and foreign, as its runtime will read it."""
+    """Check every CDI spec on this node, also those of other owners, by the rules of its container runtime."""
     from ..diagnostics import cdi_specs
 
     report = ask(cdi_specs.check(options.dir, options.socket))

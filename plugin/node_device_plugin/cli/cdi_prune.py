@@ -1,4 +1,4 @@
-"""``cdi prune``: removes discovered devices that no pod holds from the plugin's CDI specs."""
+"""``cdi prune``: removes the devices that no pod holds from the plugin's CDI specs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, o
     "prune",
     KUBELET,
     OUTPUT,
-    option("--dir", metavar="DIR", default="/var/run/cdi", help="where it wrote (default: %(default)s)"),
-    option("--dry-run", action="store_true", help="only say what would be removed"),
+    option("--dir", metavar="DIR", default="/var/run/cdi", help="the plugin's dynamic_cdi_dir (default: %(default)s)"),
+    option("--dry-run", action="store_true", help="print what would be removed, and remove nothing"),
     DEVICE_PLUGIN_DIR,
 )
 def run(options: argparse.Namespace) -> int:
-    """Take away what the plugin, which must not run any more, wrote for discovered devices, unless a pod holds it."""
+    """Remove the CDI specs that a stopped plugin wrote to --dir, except for devices that a pod holds."""
     from ..cdi import writer
     from ..cdi.links import Links
     from ..declaration.model import devices_behind

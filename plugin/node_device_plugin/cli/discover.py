@@ -11,7 +11,7 @@ from .shared import CONFIG, OUTPUT, Failure, ask, command, print_json
 
 @command("discover", CONFIG, OUTPUT)
 def run(options: argparse.Namespace) -> int:
-    """Show the devices that a configuration would find here."""
+    """List the devices that a configuration finds on this node; nothing is changed."""
     from ..cdi import writer
     from ..cdi.links import Links
     from ..devices.discovery import Discoverer

@@ -12,12 +12,14 @@ from .shared import CONFIG, OUTPUT, ask, command, option, show
     CONFIG,
     OUTPUT,
     option(
-        "--socket", metavar="PATH", help="the runtime's CRI socket (default: the one that the running kubelet uses)"
+        "--socket",
+        metavar="PATH",
+        help="the runtime's CRI socket (default: the running kubelet's, or a well-known one)",
     ),
-    option("--kubelet-root", metavar="DIR", help="the kubelet's --root-dir (default: the running one's)"),
+    option("--kubelet-root", metavar="DIR", help="the kubelet's --root-dir (default: the running kubelet's)"),
 )
 def run(options: argparse.Namespace) -> int:
-    """Walk the chain on this node, say what is wrong and the command that fixes it."""
+    """Check each link between this node's configuration and its kubelet, and print the command that fixes a problem."""
     from ..diagnostics.doctor import Doctor
 
     findings = ask(Doctor(options.config, options.socket, options.kubelet_root).examine())

@@ -12,11 +12,11 @@ from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, o
     "holders",
     KUBELET,
     OUTPUT,
-    option("--cdi-dir", metavar="DIR", help="dynamic_cdi_dir of the plugin, where it is not /var/run/cdi"),
+    option("--cdi-dir", metavar="DIR", help="the plugin's dynamic_cdi_dir, if it is not /var/run/cdi"),
     DEVICE_PLUGIN_DIR,
 )
 def run(options: argparse.Namespace) -> int:
-    """Which pod holds which device."""
+    """List the devices that pods hold."""
     from ..cdi.directories import DEFAULT_DIRECTORIES
     from ..kubelet import queries
 
@@ -26,9 +26,12 @@ def run(options: argparse.Namespace) -> int:
         print_json(state.to_data())
         return 0
     if state.source == "none":
-        raise Failure(f"no kubelet answers below {options.kubelet_root}, so nobody says who holds what")
+        raise Failure(
+            f"cannot list holders: no kubelet answers below {options.kubelet_root} and no checkpoint is in "
+            f"{options.device_plugin_dir}: start the kubelet, or set --kubelet-root and --device-plugin-dir"
+        )
     if state.source == "checkpoint":
-        print("no kubelet answers: its checkpoint says, by the pods' uid, who holds what", file=sys.stderr)
+        print("no kubelet answers; holders are from its checkpoint, which names pods by UID only", file=sys.stderr)
     for held in state.held:
         print("{namespace}/{pod} {container} {resource} {device}".format(**held._asdict()))
     if not state.held:

@@ -28,7 +28,7 @@ from . import (
     verify,
     version,
 )
-from .shared import Failure
+from .shared import EXIT_CODES, Failure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has closed the pipe, which is no error.
         pass
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else "cannot go on: "
+        where = f"{error.filename}: " if error.filename else "the command failed: "
         print(f"node-device-plugin: {where}{error.strerror or error}", file=sys.stderr)
     with contextlib.suppress(AttributeError, OSError, ValueError):
         # Python would try to flush stdout again at exit.
@@ -70,18 +70,20 @@ def _main(arguments: Sequence[str] | None) -> int:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(2, f"{self.prog}: {message}\n")
+        self.exit(2, f"{self.prog}: {message}; see '{self.prog} --help'\n")
 
 
 def parser() -> argparse.ArgumentParser:
     """Every command with its options."""
-    parsed = _Parser(prog="node-device-plugin", description="Serve a node's declared devices to its kubelet, by CDI.")
+    parsed = _Parser(
+        prog="node-device-plugin", description="Serve a node's devices to its kubelet by CDI.", epilog=EXIT_CODES
+    )
     commands = parsed.add_subparsers(metavar="COMMAND", required=True)
     for each in (run, reload, validate, discover, manifests):
         each.run.add(commands)
-    capacities = commands.add_parser("capacities", help="Fixed capacities (role extended_resources).")
+    capacities = commands.add_parser("capacities", help="Manage fixed capacities (role extended_resources).")
     capacities_restore.run.add(capacities.add_subparsers(metavar="COMMAND", required=True))
-    cdi = commands.add_parser("cdi", help="CDI specs.").add_subparsers(metavar="COMMAND", required=True)
+    cdi = commands.add_parser("cdi", help="Manage CDI specs.").add_subparsers(metavar="COMMAND", required=True)
     for each in (cdi_render, cdi_check, cdi_prune):
         each.run.add(cdi)
     for each in (runtime, holders, status, doctor, verify, seen, version):

@@ -9,16 +9,17 @@ from .shared import command, option, print_json
 
 @command(
     "manifests",
+    option("-o", "--output", choices=("yaml", "json"), default="yaml", help="output format (default: %(default)s)"),
     option(
-        "-o", "--output", choices=("yaml", "json"), default="yaml", help="form of the output (default: %(default)s)"
+        "--deployment",
+        metavar="FILE",
+        required=True,
+        help="settings of the DaemonSet, such as image and namespace (docs/daemonset.md)",
     ),
-    option("--deployment", metavar="FILE", required=True, help="image, namespace and so on: docs/daemonset.md"),
-    option(
-        "directory", metavar="DIRECTORY", help="a configuration for each node, in a file of the node's name and .yaml"
-    ),
+    option("directory", metavar="DIRECTORY", help="directory with the configuration of each node, named NODE.yaml"),
 )
 def run(options: argparse.Namespace) -> int:
-    """Print what a cluster needs to run the plugin as a DaemonSet: for GitOps, or kubectl apply --server-side."""
+    """Print the manifests of the plugin's DaemonSet, for GitOps or kubectl apply --server-side."""
     from ..cluster.manifests import files
 
     rendered = files.render(options.directory, options.deployment)

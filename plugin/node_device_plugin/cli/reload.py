@@ -13,10 +13,10 @@ from .shared import CONFIG, Failure, command, option
 @command(
     "reload",
     CONFIG,
-    option("--check", action="store_true", help="only say whether it runs with what the file says now"),
+    option("--check", action="store_true", help="only compare the running configuration with the file"),
 )
 def run(options: argparse.Namespace) -> int:
-    """Let the running plugin read its configuration again."""
+    """Make the running plugin read its configuration again, and wait for the result."""
     from ..status_api import client
 
     loaded = load(options.config)
@@ -27,7 +27,9 @@ def run(options: argparse.Namespace) -> int:
             if running["sha256"] == loaded.sha256:
                 return 0
             raise Failure(
-                "the plugin runs with configuration {}, not {}".format(running["sha256"][:12], loaded.sha256[:12])
+                "the plugin runs with configuration {}, but {} is {}: run node-device-plugin reload".format(
+                    running["sha256"][:12], options.config, loaded.sha256[:12]
+                )
             )
         answer = asyncio.run(client.ask(directory, "POST", "/reload"))
     except client.NotAnswering as error:

@@ -14,7 +14,7 @@ from .shared import CONFIG, Failure, command
 
 @command("run", CONFIG)
 def run(options: argparse.Namespace) -> int:
-    """Serve the devices until SIGTERM."""
+    """Run the device plugin until SIGTERM or SIGINT."""
     # Ignore SIGHUP until the reloader runs, because the daemon compares the file again when it starts.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # A start makes no garbage, and collections would take a tenth of its time; daemon.main enables them again.
@@ -29,5 +29,5 @@ def run(options: argparse.Namespace) -> int:
         overlap = daemon.Overlap(os.environ.get(OVERLAP) == "true", os.environ.get(INSTANCE_SOCKET, ""))
         asyncio.run(daemon.run(options.config, loaded, overlap))
     except OSError as error:
-        raise Failure(f"cannot go on: {error}") from error
+        raise Failure(f"the plugin stopped: {error}") from error
     return 0

@@ -11,10 +11,10 @@ from .shared import OUTPUT, RUNTIME, ask, command, option, print_json
     "runtime",
     RUNTIME,
     OUTPUT,
-    option("--ended", metavar="ID", nargs="+", default=(), help="with -o json: say of these containers how they ended"),
+    option("--ended", metavar="ID", nargs="+", default=(), help="containers whose exit to report, with -o json"),
 )
 def run(options: argparse.Namespace) -> int:
-    """Ask the running container runtime what it believes about CDI."""
+    """Print the CDI settings that the running container runtime uses."""
     from ..runtime import queries
 
     state = ask(queries.runtime(options.socket))
@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
         print_json(state)
         return 0
     print("{name} {version}".format(**state))
-    enabled = {True: "on", False: "off", None: "unknown to this runtime"}[state["cdi"]["enabled"]]
+    enabled = {True: "on", False: "off", None: "not reported by this runtime"}[state["cdi"]["enabled"]]
     enabled = "always on" if state["cdi"]["always_on"] else enabled
     print("CDI {}, spec directories {}".format(enabled, ", ".join(state["cdi"]["spec_dirs"] or ["unknown"])))
     return 0

@@ -8,11 +8,9 @@ import json
 from .shared import command, option
 
 
-@command(
-    "seen", option("paths", metavar="PATH", nargs="*", help="a device node to look at, beside variables and mounts")
-)
+@command("seen", option("paths", metavar="PATH", nargs="*", help="device node to report, beside variables and mounts"))
 def run(options: argparse.Namespace) -> int:
-    """Print, as JSON, what the container has that this runs in: a proof's pod."""
+    """Print, as JSON, the variables, mounts and device nodes of the container in which this command runs."""
     from ..verification import container_view
 
     # One line, because a log may split several lines.

@@ -12,6 +12,7 @@ from ..declaration.configuration_file import DEFAULT_PATH
 from ..support.sockets import RUNTIME_SOCKET
 
 DEFAULT_KUBELET_ROOT = "/var/lib/kubelet"
+EXIT_CODES = "Exit codes: 0, no problem; 1, a problem was found or the command failed; 2, wrong usage."
 
 _Answer = TypeVar("_Answer")
 
@@ -35,17 +36,22 @@ def option(*names: str, **keywords: Any) -> argparse.ArgumentParser:
     return added
 
 
-CONFIG = option("--config", metavar="FILE", default=DEFAULT_PATH, help="configuration (default: %(default)s)")
-OUTPUT = option("-o", "--output", choices=("text", "json"), default="text", help="form of the output")
+CONFIG = option("--config", metavar="FILE", default=DEFAULT_PATH, help="configuration file (default: %(default)s)")
+OUTPUT = option("-o", "--output", choices=("text", "json"), default="text", help="output format (default: %(default)s)")
 RUNTIME = option(
     "--socket", metavar="PATH", default=RUNTIME_SOCKET, help="the runtime's CRI socket (default: %(default)s)"
 )
-KUBELET = option("--kubelet-root", metavar="DIR", default=DEFAULT_KUBELET_ROOT, help="the kubelet's --root-dir")
+KUBELET = option(
+    "--kubelet-root",
+    metavar="DIR",
+    default=DEFAULT_KUBELET_ROOT,
+    help="the kubelet's --root-dir (default: %(default)s)",
+)
 DEVICE_PLUGIN_DIR = option(
     "--device-plugin-dir",
     metavar="DIR",
     default=DEFAULT_KUBELET_ROOT + "/device-plugins",
-    help="the kubelet's device plugin directory, whose checkpoint answers while no kubelet runs",
+    help="the kubelet's device plugin directory, whose checkpoint is read if no kubelet answers (default: %(default)s)",
 )
 
 
@@ -59,7 +65,7 @@ class Command(NamedTuple):
     def add(self, commands: Any) -> None:
         """Add the command to argparse's sub-commands, for which argparse has no public type."""
         help = self.run.__doc__
-        added = commands.add_parser(self.name, help=help, description=help, parents=self.options)
+        added = commands.add_parser(self.name, help=help, description=help, epilog=EXIT_CODES, parents=self.options)
         added.set_defaults(command=self.run)
 
 

@@ -10,7 +10,7 @@ from .shared import CONFIG, OUTPUT, ask, command, show
 
 @command("status", CONFIG, OUTPUT)
 def run(options: argparse.Namespace) -> int:
-    """What the plugin serves, and which pod holds what."""
+    """Show the devices that the plugin serves, with their health and the pods that hold them."""
     from ..diagnostics.status import status
 
     found = ask(status(kubelet_places(options.config)))

@@ -10,7 +10,7 @@ from .shared import CONFIG, command
 
 @command("validate", CONFIG)
 def run(options: argparse.Namespace) -> int:
-    """Check a configuration and say everything that is wrong with it."""
+    """Check a configuration file, and print every error in it."""
     resources = load(options.config).configuration.resources
     devices = sum(len(resource.devices) for resource in resources)
     print("%s: valid: %d resources, %d devices" % (options.config, len(resources), devices))

@@ -14,7 +14,7 @@ def _seconds(text: str) -> float:
     with contextlib.suppress(ValueError):
         if 0 <= float(text) < math.inf:
             return float(text)
-    raise argparse.ArgumentTypeError(f"must be a number of seconds from 0 on, not {text!r}")
+    raise argparse.ArgumentTypeError(f"must be a number of seconds, 0 or more, not {text!r}")
 
 
 @command(
@@ -22,34 +22,39 @@ def _seconds(text: str) -> float:
     CONFIG,
     RUNTIME,
     OUTPUT,
-    option("--kubelet-root", metavar="DIR", help="the kubelet's --root-dir (default: the configuration's)"),
+    option("--kubelet-root", metavar="DIR", help="the kubelet's --root-dir (default: as in the configuration)"),
     option(
         "--static-pod-dir",
         metavar="DIR",
-        help="where the kubelet takes static pods from: those of proofs that were killed are removed; without it no "
-        "pod is made, and only those that are there are looked into",
+        help="the kubelet's static pod directory, where a proof creates its pod and removes pods of killed proofs; "
+        "if left out, only running containers are checked",
     ),
-    option("--no-static-pods", action="store_true", help="make none, and only remove those of proofs that were killed"),
-    option("--kubelet-kubeconfig", metavar="FILE", help="the kubelet's own, by which it is asked how many pods fit"),
-    option("--max-pods", type=int, metavar="NUMBER", help="how many pods fit, where the cluster does not answer"),
-    option("--image", help="image of the proof's containers (default: the runtime's sandbox image)"),
-    option("--devices", choices=("one", "all"), default="one", help="free devices that a proof asks for"),
+    option("--no-static-pods", action="store_true", help="create no static pods; only remove those of killed proofs"),
+    option("--kubelet-kubeconfig", metavar="FILE", help="the kubelet's kubeconfig, to count the node's free pod slots"),
+    option("--max-pods", type=int, metavar="NUMBER", help="the kubelet's maxPods, if the API server does not answer"),
+    option("--image", help="image of the test containers (default: the runtime's sandbox image)"),
+    option(
+        "--devices",
+        choices=("one", "all"),
+        default="one",
+        help="free devices that a test container requests (default: %(default)s)",
+    ),
     option(
         "--proof-pod",
         metavar="NAMESPACE/NAME",
         action="append",
         default=[],
-        help="a pod that was made for the proof: look into such pods alone",
+        help="pod that was created for the proof; repeatable; if set, only these pods are checked",
     ),
     option(
-        "--plugin", metavar="TEXT", default="", help="what serves the devices, such as an image; a part of the record"
+        "--plugin", metavar="TEXT", default="", help="text that identifies the plugin in the record, such as its image"
     ),
-    option("--record", metavar="FILE", help='what was proven before ("proven" of an earlier -o json)'),
-    option("--unproven", action="store_true", help="prove only what --record does not hold"),
-    option("--timeout", type=_seconds, default=60.0, metavar="SECONDS", help="for the kubelet and each proof"),
+    option("--record", metavar="FILE", help='earlier results: the value of "proven" from -o json'),
+    option("--unproven", action="store_true", help="check only resources that --record does not list as proven"),
+    option("--timeout", type=_seconds, default=60.0, metavar="SECONDS", help="limit for each step (default: 60)"),
 )
 def run(options: argparse.Namespace) -> int:
-    """Read back from the runtime, the kubelet and a container that every declared device is really there."""
+    """Check with the runtime, the kubelet and a container that every declared device is available."""
     from ..verification.verify import Node, Scope, verify
 
     configuration = load(options.config).configuration

@@ -133,7 +133,7 @@ class Api:
             # Messages name the proxy, because either the proxy or the server may be silent.
             self._way = f" through the proxy {proxy.at}" if proxy else ""
         except ProxyError as error:
-            raise ApiError(f"the API server {access.server} is reached by a proxy: {error}") from error
+            raise ApiError(f"cannot use the proxy for the API server {access.server}: {error}") from error
         except ValueError as error:
             raise self._no_address(error) from error
         self._transport = Transport(access.tls, proxy)
@@ -143,7 +143,7 @@ class Api:
         found = self.get(Place("nodes", name))
         if found is None:
             raise ApiError(
-                f"the cluster has no node {name}: set node_devices_node_name to its name there, or let it join first"
+                f"the cluster has no node {name}: set node_devices_node_name to its name there, or join the node first"
             )
         return found
 
@@ -183,7 +183,9 @@ class Api:
     def _discovered(self, path: str) -> dict[str, Any]:
         answer = self._object("GET", Place(path), {})
         if not isinstance(answer.get("groups") or answer.get("resources"), list):
-            raise ApiError(f"{self._access.server}{path} does not answer as an API server")
+            raise ApiError(
+                f"{self._access.server}{path} does not answer as an API server: check the kubeconfig's server"
+            )
         return answer
 
     def list(self, place: Place, **selectors: str) -> list[dict[str, Any]]:
@@ -207,7 +209,7 @@ class Api:
             if not more:
                 return found
             if time.monotonic() > until:
-                raise ApiError(f"the API server {self._access.server} lists {place} for more than {_LIST:g} s")
+                raise ApiError(f"the API server {self._access.server} needs more than {_LIST:g} s to list {place}")
             query["continue"] = str(more)
 
     def apply(self, place: Place, content: dict[str, Any], manager: str, dry_run: bool = False) -> dict[str, Any]:
@@ -296,17 +298,17 @@ class Api:
             if refused:
                 raise self._unknown_user(refused) from error
             if isinstance(error, TooLarge) or (isinstance(error, TookTooLong) and place.part.startswith("proxy")):
-                raise ApiError(f"{place}: {error}, so it is not read") from error
+                raise ApiError(f"cannot read {place}: {error}") from error
             if place.part.startswith("proxy") and isinstance(error, socket.timeout):
                 # The server answers, but waits for the pod longer than we do (30 s for a connection alone).
                 raise ApiError(
-                    f"{place} has not answered through the API server in {_TIMEOUT:g} s: does a firewall or a "
-                    f"network policy keep it from the pod's port?"
+                    f"{place} did not answer through the API server in {_TIMEOUT:g} s: check whether a firewall or a "
+                    f"network policy blocks the pod's port"
                 ) from error
             text = f"the API server {self._access.server} does not answer{self._way}: {_reason(error)}"
             if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
                 raise ApiError(text) from error
-            raise Unavailable(f"{text}: run again when it does") from error
+            raise Unavailable(f"{text}: retry when the API server answers") from error
 
     def _answer(self, method: str, address: str, body: Any, headers: dict[str, str], place: Place, limit: int) -> bytes:
         """Send a request, and retry while the answer is a Retry-After (overload or shutdown), as client-go does."""
@@ -326,7 +328,7 @@ class Api:
                 time.sleep(pause)
 
     def _no_address(self, error: Exception) -> ApiError:
-        return ApiError(f"the kubeconfig's server {self._access.server!r} is no usable address: {error}")
+        return ApiError(f"the kubeconfig's server {self._access.server!r} is not a valid URL: {error}")
 
     def _unknown_user(self, said: str) -> ApiError:
         return ApiError(
@@ -338,13 +340,15 @@ class Api:
         said, causes, is_api_servers = _status(error)
         if place.part.startswith("proxy") and not is_api_servers:
             # The pod's own answer says nothing about our rights or credentials, whatever its code.
-            return ApiError(f"what answered {error.code} for {place} is not the API server: {said}")
+            return ApiError(f"the answer {error.code} for {place} is not from the API server: {said}")
         budgets = [each["message"] for each in causes if each.get("reason") in _MAY_PASS and each.get("message")]
         if place.part == "eviction" and budgets:
             return Blocked(", ".join(budgets))
         if 300 <= error.code < 400:
             elsewhere = error.headers.get("Location")
-            return ApiError(f"{self._access.server} is no API server: it sends elsewhere, to {elsewhere}")
+            return ApiError(
+                f"{self._access.server} is not an API server: it redirects to {elsewhere}; check the kubeconfig"
+            )
         if error.code == 401:
             return self._unknown_user(said)
         if error.code == 403 and is_api_servers and _LACKS_RIGHTS.search(said):
@@ -354,7 +358,7 @@ class Api:
             # For an unknown group, an API server answers in plain text.
             return NotFound(f"the cluster has no {place}: {said}")
         if error.code == 410:
-            return Expired(f"the API server no longer has the rest of {place}: {said}")
+            return Expired(f"the API server no longer has the rest of the list of {place}: {said}")
         if error.code in (409, 422):
             what = {"POST": "to create", "DELETE": "to delete"}.get(method, "the patch of")
             return Conflict(f"the API server refused {what} {place}: {said}")
@@ -363,7 +367,7 @@ class Api:
         text = f"the API server {self._access.server} answered {error.code} to {method} of {place}: {said}"
         is_without_etcd = error.code == 500 and is_api_servers and said.startswith(_OF_ETCD)
         if error.code in _NOT_READY or is_without_etcd:
-            return Unavailable(f"{text}: run again when it is ready")
+            return Unavailable(f"{text}: retry when the API server is ready")
         return ApiError(text)
 
 
@@ -406,7 +410,7 @@ def _refused_certificate(error: Exception) -> str:
 def _reason(error: Exception) -> str:
     reason = getattr(error, "reason", None) or error
     if isinstance(reason, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted: {reason.verify_message}"
+        return f"the server's certificate is not trusted: {reason.verify_message}"
     if isinstance(reason, OSError) and reason.strerror:
         return reason.strerror
     return str(reason) or type(reason).__name__

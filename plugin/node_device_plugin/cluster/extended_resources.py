@@ -81,12 +81,12 @@ def plan(node: Mapping[str, Any], wanted: Wanted) -> Plan:
     capacity = capacities_of(node)
     memory = remembered(node)
     problems = [
-        f"{name}: a device plugin on this node serves it ({capacity.get(name, 'none')} there now): take its capacity "
-        f"out of the declaration, or the device plugin off the node; the kubelet forgets it 5 minutes later"
+        f"{name}: a device plugin on this node serves it (capacity now: {capacity.get(name, 'none')}): remove the "
+        f"resource from the declaration, or remove the device plugin and wait 5 minutes for the kubelet to forget it"
         for name in sorted(set(wanted.capacities) & wanted.registered)
     ]
     if wanted.capacities and not capacity:
-        problems.append("the node object shows no capacity at all: its kubelet has not reported yet; run again then")
+        problems.append("the node object has no capacity, because its kubelet has not reported yet: retry later")
     if problems:
         raise CapacityConflict(problems)
     target: dict[str, str | None] = {name: str(value) for name, value in wanted.capacities.items()}
@@ -177,9 +177,9 @@ def rows(node: Mapping[str, Any], wanted: Wanted) -> list[dict[str, str]]:
         elif name in wanted.served:
             state = "served" if name in wanted.registered else "not registered"
         elif name in memory.patched:
-            state = "not declared any more: the next run takes it away"
+            state = "no longer declared: the next run removes it"
         else:
-            state = "left behind by the device plugin: a run takes it away once the kubelet has let go of it"
+            state = "left behind by the device plugin: a run removes it after the kubelet has forgotten it"
         result.append(
             {
                 "resource": name,
@@ -212,9 +212,9 @@ def is_ready(node: Mapping[str, Any]) -> bool:
 def readiness(node: Mapping[str, Any]) -> str:
     """A hint from the node object's condition Ready: look at the kubelet's journal, or run again later."""
     if is_ready(node):
-        return "the node is Ready, so look into its kubelet's journal"
+        return "the node is Ready: read the kubelet's journal on it"
     reason = _ready(node).get("message") or "its kubelet has never reported"
-    return f"the node is not Ready ({reason}): run again when it is"
+    return f"the node is not Ready ({reason}): retry when it is Ready"
 
 
 def _ready(node: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -241,9 +241,7 @@ def remembered(node: Mapping[str, Any]) -> Memory:
         data = json.loads(text)
         return Memory(dict(data["patched"]), tuple(data["served"]))
     except (RecursionError, ValueError, KeyError, TypeError) as error:
-        line = (
-            f"the node's annotation {ANNOTATION}, which says what is ours there, is damaged: put it back or remove it"
-        )
+        line = f"the node's annotation {ANNOTATION}, which records our resources, is damaged: restore or remove it"
         raise CapacityConflict([line]) from error
 
 

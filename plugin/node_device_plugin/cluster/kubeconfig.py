@@ -27,10 +27,10 @@ import yaml
 _UNKNOWN = {
     frozenset(
         {"auth-provider", "username", "password"}
-    ): "which Kubernetes no longer knows: use a certificate, a token or exec",
-    frozenset({"as-uid", "as-groups", "as-user-extra"}): "which is not known here: use as alone",
+    ): "which Kubernetes no longer supports: use a certificate, a token or exec",
+    frozenset({"as-uid", "as-groups", "as-user-extra"}): "which is not supported here: use only as",
 }
-_NONE_OVER_HTTP = "a user without credentials (none is sent over plain http: use an https:// server)"
+_NONE_OVER_HTTP = "a user without credentials (credentials are not sent over http: use an https:// server)"
 # Seconds that a credential program may take; it cannot prompt.
 _TIMEOUT = 60
 
@@ -69,8 +69,7 @@ def read(path: str) -> Access:
     path = os.path.expanduser(path)
     if os.pathsep in path and not os.path.exists(path):
         raise KubeconfigError(
-            f"{path} is a list of files, as the variable KUBECONFIG may be, and here it must be one: make one of them "
-            f"(kubectl config view --flatten)"
+            f"{path} is a list of files, but must be one file: merge them with kubectl config view --flatten"
         )
     # Messages need the absolute path, because the reader may be in another directory.
     return _Kubeconfig(os.path.abspath(path)).access()
@@ -82,7 +81,7 @@ def _what_is_wrong(error: Exception) -> str:
     where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
     # The other errors quote a tag or an alias.
     is_harmless = isinstance(error, (yaml.scanner.ScannerError, yaml.parser.ParserError)) or not mark
-    what = str(getattr(error, "problem", None) or error) if is_harmless else "it cannot be read"
+    what = str(getattr(error, "problem", None) or error) if is_harmless else "invalid content"
     return ", ".join(filter(None, [" ".join(what.split()), where]))
 
 
@@ -100,14 +99,16 @@ class _Kubeconfig:
     def access(self) -> Access:
         if not isinstance(self._data, dict) or not self._data.get("current-context"):
             raise KubeconfigError(
-                f"{self._path}: current-context is not set, so it is not known which cluster is meant"
+                f"{self._path}: current-context is not set: choose a cluster with kubectl config use-context"
             )
         context = self._named("contexts", "context", self._data["current-context"])
         cluster = self._named("clusters", "cluster", context.get("cluster"))
         user = self._named("users", "user", context.get("user")) if context.get("user") else {}
         server = str(cluster.get("server") or "")
         if not server.startswith(("https://", "http://")):
-            raise KubeconfigError(f"{self._path}: the cluster {context['cluster']} has no usable server: {server!r}")
+            raise KubeconfigError(
+                f"{self._path}: server of the cluster {context['cluster']} is not an http(s):// URL: {server!r}"
+            )
         for keys, why in _UNKNOWN.items():
             unknown = sorted(keys & {key for key, value in user.items() if value not in (None, "", [])})
             if unknown:
@@ -150,7 +151,7 @@ class _Kubeconfig:
         """A checked value for a line of a request. Raises KubeconfigError."""
         text = value if isinstance(value, str) else ""
         if not text or not text.isascii() or not text.isprintable():
-            raise KubeconfigError(f"{self._path}: {what} is no line of printable ASCII characters")
+            raise KubeconfigError(f"{self._path}: {what} must be one line of printable ASCII characters")
         return text
 
     def _named(self, plural: str, kind: str, name: Any) -> Mapping[str, Any]:
@@ -159,7 +160,7 @@ class _Kubeconfig:
             found = item.get(kind) if name is not None and isinstance(item, dict) and item.get("name") == name else None
             if isinstance(found, dict):
                 return found
-        raise KubeconfigError(f"{self._path}: there is no {kind} {name!r} in {plural}")
+        raise KubeconfigError(f"{self._path}: {plural} has no {kind} {name!r}")
 
     def _content(self, item: Mapping[str, Any], key: str) -> bytes:
         """The content of ``key``: inline data, or else a file, whose relative path starts at the kubeconfig."""
@@ -196,7 +197,7 @@ class _Kubeconfig:
             if certificate:
                 _load_certificate(tls, certificate + b"\n" + self._content(user, "client-key"))
         except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
-            raise KubeconfigError(f"{self._path}: its certificates cannot be used: {error}") from error
+            raise KubeconfigError(f"{self._path}: cannot use its certificates: {error}") from error
         return tls
 
     def _is_insecure(self, cluster: Mapping[str, Any]) -> bool:
@@ -206,7 +207,7 @@ class _Kubeconfig:
             raise KubeconfigError(f"{self._path}: insecure-skip-tls-verify must be true or false, not {insecure!r}")
         if insecure and (cluster.get("certificate-authority") or cluster.get("certificate-authority-data")):
             raise KubeconfigError(
-                f"{self._path}: insecure-skip-tls-verify stands beside a certificate-authority: remove one of them"
+                f"{self._path}: insecure-skip-tls-verify and certificate-authority are both set: remove one of them"
             )
         return insecure
 
@@ -216,8 +217,8 @@ class _Kubeconfig:
             raise KubeconfigError(f"{self._path}: exec must be a mapping with the key 'command'")
         if program.get("interactiveMode") == "Always":
             raise KubeconfigError(
-                f"{self._path}: exec wants a terminal (interactiveMode: Always), which a play has not got: use "
-                f"credentials that need none"
+                f"{self._path}: exec needs a terminal (interactiveMode: Always), but a play has none: use credentials "
+                f"that need no terminal"
             )
         arguments = program.get("args") or []
         if not isinstance(arguments, list):
@@ -253,15 +254,17 @@ class _Kubeconfig:
                     result[f"{key}-data"] = base64.b64encode(status[name].encode()).decode()
         except subprocess.CalledProcessError as error:
             lines = error.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {error.returncode}"]
-            raise KubeconfigError(
-                f"{self._path}: {command[0]}, which gives credentials, failed: {lines[-1]}"
-            ) from error
+            raise KubeconfigError(f"{self._path}: the credential program {command[0]} failed: {lines[-1]}") from error
         except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError, AttributeError) as error:
             hint = program.get("installHint") if isinstance(error, FileNotFoundError) else None
             why = f"{error}: {' '.join(str(hint).split())}" if hint else str(error)
-            raise KubeconfigError(f"{self._path}: {command[0]} gives no credentials: {why}") from error
+            raise KubeconfigError(
+                f"{self._path}: the credential program {command[0]} gave no credentials: {why}"
+            ) from error
         if not result:
-            raise KubeconfigError(f"{self._path}: {command[0]} gives neither a token nor a certificate")
+            raise KubeconfigError(
+                f"{self._path}: the credential program {command[0]} gave neither a token nor a certificate"
+            )
         return result
 
 
@@ -300,4 +303,4 @@ def _in_memory() -> Iterator[Any]:
 
 def _no_password() -> str:
     """Fail, because Python would otherwise prompt on the terminal."""
-    raise ValueError("the client's key is encrypted")
+    raise ValueError("the client key is encrypted: use a key without a passphrase")

@@ -79,9 +79,9 @@ class Proxy:
             parts = urllib.parse.urlsplit(proxy if "://" in proxy else "http://" + proxy)
             port = parts.port or _PORTS["http"]
         except ValueError as error:
-            raise ProxyError(f"its address is not usable: {error}") from error
+            raise ProxyError(f"the proxy's address is invalid: {error}") from error
         if parts.scheme != "http" or not parts.hostname:
-            raise ProxyError(f"one at {parts.scheme}:// cannot be asked: use http://HOST:PORT")
+            raise ProxyError(f"{parts.scheme}:// proxies are not supported: use http://HOST:PORT")
         #: Host and port, without credentials.
         self.at = ("[%s]:%d" if ":" in parts.hostname else "%s:%d") % (parts.hostname, port)
         self._credentials = ""

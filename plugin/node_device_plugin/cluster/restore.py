@@ -48,7 +48,9 @@ def read_settings(path: str) -> Settings:
     except OSError as error:
         raise RestoreError(f"{path}: {error.strerror}") from error
     except (ValueError, TypeError, AttributeError) as error:
-        raise RestoreError(f"{path} is not as role extended_resources writes it: {error}") from error
+        raise RestoreError(
+            f"{path} is damaged: {error}: run site.yml, whose role extended_resources writes it"
+        ) from error
     return settings._replace(capacities=capacities)
 
 
@@ -78,8 +80,8 @@ def restore(settings: Settings, dry_run: bool = False) -> dict[str, str]:
     except kubeconfig.KubeconfigError as error:
         raise RestoreError(f"the kubelet's kubeconfig {error}") from error
     except ApiError as error:
-        told = f"as the kubelet of {settings.node}, by {settings.kubeconfig}"
-        raise RestoreError(f"{told}: {error}") from error
+        user = f"as the kubelet of {settings.node}, with {settings.kubeconfig}"
+        raise RestoreError(f"{user}: {error}") from error
     except (CheckpointError, extended_resources.CapacityConflict) as error:
         raise RestoreError(str(error)) from error
 

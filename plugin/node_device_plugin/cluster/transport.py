@@ -72,7 +72,7 @@ class Transport:
         try:
             outcome = outcomes.get(timeout=seconds)
         except queue.Empty:
-            raise TookTooLong(f"the answer did not end in {seconds:g} s") from None
+            raise TookTooLong(f"the answer was not complete after {seconds:g} s") from None
         if isinstance(outcome, Exception):
             raise outcome
         return outcome

@@ -107,7 +107,7 @@ async def _serve(
     async def lead() -> None:
         if not instance.leads(reloader.loaded.configuration.kubelet_device_plugin_dir):
             await instance.lead(lambda: reloader.loaded.configuration.kubelet_device_plugin_dir)
-            log.info("the other instance ended; this instance writes the CDI specs and serves the status socket now")
+            log.info("the other instance ended; this instance now writes the CDI specs and serves the status socket")
             remove_stale_sockets(reloader.loaded.configuration.kubelet_device_plugin_dir)
             await resources.take_over()
         await own.run()

@@ -23,8 +23,8 @@ def refuse_open_probes(configuration: Configuration, status: str = "/proc/self/s
     problems = [
         Problem(
             "resources[%d] (%s).health.open" % (position, resource.name),
-            "an unprivileged pod may open no device of its host, so every device would be unhealthy: leave it out, "
-            "or run the plugin as a service",
+            "an unprivileged pod cannot open devices of its host, so every device would be unhealthy: remove "
+            "health.open, or run the plugin as a service",
         )
         for position, resource in enumerate(configuration.resources)
         if resource.health.open

@@ -73,11 +73,15 @@ class Reloader:
         except DeclarationError as error:
             return self._refused(error.problems)
         except NoAnswer as error:
-            return self._refused([Problem(self.path, f"reading it {error}")])
+            return self._refused([Problem(self.path, f"reading the file {error}")])
         self.loaded = loaded
         return Outcome("applied")
 
     def _refused(self, problems: Sequence[Problem]) -> Outcome:
         for problem in problems:
-            log.error("refused the configuration; the former one stays", sha256=self.loaded.sha256[:12], error=problem)
+            log.error(
+                "refused the configuration; the previous one stays in use",
+                sha256=self.loaded.sha256[:12],
+                error=problem,
+            )
         return Outcome("refused", tuple(problems))

@@ -257,7 +257,7 @@ class ResourceManager:
             except asyncio.TimeoutError:
                 state = await queries.checkpointed_holders(directory, specs, links, f"no answer in {_ANSWER:g} s")
         except (CheckpointError, OSError) as error:
-            log.warning("cannot tell which devices pods hold by other names", error=error)
+            log.warning("cannot find out which devices pods hold under other names", error=error)
             return None
         found = queries.holdings(state, self._own)
         return found if self._scanner.writes else found + await self._offered_by_another(place)
@@ -268,7 +268,7 @@ class ResourceManager:
             state = await result_within(client.ask(place.device_plugin_dir, "GET", "/status"), _ANSWER)
         except (client.NotAnswering, asyncio.TimeoutError) as error:
             why = str(error) or f"no answer in {_ANSWER:g} s"
-            log.warning("cannot tell which devices the other instance offers by other names", error=why)
+            log.warning("cannot find out which devices the other instance offers under other names", error=why)
             return []
         devices = [device for resource in state["resources"] for device in resource["devices"]]
         await self._scanner.links.look_at(path for device in devices for path in device["host_paths"])
@@ -318,7 +318,7 @@ class ResourceManager:
             if forgotten:
                 table.forget(forgotten)
                 log.info(
-                    "forgot devices that were gone for too long",
+                    "removed devices that have been gone for too long",
                     resource=table.resource.name,
                     seconds=FORGOTTEN_AFTER,
                     count=len(forgotten),
@@ -337,7 +337,7 @@ class ResourceManager:
                 place.kubelet_root, place.device_plugin_dir, places.specs, self._scanner.links
             )
         except (CheckpointError, OSError) as error:
-            log.warning("CDI specs that may be orphans stay", directory=places.cdi, error=error)
+            log.warning("cannot check the CDI specs for orphans; all specs stay", directory=places.cdi, error=error)
             return None
         return [each.device for each in state.held]
 

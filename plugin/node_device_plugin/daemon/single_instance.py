@@ -56,7 +56,7 @@ class SingleInstance:
                 return True
             except Locked as error:
                 if overlaps and isinstance(error, AnotherServes):
-                    log.info("serving beside another instance until it ends", reason=error)
+                    log.info("serving beside another instance until that instance ends", reason=error)
                     return True
                 if str(error) != said:
                     said = str(error)
@@ -81,17 +81,17 @@ class SingleInstance:
         """Lock a directory; False if this instance has locked it already. Raises Locked."""
         if directory in self._locks:
             return False
-        folder = os.path.join(directory, SOCKET_DIRECTORY)
+        sockets = os.path.join(directory, SOCKET_DIRECTORY)
         try:
-            os.makedirs(folder, mode=0o750, exist_ok=True)
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            os.makedirs(sockets, mode=0o750, exist_ok=True)
+            lock = os.open(sockets, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
-            raise Locked(f"cannot serve in {folder}: {error.strerror}", _NO_DIRECTORY) from error
+            raise Locked(f"cannot serve in {sockets}: {error.strerror}", _NO_DIRECTORY) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(lock)
-            raise AnotherServes(f"another instance serves in {folder}", _ENDING) from error
+            raise AnotherServes(f"another instance of the plugin serves in {sockets}", _ENDING) from error
         self._locks[directory] = lock
         return True
 

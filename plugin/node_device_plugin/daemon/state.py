@@ -38,9 +38,7 @@ class State:
         ]
         age = self._discovery_age()
         if age is None or age > DISCOVERY_FRESH:
-            reasons.append(
-                "the devices were %s" % ("never looked at" if age is None else "last looked at %d s ago" % age)
-            )
+            reasons.append("the devices were %s" % ("never scanned" if age is None else "last scanned %d s ago" % age))
         return reasons
 
     def as_data(self) -> dict[str, Any]:
@@ -73,21 +71,23 @@ class State:
         yield from gauge(prefix + "build_info", "Version of the plugin and its Python.", ("version", "python"), [build])
         yield from gauge(
             prefix + "configuration_info",
-            "SHA-256 of the configuration that is in force.",
+            "SHA-256 of the configuration in use.",
             ("sha256",),
             [((loaded.sha256,), 1)],
         )
         yield from gauge(
             prefix + "configuration_refused",
-            "1 while the configuration file is refused, and an older one in force.",
+            "1 while the plugin refuses the configuration file and uses an older configuration.",
             (),
             [((), int(self._reloader.last.result == "refused"))],
         )
-        yield from gauge(prefix + "start_time_seconds", "When it started, since the epoch.", (), [((), self._started)])
+        yield from gauge(
+            prefix + "start_time_seconds", "When the plugin started, since the epoch.", (), [((), self._started)]
+        )
         age = self._discovery_age()
         yield from gauge(
             prefix + "discovery_age_seconds",
-            "Seconds since the devices were last looked at as a whole.",
+            "Seconds since the last full scan of the devices.",
             (),
             [] if age is None else [((), age)],
         )
@@ -101,7 +101,7 @@ class State:
         ages = [(each.name, each.status.connected_seconds) for each in served]
         yield from gauge(
             prefix + "stream_age_seconds",
-            "Seconds since that stream was opened; missing while there is none.",
+            "Seconds since the kubelet opened the ListAndWatch stream; missing without a stream.",
             ("resource",),
             [((name,), age) for name, age in ages if age is not None],
         )

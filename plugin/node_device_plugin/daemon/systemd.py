@@ -30,7 +30,12 @@ def notify(message: str) -> bool:
         except BlockingIOError:
             return False
         except OSError as error:
-            log.debug("cannot notify systemd", of=message.partition("=")[0], socket=address, error=error.strerror)
+            log.debug(
+                "cannot send a notification to systemd",
+                of=message.partition("=")[0],
+                socket=address,
+                error=error.strerror,
+            )
     return True
 
 

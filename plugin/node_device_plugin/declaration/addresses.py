@@ -13,7 +13,7 @@ def parse_http_address(text: str) -> tuple[str, int]:
     host, separator, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not separator or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-        raise ValueError(f"must be ADDRESS:PORT such as 127.0.0.1:9819, [::1]:9819 or :9819, or empty, not {text!r}")
+        raise ValueError(f"must be empty or ADDRESS:PORT, such as 127.0.0.1:9819, [::1]:9819 or :9819, not {text!r}")
     if not host:
         return "", int(port)
     try:
@@ -21,7 +21,7 @@ def parse_http_address(text: str) -> tuple[str, int]:
     except ValueError:
         address = None
     if address is None or bracketed != (address.version == 6):
-        raise ValueError(f"{host!r} is no IP address (an IPv6 address stands in brackets)")
+        raise ValueError(f"{host!r} is not an IP address: host names are not allowed, and IPv6 addresses need brackets")
     return str(address), int(port)
 
 

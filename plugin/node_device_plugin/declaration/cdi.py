@@ -54,8 +54,8 @@ def render_spec(resource: Resource) -> dict[str, Any] | None:
     # CDI refuses a device without edits, so such a device repeats the kind's edits except hooks, which a container must
     # not get twice. If the kind has only hooks, every device carries them instead of the kind.
     repeated = resource.container_edits._replace(hooks=())
-    lacks = any(resource.cdi_name(d) and not d.has_edits for d in resource.devices)
-    each_carries_all = lacks and repeated == ContainerEdits()
+    is_any_bare = any(resource.cdi_name(d) and not d.has_edits for d in resource.devices)
+    each_carries_all = is_any_bare and repeated == ContainerEdits()
     devices = []
     for device in resource.devices:
         if resource.cdi_name(device) is None:
@@ -115,7 +115,7 @@ def with_kept(
     if wanted is not None and not staying:
         return wanted
     if present is None:
-        raise ValueError("neither a wanted nor a present spec")
+        raise ValueError("neither a wanted nor a present spec was given")
     kept = [device for device in present["devices"] if device["name"] in staying]
     if wanted is None:
         return {**present, "devices": kept}
@@ -184,7 +184,7 @@ def accepted_version(containerd_version: str) -> str | None:
 def untested_kubelet(version: Sequence[int]) -> str:
     """Why a kubelet that passes CDI names on may not work: this project was not tested with one so old. Else empty."""
     if FIRST_KUBELET <= tuple(version[:2]) < TESTED_KUBELETS[0]:
-        return "nobody tested this project with a kubelet older than %d.%d" % TESTED_KUBELETS[0]
+        return "this project is not tested with kubelets older than %d.%d" % TESTED_KUBELETS[0]
     return ""
 
 

@@ -32,8 +32,8 @@ def problems(resource: Resource, where: str) -> Iterator[Problem]:
             yield from _claim(
                 things,
                 taken,
-                " that gets both devices",
-                ": choose another path, or let a container have one device only (container_limit: 1)",
+                " with both devices",
+                ": choose another path, or set container_limit: 1",
             )
 
 
@@ -49,8 +49,8 @@ def _of_all_found(resource: Resource, where: str) -> Iterator[Problem]:
         if template is not None and not placeholders(template) and resource.container_limit != 1:
             yield Problem(
                 place + ".container_path",
-                "would be that of every device: put a placeholder into it, such as {name}, or let a container have one "
-                "device only (container_limit: 1)",
+                "is the same for every device, so that a container with several devices would get only one: add a "
+                "placeholder such as {name}, or set container_limit: 1",
             )
 
 
@@ -77,4 +77,4 @@ def _claim(
         other, field = taken.setdefault(path, (thing, place))
         # A refused path is empty here.
         if path and other != thing:
-            yield Problem(place, f"is that of {field}: a container{whose} would have only one of the two{fix}")
+            yield Problem(place, f"is also the path of {field}: a container{whose} would get only one of them{fix}")

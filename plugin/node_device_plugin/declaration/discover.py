@@ -15,17 +15,19 @@ def discovery_problems(discovery: Discovery, where: str, refused: Collection[str
         for position, selector in enumerate(getattr(discovery, key)):
             place = "%s.%s[%d]" % (where, key, position)
             if not any(selector) and not any(field.startswith(place + ".") for field in refused):
-                message = "would take every {} device: it takes {}, {} or {}".format(key.upper(), *selector._fields)
+                message = "is empty and would match every {} device: set {}, {} or {}".format(
+                    key.upper(), *selector._fields
+                )
                 yield Problem(place, message)
     on_bus = discovery.usb or discovery.pci
     for position, pattern in enumerate(discovery.exclude):
         if pattern and not pattern.startswith("/") and not on_bus:
-            message = "matches no path: no wildcard stands for a '/', so it has to begin with one"
+            message = "can match no path, because no wildcard matches a '/': begin the pattern with '/'"
             yield Problem("%s.exclude[%d]" % (where, position), message)
     if not discovery.methods and discovery != Discovery():
-        yield Problem(where, "says nothing about what to look for: it takes paths, usb or pci")
+        yield Problem(where, "selects no devices: set paths, usb or pci")
     if discovery.container_path is not None and on_bus:
-        message = "is for paths: what a USB or PCI device gives stands in nodes, each with a container_path of its own"
+        message = "applies only to paths: for usb and pci, set container_path of each entry in nodes instead"
         yield Problem(where + ".container_path", message)
     known = discovery.property_names()
     templates = [(where + ".container_path", discovery.container_path, known | {"name"})]
@@ -38,5 +40,5 @@ def discovery_problems(discovery: Discovery, where: str, refused: Collection[str
     for place, template, names in templates:
         unknown = [name for name in placeholders(template or "") if name not in names]
         if unknown and discovery.methods:
-            message = "{%s} is not known of every device found; known are: %s"
+            message = "the placeholder {%s} is unknown; discovered devices have: %s"
             yield Problem(place, message % (unknown[0], ", ".join(sorted(names)) or "none"))

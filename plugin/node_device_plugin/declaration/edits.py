@@ -32,7 +32,7 @@ def _placeholders(edits: ContainerEdits, where: str, known: Collection[str]) -> 
     for place, text in _texts(edits):
         for name in placeholders(text):
             if name in known:
-                message = f"{{{name}}} would be given as it is: only the resource's env and annotations are filled in"
+                message = f"{{{name}}} would stay literal: placeholders work only in the resource's env and annotations"
                 yield Problem(f"{where}.container_edits.{place}", message)
 
 

@@ -56,7 +56,7 @@ def _template_problems(resource: Resource, templates: Mapping[str, str], where: 
         field = f"{where}.{name}"
         others = [placeholder for placeholder in placeholders(name) if placeholder != _INDEX]
         if others:
-            yield Problem(field, f"only {{index}} may stand in {_A[what]}'s name, not {{{others[0]}}}")
+            yield Problem(field, f"{_A[what]}'s name may contain only the placeholder {{index}}, not {{{others[0]}}}")
             continue
         if what == "variable":
             message = env_name_problem(fill(name, {_INDEX: "0"}))
@@ -68,15 +68,19 @@ def _template_problems(resource: Resource, templates: Mapping[str, str], where: 
         is_one = f"{{{_INDEX}}}" in name or resource.container_limit == 1
         if not is_one and (resource.discover.methods or len(resource.devices) > 1):
             fix = "add {index} to the name or set container_limit: 1"
-            yield Problem(field, f"a container may get several devices, and would have this {what} twice: {fix}")
+            yield Problem(field, f"a container may get several devices, which would all set this {what}: {fix}")
         for placeholder in dict.fromkeys(placeholders(value)):
-            lacking = [d.id for d in resource.devices if placeholder not in {_INDEX, *d.template_values()}]
-            if lacking:
-                message = "{{{}}} is no property of device {}".format(placeholder, ", ".join(map(repr, lacking)))
+            without = [d.id for d in resource.devices if placeholder not in {_INDEX, *d.template_values()}]
+            if without:
+                message = (
+                    "{{{}}} is not a property of device {}: declare the property, or remove the placeholder".format(
+                        placeholder, ", ".join(map(repr, without))
+                    )
+                )
                 yield Problem(field, message)
             known = {_INDEX, *resource.discover.template_names()}
             if resource.discover.methods and placeholder not in known:
-                message = "{%s} is not known of every discovered device; known are %s"
+                message = "the placeholder {%s} is unknown; discovered devices have: %s"
                 yield Problem(field, message % (placeholder, ", ".join(sorted(known))))
 
 
@@ -95,7 +99,9 @@ def collision_problems(placed: Sequence[tuple[str, Resource]]) -> Iterator[Probl
                 reported.append(template)
                 yield Problem(
                     f"{where}.{field}",
-                    "the {} {} is also set by {} ({}); a container may ask for both".format(what, name, *owner),
+                    "the {} {} is also set by {} ({}), and a container may request both: rename one".format(
+                        what, name, *owner
+                    ),
                 )
     # Without CDI the kubelet also sets the variables of edits. Within a resource Allocate decides between duplicates.
     for where, resource in placed:
@@ -107,7 +113,9 @@ def collision_problems(placed: Sequence[tuple[str, Resource]]) -> Iterator[Probl
                 if owner[0] != resource.name:
                     yield Problem(
                         where + ".container_edits.env",
-                        "the variable {} is also set by {} ({}); a container may ask for both".format(name, *owner),
+                        "the variable {} is also set by {} ({}), and a container may request both: rename one".format(
+                            name, *owner
+                        ),
                     )
 
 

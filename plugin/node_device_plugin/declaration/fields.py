@@ -31,12 +31,12 @@ def form(pattern: str, must: str) -> Rule:
 
 
 def absolute(path: str) -> str | None:
-    """The path must be absolute, in its shortest form, and not the root directory."""
+    """The path must be absolute and normalised, and not the root directory."""
     if path == "/":
         return "must not be the root directory"
     # normpath keeps two leading slashes, as POSIX demands.
     if not path.startswith("/") or path.startswith("//") or os.path.normpath(path) != path:
-        return f"must be an absolute path in its shortest form, not {path!r}"
+        return f"must be an absolute path without '.', '..', '//' or a trailing '/', not {path!r}"
     return None
 
 
@@ -49,31 +49,34 @@ def plain_characters(path: str) -> str | None:
     """The path must be usable in the service's unit and the pod's mounts, which interpret some characters."""
     odd = sorted(letter for letter in set(path) if letter in _SPECIAL or letter.isspace() or not letter.isprintable())
     named = ", ".join(map(repr, odd))
-    return f"must hold none of {named}: systemd's units and pods' mounts read them" if odd else None
+    return f"must not contain {named}: systemd units or pod mounts interpret these characters" if odd else None
 
 
 def socket_room(longest: int, path: str) -> str | None:
     """The directory's path must leave room for a socket's name. longest: bytes that the path may have."""
     is_short = len(os.fsencode(path)) <= longest
-    return None if is_short else "has more than the %d bytes that leave room for a socket's name" % longest
+    return (
+        None if is_short else "must have at most %d bytes, because the path of a socket below it is limited" % longest
+    )
 
 
 def one_path(path: str) -> str | None:
     """The path must have neither wildcards nor placeholders."""
-    return f"is one path, not {path!r}: discover takes patterns and placeholders" if _PATTERN.search(path) else None
+    message = f"must be one path without wildcards or placeholders, not {path!r}: use discover for patterns"
+    return message if _PATTERN.search(path) else None
 
 
 def no_pattern(template: str) -> str | None:
     """The path may have placeholders but no wildcards."""
     filled = fill(template, dict.fromkeys(placeholders(template), ""))
-    message = "is no pattern: nothing but placeholders stands for something else in it"
+    message = "must not contain wildcards: only placeholders are replaced here"
     return message if _PATTERN.search(filled) else None
 
 
 def printable(text: str) -> str | None:
     """The text must be printable in the kubelet's log and in a table."""
     is_plain = text.isprintable() and text == text.strip()
-    return None if is_plain else f"must be printable, without spaces at its ends, not {text!r}"
+    return None if is_plain else f"must be printable, without leading or trailing spaces, not {text!r}"
 
 
 def group(gid: int) -> str | None:

@@ -9,11 +9,11 @@ from .problems import Problem
 
 #: Mount options that the kubelet can pass on; all its mounts are recursive binds.
 _MOUNT_OPTIONS = frozenset({"ro", "rw", "bind", "rbind"})
-_ONLY_CDI = "can only be given by CDI, not with injection: device_nodes"
+_ONLY_CDI = "works only with CDI: remove it, or set injection: cdi instead of device_nodes"
 #: Prefixes of annotations with a meaning for runtimes or the kubelet.
 _RESERVED = {
-    "cdi.k8s.io/": "the runtime takes it for a CDI request",
-    "io.kubernetes.": "it is the kubelet's own",
+    "cdi.k8s.io/": "the runtime would read the annotation as a CDI request",
+    "io.kubernetes.": "these annotations belong to the kubelet",
 }
 
 
@@ -53,12 +53,12 @@ def _only_by_cdi(resource: Resource, where: str) -> Iterator[Problem]:
 
 def _unopenable(resource: Resource, where: str) -> Iterator[Problem]:
     """Problems of health.open: the check opens nodes with the container's permissions, so these need r or w."""
-    message = "gives neither r nor w, so that health.open cannot open it"
+    message = "has neither r nor w, so that health.open cannot open the node: add one, or remove health.open"
     if resource.discover.methods and not set(resource.discover.permissions) & set("rw"):
         yield Problem(where + ".discover.permissions", message)
     for place, device in resource.placed_devices(where):
         if not device.nodes:
-            yield Problem(place + ".nodes", "is empty, so that health.open has nothing to open")
+            yield Problem(place + ".nodes", "is empty, so that health.open has no node to open: remove health.open")
         for number, node in enumerate(device.nodes):
             if not set(node.permissions) & set("rw"):
                 yield Problem("%s.nodes[%d].permissions" % (place, number), message)
@@ -72,7 +72,7 @@ def _edits(edits: ContainerEdits, where: str) -> Iterator[Problem]:
             yield Problem(place + ".type", _ONLY_CDI)
         for option in mount.options:
             if option not in _MOUNT_OPTIONS:
-                message = "injection: device_nodes takes only %s, not %r"
+                message = "with injection: device_nodes, only %s are possible, not %r"
                 yield Problem(place + ".options", message % (", ".join(sorted(_MOUNT_OPTIONS)), option))
 
 

@@ -22,7 +22,7 @@ def directory_problems(resource: Resource, where: str) -> Iterator[Problem]:
     """Directories of devices that the service's sandbox cannot show."""
     for path in sorted(set(directories(resource))):
         if path in HIDDEN:
-            message = f"has devices in {path} itself, which the service's sandbox hides: use a directory below it"
+            message = f"has devices directly in {path}, which the service's sandbox hides: move them to a subdirectory"
             yield Problem(where, message)
         elif path.startswith(tuple(each + "/" for each in HIDDEN)):
             problem = fields.directory(path)

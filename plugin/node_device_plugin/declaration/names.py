@@ -26,18 +26,18 @@ MAX_KUBELET_ROOT_DIR = 107 - 61
 def resource_name_problem(name: str) -> str | None:
     """Why the kubelet would refuse ``name`` as an extended resource (IsExtendedResourceName), or None."""
     if name.count("/") != 1:
-        return f"{name!r} is not an extended resource: it takes the form domain/name, with exactly one '/'"
+        return f"{name!r} is not an extended resource: use the form domain/name, with exactly one '/'"
     domain, label = name.split("/")
     if "kubernetes.io/" in name:
-        return f"{name!r} is in the domain kubernetes.io, which is kept for Kubernetes itself"
+        return f"{name!r} is in the domain kubernetes.io, which is reserved for Kubernetes: use your own domain"
     if name.startswith("requests."):
-        return f"{name!r} begins with 'requests.', which is kept for quotas"
+        return f"{name!r} begins with 'requests.', which is reserved for quotas: use another domain"
     if len(domain) > _MAX_DOMAIN or not _DNS1123_SUBDOMAIN.fullmatch(domain):
         return "the domain %r is not a lower-case DNS name of at most %d characters" % (domain, _MAX_DOMAIN)
     if len(label) > _MAX_LABEL_NAME or not _LABEL_NAME.fullmatch(label):
         return (
-            "the name %r after the '/' must have at most %d characters out of letters, digits, '-', '_' and '.', "
-            "with a letter or digit at both ends" % (label, _MAX_LABEL_NAME)
+            "the name %r after the '/' must have at most %d characters (letters, digits, '-', '_' and '.'), "
+            "and begin and end with a letter or digit" % (label, _MAX_LABEL_NAME)
         )
     return None
 
@@ -46,7 +46,7 @@ def node_name_problem(name: str) -> str | None:
     """Why Kubernetes would refuse ``name`` for a node, or None."""
     if is_object_name(name):
         return None
-    return "%r is no name of a node: a lower-case DNS name of at most %d characters" % (name, _MAX_DNS)
+    return "%r is not a node name: use a lower-case DNS name of at most %d characters" % (name, _MAX_DNS)
 
 
 def is_object_name(name: str) -> bool:
@@ -59,7 +59,7 @@ def label_key_problem(key: str) -> str | None:
     domain, slash, label = key.rpartition("/")
     if (not slash or is_object_name(domain)) and len(label) <= _MAX_LABEL_NAME and _LABEL_NAME.fullmatch(label):
         return None
-    return f"{key!r} is no key of a label or taint: a name, or domain/name, out of letters, digits, '-', '_' and '.'"
+    return f"{key!r} is not a label or taint key: use name or domain/name, of letters, digits, '-', '_' and '.'"
 
 
 def label_value_problem(value: str) -> str | None:
@@ -67,8 +67,8 @@ def label_value_problem(value: str) -> str | None:
     if not value or (len(value) <= _MAX_LABEL_NAME and _LABEL_NAME.fullmatch(value)):
         return None
     return (
-        "%r is no value of a label or taint: at most %d letters, digits, '-', '_' and '.', with a letter or digit at "
-        "both ends" % (value, _MAX_LABEL_NAME)
+        "%r is not a label or taint value: use at most %d letters, digits, '-', '_' and '.', and begin and end with a "
+        "letter or digit" % (value, _MAX_LABEL_NAME)
     )
 
 
@@ -79,17 +79,17 @@ def cdi_kind_problem(kind: str) -> str | None:
     until the file is gone. So each part needs at least two characters.
     """
     if kind.count("/") != 1:
-        return f"{kind!r} is not a CDI kind: it takes the form vendor/class, with exactly one '/'"
+        return f"{kind!r} is not a CDI kind: use the form vendor/class, with exactly one '/'"
     for part, text in zip(("vendor", "class"), kind.split("/")):
         if len(text) < 2:
             return (
-                f"the CDI {part} {text!r} has fewer than two characters, which crashes containerd's parser; "
-                "choose a longer one"
+                f"the CDI {part} {text!r} has fewer than two characters, which crashes containerd's parser: "
+                "choose a longer name"
             )
         if not _CDI_VENDOR_OR_CLASS.fullmatch(text):
             return (
                 f"the CDI {part} {text!r} must begin with a letter, end with a letter or digit, "
-                "and hold only letters, digits, '_', '-' and '.'"
+                "and contain only letters, digits, '_', '-' and '.'"
             )
     return None
 
@@ -99,8 +99,8 @@ def cdi_device_problem(name: str) -> str | None:
     if _CDI_DEVICE.fullmatch(name):
         return None
     return (
-        f"{name!r} is not a legal CDI device name: it begins and ends with a letter or digit, "
-        "and holds only letters, digits, '_', '-', '.' and ':'"
+        f"{name!r} is not a valid CDI device name: it must begin and end with a letter or digit, "
+        "and contain only letters, digits, '_', '-', '.' and ':'"
     )
 
 
@@ -108,7 +108,7 @@ def env_name_problem(name: str) -> str | None:
     """Why ``name`` is not a legal name of an environment variable, or None."""
     if _ENV_NAME.fullmatch(name) and not name.startswith(".."):
         return None
-    return f"{name!r} is not a name for an environment variable: letters, digits, '_', '-' and '.', no digit first"
+    return f"{name!r} is not a variable name: use letters, digits, '_', '-' and '.', and do not begin with a digit"
 
 
 def qualified_cdi_name(kind: str, device: str) -> str:

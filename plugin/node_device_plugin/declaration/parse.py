@@ -40,7 +40,9 @@ def parse_configuration(raw: Any) -> Configuration:
     data = schema.normalise(raw, schema.Field("dict", "", fields=schema.CONFIGURATION), "", problems)
     resources = _resources(data["resources"] or (), "resources", problems)
     if data["dynamic_cdi_dir"] == STATIC_CDI_DIR and data["cdi_owner"] == "role":
-        of_the_role = "is the role's, whose specs the plugin would take away: choose another one, or cdi_owner: plugin"
+        of_the_role = (
+            "belongs to the role, whose specs the plugin would remove: choose another, or set cdi_owner: plugin"
+        )
         problems.append(Problem("dynamic_cdi_dir", of_the_role))
     too_long = fields.socket_room(names.MAX_KUBELET_ROOT_DIR, data["kubelet_root_dir"])
     if too_long and data["registration"] == "plugins_registry":
@@ -78,7 +80,7 @@ def _problems(resource: Resource, where: str, refused: Collection[str]) -> Itera
     for place, device in resource.placed_devices(where):
         for path, count in collections.Counter(node.path for node in device.nodes if node.path).items():
             if count > 1:
-                yield Problem(place + ".nodes", f"the path {path} is given twice")
+                yield Problem(place + ".nodes", f"the path {path} is listed twice: remove one entry")
         yield from _property_problems(device.properties, place + ".properties")
         yield from edit_problems(device.container_edits, place)
     yield from edit_problems(resource.container_edits, where)
@@ -99,11 +101,11 @@ def _cdi_problems(resource: Resource, where: str) -> Iterator[Problem]:
     if message and has_own_name:
         yield Problem(where + ".cdi_kind", message)
     elif message:
-        yield Problem(where + ".name", f"gives the CDI kind its name, but {message} (set cdi_kind)")
+        yield Problem(where + ".name", f"is also the CDI kind, but {message}; or set cdi_kind")
     for place, device in resource.placed_devices(where):
         message = names.cdi_device_problem(device.id) if resource.cdi_name(device) else None
         if message and device.id:
-            yield Problem(place + ".id", message + "; what is not a name goes into properties")
+            yield Problem(place + ".id", message + "; put other text into properties")
 
 
 def _property_problems(properties: Mapping[str, str], where: str) -> Iterator[Problem]:
@@ -112,11 +114,11 @@ def _property_problems(properties: Mapping[str, str], where: str) -> Iterator[Pr
         place = f"{where}.{key}"
         # Placeholders match only such names; any other would stay unfilled.
         if key in env.BUILT_IN_VALUES or not (key.isidentifier() and key.isascii()):
-            message = "is no name for a property: a word of letters, digits and '_', and none of %s"
+            message = "is not a property name: use letters, digits and '_', no leading digit, and none of %s"
             yield Problem(place, message % ", ".join(env.BUILT_IN_VALUES))
         other = told.setdefault(key.upper(), key)
         if other != key:
-            message = "is %s in upper case, too: commands get only one of the two (DEVICE_PROPERTY_%s)"
+            message = "differs from %s only in case, and both would set DEVICE_PROPERTY_%s for commands: rename one"
             yield Problem(place, message % (other, key.upper()))
 
 
@@ -127,9 +129,11 @@ def _repetitions(placed: Sequence[tuple[str, Resource]]) -> Iterator[Problem]:
     ids_seen: dict[str, str] = {}
     for where, resource in placed:
         if resource.name and names_seen.setdefault(resource.name, where) != where:
-            yield Problem(where + ".name", f"is declared already, as {names_seen[resource.name]}")
+            yield Problem(where + ".name", f"is already declared as {names_seen[resource.name]}: remove or rename one")
         elif resource.uses_cdi and kinds_seen.setdefault(resource.cdi_kind, where) != where:
-            yield Problem(where + ".cdi_kind", f"is the kind of {kinds_seen[resource.cdi_kind]} already")
+            yield Problem(
+                where + ".cdi_kind", f"is already the kind of {kinds_seen[resource.cdi_kind]}: set another cdi_kind"
+            )
         for place, device in resource.placed_devices(where):
             ids = resource.kubelet_ids(device) if device.id else ()
             message = next(filter(None, (_id_problem(kubelet_id, place, ids_seen) for kubelet_id in ids)), None)
@@ -139,7 +143,7 @@ def _repetitions(placed: Sequence[tuple[str, Resource]]) -> Iterator[Problem]:
 
 def _id_problem(kubelet_id: str, place: str, seen: dict[str, str]) -> str | None:
     if len(kubelet_id) > names.MAX_DEVICE_ID:
-        return "%r has more than the %d characters of a device id" % (kubelet_id, names.MAX_DEVICE_ID)
+        return "%r has more than %d characters, the limit for a device id" % (kubelet_id, names.MAX_DEVICE_ID)
     other = seen.setdefault(kubelet_id, place)
-    same = f"{kubelet_id!r} is the id of {other} already; the kubelet tells devices apart by id alone"
+    same = f"{kubelet_id!r} is already the id of {other}: choose another, because the kubelet knows devices by id only"
     return same if other != place else None

@@ -54,16 +54,16 @@ def pattern_problem(pattern: str, is_template: bool = False) -> str:
     Shell syntax that is not supported here is an error, because the pattern would silently match nothing.
     """
     if "**" in pattern:
-        return "'**' is not known: each '/' has to be written"
+        return "'**' is not supported: write one '*' for each path component"
     if any(wildcard.startswith("[^") for wildcard in _WILDCARD.findall(pattern)):
-        return "'[^' is not known: '[!' stands for all others"
+        return "'[^' is not supported: write '[!' to match other characters"
     literal = _WILDCARD.sub("", _PLACEHOLDER.sub("", pattern) if is_template else pattern)
     if "[" in literal:
-        return "has a '[' without its ']' ('[[]' is the character itself)"
+        return "has a '[' without a ']': write '[[]' for a literal '['"
     if "{" in literal or "}" in literal:
-        return "'{' and '}' are not known here: write each alternative by itself ('[{]' is the character itself)"
+        return "'{' and '}' are not supported: write one pattern for each alternative, or '[{]' for a literal '{'"
     try:
         compiled(pattern)
     except re.error as error:
-        return f"is not a pattern: {error}"
+        return f"is not a valid pattern: {error}"
     return ""

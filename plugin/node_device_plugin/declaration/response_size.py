@@ -28,7 +28,7 @@ def size_problems(resource: Resource, where: str) -> Iterator[Problem]:
     """A problem if the declared devices do not fit, or if a discovered device with the shortest id would not fit."""
     shortest = Device("a", (), ContainerEdits(), {}, required=False)
     if resource.discover.methods and listed_size(resource, shortest) > LIMIT:
-        message = "the kubelet takes no list of more than %d bytes, and these shares of one device are more" % LIMIT
+        message = "is too high: the shares of one device exceed the kubelet's limit of %d bytes for a list" % LIMIT
         yield Problem(where + ".replicas", message)
     total, fitting = 0, 0
     for device in resource.devices:
@@ -38,6 +38,6 @@ def size_problems(resource: Resource, where: str) -> Iterator[Problem]:
         each = "" if resource.replicas == 1 else " with %d replicas each" % resource.replicas
         yield Problem(
             where + ".devices",
-            "the kubelet takes no list of more than %d bytes: %d of these %d devices%s fit into it"
+            "the kubelet accepts a list of at most %d bytes: only %d of these %d devices%s fit; split the resource"
             % (LIMIT, fitting, len(resource.devices), each),
         )

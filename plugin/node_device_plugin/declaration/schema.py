@@ -494,7 +494,7 @@ CONFIGURATION: dict[str, Field] = {
 _NUMERALS = frozenset({"mode", "vendor", "product", "device", "class_code"})
 #: Characters that no path may contain, or that UTF-8 cannot encode; YAML and JSON can write both as escapes.
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
-_IS_UNWRITABLE = "holds a NUL character or half of a surrogate pair"
+_IS_UNWRITABLE = "contains a NUL character or half of a surrogate pair: remove it"
 
 
 def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> Any:
@@ -548,7 +548,7 @@ def _normalise_keys(
     prefix = where + "." if where else ""
     for key in value:
         if key not in fields:
-            message = "is not a known key; known are {}".format(", ".join(sorted(fields)))
+            message = "is not a known key; known keys: {}".format(", ".join(sorted(fields)))
             problems.append(Problem(f"{prefix}{key or repr(key)}", message))
     result = {}
     for key, field in fields.items():
@@ -606,15 +606,15 @@ def _label(item: Any) -> str:
 def _hint(kind: str, value: Any, where: str) -> str:
     """A hint for a value that YAML changed: unquoted, 0403 becomes 259, and on becomes true."""
     if isinstance(value, int) and 0o100 <= value <= 0o777 and where.rpartition(".")[2] in _NUMERALS:
-        return " (in quotes it is text: YAML takes 0%o for %d)" % (value, value)
+        return " (write it in quotes: YAML reads 0%o as the number %d)" % (value, value)
     if kind == "str" and not isinstance(value, (str, dict, list, tuple)) and value is not None:
-        return " (in quotes it is text)"
+        return " (write it in quotes)"
     hints = []
     if kind == "int" and isinstance(value, str) and value.isdecimal():
-        hints.append("without quotes it is a number")
+        hints.append("write it without quotes")
     if where.endswith(".capacity") and (hints or isinstance(value, float)):
         # Facts are often text, such as a disk's sectors, and a quotient is no whole number.
-        hints.append("of an expression's result '| int' makes one")
+        hints.append("for an expression, add '| int'")
     if hints:
         return " ({})".format("; ".join(hints))
     return ""

@@ -29,7 +29,7 @@ def parse_static_resources(raw: Sequence[Any], where: str, plugins: Mapping[str,
         name, capacity = item["name"], item["capacity"]
         place = element(where, position, name)
         if name and seen.setdefault(name, place) != place:
-            problems.append(Problem(place + ".name", f"is declared already, as {seen[name]}"))
+            problems.append(Problem(place + ".name", f"is already declared as {seen[name]}: remove or rename one"))
         capacities[name] = capacity
     if problems:
         raise DeclarationError(problems)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Callable
 
 #: The reason of a device that is healthy again but not trusted yet.
-UNSTEADY = "it was lost again soon after it had come back; waiting until it is steady"
+UNSTEADY = "the device was lost again soon after a recovery; waiting until it is stable"
 
 
 class _History:

@@ -18,7 +18,7 @@ from .reason import Reason
 #: The kind of the reason for a device that containers hold by another name.
 HELD_BY_ANOTHER_NAME = "held by another name"
 #: The reason for a device that may still be held by its former name, or with its former nodes.
-IN_DOUBT = "the kubelet has not said yet who holds it since before the change"
+IN_DOUBT = "the kubelet has not said yet which pods hold the device since before the change"
 
 
 class Holding(NamedTuple):
@@ -92,7 +92,7 @@ def still_meant(names: Collection[str], holdings: Sequence[Holding]) -> dict[str
         for device_id in devices_behind(each.kubelet_id):
             who.setdefault(device_id, set()).add(f"{each.holder} as {each.resource}")
     held = {name: who.get(name.partition("=")[2]) for name in names}
-    meant = ", with the device nodes that it had before"
+    meant = ", with its earlier device nodes"
     return {name: _held(holders, meant) for name, holders in held.items() if holders}
 
 

@@ -34,7 +34,7 @@ T = TypeVar("T")
 _MOST_LOOKS = 3
 #: Seconds that a discovery method may take for one resource, or the write of its spec.
 _LIMIT = 2.0
-_AWAITED = "its CDI spec is written when the other instance on the node has ended"
+_AWAITED = "the CDI spec is written after the other plugin instance on this node ends"
 #: Most devices of a resource that the log names after one scan.
 _MOST_TOLD = 10
 
@@ -194,7 +194,7 @@ class DeviceScanner:
                 continue
             if isinstance(answer, NoAnswer):
                 was = self._written[resource.name] = before.get(resource.name)
-                why, names = f"writing its CDI spec {answer}", self._changed_since(was, resource)
+                why, names = f"writing the CDI spec {answer}", self._changed_since(was, resource)
             elif isinstance(answer, writer.NotWritten):
                 why, names = str(answer), answer.names
             else:
@@ -251,15 +251,15 @@ class DeviceScanner:
             try:
                 gone = await self._ask(writer.prune, resources, self.links, held, places.cdi)
             except OSError as error:
-                log.warning("CDI specs that may be orphans stay", directory=places.cdi, error=error)
+                log.warning("cannot check the CDI specs for orphans; all specs stay", directory=places.cdi, error=error)
                 return
             if gone:
-                log.info("removed orphans from the CDI specs", directory=places.cdi, devices=gone)
+                log.info("removed orphaned devices from the CDI specs", directory=places.cdi, devices=gone)
 
     def _tell_late(self) -> None:
         late = self._discoverer.late
         for name in late.keys() - self._late.keys():
-            log.warning("discovery is late; the devices found before stay", resource=name, reason=late[name])
+            log.warning("discovery does not answer; devices found earlier stay", resource=name, reason=late[name])
         for name in self._late.keys() - late.keys():
             log.info("discovery answers again", resource=name)
         self._late = late

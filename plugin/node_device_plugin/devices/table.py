@@ -23,8 +23,8 @@ GONE = "gone"
 #: Seconds until a discovered device that is gone, and that no pod holds, may be forgotten.
 FORGOTTEN_AFTER = 600.0
 #: The reason while a device's health command has not answered yet; a device already shown keeps its state.
-UNANSWERED = "its health command has not answered yet"
-_ABSENT = "it is not on this node"
+UNANSWERED = "the health command has not finished yet"
+_ABSENT = "the device is not on this node"
 _DIGITS = re.compile(r"([0-9]+)")
 
 

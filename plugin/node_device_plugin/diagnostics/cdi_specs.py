@@ -51,7 +51,7 @@ class Report(NamedTuple):
 
     def to_text(self) -> str:
         """The report as text."""
-        accepts = f"accepts CDI up to {self.accepted}" if self.accepted else "versions are not held to it"
+        accepts = f"accepts CDI up to {self.accepted}" if self.accepted else "accepted CDI versions unknown"
         lines = [f"{self.runtime}: {accepts}", ""]
         if not self.files:
             return "\n".join([*lines, "no spec in {}".format(", ".join(self.directories))])

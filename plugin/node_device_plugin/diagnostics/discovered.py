@@ -43,7 +43,7 @@ def _directories(resource: Resource) -> Iterator[dict[str, str]]:
     """The configured paths that are directories: other plugins would add every file in them."""
     for path in resource.discover.paths:
         if not wildcards(path) and os.path.isdir(path):
-            yield {"id": path, "reason": f"is a directory, no device: say which of {path}/*"}
+            yield {"id": path, "reason": f"is a directory, not a device: set a pattern such as {path}/*"}
 
 
 def _device(device: Device, origin: str) -> dict[str, Any]:

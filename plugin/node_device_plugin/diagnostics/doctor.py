@@ -51,7 +51,7 @@ class Doctor(NamedTuple):
                 return await self._replace(config=config)._examine(POD)
             if not os.path.isdir(directory) and await in_thread(running_kubelet) == (None, []):
                 findings = Findings()
-                found = "this machine is no Kubernetes node: no kubelet runs here, and %s and %s do not exist"
+                found = "this machine is not a Kubernetes node: no kubelet runs, and %s and %s do not exist"
                 findings.wrong("node", found % (self.config, directory), f"kubeadm join    # then: {_PROVISION}")
                 return findings
         return await self._examine(SERVICE)
@@ -79,7 +79,7 @@ class Doctor(NamedTuple):
         instances = await in_thread(running_instances)
         state = await _plugin(findings, directory, loaded, instances, commands)
         if loaded is None:
-            findings.unknown("registration", "the configuration says what to look for")
+            findings.unknown("registration", "the resources are unknown until the configuration is fixed")
             return findings
         _root(findings, loaded.configuration.kubelet_root_dir, kubelet)
         root = self.kubelet_root or (kubelet.root_dir if kubelet else loaded.configuration.kubelet_root_dir)
@@ -103,15 +103,17 @@ class Doctor(NamedTuple):
         if kubelet is None:
             root = self.kubelet_root or kubelet_places(self.config).root_dir
             if await _refusal(os.path.join(root, kubelet_queries.POD_RESOURCES_SOCKET)) is None:
-                found = "one answers below %s, of unknown version: it is part of another process, as k3s' is"
+                found = (
+                    "a kubelet answers below %s; it is part of another process (such as k3s), so its version is unknown"
+                )
                 findings.ok("kubelet", found % root)
             else:
                 found = "; ".join(["no kubelet runs on this node", *refused])
                 findings.wrong("kubelet", found, _START_KUBELET % {"kubelet": unit})
         elif kubelet.version is None:
-            findings.ok("kubelet", "process %d does not tell its version" % kubelet.pid)
+            findings.ok("kubelet", "process %d does not report its version" % kubelet.pid)
         elif kubelet.version[:2] < cdi.FIRST_KUBELET:
-            found = "%s drops CDI names silently; %s is the first that passes them on"
+            found = "kubelet %s silently drops CDI names; use %s or later"
             versions = _dotted(kubelet.version), _dotted(cdi.FIRST_KUBELET)
             findings.wrong("kubelet", found % versions, "apt-get install --only-upgrade kubelet")
         else:
@@ -130,32 +132,32 @@ async def _runtime(
     try:
         state = await runtime_queries.runtime(socket)
     except CriError as error:
-        fix = f"systemctl restart {service}    # after what is wrong below; or name its socket with --socket"
+        fix = f"systemctl restart {service}    # after you fix the links below; or set --socket"
         findings.wrong("runtime", str(error), f"journalctl --unit {service} --lines 20\n{fix}")
         findings.unknown("CDI", "the runtime does not answer")
         return expected, None
     name, version = state["name"], state["version"]
     accepted = cdi.accepted_version(version) if name == "containerd" else None
     if name == "containerd" and accepted is None:
-        found = f"{name} {version} drops CDI names without a word; 1.7.2 is the first that takes them"
+        found = f"{name} {version} silently drops CDI names; use 1.7.2 or later"
         fix = "apt-get install --only-upgrade containerd"
         if service != "containerd":
-            fix = f"systemctl status {service}    # a later release of it brings another containerd"
+            fix = f"systemctl status {service}    # upgrade {service}: it ships its own containerd"
         findings.wrong("runtime", found, fix)
     elif not state["conditions"].get("RuntimeReady", True):
-        found = f"{name} {version} says that it is not ready"
+        found = f"{name} {version} reports that it is not ready"
         findings.wrong("runtime", found, f"journalctl --unit {service}")
     else:
         findings.ok("runtime", f"{name} {version}")
     directories = tuple(state["cdi"]["spec_dirs"] or expected)
     if state["cdi"]["enabled"] is False or (name == "containerd" and accepted is None):
         consequence = "cannot be created with" if runtime_queries.fails_without_cdi(name, version) else "start without"
-        findings.wrong("CDI", f"off in the running {name}: containers {consequence} their devices", _PROVISION)
+        findings.wrong("CDI", f"CDI is off in the running {name}: containers {consequence} their devices", _PROVISION)
     elif state["cdi"]["enabled"] is None:
-        findings.ok("CDI", "{} does not say; it reads {}".format(name, ", ".join(directories)))
+        findings.ok("CDI", "{} does not report CDI; assumed spec directories {}".format(name, ", ".join(directories)))
     else:
         on = "always on" if state["cdi"]["always_on"] else "on"
-        findings.ok("CDI", "{}, it reads {}".format(on, ", ".join(directories)))
+        findings.ok("CDI", "{}, spec directories {}".format(on, ", ".join(directories)))
     return directories, accepted
 
 
@@ -176,13 +178,13 @@ async def _specs(
     missing = _unresolved(files, configuration) if configuration else []
     others = [(file, problem) for file in files for problem in file.problems if file.owner == FOREIGN]
     if harm:
-        findings.wrong("CDI specs", _first(harm), _mended(*harm[0]))
+        findings.wrong("CDI specs", _first(harm), _fix_of(*harm[0]))
     elif missing:
-        found = "no spec in {} has {}".format(", ".join(directories), ", ".join(missing))
+        found = "no CDI spec in {} defines {}".format(", ".join(directories), ", ".join(missing))
         findings.wrong("CDI specs", found, f"{_PROVISION}\n{commands.restart}")
     elif others:
         # Runtimes skip such a file, so only the devices in it have no effect.
-        findings.warning("CDI specs", f"of others, no device of ours: {_first(others)}", _mended(*others[0]))
+        findings.warning("CDI specs", f"another owner's file; our devices work: {_first(others)}", _fix_of(*others[0]))
     else:
         findings.ok("CDI specs", "%d files, %d of them ours" % (len(files), sum(f.owner == OURS for f in files)))
 
@@ -193,20 +195,20 @@ def _first(problems: Sequence[tuple[SpecFile, Problem]]) -> str:
     return f"{file.path}: {problem}{more}"
 
 
-def _mended(file: SpecFile, problem: Problem) -> str:
+def _fix_of(file: SpecFile, problem: Problem) -> str:
     if problem.where == MODE:
         fix = f"chmod 0644 {file.path}"
     elif file.owner == OURS:
         fix = _PROVISION
     else:
-        fix = f"mv {file.path} /root/    # until whoever wrote it has fixed it"
+        fix = f"mv {file.path} /root/    # until the owner of the file has fixed it"
     return f"{fix}\nnode-device-plugin cdi check    # every problem"
 
 
 def _unresolved(files: list[SpecFile], configuration: Configuration) -> list[str]:
-    there = {f"{file.kind}={device}" for file in files for device in file.devices}
+    defined = {f"{file.kind}={device}" for file in files for device in file.devices}
     names = [resource.cdi_name(device) for resource in configuration.resources for device in resource.devices]
-    return [name for name in names if name is not None and name not in there]
+    return [name for name in names if name is not None and name not in defined]
 
 
 async def _devices(findings: Findings, configuration: Configuration) -> None:
@@ -222,24 +224,26 @@ async def _devices(findings: Findings, configuration: Configuration) -> None:
     bad = [f"{key.name}: {reason}" for key, reason in reasons.items() if reason is not None]
     if bad:
         more = " (and %d more)" % (len(bad) - 1) if len(bad) > 1 else ""
-        fix = "udevadm trigger --action=add    # where it is plugged in; host_devices loads its kernel module"
+        fix = "udevadm trigger --action=add    # if the device is plugged in; role host_devices loads kernel modules"
         findings.wrong("devices", bad[0] + more, f"{fix}\nnode-device-plugin status    # each with its reason")
     else:
-        findings.ok("devices", "every declared device node is there")
+        findings.ok("devices", "every required device node exists")
 
 
 def _directory(findings: Findings, directory: str, unit: str) -> None:
     link = "kubelet directory"
     if not os.path.isdir(directory):
-        found = f"{directory} is not there: has this node joined, and is it where this kubelet looks?"
-        findings.wrong(link, found, f"systemctl status {unit}    # kubelet_device_plugin_dir names another one")
+        found = f"{directory} does not exist: the node has not joined, or the kubelet uses another directory"
+        findings.wrong(
+            link, found, f"systemctl status {unit}    # for another directory, set kubelet_device_plugin_dir"
+        )
     elif not os.access(directory, os.W_OK | os.X_OK):
-        findings.wrong(link, f"{directory}: this user may not write there", "sudo node-device-plugin doctor")
+        findings.wrong(link, f"{directory}: this user cannot write to it", "sudo node-device-plugin doctor")
     else:
         # The service runs as root without capabilities, so file permissions bind it, unlike this process.
         for path, asked in ((directory, 0o5), (os.path.dirname(status_socket(directory)), 0o7)):
             if os.path.isdir(path) and not _allows(os.stat(path), asked):
-                found = "%s: mode %04o, owner %d: the plugin may not serve there"
+                found = "%s: mode %04o, owner %d: the plugin cannot create its sockets there"
                 status = os.stat(path)
                 found = found % (path, stat.S_IMODE(status.st_mode), status.st_uid)
                 findings.wrong(link, found, f"chown root {path}\nchmod 0755 {path}")
@@ -259,17 +263,19 @@ def _allows(status: os.stat_result, asked: int) -> bool:
 
 
 def _registry(findings: Findings, root: str, unit: str) -> None:
-    folder = os.path.join(root, "plugins_registry")
-    if os.path.isdir(folder):
-        findings.ok("kubelet socket", f"none is needed: the kubelet looks into {folder}")
+    registry = os.path.join(root, "plugins_registry")
+    if os.path.isdir(registry):
+        findings.ok("kubelet socket", f"not needed: the kubelet watches {registry}")
     else:
-        found = f"{folder} is not there: is {root} the kubelet's --root-dir?"
-        findings.wrong("kubelet socket", found, f"systemctl status {unit}    # kubelet_root_dir names another one")
+        found = f"{registry} does not exist: check that {root} is the kubelet's --root-dir"
+        findings.wrong(
+            "kubelet socket", found, f"systemctl status {unit}    # for another --root-dir, set kubelet_root_dir"
+        )
 
 
 def _root(findings: Findings, root: str, kubelet: KubeletProcess | None) -> None:
     if kubelet is not None and os.path.realpath(kubelet.root_dir) != os.path.realpath(root):
-        found = f"the kubelet's is {kubelet.root_dir}, the configuration says {root}"
+        found = f"the kubelet's --root-dir is {kubelet.root_dir}, but the configuration has {root}"
         fix = f"set node_devices_settings: {{kubelet_root_dir: {kubelet.root_dir}}}, then:\n{_PROVISION}"
         findings.wrong("root directory", found, fix)
     else:
@@ -280,7 +286,7 @@ async def _socket(findings: Findings, directory: str, unit: str) -> None:
     path = os.path.join(directory, "kubelet.sock")
     reason = await _refusal(path)
     if reason is None:
-        findings.ok("kubelet socket", f"{path} takes connections")
+        findings.ok("kubelet socket", f"{path} accepts connections")
     else:
         findings.wrong("kubelet socket", f"{path}: {reason}", f"systemctl restart {unit}")
 
@@ -309,12 +315,12 @@ async def _plugin(
         return None
     running = state["configuration"]["sha256"]
     if loaded is not None and running != loaded.sha256:
-        found = f"it runs with configuration {running[:12]}, the file is {loaded.sha256[:12]}"
+        found = f"the plugin runs with configuration {running[:12]}, but the file is {loaded.sha256[:12]}"
         findings.wrong("plugin", found, commands.reload)
     elif len(instances) > 1:
         pids = [str(pid) for pid in instances]
-        found = "processes {}: one serves, and the others wait until it ends".format(" ".join(pids))
-        fix = "systemctl status node-device-plugin    # end what is not the service, or the pod beside it:"
+        found = "several plugins run (processes {}): one serves, and the others wait".format(" ".join(pids))
+        fix = "systemctl status node-device-plugin    # stop each plugin except the service, such as a pod:"
         findings.wrong("plugin", found, "{}\nps -o pid,args -p {}".format(fix, ",".join(pids)))
     else:
         findings.ok("plugin", "{}, configuration {}".format(state["version"], running[:12]))
@@ -338,7 +344,9 @@ async def _registration(
     except PodResourcesError as error:
         fix = "%s    # or --kubelet-root" % (_START_KUBELET % {"kubelet": unit})
         if error.is_limited:
-            findings.wrong(link, str(error), "node-device-plugin doctor    # again, when they ask less")
+            findings.wrong(
+                link, str(error), "node-device-plugin doctor    # again, after the other clients have finished"
+            )
         else:
             findings.wrong(link, f"no kubelet answers below {root}", fix)
         return
@@ -351,7 +359,7 @@ async def _registration(
         found = "the kubelet has no stream open for {}".format(", ".join(closed))
         findings.wrong(link, found, f"{commands.restart}\n{commands.log}")
     elif state is None:
-        findings.unknown(link, "the kubelet knows every resource from before; no plugin answers now")
+        findings.unknown(link, "the kubelet still lists every resource, but no plugin answers")
     else:
         findings.ok(link, "the kubelet lists every resource")
 

@@ -27,7 +27,9 @@ SERVICE = Commands(
     "systemctl reload node-device-plugin",
     "journalctl --unit node-device-plugin --lines 50",
 )
-_DELETE = "kubectl delete pod --namespace NAMESPACE POD    # its DaemonSet creates another: kubectl get pods -A"
+_DELETE = (
+    "kubectl delete pod --namespace NAMESPACE POD    # its DaemonSet replaces it; to find POD: kubectl get pods -A"
+)
 #: The commands for a DaemonSet's pod: none of them names a process, because it runs in a container.
 POD = Commands(_DELETE, _DELETE, "kubectl logs --namespace NAMESPACE POD")
 

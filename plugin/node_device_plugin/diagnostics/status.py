@@ -38,10 +38,10 @@ class Status(NamedTuple):
         else:
             lines, rows = [*_head(self.plugin), ""], self._rows(self.plugin["resources"])
         if self.holders.source != "kubelet":
-            where = "nobody says" if self.holders.source == "none" else "its checkpoint says, by the pods' uid,"
-            lines.insert(-1, f"no kubelet answers: {where} who holds what")
+            where = "unknown" if self.holders.source == "none" else "from its checkpoint, which names pods by UID only"
+            lines.insert(-1, f"no kubelet answers; holders are {where}")
         if not rows:
-            return "\n".join([*lines, "no devices" if self.plugin else "no device is known to be held"])
+            return "\n".join([*lines, "no devices" if self.plugin else "no held devices are known"])
         return "\n".join([*lines, table(["RESOURCE", "DEVICE", "STATE", "HELD BY", "REASON"], rows)])
 
     def _rows(self, resources: list[dict[str, Any]]) -> list[list[str]]:
@@ -92,7 +92,7 @@ def _head(plugin: dict[str, Any]) -> list[str]:
         "ready" if plugin["ready"] else "not ready: {}".format("; ".join(plugin["not_ready"])),
     ]
     if configuration["problems"]:
-        lines.append("{} is refused, and an older configuration in force:".format(configuration["path"]))
+        lines.append("{} is refused, and an older configuration is in use:".format(configuration["path"]))
         lines.extend("  " + problem for problem in configuration["problems"])
     return lines
 

@@ -62,7 +62,7 @@ def read_checkpoint(directory: str) -> Checkpoint | None:
             tuple(_pod_devices(entry) for entry in data["PodDeviceEntries"] or ()),
         )
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} is no device checkpoint of a known form: {error!r}") from error
+        raise CheckpointError(f"{path} is not a device checkpoint in a known format: {error!r}") from error
 
 
 def _pod_devices(entry: Any) -> PodDevices:

@@ -61,7 +61,7 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
         if request.plugin_registered:
             self._told.set()
         else:
-            self._failed("refused", logging.WARNING, "the kubelet refused", error=request.error)
+            self._failed("refused", logging.WARNING, "the kubelet refused the registration", error=request.error)
         return registry.RegistrationStatusResponse()
 
     def _add_services(self, server: grpc.aio.Server) -> None:
@@ -82,7 +82,7 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
             # A restarted kubelet finds the existing socket. A new socket at once would cut the new kubelet's connection
             # and so end its stream, again and again (seen more than 20 times in a row).
             if not await done_within(self.service.stream.wait_until(True), _BACK):
-                log.warning("the kubelet does not open the stream again; making a new socket", resource=self.resource)
+                log.warning("the kubelet does not open the stream again; creating a new socket", resource=self.resource)
                 return
 
     async def _stream_opened(self, path: str) -> bool:
@@ -97,7 +97,7 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
                 self._failed(
                     "no_stream",
                     logging.WARNING,
-                    "registered, but the kubelet opened no stream; making a new socket",
+                    "registered, but the kubelet opened no stream; creating a new socket",
                 )
                 return False
         return True

@@ -40,9 +40,9 @@ class PodResourcesError(Exception):
         self.details = details
         self.is_limited = code == grpc.StatusCode.RESOURCE_EXHAUSTED and _RATE_LIMIT in details
         why = (
-            "others ask it more than 100 times a second"
+            "all clients together send more than 100 requests a second: retry later"
             if self.is_limited
-            else "is it running, and is this its root directory?"
+            else "check that the kubelet runs, and that its --root-dir is the directory above pod-resources"
         )
         super().__init__(f"the kubelet at {socket} could not {attempted}: {code.name}: {details} ({why})")
 

@@ -133,7 +133,7 @@ async def holders(
         try:
             given = await _Given.read(device_plugin_dir, spec_dirs, links)
         except CheckpointError as error:
-            log.warning("cannot tell which device nodes containers were given", error=error)
+            log.warning("cannot read which device nodes containers got", error=error)
             given = _Given((), {}, links)
         held = {
             (holder.resource, device): given.held(
@@ -212,7 +212,7 @@ class _Given:
         try:
             pod_devices, specs = await links.calls.call(Key("", "what containers were given"), read)
         except NoAnswer as error:
-            raise NoAnswer(f"what containers were given: the kubelet's checkpoint or a CDI spec {error}") from error
+            raise NoAnswer(f"reading the kubelet's checkpoint or a CDI spec {error}") from error
         paths = {node for spec in specs for given in spec.values() for node in given.nodes}
         made = cls(pod_devices, writer.host_paths(specs, links), links)
         await links.look_at(paths.union(node.host_path for each in made._answers.values() for node in each.devices))

@@ -70,26 +70,26 @@ class CriClient(UnixClient):
 
     async def version(self) -> RuntimeVersion:
         """The runtime's name and version."""
-        answer = await self._call("tell its version", self._runtime.Version, cri.VersionRequest(), _ASK)
+        answer = await self._call("report its version", self._runtime.Version, cri.VersionRequest(), _ASK)
         return RuntimeVersion(answer.runtime_name, answer.runtime_version)
 
     async def status(self) -> RuntimeStatus:
         """The runtime's conditions and effective settings (from ``info["config"]`` of a verbose Status)."""
         request = cri.StatusRequest(verbose=True)
-        answer = await self._call("tell its status", self._runtime.Status, request, _ASK)
+        answer = await self._call("report its status", self._runtime.Status, request, _ASK)
         config = _json_object(answer.info.get("config"))
         enabled, sandbox_image = config.get("enableCDI"), config.get("sandboxImage")
         # From 1.33 on, CRI-O reports its whole configuration under Go's field names.
         crio = config.get("crio")
         settings, key = (crio, "CDISpecDirs") if isinstance(crio, dict) else (config, "cdiSpecDirs")
         # Go prints an empty list as null.
-        folders = (settings[key] or []) if key in settings else None
+        directories = (settings[key] or []) if key in settings else None
         # A runtime with spec directories but no switch cannot turn CDI off.
-        always_on = isinstance(folders, list) and "enableCDI" not in config
+        always_on = isinstance(directories, list) and "enableCDI" not in config
         return RuntimeStatus(
             conditions={condition.type: condition.status for condition in answer.status.conditions},
             cdi_enabled=True if always_on else enabled if isinstance(enabled, bool) else None,
-            cdi_spec_dirs=tuple(map(str, folders)) if isinstance(folders, list) else None,
+            cdi_spec_dirs=tuple(map(str, directories)) if isinstance(directories, list) else None,
             cdi_always_on=always_on,
             sandbox_image=str(sandbox_image) if sandbox_image else None,
         )
@@ -184,7 +184,7 @@ class CriClient(UnixClient):
 
     async def _container_status(self, container: str, verbose: bool) -> cri.ContainerStatusResponse:
         request = cri.ContainerStatusRequest(container_id=container, verbose=verbose)
-        what = f"tell the status of container {container}"
+        what = f"report the status of container {container}"
         return await self._call(what, self._runtime.ContainerStatus, request, _ASK)
 
     async def _call(

@@ -6,11 +6,11 @@ from ..support.channels import grpc
 
 #: What the user should check, by gRPC status code.
 _ADVICE = {
-    grpc.StatusCode.UNAVAILABLE: "is it running, is this its socket, and may this user open it?",
+    grpc.StatusCode.UNAVAILABLE: "check that the runtime runs, uses this socket, and lets this user open it",
     grpc.StatusCode.UNIMPLEMENTED: (
-        'this socket speaks no CRI v1: is the runtime\'s CRI turned off (containerd: disabled_plugins = ["cri"])?'
+        "the socket does not serve CRI v1: turn on the runtime's CRI (containerd: remove cri from disabled_plugins)"
     ),
-    grpc.StatusCode.DEADLINE_EXCEEDED: "it took too long: look into the runtime's log",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "the call took too long: read the runtime's log",
 }
 
 

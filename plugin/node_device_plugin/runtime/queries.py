@@ -80,10 +80,10 @@ def _unit_of_parent(pid: int, proc: str = "/proc") -> str | None:
             # The process name, in parentheses, may hold any character.
             parent = int(file.read().rpartition(")")[2].split()[1])
         with open("%s/%d/cgroup" % (proc, parent), encoding="utf-8") as file:
-            folders = [folder for line in file for folder in line.rstrip("\n").split("/")]
+            groups = [group for line in file for group in line.rstrip("\n").split("/")]
     except OSError:
         return None
-    return next((folder for folder in reversed(folders) if folder.endswith((".service", ".scope"))), None)
+    return next((group for group in reversed(groups) if group.endswith((".service", ".scope"))), None)
 
 
 async def _pid(cri: CriClient, container: str) -> int | None:

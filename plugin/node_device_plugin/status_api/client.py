@@ -25,10 +25,12 @@ async def ask(directory: str, method: str, path: str) -> Any:
         # Before OSError, because TimeoutError is a subclass of it since Python 3.11.
         reason = str(error) or f"no answer in {_TIMEOUT[method]:g} s"
     except PermissionError as error:
-        raise NotAnswering(f"{socket}: {error.strerror}: it is root's; run this as root") from error
+        raise NotAnswering(
+            f"{socket}: {error.strerror}: only root may open this socket; run the command as root"
+        ) from error
     except OSError as error:
         reason = error.strerror or str(error)
-    raise NotAnswering(f"no plugin answers at {socket}: {reason} (systemctl status node-device-plugin)")
+    raise NotAnswering(f"no plugin answers at {socket}: {reason}: run systemctl status node-device-plugin")
 
 
 async def _ask(socket: str, method: str, path: str) -> Any:
@@ -39,5 +41,5 @@ async def _ask(socket: str, method: str, path: str) -> Any:
     finally:
         writer.close()
     if not head.startswith(b"HTTP/1.1 ") or b"\r\nContent-Type: application/json\r\n" not in head + b"\r\n":
-        raise ValueError("it says {!r}".format(head.split(b"\r\n")[0].decode("latin-1")))
+        raise ValueError("unexpected answer {!r}".format(head.split(b"\r\n")[0].decode("latin-1")))
     return json.loads(body)

@@ -113,7 +113,7 @@ class Pages:
             return await page(), method == "HEAD"
         except Exception:
             # A page that fails must not end the plugin.
-            log.exception("a page failed", path=path)
+            log.exception("cannot answer a request", path=path)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR), method == "HEAD"
         finally:
             self._busy.discard(writer)
@@ -124,7 +124,7 @@ async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
     head = await reader.readuntil(b"\r\n\r\n")
     words = head.partition(b"\r\n")[0].decode("latin-1").split()
     if len(head) > _LARGEST_HEAD or len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise ValueError("no HTTP/1 request, or too large a one")
+        raise ValueError("not an HTTP/1 request, or too large")
     return words[0], words[1]
 
 

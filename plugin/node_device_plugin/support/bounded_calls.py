@@ -72,7 +72,7 @@ class BoundedCalls:
                 try:
                     worker = _Worker(ready)
                 except RuntimeError as error:
-                    answers.update(dict.fromkeys(dict(ready), NoAnswer(f"was not begun: {error}")))
+                    answers.update(dict.fromkeys(dict(ready), NoAnswer(f"was not started: {error}")))
                     continue
                 own.append(worker)
                 self._workers.append(worker)
@@ -82,7 +82,7 @@ class BoundedCalls:
                 answers.update(dict.fromkeys(await self._late_among(awaited), late))
             else:
                 number = len(hanging) if ready else self._most
-                answers.update(dict.fromkeys(due, NoAnswer("was not begun: %d others hang" % number)))
+                answers.update(dict.fromkeys(due, NoAnswer("was not started, because %d other calls hang" % number)))
         return answers
 
     async def _late_among(self, awaited: Mapping[Key, _Worker[Any]]) -> list[Key]:

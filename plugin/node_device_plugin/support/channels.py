@@ -82,7 +82,7 @@ def _bind_error(path: str) -> OSError:
         os.unlink(path)
     except OSError as error:
         return error
-    return OSError(0, "it cannot be bound")
+    return OSError(0, "the socket cannot be bound")
 
 
 @contextlib.asynccontextmanager
@@ -92,7 +92,7 @@ async def unix_server(path: str, add_services: Callable[[grpc.aio.Server], None]
     Raises OSError if the socket cannot be bound. Close every stream before leaving the block, because leaving waits.
     """
     if len(os.fsencode(path)) > _LONGEST_PATH:
-        raise OSError(0, "the path is longer than the %d bytes of a socket" % _LONGEST_PATH)
+        raise OSError(0, "the path is longer than %d bytes, the limit for a socket" % _LONGEST_PATH)
     os.makedirs(os.path.dirname(path), mode=0o750, exist_ok=True)
     server = grpc.aio.server()
     add_services(server)

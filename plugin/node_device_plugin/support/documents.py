@@ -23,7 +23,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is given twice")
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is set twice")
     return result
 
 
@@ -67,14 +67,14 @@ def _check(events: Iterable[Any], merges: bool) -> None:
             if around.at_key and around.keys is not None and isinstance(event, yaml.ScalarEvent):
                 if event.value == "<<" and not merges:
                     where = " ".join(str(event.start_mark).split())
-                    raise ValueError(f"a merge key (<<) stands {where}")
+                    raise ValueError(f"merge keys (<<) are not supported: one is {where}")
                 # A mapping may have several merge keys, and may repeat a key of a merged mapping.
                 if event.value in around.keys and event.value != "<<":
                     where = " ".join(str(event.start_mark).split())
-                    raise ValueError(f"the key {event.value!r} is given twice {where}")
+                    raise ValueError(f"the key {event.value!r} is set twice {where}")
                 around.keys.add(event.value)
             around.at_key = around.keys is not None and not around.at_key
             if isinstance(event, yaml.CollectionStartEvent):
                 if len(inside) > _DEEPEST:
-                    raise ValueError("it nests more than %d levels deep" % _DEEPEST)
+                    raise ValueError("the document nests more than %d levels deep" % _DEEPEST)
                 inside.append(_Open(set() if isinstance(event, yaml.MappingStartEvent) else None))

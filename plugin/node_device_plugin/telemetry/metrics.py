@@ -9,7 +9,7 @@ PREFIX = "node_device_plugin_"
 REGISTRATIONS = Counter(
     PREFIX + "registrations_total",
     "Attempts to register a resource with the kubelet, by result: registered, no_kubelet, refused, or no_stream "
-    "(the kubelet took the registration and never asked for the devices).",
+    "(the kubelet accepted the registration but opened no ListAndWatch stream).",
     ("resource", "result"),
 )
 ALLOCATIONS = Counter(

@@ -58,7 +58,7 @@ def own(paths: Iterable[str]) -> dict[str, Any]:
 def read_own(data: Mapping[str, Any]) -> View:
     """The view in the JSON data of ``own``. Raises KeyError, TypeError or ValueError for other data."""
     paths = {path: each if isinstance(each, str) else Seen(**each) for path, each in dict(data["paths"]).items()}
-    return View(dict(data["env"]), dict(data["mounts"]), lambda path: paths.get(path, "it was not looked at"))
+    return View(dict(data["env"]), dict(data["mounts"]), lambda path: paths.get(path, "not inspected"))
 
 
 def mounts_of(process: int | str) -> dict[str, str]:
@@ -138,6 +138,6 @@ def _numbers(seen: Seen) -> str:
 def _mount(mounts: Mapping[str, str], mount: Mount) -> Iterator[str]:
     kind = mounts.get(mount.container_path)
     if kind is None:
-        yield f"mount {mount.container_path}: expected, found nothing"
+        yield f"mount {mount.container_path}: expected a mount, found nothing"
     elif not mount.is_bind and mount.type != kind:
         yield f"mount {mount.container_path}: expected type {mount.type}, found {kind}"

@@ -49,7 +49,7 @@ async def look_at_allocated(
     try:
         devices = resource.devices_of(ids)
     except KeyError as error:
-        return Outcome(mismatches=(f"the kubelet allocated {error.args[0]}, which is not declared",))
+        return Outcome(mismatches=(f"the kubelet allocated device {error.args[0]}, which is not declared",))
     pid = await cri.container_pid(container)
     if pid is None:
         raise ProcessLookupError("the container has ended")
@@ -78,11 +78,11 @@ async def _mismatches(pid: int, expectation: Expectation) -> list[str]:
     try:
         return await BoundedCalls(_LIMIT).call(Key("", "container"), functools.partial(mismatches, pid, expectation))
     except NoAnswer as error:
-        return [f"the container cannot be looked into: it {error}"]
+        return [f"cannot inspect the container: the check {error}"]
     except ProcessLookupError:
         raise
     except OSError as error:
-        return [f"the container cannot be looked into: {error.filename}: {error.strerror}"]
+        return [f"cannot inspect the container: {error.filename}: {error.strerror}"]
 
 
 def mismatches(pid: int, expectation: Expectation) -> list[str]:

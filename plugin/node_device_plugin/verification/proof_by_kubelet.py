@@ -56,13 +56,13 @@ async def _outcome(resource: Resource, shares: int, name: str, cri: CriClient, k
     while container is None:
         if time.monotonic() > deadline:
             why = await _why(name)
-            says = f"expected a container, found none after {kubelet.timeout:g} s{why}"
+            says = f"expected a running container, found none after {kubelet.timeout:g} s{why}"
             return Outcome(unproven=says) if static_pod.is_no_device_free(why) else Outcome(mismatches=(says,))
         await asyncio.sleep(LOOK)
         container = await _running(name, cri)
     ids = await _allocated(name, kubelet.root)
     if len(ids) != shares:
-        return Outcome(mismatches=("expected %d devices allocated, found %d" % (shares, len(ids)),))
+        return Outcome(mismatches=("expected %d allocated devices, found %d" % (shares, len(ids)),))
     try:
         return await look_at_allocated(container, ids, resource, cri)
     except ProcessLookupError as error:
@@ -111,5 +111,5 @@ async def _why(name: str) -> str:
         words, _ = await asyncio.wait_for(process.communicate(), 10)
         lines = [line for line in words.decode(errors="replace").splitlines() if line.strip()]
         if lines:
-            return f"; the kubelet's last words: {lines[-1][:500]}"
+            return f"; last line of the kubelet's log: {lines[-1][:500]}"
     return ""

@@ -46,7 +46,7 @@ async def prove(resource: Resource, cri: CriClient, image: str) -> Outcome:
             await cri.start_container(started)
             pid = await cri.container_pid(started)
             if pid is None:
-                return Outcome(mismatches=("expected a running container, found that it had ended",))
+                return Outcome(mismatches=("expected a running container, but the container has ended",))
             return await look(pid, {}, resource._replace(env={}, annotations={}), devices)
         finally:
             with contextlib.suppress(CriError):

@@ -38,7 +38,7 @@ class SlotCounter:
                 # Never ask a silent cluster again, because each try may take 15 s.
                 self._kubeconfig = None
         if self._max_pods is None:
-            return "it is not known how many pods the node may have (maxPods of the kubelet's configuration)"
+            return "the node's pod slots are unknown: neither the API server nor maxPods of the kubelet gives them"
         return Slots(self._max_pods, max(0, self._max_pods - pods))
 
 
@@ -50,5 +50,5 @@ def _by_cluster(path: str) -> Slots | None:
     answer = api.create(Place("selfsubjectreviews", group="authentication.k8s.io/v1"), review)
     user = str(((answer.get("status") or {}).get("userInfo") or {}).get("username", ""))
     if not user.startswith(_NODE_USER):
-        raise ApiError(f"{path} is for {user}, which is no node")
+        raise ApiError(f"{path} is for {user}, which is not a node")
     return of_node(api, api.node(user[len(_NODE_USER) :]))

@@ -77,8 +77,7 @@ def placed(directory: str, pod: dict[str, Any]) -> Iterator[None]:
                 json.dump(pod, file)
             os.rename(hidden, path)
         except OSError as error:
-            said = (directory, error.strerror)
-            raise NotPlaced("the proof's pod cannot be placed in {}: {}".format(*said)) from error
+            raise NotPlaced(f"cannot write the proof's static pod to {directory}: {error.strerror}") from error
         yield
     finally:
         for leftover in (path, hidden):
@@ -87,7 +86,7 @@ def placed(directory: str, pod: dict[str, Any]) -> Iterator[None]:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise NotRemoved(f"remove {leftover}, or its pod stays: {error.strerror}") from error
+                raise NotRemoved(f"cannot remove {leftover}: {error.strerror}: remove it, or its pod stays") from error
 
 
 def is_proof(pod: str) -> bool:

@@ -117,7 +117,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     try:
         held = await _held_by_other_names(configuration, resources, node, links)
     except (OSError, CheckpointError) as error:
-        problems.append(f"who holds which device is not known: {error}")
+        problems.append(f"cannot find out which pods hold devices: {error}")
     expected = {resource.name: _expected_ids(resource, held.get(resource.name, {})) for resource in resources}
     listing = await _listing(configuration, node, expected, scope.timeout)
     outcomes: dict[str, Outcome] = {}
@@ -163,10 +163,10 @@ async def _without_leftovers(node: Node, timeout: float, problems: list[str]) ->
     try:
         names = await BoundedCalls().call(Key("", "static pods"), remove)
     except NoAnswer as error:
-        problems.append(f"a killed proof's static pod cannot be removed: {node.static_pod_dir} {error}")
+        problems.append(f"cannot remove the static pod of a killed proof: {node.static_pod_dir} {error}")
         return
     except OSError as error:
-        problems.append(f"a killed proof's static pod cannot be removed: {error.filename}: {error.strerror}")
+        problems.append(f"cannot remove the static pod of a killed proof: {error.filename}: {error.strerror}")
         return
     # Other checks report a runtime or a kubelet that does not answer.
     with contextlib.suppress(CriError, PodResourcesError):
@@ -223,12 +223,14 @@ async def _runtime(node: Node, resources: Sequence[Resource], problems: list[str
         state = await runtime_queries.runtime(node.runtime_socket)
         image, no_image = (
             state["sandbox_image"],
-            "the runtime has no sandbox image yet (verification_image names another)",
+            "the runtime has no sandbox image yet; set verification_image to another image",
         )
         if node.image is not None:
             async with CriClient(node.runtime_socket) as cri:
                 image = node.image if await cri.image(node.image) else None
-            no_image = f"the node has no image {node.image} (verification_image), and a proof pulls none"
+            no_image = (
+                f"the node has no image {node.image} (verification_image): pull it, because a proof pulls no image"
+            )
     except CriError as error:
         problems.append(str(error))
         return _Runtime(_UNKNOWN, None, False, str(error))
@@ -242,7 +244,7 @@ async def _runtime(node: Node, resources: Sequence[Resource], problems: list[str
 
 def _without_cdi(state: Mapping[str, Any], by_cdi: Sequence[str]) -> str:
     """The problem of a running runtime that injects no CDI devices, with the consequence for containers."""
-    found = "off" if state["cdi"]["enabled"] is False else "no word of it"
+    found = "off" if state["cdi"]["enabled"] is False else "nothing about CDI"
     fails = runtime_queries.fails_without_cdi(state["name"], state["version"])
     consequence = "could not be created with" if fails else "would start without"
     return "{} {}: expected CDI on, found {} in the running daemon: a container {} its devices of {}".format(
@@ -273,7 +275,7 @@ async def _listing(
             late = f"expected an answer on {socket}, found none in {timeout:g} s"
             listing = _NoListing(late)
             if error.is_limited:
-                listing = _NoListing(str(error), "the kubelet is asked too often", "asked too often")
+                listing = _NoListing(str(error), "the kubelet gets too many requests", "asked too often")
         except (OSError, CheckpointError) as error:
             listing = _NoListing(str(error), "the kubelet's checkpoint cannot be read", "running")
         else:
@@ -298,13 +300,13 @@ def _judge(
     found = listing.allocatable.get(resource.name, ())
     row = Row(resource.name, len(expected), len(found), (), states.EMPTY, "")
     if resource.name not in listing.registered:
-        detail = "expected it registered with the kubelet, found no such resource there"
+        detail = "expected the resource to be registered with the kubelet, found no such resource"
         return row._replace(state=states.FAILED, detail=detail)
     # A pod may have ended since the question for holders.
     freed = {share for each in resource.devices if each.id in held_by_others for share in resource.kubelet_ids(each)}
     missing, foreign = sorted(set(expected) - set(found)), sorted(set(found) - set(expected) - freed)
     if missing or foreign:
-        detail = "expected %d healthy with the kubelet, found %d" % (len(expected), len(found))
+        detail = "expected %d healthy devices with the kubelet, found %d" % (len(expected), len(found))
         for what, ids in (("missing", missing), ("not declared", foreign)):
             if ids:
                 detail += " ({}: {})".format(what, " ".join(ids))
@@ -367,7 +369,7 @@ class _OfKubelet:
                     if found.seen and not (everyone and shares):
                         outcomes[resource.name] = Outcome(found.seen)
                     elif not shares and found.mismatches:
-                        why = "no free device, and a container of {}".format("; of ".join(found.mismatches))
+                        why = "no device is free, and a container of {}".format("; of ".join(found.mismatches))
                         outcomes[resource.name] = Outcome(unproven=why)
                     elif shares:
                         proof = await self._by_static_pod(resource, cri)
@@ -383,19 +385,19 @@ class _OfKubelet:
         for holder in holders:
             if f"{holder.namespace}/{holder.pod}" in self._scope.proof_pods:
                 outcome = await there.outcome(resource, holder, SETTLE)
-                return outcome or Outcome(unproven="the proof's container ended before it could be looked into")
-        return Outcome(unproven="the proof's pod holds no device of it any more")
+                return outcome or Outcome(unproven="the proof's container ended before the check")
+        return Outcome(unproven="the proof's pod no longer holds a device of this resource")
 
     async def _by_static_pod(self, resource: Resource, cri: CriClient) -> Outcome:
         directory, image = self._node.static_pod_dir, self._runtime.image
         if image is None:
             return Outcome(unproven=self._runtime.no_image)
         if not self._node.makes_static_pods:
-            return Outcome(unproven="no static pod is to be made (--no-static-pods)")
+            return Outcome(unproven="static pods are turned off (--no-static-pods)")
         if directory is None:
-            return Outcome(unproven="the kubelet takes no static pods (staticPodPath of its configuration)")
+            return Outcome(unproven="the kubelet runs no static pods: set staticPodPath in its configuration")
         if not os.path.isdir(directory):
-            return Outcome(unproven=f"the kubelet's static pod directory {directory} is missing")
+            return Outcome(unproven=f"the kubelet's static pod directory {directory} does not exist")
         try:
             # Count again now, because a static pod that requests more than is free ends another pod.
             now = await kubelet_queries.listing(self._node.kubelet_root, self._configuration.kubelet_device_plugin_dir)
@@ -403,12 +405,12 @@ class _OfKubelet:
             return Outcome(unproven=str(error))
         shares = _free_shares(resource, now, self._scope)
         if not shares:
-            return Outcome(unproven=f"no device is free any more: in use {_held_by(resource, now)}")
+            return Outcome(unproven=f"no device is free any more: all are in use {_held_by(resource, now)}")
         slots = await self._slots.count(now.pods)
         if isinstance(slots, str):
             return Outcome(unproven=slots)
         if slots.free < NEEDED:
-            why = "the node has %d free of %d pod slots, and a static pod, for which the kubelet ends others, needs %d"
+            why = "the node has %d of %d pod slots free, but a static pod needs %d, or the kubelet may end another pod"
             return Outcome(unproven=why % (slots.free, slots.total, NEEDED))
         kubelet = proof_by_kubelet.Kubelet(self._node.kubelet_root, directory, image, self._scope.timeout)
         return await proof_by_kubelet.prove(resource, shares, cri, kubelet)

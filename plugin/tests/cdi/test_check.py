@@ -119,16 +119,16 @@ EDITS = "devices.0.containerEdits."
         ("kind", "novendor", "kind: 'novendor' is not a CDI kind"),
         ("kind", 5, "kind: must be text, not 5"),
         ("cdiVersion", None, "cdiVersion: is missing"),
-        ("cdiVersion", "0.9.0", "cdiVersion: '0.9.0' is no version of CDI"),
+        ("cdiVersion", "0.9.0", "cdiVersion: '0.9.0' is not a CDI version"),
         ("cdiVersion", 0.5, "cdiVersion: must be text, not 0.5"),
-        ("cdiVersion", "1.0.0", "cdiVersion: network devices (device 0:d) needs at least 1.1.0, not 1.0.0"),
+        ("cdiVersion", "1.0.0", "cdiVersion: is 1.0.0, but must be at least 1.1.0 for network devices (device 0:d)"),
         ("devices", None, "devices: is missing"),
         ("devices", [], "devices: is empty"),
         ("devices", {}, "devices: must be a list"),
         ("devices", ["d0"], "devices[0]: must be a mapping"),
-        ("colour", "red", "colour: is not a field of CDI; known are annotations, cdiVersion"),
-        ("annotations", {"a": 1}, "annotations: must hold text only"),
-        ("devices.0.name", "/dev/x", "devices[0] (/dev/x).name: '/dev/x' is not a legal CDI device name"),
+        ("colour", "red", "colour: is not a field of CDI; known fields: annotations, cdiVersion"),
+        ("annotations", {"a": 1}, "annotations: must contain only text"),
+        ("devices.0.name", "/dev/x", "devices[0] (/dev/x).name: '/dev/x' is not a valid CDI device name"),
         ("devices.0.name", "", "devices[0].name: is empty"),
         ("devices.0.containerEdits", {}, "devices[0] (0:d).containerEdits: is empty"),
         ("devices.0.containerEdits", None, "devices[0].containerEdits: is missing"),
@@ -138,10 +138,18 @@ EDITS = "devices.0.containerEdits."
         (EDITS + "env", [1], "devices[0].containerEdits.env[0]: must be text, not 1"),
         (EDITS + "deviceNodes.0.path", None, "devices[0].containerEdits.deviceNodes[0].path: is missing"),
         (EDITS + "deviceNodes.0.type", "x", "devices[0].containerEdits.deviceNodes[0].type: must be one of b, c, u, p"),
-        (EDITS + "deviceNodes.0.uid", -1, "devices[0].containerEdits.deviceNodes[0].uid: must be a number from 0 on"),
-        (EDITS + "deviceNodes.0.uid", True, "devices[0].containerEdits.deviceNodes[0].uid: must be a number from 0 on"),
-        (EDITS + "deviceNodes.0.fileMode", "0660", "deviceNodes[0].fileMode: must be a number from 0 on, not '0660'"),
-        (EDITS + "deviceNodes.0.permissions", "rx", "deviceNodes[0].permissions: must be made of r, w and m, not 'rx'"),
+        (EDITS + "deviceNodes.0.uid", -1, "devices[0].containerEdits.deviceNodes[0].uid: must be a number, 0 or more"),
+        (
+            EDITS + "deviceNodes.0.uid",
+            True,
+            "devices[0].containerEdits.deviceNodes[0].uid: must be a number, 0 or more",
+        ),
+        (EDITS + "deviceNodes.0.fileMode", "0660", "deviceNodes[0].fileMode: must be a number, 0 or more, not '0660'"),
+        (
+            EDITS + "deviceNodes.0.permissions",
+            "rx",
+            "deviceNodes[0].permissions: must contain only r, w and m, not 'rx'",
+        ),
         (EDITS + "hooks.0.hookName", "later", "hooks[0].hookName: must be one of prestart, createRuntime"),
         (EDITS + "hooks.0.env", ["x"], "hooks[0].env[0]: must have the form NAME=value, not 'x'"),
         (EDITS + "mounts.0.containerPath", None, "mounts[0].containerPath: is missing"),
@@ -149,16 +157,16 @@ EDITS = "devices.0.containerEdits."
         (EDITS + "deviceNodes.0.gid", 2**32, "deviceNodes[0].gid: must be at most 4294967295, not 4294967296"),
         (EDITS + "additionalGids", [2**32], "additionalGids[0]: must be at most 4294967295, not 4294967296"),
         (EDITS + "intelRdt.closId", "x", "intelRdt.closId: is not a field of CDI"),
-        (EDITS + "intelRdt.closID", "a/b", "intelRdt.closID: must be '/', or the name of one directory, not 'a/b'"),
+        (EDITS + "intelRdt.closID", "a/b", "intelRdt.closID: must be '/' or the name of one directory, not 'a/b'"),
         (
             EDITS + "netDevices",
             [{"hostInterfaceName": "eth1", "name": "a"}, {"hostInterfaceName": "eth1", "name": "b"}],
-            "netDevices[1].hostInterfaceName: is that of netDevices[0] already",
+            "netDevices[1].hostInterfaceName: is already used by netDevices[0]",
         ),
         (
             EDITS + "netDevices",
             [{"hostInterfaceName": "eth1", "name": "a"}, {"hostInterfaceName": "eth2", "name": "a"}],
-            "netDevices[1].name: is that of netDevices[0] already",
+            "netDevices[1].name: is already used by netDevices[0]",
         ),
         ("containerEdits.env", "A=b", "containerEdits.env: must be a list"),
     ],
@@ -172,13 +180,13 @@ def test_intel_rdt_s_versions() -> None:
     def needs(rdt: dict[str, Any]) -> list[str]:
         return said(changed("devices.0.containerEdits", {"intelRdt": rdt}, {**SMALL, "cdiVersion": "0.6.0"}))
 
-    assert needs({}) == ["cdiVersion: Intel RDT (device d0) needs at least 0.7.0, not 0.6.0"]
+    assert needs({}) == ["cdiVersion: is 0.6.0, but must be at least 0.7.0 for Intel RDT (device d0)"]
     assert needs({"closID": "/"}) == needs({})
     assert needs({"schemata": ["L3:0=f"]})[1:] == [
-        "cdiVersion: Intel RDT's schemata (device d0) needs at least 1.1.0, not 0.6.0"
+        "cdiVersion: is 0.6.0, but must be at least 1.1.0 for Intel RDT's schemata (device d0)"
     ]
     assert needs({"enableMonitoring": True})[1:] == [
-        "cdiVersion: Intel RDT's enableMonitoring (device d0) needs at least 1.1.0, not 0.6.0"
+        "cdiVersion: is 0.6.0, but must be at least 1.1.0 for Intel RDT's enableMonitoring (device d0)"
     ]
     assert needs({"schemata": []})[1:] == needs({"schemata": ["L3:0=f"]})[1:]
     assert needs({"enableMonitoring": False}) == needs({})
@@ -188,8 +196,8 @@ def test_fields_that_newer_readers_know_no_more() -> None:
     """The verdict of the library's releases: v0.7.0 to v1.0.1 take the field, v1.1.0 does not."""
     rdt = changed("devices.0.containerEdits", {"intelRdt": {"enableCMT": True}}, {**SMALL, "cdiVersion": "0.7.0"})
     refused = [
-        "devices[0] (d0).containerEdits.intelRdt.enableCMT: is no field any more for readers of CDI 1.1.0: they refuse "
-        "the whole file"
+        "devices[0] (d0).containerEdits.intelRdt.enableCMT: was removed in CDI 1.1.0, whose readers refuse "
+        "the whole file: remove the field"
     ]
     assert said(rdt) == said(rdt, "1.0.0") == []
     assert said(rdt, "1.1.0") == said({**rdt, "cdiVersion": "1.1.0"}) == refused
@@ -198,7 +206,7 @@ def test_fields_that_newer_readers_know_no_more() -> None:
 @pytest.mark.parametrize("version", ["0.1.0", "0.2.0", "1.2.0", "0.3"])
 def test_versions_that_nobody_takes(version: str) -> None:
     (problem,) = said({**SMALL, "cdiVersion": version})
-    assert problem.startswith("cdiVersion: '%s' is no version of CDI; known are 0.3.0, " % version)
+    assert problem.startswith("cdiVersion: '%s' is not a CDI version; known versions: 0.3.0, " % version)
 
 
 def test_files_are_read_as_runtimes_read_them(tmp_path: Path) -> None:
@@ -220,13 +228,13 @@ def test_files_are_read_as_runtimes_read_them(tmp_path: Path) -> None:
 def test_edits_that_are_none() -> None:
     for edits in ({}, {"env": []}, {"intelRdt": None}, {"netDevices": [], "additionalGids": []}):
         (problem,) = said(changed("devices.0.containerEdits", edits, {**SMALL, "cdiVersion": "1.1.0"}))
-        assert problem == "devices[0] (d0).containerEdits: is empty; a device without edits is refused"
+        assert problem == "devices[0] (d0).containerEdits: is empty: CDI refuses a device without edits"
     assert said(changed("devices.0.containerEdits", {"intelRdt": {}}, {**SMALL, "cdiVersion": "0.7.0"})) == []
 
 
 def test_the_same_device_twice_in_a_file() -> None:
     twice = changed("devices", SMALL["devices"] * 2, SMALL)
-    assert said(twice) == ["devices[1] (d0).name: is the name of devices[0] already"]
+    assert said(twice) == ["devices[1] (d0).name: is already the name of devices[0]: rename one"]
 
 
 @pytest.mark.parametrize("data", [None, [], "text", 5, {}])
@@ -236,7 +244,7 @@ def test_what_is_no_spec_at_all(data: Any) -> None:
 
 def test_a_version_that_this_runtime_refuses() -> None:
     assert said({**SMALL, "cdiVersion": "1.0.0"}, "0.8.0") == [
-        "cdiVersion: this runtime accepts up to 0.8.0, not 1.0.0"
+        "cdiVersion: is 1.0.0, but this runtime accepts versions up to 0.8.0"
     ]
     assert [version for version in VERSIONS if said({**SMALL, "cdiVersion": version})] == []
 
@@ -276,16 +284,18 @@ def test_files(tmp_path: Path) -> None:
     found = findings(tmp_path, tmp_path / "none")
     assert found.pop("good.json") == found.pop("good.yaml") == []
     assert found.pop("ignored.yml") == [
-        "the file's name: ends in neither .json nor .yaml: runtimes ignore it; rename it"
+        "the file's name: does not end in .json or .yaml, so that runtimes ignore the file: rename it"
     ]
-    assert found.pop("mode.json") == ["the file's mode: 0600: others than its owner cannot read it; chmod 0644"]
+    assert found.pop("mode.json") == ["the file's mode: 0600: other users cannot read the file: run chmod 0644"]
     assert found.pop("broken.json")[0].startswith("the file: cannot be parsed: Expecting property name")
     assert found.pop("broken.yaml")[0].startswith("the file: cannot be parsed: ")
-    assert found.pop("twice.json") == ["the file: cannot be parsed: the key 'kind' is given twice"]
+    assert found.pop("twice.json") == ["the file: cannot be parsed: the key 'kind' is set twice"]
     assert "surrogates not allowed" in found.pop("no-text.json")[0]
     for name in ("merges.yaml", "plain.yaml"):
-        assert found.pop(name)[0].startswith("the file: cannot be parsed: a merge key (<<) stands in ")
-    assert found.pop("folder.json") == ["the file: is no regular file"]
+        assert found.pop(name)[0].startswith(
+            "the file: cannot be parsed: merge keys (<<) are not supported: one is in "
+        )
+    assert found.pop("folder.json") == ["the file: is not a regular file"]
     assert found.pop("gone.json") == ["the file: No such file or directory"]
     assert found.pop(".hidden.json")
     assert found == {}
@@ -297,8 +307,12 @@ def test_a_device_in_two_files_of_a_directory_is_dropped_from_both(tmp_path: Pat
     write(tmp_path / "b" / "three.json", SMALL)
     write(tmp_path / "a" / "four.yml", SMALL)
     found = findings(tmp_path / "a", tmp_path / "b")
-    assert found["one.json"] == ["device vendor.com/class=d0: is in %s, too: runtimes drop both" % two]
-    assert found["two.json"] == ["device vendor.com/class=d0: is in %s, too: runtimes drop both" % one]
+    assert found["one.json"] == [
+        "device vendor.com/class=d0: is also defined in %s, and runtimes drop both: remove one" % two
+    ]
+    assert found["two.json"] == [
+        "device vendor.com/class=d0: is also defined in %s, and runtimes drop both: remove one" % one
+    ]
     assert found["three.json"] == []
     assert len(found["four.yml"]) == 1
 
@@ -309,7 +323,10 @@ def test_the_command_names_what_overrides_ours(tmp_path: Path, capsys: pytest.Ca
     theirs = write(tmp_path / "b" / "theirs.json", stolen)
     places = ["--dir", str(tmp_path / "a"), "--dir", str(tmp_path / "b"), "--socket", str(tmp_path / "none.sock")]
     assert main(["cdi", "check", *places]) == 1
-    says = "device vendor.com/class=d0: overrides that of %s: containers get the device of this file" % ours
+    says = (
+        "device vendor.com/class=d0: overrides the same name in %s, so that containers get the device of this file"
+        % ours
+    )
     assert capsys.readouterr().out.splitlines()[-1] == "%s: %s" % (theirs, says)
 
 

@@ -228,9 +228,7 @@ def test_a_full_or_read_only_disk_leaves_the_old_spec_whole(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fchmod", fail)
         problems = specs.write([resource("a", "b")], str(tmp_path))
-    assert problems == {
-        "example.com/dev": "the CDI spec %s cannot be written: %s" % (tmp_path / FILE, os.strerror(number))
-    }
+    assert problems == {"example.com/dev": "cannot write the CDI spec %s: %s" % (tmp_path / FILE, os.strerror(number))}
     assert (tmp_path / FILE).read_bytes() == before
     assert os.listdir(tmp_path) == [FILE]
     assert CDI_WRITES.value("failed") == failed + 1

@@ -71,7 +71,7 @@ def test_a_time_that_is_none(seconds: str, capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit) as caught:
         main(["verify", "--timeout=%s" % seconds])
     assert caught.value.code == 2
-    assert "--timeout: must be a number of seconds from 0 on, not %r" % seconds in capsys.readouterr().err
+    assert "--timeout: must be a number of seconds, 0 or more, not %r" % seconds in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("problems", [[], ["the kubelet has no such resource"]])
@@ -101,7 +101,7 @@ def test_what_cannot_be_written(config: str, arguments: str, unbuffered: str) ->
         return ended.returncode, ended.stderr
 
     with open("/dev/full", "wb") as full:
-        assert exits(full) == (1, b"node-device-plugin: cannot go on: No space left on device\n")
+        assert exits(full) == (1, b"node-device-plugin: the command failed: No space left on device\n")
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "wb") as nobody_reads:

@@ -47,8 +47,8 @@ def settings(tmp_path: Path) -> Path:
 def test_an_api_server_that_is_away(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert restored(settings) == 1
     assert capsys.readouterr().err == (
-        "node-device-plugin: as the kubelet of worker1, by %s/kubelet.conf: the API server https://127.0.0.1:1 does "
-        "not answer: Connection refused: run again when it does\n" % settings.parent
+        "node-device-plugin: as the kubelet of worker1, with %s/kubelet.conf: the API server https://127.0.0.1:1 does "
+        "not answer: Connection refused: retry when the API server answers\n" % settings.parent
     )
 
 
@@ -87,7 +87,7 @@ def test_a_node_that_others_write_to_is_tried_again_after_a_pause_and_not_for_ev
     monkeypatch.setattr(restore, "Api", lambda _access: BusyNode(times))
     assert restored(settings) == (1 if says else 0)
     said = capsys.readouterr()
-    assert ("example.com/dongle: 4 again" in said.out) is not bool(says)
+    assert ("example.com/dongle: restored to 4" in said.out) is not bool(says)
     assert says in said.err
     assert len(waited) == pauses
     assert all(seconds > 0 for seconds in waited)

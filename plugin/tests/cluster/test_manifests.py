@@ -155,10 +155,10 @@ def test_a_directory_that_is_asked_for_twice_is_mounted_once(settings, path):
 def test_nothing_of_the_host_hides_the_configurations():
     resource = {"name": "example.com/odd", "discover": {"paths": ["/etc/node-device-plugin/devices/*"]}}
     assert problems(lambda: rendered(resource, cdi_spec_dirs=["/etc/node-device-plugin", "/var/run/cdi"])) == [
-        "worker: cdi_spec_dirs: /etc/node-device-plugin is where a pod finds its configuration: choose another "
+        "worker: cdi_spec_dirs: /etc/node-device-plugin is the directory of a pod's configuration: choose another "
         "directory",
-        "worker: resources[0] (example.com/odd): has devices in /etc/node-device-plugin/devices, which a pod cannot "
-        "see: the image has its own",
+        "worker: resources[0] (example.com/odd): has devices in /etc/node-device-plugin/devices, which the image "
+        "hides from the pod: move the devices",
     ]
 
 
@@ -292,12 +292,12 @@ def test_nodes_that_one_daemonset_cannot_serve():
         "c": configuration({**SERIAL, "health": {"open": True}}, http_address=""),
     }
     assert problems(lambda: manifests.render(deployment(), nodes)) == [
-        "c: http_address: is empty, and a rollout reads a pod's metrics there",
-        "b: kubelet_root_dir: is /srv/kubelet, and on a /var/lib/kubelet: a DaemonSet has it once, so give the nodes "
-        "that differ another one (name)",
-        "b: http_address: has another port than a: a DaemonSet has one",
-        "c: resources[0] (devices.example.com/serial).health.open: an unprivileged pod may open no device of its host, "
-        "so every device would be unhealthy: leave it out, or run the plugin as a service",
+        "c: http_address: is empty, but a rollout reads the pods' metrics there: set an address",
+        "b: kubelet_root_dir: is /srv/kubelet, but on a /var/lib/kubelet: all nodes of a DaemonSet must have "
+        "the same value, so give nodes that differ another DaemonSet (name)",
+        "b: http_address: must have the same port as on a",
+        "c: resources[0] (devices.example.com/serial).health.open: an unprivileged pod cannot open devices of its "
+        "host, so every device would be unhealthy: remove health.open, or run the plugin as a service",
     ]
 
 
@@ -305,7 +305,7 @@ def test_nodes_that_one_daemonset_cannot_serve():
 def test_devices_where_the_image_has_its_own_files(path):
     resource = {"name": "a.example/files", "devices": [{"id": "one", "nodes": [{"path": path}]}]}
     (problem,) = problems(lambda: rendered(resource))
-    assert problem.endswith("which a pod cannot see: the image has its own")
+    assert problem.endswith("which the image hides from the pod: move the devices")
 
 
 def test_more_than_a_config_map_takes():
@@ -313,7 +313,7 @@ def test_more_than_a_config_map_takes():
     many = {"name": "a.example/many", "devices": devices}
     nodes = {"worker%d" % number: configuration(many) for number in range(2)}
     (problem,) = problems(lambda: manifests.render(deployment(), nodes))
-    assert re.match(r"nodes: have configurations of 1\d{6} bytes together, and a ConfigMap takes 1048576", problem)
+    assert re.match(r"nodes: have configurations of 1\d{6} bytes, but a ConfigMap holds at most 1048576", problem)
 
 
 def test_what_is_wrong_with_a_deployment():
@@ -341,15 +341,15 @@ def test_what_is_wrong_with_a_deployment():
         ({"limits": {"memory": "lots"}}, "limits.memory: must be a quantity such as 96Mi or 100m, not 'lots'"),
         ({"requests": {"cpu": "-1"}}, "requests.cpu: must be a quantity such as 96Mi or 100m, not '-1'"),
         ({"requests": {"cpu": "0.1 "}}, "requests.cpu: must be a quantity such as 96Mi or 100m, not '0.1 '"),
-        ({"requests": {"cpu": 1}}, "requests.cpu: must be text, not 1 (in quotes it is text)"),
+        ({"requests": {"cpu": 1}}, "requests.cpu: must be text, not 1 (write it in quotes)"),
         # The other one is the default.
         (
             {"limits": {"memory": "32Mi"}},
-            "requests.memory: 64Mi is more than limits.memory, 32Mi, which Kubernetes refuses: set both",
+            "requests.memory: 64Mi is more than limits.memory (32Mi), which Kubernetes refuses: change one of them",
         ),
         (
             {"requests": {"memory": "0.1Gi"}},
-            "requests.memory: 0.1Gi is more than limits.memory, 96Mi, which Kubernetes refuses: set both",
+            "requests.memory: 0.1Gi is more than limits.memory (96Mi), which Kubernetes refuses: change one of them",
         ),
     ],
 )
@@ -360,20 +360,29 @@ def test_resources_that_the_api_server_would_refuse_after_the_rest_is_written(re
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"resources": {"requests": {"cpus": "1"}}}, "resources.requests.cpus: is no resource of a container: known"),
+        (
+            {"resources": {"requests": {"cpus": "1"}}},
+            "resources.requests.cpus: is not a resource of a container; known",
+        ),
         ({"resources": {"limits": {"memory": "1e9999999"}}}, "resources.limits.memory: must be a quantity such as"),
-        ({"tolerations": [{"key": "", "value": "x"}]}, "tolerations[0].key: is missing; only Exists does without"),
-        ({"tolerations": [{"key": "a b"}]}, "tolerations[0].key: 'a b' is no key of a label or taint: "),
-        ({"tolerations": [{"key": "A.example/b"}]}, "tolerations[0].key: 'A.example/b' is no key of a label or taint"),
-        ({"tolerations": [{"key": "a", "value": "x y"}]}, "tolerations[0].value: 'x y' is no value of a label or tai"),
-        ({"priority_class": "High!"}, "priority_class: must be lower case letters, digits, '-' and '.' inside, not"),
-        ({"image_pull_secrets": ["a", ""]}, "image_pull_secrets[1]: must be lower case letters, digits, '-' and '."),
-        ({"image_pull_secrets": [1]}, "image_pull_secrets[0]: must be text, not 1 (in quotes it is text)"),
-        ({"monitoring_labels": {"a b": "c"}}, "monitoring_labels.a b: 'a b' is no key of a label or taint: "),
+        (
+            {"tolerations": [{"key": "", "value": "x"}]},
+            "tolerations[0].key: is missing: only operator Exists works without a key",
+        ),
+        ({"tolerations": [{"key": "a b"}]}, "tolerations[0].key: 'a b' is not a label or taint key: "),
+        ({"tolerations": [{"key": "A.example/b"}]}, "tolerations[0].key: 'A.example/b' is not a label or taint key"),
+        ({"tolerations": [{"key": "a", "value": "x y"}]}, "tolerations[0].value: 'x y' is not a label or taint val"),
+        (
+            {"priority_class": "High!"},
+            "priority_class: must be lower-case letters, digits, and '-' or '.' (not at an end), not",
+        ),
+        ({"image_pull_secrets": ["a", ""]}, "image_pull_secrets[1]: must be lower-case letters, digits, and '-' or"),
+        ({"image_pull_secrets": [1]}, "image_pull_secrets[0]: must be text, not 1 (write it in quotes)"),
+        ({"monitoring_labels": {"a b": "c"}}, "monitoring_labels.a b: 'a b' is not a label or taint key: "),
         ({"monitoring_labels": {"a": "x" * 64}}, "monitoring_labels.a: 'xxx"),
         (
             {"monitoring_labels": {"app.kubernetes.io/managed-by": "helm"}},
-            "monitoring_labels.app.kubernetes.io/managed-by: is the label by which our objects are known as ours",
+            "monitoring_labels.app.kubernetes.io/managed-by: is reserved, because it marks the objects of this project",
         ),
     ],
 )
@@ -451,14 +460,14 @@ def test_the_command_says_which_file_is_wrong(folder, capsys):
 def test_a_file_that_is_named_after_no_node(folder, capsys, name):
     (folder / "nodes" / ("%s.yaml" % name)).write_text("resources: []\n")
     assert main(["manifests", "--deployment", str(folder / "deployment.yaml"), str(folder / "nodes")]) == 1
-    expected = "%s/nodes/%s.yaml: %r is no name of a node: a lower-case DNS name of at most 253 characters\n"
+    expected = "%s/nodes/%s.yaml: %r is not a node name: use a lower-case DNS name of at most 253 characters\n"
     assert capsys.readouterr().err == "node-device-plugin: " + expected % (folder, name, name)
 
 
 @pytest.mark.parametrize("image", ["", " ", " a", "a b", "a\n"])
 def test_an_image_is_one_word(image):
     (problem,) = problems(lambda: manifests.parse_deployment({"image": image}))
-    assert problem == "image: must be an image's name without spaces, not %r" % image
+    assert problem == "image: must be an image name without spaces, not %r" % image
 
 
 def test_an_image_is_text_and_is_there():
@@ -470,7 +479,7 @@ def test_a_file_that_would_be_passed_over_is_said(folder, capsys):
     (folder / "nodes" / "worker-2.yml").write_text("resources: []\n")
     assert main(["manifests", "--deployment", str(folder / "deployment.yaml"), str(folder / "nodes")]) == 1
     said = capsys.readouterr().err
-    assert said == "node-device-plugin: %s/nodes/worker-2.yml: is passed over: only NODE.yaml is read\n" % folder
+    assert said == "node-device-plugin: %s/nodes/worker-2.yml: is ignored: rename it to NODE.yaml\n" % folder
 
 
 @pytest.mark.parametrize("name", ["1e3", "7e12", "089", "0o17", "1e-3", "y", "n"])

@@ -464,7 +464,7 @@ async def test_a_held_name_means_the_same_device_until_it_is_free(
     await node.apply(resource(OLD, null, zero))
     await change(resource(OLD, {**null, "nodes": zero["nodes"]}, {**zero, "nodes": null["nodes"]}, device("third")))
     await has(kubelet, OLD, {FIRST: "Unhealthy", SECOND: "Unhealthy", "third": "Healthy"})
-    assert node.reasons()[FIRST] == HELD % OLD + ", with the device nodes that it had before"
+    assert node.reasons()[FIRST] == HELD % OLD + ", with its earlier device nodes"
     assert node.reasons()[SECOND] == HELD % OLD
     assert given(node.folder)[FIRST] == "/dev/null"
     with pytest.raises(PodRejected):

@@ -256,7 +256,7 @@ async def test_what_is_asked_for_while_another_instance_runs_is_done_when_it_has
     lock = SingleInstance()
     assert lock.take(str(short_path / "dp"))
     async with StandInKubelet(str(short_path / "dp")) as kubelet, running(short_path) as (process, journal):
-        await journal.until("another instance serves in")
+        await journal.until("another instance of the plugin serves in")
         config = short_path / "config.yaml"
         config.write_text(config.read_text() + "  - {name: example.com/more, devices: [{id: m0}]}\n")
         process.send_signal(signal.SIGHUP)
@@ -277,7 +277,7 @@ async def test_another_directory_is_served_where_nobody_else_does(short_path: Pa
         assert lock.take(str(second))
         config = short_path / "config.yaml"
         config.write_text(config.read_text().replace(str(first), str(second)))
-        problem = "kubelet_device_plugin_dir: another instance serves in %s/node-device-plugin" % second
+        problem = "kubelet_device_plugin_dir: another instance of the plugin serves in %s/node-device-plugin" % second
         problems: list[str] = []
         for _ in range(1000):
             problems = problems or (await client.ask(str(first), "GET", "/status"))["configuration"]["problems"]
@@ -294,7 +294,7 @@ async def test_another_directory_is_served_where_nobody_else_does(short_path: Pa
         assert (await client.ask(str(second), "GET", "/status"))["resources"][0]["name"] == "example.com/dev"
         assert os.listdir(first / "node-device-plugin") == []
         assert lock.take(str(first))
-        with pytest.raises(Locked, match="another instance serves"):
+        with pytest.raises(Locked, match="another instance of the plugin serves"):
             lock.take(str(second))
         lock.release()
 

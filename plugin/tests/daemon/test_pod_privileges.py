@@ -59,5 +59,5 @@ def test_validate_answers_the_same_whoever_asks(probing: str, capsys: pytest.Cap
 def test_what_this_process_may_not_do_is_refused_as_it_starts(probing: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--config", probing]) == 1
     assert (
-        "resources[0] (example.com/dev).health.open: an unprivileged pod may open no device" in capsys.readouterr().err
+        "resources[0] (example.com/dev).health.open: an unprivileged pod cannot open devices" in capsys.readouterr().err
     )

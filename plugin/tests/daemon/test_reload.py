@@ -228,7 +228,7 @@ async def test_a_file_that_hangs_is_refused(running: Running, monkeypatch: pytes
     running.tasks.start(reloader.run())
     outcome = await asyncio.wait_for(reloader.reload(), 30)
     release.set()
-    says = ["%s: reading it did not answer in 0.2 s" % running.file]
+    says = ["%s: reading the file did not answer in 0.2 s" % running.file]
     assert (outcome.result, [str(problem) for problem in outcome.problems]) == ("refused", says)
 
 

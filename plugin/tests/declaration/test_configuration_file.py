@@ -33,14 +33,14 @@ def test_json_below_comments_as_the_role_writes_it(tmp_path: Path) -> None:
         (b"\xff\xfe\xfa", "is not valid YAML"),
         (b"", "configuration: must be a mapping"),
         (b"a: &a [*a]\nresources: []", "a: is not a known key"),
-        (b"resources: []\nhttp_address: a\nresources: []", "the key 'resources' is given twice .*line 3, column 1"),
+        (b"resources: []\nhttp_address: a\nresources: []", "the key 'resources' is set twice .*line 3, column 1"),
         (
             b'{"resources": [{"name": "a.example/b", "name": "a.example/c"}]}',
-            "the key 'name' is given twice .*line 1, column 40",
+            "the key 'name' is set twice .*line 1, column 40",
         ),
         (b"resources: !!python/object:os.system []", "is not valid YAML"),
-        (b"[" * 200000, "is not valid YAML: it nests more than 50 levels deep"),
-        (b"- " * 200000, "is not valid YAML: it nests more than 50 levels deep"),
+        (b"[" * 200000, "is not valid YAML: the document nests more than 50 levels deep"),
+        (b"- " * 200000, "is not valid YAML: the document nests more than 50 levels deep"),
     ],
 )
 def test_a_bad_file(tmp_path: Path, content: bytes, says: str) -> None:

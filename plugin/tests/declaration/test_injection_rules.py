@@ -29,13 +29,13 @@ def test_what_only_cdi_can_do_is_refused_without_it() -> None:
           devices: [{id: d0, nodes: [{path: /dev/d, gid: 44, mode: "0660", uid: 1000}]}]
         """
     )
-    only = ": can only be given by CDI, not with injection: device_nodes"
+    only = ": works only with CDI: remove it, or set injection: cdi instead of device_nodes"
     assert found == [
         "resources[0].container_edits.hooks" + only,
         "resources[0].container_edits.additional_gids" + only,
         "resources[0].container_edits.mounts[0].type" + only,
-        "resources[0].container_edits.mounts[0].options: injection: device_nodes takes only bind, rbind, ro, rw, not "
-        "'nosuid'",
+        "resources[0].container_edits.mounts[0].options: with injection: device_nodes, only bind, rbind, ro, rw are "
+        "possible, not 'nosuid'",
         "resources[0].devices[0] (d0).nodes[0].uid" + only,
         "resources[0].devices[0] (d0).nodes[0].gid" + only,
         "resources[0].devices[0] (d0).nodes[0].mode" + only,
@@ -53,7 +53,7 @@ def test_what_only_cdi_can_do_is_refused_without_it() -> None:
         ("annotations: {cdi.k8s.io/x: y}", "resources[0].annotations.cdi.k8s.io/x: must not begin with 'cdi.k8s.io/'"),
         ("annotations: {io.kubernetes.x: y}", "resources[0].annotations.io.kubernetes.x: must not begin with 'io.kube"),
         ("annotations: {'': y}", "resources[0].annotations.: is empty"),
-        ("annotations: {x: '{port}'}, devices: [{id: d}]", "resources[0].annotations.x: {port} is no property of"),
+        ("annotations: {x: '{port}'}, devices: [{id: d}]", "resources[0].annotations.x: {port} is not a property of"),
         ("devices: [{id: d, numa_node: -1}]", "resources[0].devices[0] (d).numa_node: must be at least 0"),
         ("devices: [{id: d, numa_node: 99999999999999999999}]", "resources[0].devices[0] (d).numa_node: must be at"),
     ],
@@ -78,17 +78,16 @@ def test_two_devices_at_one_path_of_a_container() -> None:
             - {id: d6, nodes: [{path: /dev/e}]}
         """
     )
-    both = (
-        ": a container that gets both devices would have only one of the two: choose another path, or let a container "
-        "have one device only (container_limit: 1)"
-    )
+    both = ": a container with both devices would get only one of them: choose another path, or set container_limit: 1"
     assert found == [
-        "resources[0].devices[1] (d1).nodes[0].path: is that of resources[0].devices[0] (d0).nodes[0].path" + both,
-        "resources[0].devices[3] (d3).container_edits.mounts[0].container_path: is that of "
+        "resources[0].devices[1] (d1).nodes[0].path: is also the path of resources[0].devices[0] (d0).nodes[0].path"
+        + both,
+        "resources[0].devices[3] (d3).container_edits.mounts[0].container_path: is also the path of "
         "resources[0].devices[2] (d2).container_edits.mounts[0].container_path" + both,
-        "resources[0].devices[4] (d4).nodes[0].path: is that of "
-        "resources[0].container_edits.mounts[0].container_path: a container would have only one of the two",
-        "resources[0].devices[6] (d6).nodes[0].path: is that of resources[0].devices[5] (d5).nodes[0].path" + both,
+        "resources[0].devices[4] (d4).nodes[0].path: is also the path of "
+        "resources[0].container_edits.mounts[0].container_path: a container would get only one of them",
+        "resources[0].devices[6] (d6).nodes[0].path: is also the path of resources[0].devices[5] (d5).nodes[0].path"
+        + both,
     ]
 
 
@@ -111,8 +110,8 @@ def test_a_device_collides_with_itself_whatever_the_limit() -> None:
         """
     )
     assert found == (
-        "resources[0].devices[0] (d0).container_edits.mounts[0].container_path: is that of "
-        "resources[0].devices[0] (d0).nodes[0].path: a container would have only one of the two"
+        "resources[0].devices[0] (d0).container_edits.mounts[0].container_path: is also the path of "
+        "resources[0].devices[0] (d0).nodes[0].path: a container would get only one of them"
     )
 
 
@@ -125,10 +124,10 @@ def test_two_resources_may_not_give_one_container_the_same_name() -> None:
         """
     )
     assert found == [
-        "resources[1] (example.com/other).annotations.x: the annotation x is also set by example.com/dev (x); a "
-        "container may ask for both",
-        "resources[2] (example.com/plain).container_edits.env: the variable A is also set by example.com/dev (A); a "
-        "container may ask for both",
+        "resources[1] (example.com/other).annotations.x: the annotation x is also set by example.com/dev (x), and "
+        "a container may request both: rename one",
+        "resources[2] (example.com/plain).container_edits.env: the variable A is also set by example.com/dev (A), and "
+        "a container may request both: rename one",
     ]
 
 
@@ -161,8 +160,8 @@ def test_more_than_the_kubelet_takes_is_refused_with_the_number_that_it_takes() 
     (resource,) = parse_resources([{"name": "example.com/dev", "replicas": 1000, "devices": devices[:1]}])
     fitting = LIMIT // listed_size(resource, resource.devices[0])
     assert found == (
-        "resources[0].devices: the kubelet takes no list of more than 4194304 bytes: %d of these 1000 devices with "
-        "1000 replicas each fit into it" % fitting
+        "resources[0].devices: the kubelet accepts a list of at most 4194304 bytes: only %d of these 1000 devices "
+        "with 1000 replicas each fit; split the resource" % fitting
     )
     assert parse_resources([{"name": "example.com/dev", "replicas": 1000, "devices": devices[:fitting]}])
 

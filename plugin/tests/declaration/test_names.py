@@ -34,8 +34,8 @@ def test_good_resource_names(name: str) -> None:
         ("d" * 245 + "/x", "244"),
         ("a.com/", "at most 63"),
         ("a.com/" + "n" * 64, "at most 63"),
-        ("a.com/x-", "both ends"),
-        ("a.com/x\n", "both ends"),
+        ("a.com/x-", "begin and end with"),
+        ("a.com/x\n", "begin and end with"),
     ],
 )
 def test_bad_resource_names(name: str, says: str) -> None:
@@ -56,7 +56,7 @@ def test_good_kinds(kind: str) -> None:
         ("3com.com/nic", "begin with a letter"),
         ("vendor.com/1class", "begin with a letter"),
         ("vendor.com/class-", "end with"),
-        ("vendor.com/cl ss", "hold only"),
+        ("vendor.com/cl ss", "contain only"),
     ],
 )
 def test_bad_kinds(kind: str, says: str) -> None:
@@ -67,4 +67,4 @@ def test_device_names() -> None:
     for good in ("kvm0", "0", "a:b", "GPU-fef8089b", "dev0_1.2"):
         assert names.cdi_device_problem(good) is None
     for bad in ("/node1/dev1/1", "", "-a", "a-", "a b", "a=b"):
-        assert "not a legal CDI device name" in (names.cdi_device_problem(bad) or "")
+        assert "not a valid CDI device name" in (names.cdi_device_problem(bad) or "")

@@ -123,9 +123,9 @@ async def test_a_check_that_hangs_holds_up_no_other_one(monkeypatch: pytest.Monk
     (one,) = parse_resources([{"name": "example.com/dev", "devices": devices}])
     expected = {
         "a": None,
-        "hangs": "its check did not answer in 2 s",
+        "hangs": "the check did not answer in 2 s",
         "b": None,
-        "fails": "its check failed: ValueError('x')",
+        "fails": "the check failed: ValueError('x')",
     }
     for _ in range(2):
         assert await checked(health, one, ()) == expected
@@ -187,7 +187,7 @@ def test_a_spec_that_runtimes_do_not_load_counts_for_nothing(tmp_path: Path) -> 
             path.unlink()
         (specs.static / name).write_text(content)
         assert "is in no valid spec" in specs.problem()
-    assert "a.yml: the file's name: ends in neither" in specs.problem()
+    assert "a.yml: the file's name: does not end in" in specs.problem()
 
 
 def test_of_a_spec_with_several_faults_the_reason_is_the_first(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_two_files_of_a_directory_drop_a_device_and_a_later_directory_overrides(
     (specs.dynamic / "b.json").write_text(one())
     assert specs.problem() == ""
     (specs.static / "c.json").write_text(one())
-    assert "another file of its directory both have it" in specs.problem()
+    assert "another file in its directory both define this name" in specs.problem()
 
 
 def test_a_spec_of_others_that_overrides_ours_names_both(tmp_path: Path) -> None:
@@ -213,7 +213,8 @@ def test_a_spec_of_others_that_overrides_ours_names_both(tmp_path: Path) -> None
     ours.write_text(cdi.serialise(SPEC))
     theirs.write_text(one())
     assert specs.problem() == (
-        "%s: device example.com/dev=d0: overrides that of %s: containers get the device of this file" % (theirs, ours)
+        "%s: device example.com/dev=d0: overrides the same name in %s, so that containers get the device of this file"
+        % (theirs, ours)
     )
     assert specs.problem("example.com/dev=d1") == ""
     # The very same edits take nothing from anybody, wherever they stand in the spec.
@@ -229,7 +230,7 @@ def test_a_spec_of_others_that_overrides_ours_names_both(tmp_path: Path) -> None
     # Nor can ours be lost without a word, where theirs has its name.
     theirs.write_text(one())
     ours.write_text(cdi.serialise({**SPEC, "cdiVersion": "7.0.0"}))
-    assert "overrides that of %s" % ours in specs.problem()
+    assert "overrides the same name in %s" % ours in specs.problem()
 
 
 def test_the_highest_directory_decides_whose_device_it_is(tmp_path: Path) -> None:
@@ -244,7 +245,7 @@ def test_the_highest_directory_decides_whose_device_it_is(tmp_path: Path) -> Non
     assert names.problem("example.com/dev=d0") is None
     (places[2] / FILE).unlink()
     names.read()
-    assert "overrides that of %s" % (places[0] / FILE) in (names.problem("example.com/dev=d0") or "")
+    assert "overrides the same name in %s" % (places[0] / FILE) in (names.problem("example.com/dev=d0") or "")
 
 
 async def test_all_of_it_together(tmp_path: Path) -> None:
@@ -419,7 +420,7 @@ async def test_specs_that_hang_are_as_they_were_read_last(tmp_path: Path, monkey
 
     health = Health(on_news=lambda: None, limit=2)
     monkeypatch.setattr(CdiNames, "read", hang)
-    unread = "CDI specs: its check did not answer in 2 s"
+    unread = "cannot read the CDI specs: the check did not answer in 2 s"
     assert [*(await checked(health, RESOURCE, [str(tmp_path)])).values()] == [unread, unread]
     release.set()
     monkeypatch.setattr(CdiNames, "read", read)
@@ -448,6 +449,6 @@ async def test_specs_that_cannot_be_read_any_more_are_the_reason(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(CdiNames, "read", fail)
-    reason = "CDI specs: its check failed: OSError(5, 'Input/output error')"
+    reason = "cannot read the CDI specs: the check failed: OSError(5, 'Input/output error')"
     assert await checked(health, asked, [str(tmp_path)]) == {"d0": reason, "plain": None}
     await health.close()

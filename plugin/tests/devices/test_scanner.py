@@ -106,7 +106,7 @@ async def test_a_device_whose_spec_cannot_be_written_is_not_given_away(node: Nod
     await node.scan()
     assert node.listed() == {"plain": True, "d": False}
     table = node.tables["example.com/dev"]
-    assert "cannot be written" in str(table.reason(table.resource.devices[1]))
+    assert "cannot write the CDI spec" in str(table.reason(table.resource.devices[1]))
     Path(node.places.cdi).unlink()
     await node.scan()
     assert node.listed() == {"plain": True, "d": True, "tty0": True}
@@ -242,7 +242,7 @@ async def test_a_device_that_is_gone_stays_with_its_resource(node: Node, caplog:
     await node.scan()
     assert node.listed("example.com/one") == {"tty0": False}
     assert node.listed("example.com/two") == {}
-    assert "example.com/one has a device of this id" in caplog.text
+    assert "example.com/one already has a device with this id" in caplog.text
     first.declared = declared
     await node.scan()
     assert node.listed("example.com/one") == {"tty0": True}

@@ -33,7 +33,7 @@ async def test_what_is_not_required_is_left_out_until_it_was_there_once() -> Non
     table = DeviceTable(RESOURCE)
     table.update({"need": None, "may": "gone"})
     assert listed(table) == (Listed("need::0", True), Listed("need::1", True))
-    assert table.reason(RESOURCE.devices[1]) == "it is not on this node"
+    assert table.reason(RESOURCE.devices[1]) == "the device is not on this node"
     table.update(FINE)
     table.update({"need": None, "may": "gone"})
     assert Listed("may::0", False) in listed(table)
@@ -159,7 +159,7 @@ async def test_what_is_gone_takes_its_place_in_the_list(
     assert list(table.left_out) == ["a"]
     assert len(caplog.messages) == 1
     assert caplog.messages[0].startswith("left out a device resource=example.com/dev device=a reason=")
-    assert "the kubelet takes no list of more than" in caplog.messages[0]
+    assert "the kubelet accepts a list of at most" in caplog.messages[0]
     table.set_devices([])
     assert table.left_out == {}
 

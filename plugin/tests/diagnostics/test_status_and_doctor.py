@@ -88,7 +88,7 @@ class Node:
         if not self.runtime:
             from node_device_plugin.support.channels import grpc
 
-            raise CriError(socket, "tell its version", grpc.StatusCode.UNAVAILABLE, "nobody there")
+            raise CriError(socket, "report its version", grpc.StatusCode.UNAVAILABLE, "nobody there")
         return self.runtime
 
     async def serve(self, tasks: TaskGroup) -> None:
@@ -143,7 +143,7 @@ async def test_a_directory_in_which_a_service_without_powers_may_not_serve(node:
     finally:
         path.chmod(0o755)
     if os.geteuid() == 0:
-        assert wrong.found == "%s: mode %04o, owner 0: the plugin may not serve there" % (path, mode)
+        assert wrong.found == "%s: mode %04o, owner 0: the plugin cannot create its sockets there" % (path, mode)
         assert wrong.fix == "chown root %s\nchmod 0755 %s" % (path, path)
     assert await node.wrong() == {}
 
@@ -158,7 +158,7 @@ async def test_what_hangs_is_named_and_the_rest_is_looked_at(node: Node, monkeyp
     hangs.set()
     assert found == {
         "CDI specs": "reading the CDI specs in %s did not answer in 0.2 s" % node.specs,
-        "devices": "d0: its check did not answer in 0.2 s",
+        "devices": "d0: the check did not answer in 0.2 s",
     }
 
 
@@ -244,7 +244,7 @@ async def test_a_machine_that_is_no_node_is_told_in_one_sentence(monkeypatch: py
     (finding,) = await Doctor("/none/config.yaml").examine()
     assert (finding.link, finding.state) == ("node", "wrong")
     assert finding.found == (
-        "this machine is no Kubernetes node: no kubelet runs here, "
+        "this machine is not a Kubernetes node: no kubelet runs, "
         "and /none/config.yaml and /none/device-plugins do not exist"
     )
 
@@ -260,7 +260,10 @@ async def test_a_process_that_only_calls_itself_kubelet_is_named(node: Node) -> 
 async def test_two_instances(node: Node) -> None:
     node.instances = [10, 20]
     (wrong,) = await node.wrongs()
-    assert (wrong.link, wrong.found) == ("plugin", "processes 10 20: one serves, and the others wait until it ends")
+    assert (wrong.link, wrong.found) == (
+        "plugin",
+        "several plugins run (processes 10 20): one serves, and the others wait",
+    )
     assert wrong.fix.endswith("ps -o pid,args -p 10,20")
 
 
@@ -301,15 +304,15 @@ async def test_a_bad_configuration(node: Node) -> None:
 
 async def test_the_runtime(node: Node) -> None:
     node.runtime["cdi"]["enabled"] = False
-    assert await node.wrong() == {"CDI": "off in the running containerd: containers start without their devices"}
+    assert await node.wrong() == {"CDI": "CDI is off in the running containerd: containers start without their devices"}
     node.runtime["version"] = "v2.3.7"
-    off = "off in the running containerd: containers cannot be created with their devices"
+    off = "CDI is off in the running containerd: containers cannot be created with their devices"
     assert await node.wrong() == {"CDI": off}
     node.runtime["cdi"]["enabled"] = None
     assert await node.wrong() == {}
     node.runtime["cdi"].update(enabled=True, always_on=True)
     (said,) = [finding.found for finding in await node.examine() if finding.link == "CDI"]
-    assert said == "always on, it reads %s" % node.specs
+    assert said == "always on, spec directories %s" % node.specs
     node.runtime["conditions"]["RuntimeReady"] = False
     assert list(await node.wrong()) == ["runtime"]
     node.runtime["version"] = "1.6.20"
@@ -333,7 +336,9 @@ async def test_the_specs(node: Node) -> None:
     for name in ("a.json", "z.json"):
         (node.specs / name).write_text(spec.read_text())
         (wrong,) = await node.wrongs()
-        assert wrong.found.startswith("%s: device example.com/dev=d0: is in %s, too" % (node.specs / name, spec))
+        assert wrong.found.startswith(
+            "%s: device example.com/dev=d0: is also defined in %s" % (node.specs / name, spec)
+        )
         assert wrong.fix.startswith("mv %s " % (node.specs / name))
         (node.specs / name).unlink()
     text = spec.read_text()
@@ -346,12 +351,12 @@ async def test_the_specs(node: Node) -> None:
     findings = await node.examine()
     assert findings.is_healthy
     (warned,) = [each for each in findings if each.state == "warning"]
-    assert warned.found.startswith("of others, no device of ours: %s: kind: " % (node.specs / "foreign.json"))
+    assert warned.found.startswith("another owner's file; our devices work: %s: kind: " % (node.specs / "foreign.json"))
     assert warned.found.endswith("(and 1 more)")
     assert warned.fix in findings.to_text().replace("\n    ", "\n")
     (node.specs / "foreign.json").unlink()
     spec.unlink()
-    assert (await node.wrong())["CDI specs"].endswith("has example.com/dev=d0, example.com/dev=d1")
+    assert (await node.wrong())["CDI specs"].endswith("defines example.com/dev=d0, example.com/dev=d1")
 
 
 async def test_a_spec_of_others_that_overrides_ours(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
@@ -365,16 +370,19 @@ async def test_a_spec_of_others_that_overrides_ours(node: Node, capsys: pytest.C
     foreign["devices"][0]["containerEdits"] = {"env": ["STOLEN=1"]}
     (dynamic / "foreign.json").write_text(json.dumps(foreign))
     (wrong,) = await node.wrongs()
-    says = "device example.com/dev=d0: overrides that of %s: containers get the device of this file" % ours
+    says = (
+        "device example.com/dev=d0: overrides the same name in %s, so that containers get the device of this file"
+        % ours
+    )
     assert (wrong.link, wrong.found) == ("CDI specs", "%s: %s" % (dynamic / "foreign.json", says))
     assert wrong.fix.startswith("mv %s " % (dynamic / "foreign.json"))
 
 
 async def test_the_kubelet(node: Node) -> None:
     node.kubelet = KubeletProcess(1, (1, 28, 9), str(node.folder))
-    assert (await node.wrong())["kubelet"].startswith("1.28.9 drops CDI names silently; 1.29 is the first")
+    assert (await node.wrong())["kubelet"].startswith("kubelet 1.28.9 silently drops CDI names; use 1.29 or later")
     for version, ending in (
-        ((1, 30, 14), "; nobody tested this project with a kubelet older than 1.31"),
+        ((1, 30, 14), "; this project is not tested with kubelets older than 1.31"),
         ((1, 31, 0), ""),
     ):
         node.kubelet = KubeletProcess(1, version, str(node.folder))
@@ -388,7 +396,7 @@ async def test_the_kubelet(node: Node) -> None:
     assert kubelet.found == "the lab's stand-in, root directory %s" % node.folder
     node.kubelet = None
     (kubelet,) = [each for each in await node.examine() if each.link == "kubelet"]
-    assert (kubelet.state, kubelet.found.split(",")[0]) == ("ok", "one answers below %s" % node.folder)
+    assert (kubelet.state, kubelet.found.split(";")[0]) == ("ok", "a kubelet answers below %s" % node.folder)
     await node.stand_in.stop()
     assert (await node.wrong())["kubelet"] == "no kubelet runs on this node"
     await node.stand_in.start()
@@ -398,7 +406,10 @@ async def test_another_root_directory(node: Node) -> None:
     """Complaint 5: where the kubelet's directories are."""
     node.kubelet = KubeletProcess(1, (1, 36, 2), "/data/kubelet")
     wrong = await node.wrong()
-    assert wrong["root directory"] == "the kubelet's is /data/kubelet, the configuration says %s" % node.folder
+    assert (
+        wrong["root directory"]
+        == "the kubelet's --root-dir is /data/kubelet, but the configuration has %s" % node.folder
+    )
     assert wrong["registration"] == "no kubelet answers below /data/kubelet"
 
 
@@ -407,7 +418,7 @@ async def test_the_other_way_in(node: Node) -> None:
     folder = node.folder / "plugins_registry"
     with contextlib.suppress(FileNotFoundError):
         folder.rmdir()
-    assert (await node.wrong())["kubelet socket"].startswith("%s is not there" % folder)
+    assert (await node.wrong())["kubelet socket"].startswith("%s does not exist" % folder)
     folder.mkdir()
     assert "kubelet socket" not in await node.wrong()
 
@@ -425,7 +436,7 @@ async def test_no_plugin_and_no_kubelet(short_path: Path, monkeypatch: pytest.Mo
 
 async def test_a_configuration_that_is_not_in_force(node: Node) -> None:
     node.config.write_text(node.config.read_text() + "log_level: debug\n")
-    assert (await node.wrong())["plugin"].startswith("it runs with configuration ")
+    assert (await node.wrong())["plugin"].startswith("the plugin runs with configuration ")
 
 
 async def test_a_device_node_that_is_missing(node: Node) -> None:
@@ -442,7 +453,7 @@ async def test_status_shows_devices_and_who_holds_them(node: Node) -> None:
     cells = [line.split() for line in lines[4:]]
     assert cells[0][:3] == ["example.com/dev", "d0", "healthy"]
     assert cells[0][3].endswith("/main")
-    assert cells[1] == ["example.com/dev", "d1", "absent", "-", "it", "is", "not", "on", "this", "node"]
+    assert cells[1] == ["example.com/dev", "d1", "absent", "-", "the", "device", "is", "not", "on", "this", "node"]
     assert cells[2] == ["example.com/none", "-", "no", "devices", "-", "-"]
     assert found.is_fine
     data = json.loads(json.dumps(found.to_data()))
@@ -465,7 +476,7 @@ async def test_status_of_a_refused_configuration(node: Node) -> None:
     found = await status(kubelet_places(str(node.config)))
     assert not found.is_fine
     assert found.to_text().splitlines()[2:4] == [
-        "%s is refused, and an older configuration in force:" % node.config,
+        "%s is refused, and an older configuration is in use:" % node.config,
         "  " + found.to_data()["plugin"]["configuration"]["problems"][0],
     ]
 
@@ -512,14 +523,14 @@ def test_status_without_a_plugin_shows_holders() -> None:
     found = Status(None, "no plugin answers", Holders("checkpoint", (held,)))
     assert found.to_text().splitlines() == [
         "no plugin answers",
-        "no kubelet answers: its checkpoint says, by the pods' uid, who holds what",
+        "no kubelet answers; holders are from its checkpoint, which names pods by UID only",
         "",
         "RESOURCE         DEVICE  STATE  HELD BY   REASON",
         "example.com/dev  d0      -      uid/main  -",
     ]
     assert not found.is_fine
     nobody = Status(None, "no plugin answers", Holders("kubelet"))
-    assert nobody.to_text().splitlines() == ["no plugin answers", "", "no device is known to be held"]
+    assert nobody.to_text().splitlines() == ["no plugin answers", "", "no held devices are known"]
 
 
 def test_the_commands_without_a_node(short_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -609,7 +620,7 @@ async def test_doctor_names_the_services_of_this_node(node: Node, socket: str, r
     node.runtime["conditions"] = {"RuntimeReady": False}
     assert (await fixes())["runtime"] == "journalctl --unit %s" % runtime
     node.runtime["version"] = "1.6.20"
-    outdated = "systemctl status %s    # a later release of it brings another containerd" % runtime
+    outdated = "systemctl status {0}    # upgrade {0}: it ships its own containerd".format(runtime)
     assert (await fixes())["runtime"] == outdated
     node.runtime = {}
     await node.stand_in.stop()

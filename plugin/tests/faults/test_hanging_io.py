@@ -181,7 +181,7 @@ async def test_a_start_while_everything_hangs(short_path: Path) -> None:
     node.hang()
     async with node.running() as plugin:
         await node.offers(ALIVE, "tty0")
-        assert f'resource={DEAD} reason="looking for devices by paths did not answer in 2 s"' in plugin.said()
+        assert f'resource={DEAD} reason="discovery by paths did not answer in 2 s"' in plugin.said()
         await ends(node, plugin)
 
 
@@ -221,6 +221,6 @@ async def test_a_usb_device_in_reset_leaves_the_rest_of_its_bus_as_it_was(tmp_pa
     machine.file("/dev/tty1")
     machine.file("/dev/lamp0")
     assert await found() == [["tty0", "tty1", *both], ["lamp0"]]
-    assert dict(discoverer.late) == {"example.com/usb": "looking for devices by usb did not answer in 2 s"}
+    assert dict(discoverer.late) == {"example.com/usb": "discovery by usb did not answer in 2 s"}
     # Its thread ends.
     serial.write_text("1-2\n")

@@ -75,7 +75,11 @@ async def test_a_kubelet_that_does_nothing_is_asked_again_and_the_next_one_gets_
             async with StandInKubelet(directory) as healthy:
                 await healthy.registered(NAME)
                 await healthy.allocate_pod("pod", {"main": {NAME: 1}})
-    said = f"the kubelet refused resource={NAME} code=DEADLINE_EXCEEDED" if hangs else "the kubelet opened no stream"
+    said = (
+        f"the kubelet refused the registration resource={NAME} code=DEADLINE_EXCEEDED"
+        if hangs
+        else "the kubelet opened no stream"
+    )
     assert said in caplog.text
 
 

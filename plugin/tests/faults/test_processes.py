@@ -49,7 +49,9 @@ async def test_a_second_instance_says_so_waits_and_takes_over(short_path: Path) 
         await kubelet.registered(NAME)
         client = kubelet.manager.endpoints[NAME].client
         second = await running.enter_async_context(plugin_process(short_path, configuration(short_path), name="second"))
-        await second.until_said("another instance serves in %s" % (short_path / "dp" / "node-device-plugin"))
+        await second.until_said(
+            "another instance of the plugin serves in %s" % (short_path / "dp" / "node-device-plugin")
+        )
         assert kubelet.manager.endpoints[NAME].client is client
         assert kubelet.devices(NAME) == {"d0": "Healthy"}
         first.process.terminate()

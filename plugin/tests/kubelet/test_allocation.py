@@ -35,7 +35,7 @@ async def test_names_and_numbers_follow_the_declaration() -> None:
 
 
 async def test_an_unknown_or_unhealthy_device_is_refused_by_name() -> None:
-    with pytest.raises(NotAllocatable, match=r"example\.com/dev has no device cc") as refusal:
+    with pytest.raises(NotAllocatable, match=r"the plugin offers no device cc of example\.com/dev") as refusal:
         allocate(DeviceList(table()), ["aa", "cc"])
     assert refusal.value.code.name == "NOT_FOUND"
     with pytest.raises(NotAllocatable, match="device bb: /dev/b: gone") as refusal:
@@ -93,7 +93,7 @@ async def test_a_container_gets_no_more_than_its_limit() -> None:
     made.update({"d0": None})
     assert allocate(DeviceList(made), ["d0::3", "d0::0"])
     with pytest.raises(
-        NotAllocatable, match=r"a container may have 2 of example\.com/dev \(container_limit\), not 3"
+        NotAllocatable, match=r"a container may have at most 2 of example\.com/dev \(container_limit\), not 3"
     ) as refusal:
         allocate(DeviceList(made), ["d0::0", "d0::1", "d0::2"])
     assert refusal.value.code.name == "RESOURCE_EXHAUSTED"

@@ -38,7 +38,9 @@ async def serving(folder: Path, **keys: Any) -> AsyncIterator[StandInKubelet]:
 async def test_a_pod_that_asks_for_more_than_the_limit_is_rejected_and_told_why(short_path: Path) -> None:
     async with serving(short_path, replicas=4, container_limit=2) as kubelet:
         await kubelet.allocate_pod("two", {"main": {NAME: 2}})
-        with pytest.raises(PodRejected, match=r"a container may have 2 of example\.com/dev \(container_limit\), not 3"):
+        with pytest.raises(
+            PodRejected, match=r"a container may have at most 2 of example\.com/dev \(container_limit\), not 3"
+        ):
             await kubelet.allocate_pod("three", {"main": {NAME: 3}})
 
 

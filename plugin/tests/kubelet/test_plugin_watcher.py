@@ -114,7 +114,7 @@ async def test_who_registers_and_opens_no_stream_finds_another_socket_and_who_re
         async with grpc.aio.insecure_channel("unix:" + registrations[name].socket) as channel:
             tell = registry_grpc.RegistrationStub(channel).NotifyRegistrationStatus
             await tell(registry.RegistrationStatus(plugin_registered=False, error="no room"))
-            assert 'the kubelet refused resource=%s error="no room"' % name in caplog.messages
+            assert 'the kubelet refused the registration resource=%s error="no room"' % name in caplog.messages
             await asyncio.sleep(0.2)
             assert counted() == [refused + 1, no_stream, registered]
             await tell(registry.RegistrationStatus(plugin_registered=True))
@@ -149,6 +149,6 @@ def test_paths() -> None:
     assert len(socket_path(longest, "example.com/" + "n" * 63)) == 107
     assert socket_path("/x", "a.example.com/dev") != socket_path("/x", "b.example.com/dev")
     settings = {"resources": [], "registration": "plugins_registry", "kubelet_root_dir": longest + "d"}
-    with pytest.raises(DeclarationError, match="kubelet_root_dir: has more than the 46 bytes"):
+    with pytest.raises(DeclarationError, match="kubelet_root_dir: must have at most 46 bytes"):
         parse_configuration(settings)
     assert parse_configuration({**settings, "registration": "device_plugins"})

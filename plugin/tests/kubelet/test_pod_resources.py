@@ -45,9 +45,9 @@ async def test_the_kubelets_rate_limit_is_waited_for(short_path: Path) -> None:
 
 async def test_a_limit_that_never_ends_is_named(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_resources, "_LIMITED", 0.2)
-    with pytest.raises(PodResourcesError, match="others ask it more than 100 times a second") as refused:
+    with pytest.raises(PodResourcesError, match="all clients together send more than 100 requests a second") as refused:
         await pods(short_path, Busy([LIMIT] * 1000))
-    assert "is it running" not in str(refused.value)
+    assert "check that the kubelet runs" not in str(refused.value)
 
 
 async def test_an_answer_that_is_too_large_is_not_asked_for_again(short_path: Path) -> None:

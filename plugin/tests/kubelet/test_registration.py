@@ -400,7 +400,7 @@ def test_sockets_of_a_killed_instance_are_removed_and_nothing_else(directory: st
 
 async def test_a_socket_path_that_is_too_long_is_refused_with_its_length(tmp_path: Path) -> None:
     path = tmp_path / ("d" * 100) / "x.sock"
-    with pytest.raises(OSError, match="longer than the 107 bytes"):
+    with pytest.raises(OSError, match="longer than 107 bytes"):
         async with unix_server(str(path), lambda server: None):
             pass
     assert not path.parent.exists()

@@ -139,9 +139,9 @@ async def test_what_was_given_is_logged_after_the_answer(caplog: pytest.LogCaptu
 @pytest.mark.parametrize(
     ("ids", "says"),
     [
-        (["d0", "dx"], "NOT_FOUND: example.com/dev has no device dx"),
+        (["d0", "dx"], "NOT_FOUND: the plugin offers no device dx of example.com/dev"),
         (["d1"], "FAILED_PRECONDITION: example.com/dev: device d1: /dev/x: gone"),
-        (["d0", "d1"], "RESOURCE_EXHAUSTED: a container may have 1 of example.com/dev"),
+        (["d0", "d1"], "RESOURCE_EXHAUSTED: a container may have at most 1 of example.com/dev"),
     ],
 )
 async def test_what_cannot_be_given_is_refused_with_a_status(ids: list[str], says: str) -> None:
@@ -193,7 +193,7 @@ async def test_the_time_limit_of_a_reset_is_for_all_devices_together(monkeypatch
     monkeypatch.setattr(pre_start, "_AT_ONCE", 1)
     asked = service(pre_start={"command": ["/bin/sleep", "60"], "timeout": 1})
     both = api.PreStartContainerRequest(devices_ids=["d0", "d1"])
-    said = r"device d0: /bin/sleep took longer than .* s; device d1: no time was left of 1 s"
+    said = r"device d0: /bin/sleep took longer than .* s; device d1: pre_start.timeout"
     with pytest.raises(Aborted, match=said):
         await asked.PreStartContainer(both, Context())
 

@@ -71,7 +71,7 @@ async def test_status(socket, config, cdi_enabled, cdi_spec_dirs, cdi_always_on,
         ("containerd", CONTAINERD_1_7, (False, False), "off, spec directories /etc/cdi, /var/run/cdi"),
         ("containerd", CONTAINERD_2_1, (True, False), "on, spec directories /etc/cdi"),
         ("containerd", CONTAINERD_2_4, (True, True), "always on, spec directories /etc/cdi, /var/run/cdi"),
-        ("containerd", CONTAINERD_1_6, (None, False), "unknown to this runtime, spec directories unknown"),
+        ("containerd", CONTAINERD_1_6, (None, False), "not reported by this runtime, spec directories unknown"),
         # It tells nothing of CDI, and cannot turn it off.
         ("cri-o", CRIO_1_32, (True, True), "always on, spec directories unknown"),
     ],
@@ -219,8 +219,10 @@ async def test_a_runtime_that_is_not_there(socket):
     async with CriClient(socket) as client:
         with pytest.raises(CriError) as error:
             await client.version()
-    assert str(error.value).startswith("the container runtime at %s could not tell its version: UNAVAILABLE: " % socket)
-    assert str(error.value).endswith("(is it running, is this its socket, and may this user open it?)")
+    assert str(error.value).startswith(
+        "the container runtime at %s could not report its version: UNAVAILABLE: " % socket
+    )
+    assert str(error.value).endswith("(check that the runtime runs, uses this socket, and lets this user open it)")
 
 
 async def test_a_socket_that_speaks_no_cri(short_path):

@@ -150,7 +150,7 @@ async def test_metrics(plugin: Plugin) -> None:
         assert {name: value for name, value in seen.items() if name.startswith(prefix + "devices{")} == {
             prefix + "devices{reason=,resource=example.com/dev,state=healthy}": 1,
             prefix + "devices{reason=No such file or directory,resource=example.com/dev,state=unhealthy}": 1,
-            prefix + "devices{reason=it is not on this node,resource=example.com/dev,state=absent}": 1,
+            prefix + "devices{reason=the device is not on this node,resource=example.com/dev,state=absent}": 1,
             prefix + "devices{reason=,resource=example.com/none,state=healthy}": 0,
         }
         assert seen[prefix + "configuration_refused{}"] == 0
@@ -164,7 +164,7 @@ async def test_the_own_socket_tells_the_state_and_reloads(plugin: Plugin) -> Non
     assert [(d["id"], d["state"], d["reason"]) for d in before["resources"][0]["devices"]] == [
         ("d0", "healthy", None),
         ("d1", "unhealthy", "/dev/none: No such file or directory"),
-        ("d2", "absent", "it is not on this node"),
+        ("d2", "absent", "the device is not on this node"),
     ]
     assert await plugin.own("POST /reload") == {"result": "unchanged", "problems": []}
     good = plugin.config.read_text()
@@ -405,12 +405,12 @@ async def test_what_the_running_plugin_alone_refuses_the_command_says_and_does_n
         sha256 = load(str(plugin.config)).sha256[:12]
         code, output = await command(plugin, "reload")
         assert code == 1
-        assert "resources[1] (example.com/probed).health.open: an unprivileged pod may open no device" in output
+        assert "resources[1] (example.com/probed).health.open: an unprivileged pod cannot open devices" in output
         assert "configuration %s: refused" % sha256 in output
         code, output = await command(plugin, "reload", "--check")
         assert code == 1
         assert output.startswith("node-device-plugin: the plugin runs with configuration ")
-        assert output.endswith(", not %s\n" % sha256)
+        assert output.endswith(" is %s: run node-device-plugin reload\n" % sha256)
 
 
 async def test_reasons_are_as_few_as_there_are_kinds_of_them(tmp_path: Path) -> None:
@@ -449,7 +449,7 @@ async def test_a_plugin_that_takes_the_question_and_says_nothing(
     socket = status_socket(str(short_path))
     Path(socket).parent.mkdir()
     async with await asyncio.start_unix_server(say_nothing, socket):
-        with pytest.raises(client.NotAnswering, match=r"status\.sock: no answer in 0\.05 s \("):
+        with pytest.raises(client.NotAnswering, match=r"status\.sock: no answer in 0\.05 s: run "):
             await client.ask(str(short_path), "GET", "/status")
 
 
@@ -458,5 +458,8 @@ async def test_who_may_not_ask_is_told_who_may(monkeypatch: pytest.MonkeyPatch) 
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(asyncio, "open_unix_connection", refuse)
-    with pytest.raises(client.NotAnswering, match=r"status\.sock: Permission denied: it is root's; run this as root"):
+    with pytest.raises(
+        client.NotAnswering,
+        match=r"status\.sock: Permission denied: only root may open this socket; run the command as root",
+    ):
         await client.ask("/dp", "GET", "/status")

@@ -116,7 +116,7 @@ async def test_a_group_in_which_many_hang_takes_no_thread_from_others(hanging: H
     calls = BoundedCalls(limit=2, most=2)
     due: list[Call[str]] = [(Key("a", str(number)), hanging.call(str(number))) for number in range(4)]
     answers = await calls.run([*due, (Key("b", "1"), lambda: "one")])
-    said = "was not begun: 2 others hang"
+    said = "was not started, because 2 other calls hang"
     assert [shown(answer) for _, answer in sorted(answers.items())] == [LATE, LATE, said, said, "one"]
     assert hanging.begun == ["0", "1"]
 
@@ -129,7 +129,7 @@ async def test_it_is_said_how_many_of_those_hang_that_are_in_the_way(hanging: Ha
         # A thread that was slow to start has begun nothing.
         await calls.run(due)
     for group, number in (("a", 2), ("b", 3), ("c", 3)):
-        with pytest.raises(NoAnswer, match="was not begun: %d others hang" % number):
+        with pytest.raises(NoAnswer, match="was not started, because %d other calls hang" % number):
             await calls.call(Key(group, "new"), hanging.call("x"))
     assert len(hanging.begun) == 3
 
@@ -138,7 +138,7 @@ async def test_no_more_than_some_hang_in_all_groups(hanging: Hanging) -> None:
     calls = BoundedCalls(limit=2, most_at_all=3)
     threads = threading.active_count()
     answers = await calls.run([(Key(str(number), "x"), hanging.call(str(number))) for number in range(9)])
-    assert [shown(answer) for answer in answers.values()].count("was not begun: 3 others hang") == 6
+    assert [shown(answer) for answer in answers.values()].count("was not started, because 3 other calls hang") == 6
     assert hanging.begun == ["0", "1", "2"]
     assert threading.active_count() <= threads + 3
 
@@ -191,7 +191,7 @@ async def test_where_there_is_no_thread_left_it_is_said_or_waited_for(monkeypatc
             super().start()
 
     monkeypatch.setattr(bounded_calls.threading, "Thread", NoThread)
-    with pytest.raises(NoAnswer, match="was not begun: can't start new thread"):
+    with pytest.raises(NoAnswer, match="was not started: can't start new thread"):
         await BoundedCalls().call(Key("a", "1"), lambda: 1)
     assert await in_thread(lambda: 1) == 1
     assert refusals == 4

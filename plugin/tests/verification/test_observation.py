@@ -78,7 +78,7 @@ def test_what_is_mounted_from_the_host_has_any_file_system(pid: int, mount: dict
         ),
         (
             {"container_edits": {"mounts": [{"host_path": "/x", "container_path": "/none"}]}},
-            ["mount /none: expected, found nothing"],
+            ["mount /none: expected a mount, found nothing"],
         ),
         (
             {"container_edits": {"mounts": [{"host_path": "tmpfs", "container_path": "/proc", "type": "tmpfs"}]}},

@@ -60,7 +60,7 @@ async def test_where_all_are_held_the_holders_tell(node: FakeNode) -> None:
     node.holds("old", ["variable LAMP_0: expected 'l0', found nothing"], "l0", "l1")
     row = await row_of(node)
     assert (row.state, row.shares) == ("unproven", 0)
-    says = "no free device, and a container of default/old: variable LAMP_0: expected 'l0', found nothing"
+    says = "no device is free, and a container of default/old: variable LAMP_0: expected 'l0', found nothing"
     assert row.detail == says
     node.running.clear()
     row = await row_of(node)
@@ -94,7 +94,7 @@ async def test_a_static_pod_needs_three_free_slots(node: FakeNode) -> None:
     for node.slots, why in (
         (
             Slots(10, 2),
-            "the node has 2 free of 10 pod slots, and a static pod, for which the kubelet ends others, needs 3",
+            "the node has 2 of 10 pod slots free, but a static pod needs 3, or the kubelet may end another pod",
         ),
         ("nobody knows", "nobody knows"),
     ):
@@ -108,14 +108,14 @@ async def test_what_stands_against_a_pod_is_the_reason_and_no_failure(node: Fake
     row = await row_of(node, static_pod_dir=None)
     assert (row.state, row.detail) == (
         "unproven",
-        "the kubelet takes no static pods (staticPodPath of its configuration)",
+        "the kubelet runs no static pods: set staticPodPath in its configuration",
     )
     row = await row_of(node, makes_static_pods=False)
-    assert (row.state, row.detail, row.shares) == ("unproven", "no static pod is to be made (--no-static-pods)", 1)
+    assert (row.state, row.detail, row.shares) == ("unproven", "static pods are turned off (--no-static-pods)", 1)
     row = await row_of(node, static_pod_dir="/none")
-    assert (row.state, row.detail) == ("unproven", "the kubelet's static pod directory /none is missing")
+    assert (row.state, row.detail) == ("unproven", "the kubelet's static pod directory /none does not exist")
     report = await verify(node, image="own:1")
-    why = "the node has no image own:1 (verification_image), and a proof pulls none"
+    why = "the node has no image own:1 (verification_image): pull it, because a proof pulls no image"
     assert (report.rows[0].state, report.rows[0].detail, report.image) == ("unproven", why, None)
     node.cri_error = CriError("/none.sock", "list its containers", grpc.StatusCode.UNAVAILABLE, "gone")
     row = await row_of(node)
@@ -135,7 +135,7 @@ async def test_devices_that_pods_took_meanwhile_are_left_to_them(
 
     monkeypatch.setattr(kubelet_queries, "listing", taken_later)
     row = await row_of(node)
-    assert (row.state, row.detail) == ("unproven", "no device is free any more: in use by default/quick")
+    assert (row.state, row.detail) == ("unproven", "no device is free any more: all are in use by default/quick")
     assert node.asked == []
 
 
@@ -149,7 +149,7 @@ async def test_a_pod_that_was_made_for_the_proof_is_the_only_judge(node: FakeNod
     row = await row_of(node, proof_pods=("default/node-device-proof-x",))
     assert (row.state, row.seen) == ("proven", ("l1",))
     row = await row_of(node, proof_pods=("default/node-device-proof-y",))
-    assert (row.state, row.detail) == ("unproven", "the proof's pod holds no device of it any more")
+    assert (row.state, row.detail) == ("unproven", "the proof's pod no longer holds a device of this resource")
     assert node.asked == []
 
 
@@ -195,7 +195,7 @@ async def test_what_a_killed_proof_left_and_cannot_be_removed_is_wrong(
 
     monkeypatch.setattr(os, "unlink", refuse)
     report = await verify(node)
-    problem = "a killed proof's static pod cannot be removed: %s: Operation not permitted" % manifest
+    problem = "cannot remove the static pod of a killed proof: %s: Operation not permitted" % manifest
     assert report.problems == [problem]
 
 
@@ -205,7 +205,7 @@ async def test_a_directory_of_static_pods_that_hangs_is_named(node: FakeNode, mo
     monkeypatch.setattr(VERIFY, "BoundedCalls", lambda: BoundedCalls(0.2))
     report = await verify(node)
     hangs.set()
-    assert report.problems == ["a killed proof's static pod cannot be removed: %s did not answer in 0.2 s" % node.path]
+    assert report.problems == ["cannot remove the static pod of a killed proof: %s did not answer in 0.2 s" % node.path]
 
 
 async def test_the_proofs_of_others_prove_nothing(node: FakeNode) -> None:
@@ -260,7 +260,7 @@ async def test_a_container_that_has_ended_proves_nothing(
     else:
         monkeypatch.setattr(looking, "look", ends)
     row = await row_of(node, proof_pods=("default/node-device-proof-x",))
-    says = "the proof's container ended before it could be looked into"
+    says = "the proof's container ended before the check"
     assert (row.state, row.seen, row.detail) == ("unproven", (), says)
     # Nor does one that holds all devices for somebody else.
     node.holders[0] = node.holders[0]._replace(pod="job")
@@ -291,5 +291,5 @@ async def test_a_kubelet_that_others_keep_busy_is_not_called_away(
     monkeypatch.setattr(kubelet_queries, "listing", refuse)
     report = await verify(node)
     (problem,) = report.problems
-    assert "others ask it more than 100 times a second" in problem
+    assert "all clients together send more than 100 requests a second" in problem
     assert "found none" not in problem

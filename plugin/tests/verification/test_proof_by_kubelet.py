@@ -65,7 +65,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Node:
     made = Node()
 
     async def why(_name: str) -> str:
-        return "; the kubelet's last words: no"
+        return "; last line of the kubelet's log: no"
 
     monkeypatch.setattr(proof_by_kubelet, "PodResourcesClient", lambda _socket: made)
     monkeypatch.setattr(looking, "look", made.look)
@@ -88,7 +88,7 @@ async def test_a_container_that_shows_as_many_devices_as_it_asked_for_is_a_proof
 @pytest.mark.parametrize("ids", [(), ("l0",), ("l0", "l1", "l2")])
 async def test_too_few_devices_or_too_many_prove_nothing(node: Node, tmp_path: Path, ids: Sequence[str]) -> None:
     node.ids = ids
-    assert await prove(node, tmp_path) == Outcome((), ("expected 2 devices allocated, found %d" % len(ids),))
+    assert await prove(node, tmp_path) == Outcome((), ("expected 2 allocated devices, found %d" % len(ids),))
 
 
 @pytest.mark.parametrize("status", [{}, {"started_at": 1, "finished_at": 2}])
@@ -96,7 +96,7 @@ async def test_a_container_that_has_not_begun_or_has_ended_is_waited_for(
     node: Node, tmp_path: Path, status: Mapping[str, int]
 ) -> None:
     node.status = api.ContainerStatus(**status)
-    says = "expected a container, found none after 0 s; the kubelet's last words: no"
+    says = "expected a running container, found none after 0 s; last line of the kubelet's log: no"
     assert await prove(node, tmp_path) == Outcome((), (says,))
 
 
@@ -105,11 +105,11 @@ async def test_a_share_that_another_pod_took_meanwhile_is_no_failure(
     node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
     async def why(_name: str) -> str:
-        return "; the kubelet's last words: " + words
+        return "; last line of the kubelet's log: " + words
 
     monkeypatch.setattr(proof_by_kubelet, "_why", why)
     node.status = api.ContainerStatus()
-    says = "expected a container, found none after 0 s; the kubelet's last words: " + words
+    says = "expected a running container, found none after 0 s; last line of the kubelet's log: " + words
     assert await prove(node, tmp_path) == Outcome((), (), says)
 
 
@@ -117,8 +117,8 @@ async def test_a_share_that_another_pod_took_meanwhile_is_no_failure(
     ("journal", "says"),
     [
         ("", ""),
-        ("no image\\n", "; the kubelet's last words: no image"),
-        ("no image\\npulled\\nno room\\n \\n", "; the kubelet's last words: no room"),
+        ("no image\\n", "; last line of the kubelet's log: no image"),
+        ("no image\\npulled\\nno room\\n \\n", "; last line of the kubelet's log: no room"),
     ],
     ids=["no line", "one line", "lines"],
 )
@@ -132,12 +132,12 @@ async def test_where_there_is_no_container_the_kubelets_last_line_of_it_is_told(
     monkeypatch.setenv("PATH", str(journalctl.parent))
     monkeypatch.setattr(proof_by_kubelet, "_why", WHY)
     node.status = api.ContainerStatus()
-    assert await prove(node, tmp_path) == Outcome((), ("expected a container, found none after 0 s" + says,))
+    assert await prove(node, tmp_path) == Outcome((), ("expected a running container, found none after 0 s" + says,))
 
 
 async def test_a_container_that_ends_while_it_is_looked_into_proves_nothing(node: Node, tmp_path: Path) -> None:
     node.ends = True
-    says = "the container's process 7 has ended; the kubelet's last words: no"
+    says = "the container's process 7 has ended; last line of the kubelet's log: no"
     assert await prove(node, tmp_path) == Outcome((), (says,))
 
 
@@ -149,11 +149,11 @@ async def test_what_cannot_be_placed_is_unproven_and_what_cannot_be_removed_is_a
     node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leftover = tmp_path / (NAME + ".json")
-    says = "remove %s, or its pod stays: Operation not permitted" % leftover
+    says = "cannot remove %s: Operation not permitted: remove it, or its pod stays" % leftover
     with monkeypatch.context() as fault:
         fault.setattr(os, "unlink", refused)
         assert await prove(node, tmp_path) == Outcome((), (says,))
-    says = "the proof's pod cannot be placed in %s: No such file or directory" % (tmp_path / "none")
+    says = "cannot write the proof's static pod to %s: No such file or directory" % (tmp_path / "none")
     assert await prove(node, tmp_path / "none") == Outcome((), (), says)
 
 
@@ -163,5 +163,5 @@ async def test_an_error_while_the_container_is_looked_into_is_called_what_it_is(
     monkeypatch.setattr(looking, "look", look)
     monkeypatch.setattr(proof_by_kubelet, "look_at_allocated", functools.partial(look_at_allocated, settle=0.0))
     monkeypatch.setattr(looking, "mismatches", refused)
-    says = "the container cannot be looked into: /somewhere/else: Operation not permitted"
+    says = "cannot inspect the container: /somewhere/else: Operation not permitted"
     assert await prove(node, tmp_path) == Outcome((), (says,))

@@ -8,9 +8,9 @@ REPORT = Report(
     [
         Row("example.com/a", 3, 3, ("a0", "a1"), PROVEN, ""),
         Row("example.com/bcd", 1, 1, (), IN_USE, "by default/pod"),
-        Row("example.com/e", 1, 0, (), FAILED, "expected 1 healthy with the kubelet, found 0"),
+        Row("example.com/e", 1, 0, (), FAILED, "expected 1 healthy devices with the kubelet, found 0"),
     ],
-    ["example.com/e: expected 1 healthy with the kubelet, found 0"],
+    ["example.com/e: expected 1 healthy devices with the kubelet, found 0"],
     {"example.com/a": "hash"},
     {},
     "pause:3.10",
@@ -24,7 +24,7 @@ def test_the_table() -> None:
         "example.com/a    3         3        a0 a1          proven",
         "example.com/bcd  1         1        -              in use (by default/pod)",
         "example.com/e    1         0        -              failed",
-        "problem: example.com/e: expected 1 healthy with the kubelet, found 0",
+        "problem: example.com/e: expected 1 healthy devices with the kubelet, found 0",
     ]
 
 

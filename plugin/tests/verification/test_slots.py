@@ -66,4 +66,4 @@ async def test_without_a_cluster_the_kubelets_list_and_configuration_tell() -> N
     assert await SlotCounter(None, 110).count(3) == Slots(110, 107)
     assert await SlotCounter("/none.conf", 110).count(200) == Slots(110, 0)
     unknown = await SlotCounter(None, None).count(3)
-    assert unknown == "it is not known how many pods the node may have (maxPods of the kubelet's configuration)"
+    assert unknown == "the node's pod slots are unknown: neither the API server nor maxPods of the kubelet gives them"

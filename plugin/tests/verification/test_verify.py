@@ -37,9 +37,9 @@ def test_a_proof_asks_for_no_more_than_a_container_may_have(limit: Optional[int]
 @pytest.mark.parametrize(
     ("found", "says"),
     [
-        ({"example.com/dev": IDS[1:]}, "expected 4 healthy with the kubelet, found 3 (missing: d0::0)"),
-        ({"example.com/dev": (*IDS, "x")}, "expected 4 healthy with the kubelet, found 5 (not declared: x)"),
-        ({}, "expected it registered with the kubelet, found no such resource there"),
+        ({"example.com/dev": IDS[1:]}, "expected 4 healthy devices with the kubelet, found 3 (missing: d0::0)"),
+        ({"example.com/dev": (*IDS, "x")}, "expected 4 healthy devices with the kubelet, found 5 (not declared: x)"),
+        ({}, "expected the resource to be registered with the kubelet, found no such resource"),
     ],
 )
 def test_other_devices_than_are_declared_are_a_failure(found: dict[str, tuple[str, ...]], says: str) -> None:
@@ -68,7 +68,7 @@ async def test_without_a_kubelet_neither(limit: Optional[int], given: list[str])
     (resource,) = parse_resources([{"name": "example.com/dev", "devices": devices, "container_limit": limit}])
     runtime = Runtime()
     outcome = await proof_by_runtime.prove(resource, cast(CriClient, runtime), "pause")
-    assert outcome.mismatches == ("expected a running container, found that it had ended",)
+    assert outcome.mismatches == ("expected a running container, but the container has ended",)
     assert runtime.asked == ["example.com/dev=%s" % name for name in given]
 
 
@@ -78,7 +78,12 @@ async def test_without_a_kubelet_neither(limit: Optional[int], given: list[str])
         ("containerd", "1.7.24~ds1", False, "found off in the running daemon: a container would start without its"),
         ("containerd", "v2.2.4", False, "found off in the running daemon: a container would start without its devices"),
         ("containerd", "v2.3.0", False, "found off in the running daemon: a container could not be created with its"),
-        ("containerd", "1.6.20", None, "found no word of it in the running daemon: a container would start without"),
+        (
+            "containerd",
+            "1.6.20",
+            None,
+            "found nothing about CDI in the running daemon: a container would start without",
+        ),
         ("containerd", "v2.3.0", True, None),
         ("cri-o", "1.32.9", True, None),
     ],
@@ -112,7 +117,7 @@ async def test_a_kubelet_with_too_many_questions_is_not_one_that_does_not_answer
     resources = [{"name": "example.com/dev", "devices": [{"id": "d0", "nodes": [{"path": "/dev/null"}]}]}]
     node = Node("/run/x.sock", str(short_path), None, None)
     report = await verify(parse_configuration({"resources": resources}), node, Scope("all", False, None, 0.0))
-    assert (report.kubelet, report.rows[0].detail) == ("asked too often", "the kubelet is asked too often")
+    assert (report.kubelet, report.rows[0].detail) == ("asked too often", "the kubelet gets too many requests")
 
 
 @pytest.mark.parametrize(
@@ -178,5 +183,5 @@ async def test_what_nobody_says_of_holders_is_a_problem(monkeypatch: pytest.Monk
     configuration = parse_configuration({"resources": [{"name": "example.com/dev", "devices": []}]})
     node = Node(str(short_path / "none"), str(short_path), None, None)
     report = await verify(configuration, node, Scope("all", False, None, 0.0))
-    said = "who holds which device is not known: what containers were given: it did not answer in 5 s"
+    said = "cannot find out which pods hold devices: what containers were given: it did not answer in 5 s"
     assert said in report.problems

@@ -55,7 +55,7 @@ async def test_what_the_kubelet_lacks_of_what_is_discovered_or_has_beyond_it_is_
 ) -> None:
     plug(tmp_path, "lamp0", "lamp1")
     report = await verified(node, ["first", "lamp0", "lamp7"])
-    says = "expected 3 healthy with the kubelet, found 3 (missing: lamp1) (not declared: lamp7)"
+    says = "expected 3 healthy devices with the kubelet, found 3 (missing: lamp1) (not declared: lamp7)"
     assert report.problems == ["example.com/lamp: " + says]
     assert [(row.state, row.detail) for row in report.rows] == [("failed", says)]
     assert node.asked == []

@@ -149,7 +149,7 @@ def _cases(name, names):
         well(first, *unregistered[1:], status=status(first, *unregistered[1:], ready=False)),
         well(
             *usual,
-            status=status(*usual, configuration=refused, ready=False, not_ready=["the devices were never looked at"]),
+            status=status(*usual, configuration=refused, ready=False, not_ready=["the devices were never scanned"]),
         ),
         well(*usual, declaration=declared(*names, "example.com/new-one")),
     ]

@@ -208,7 +208,7 @@ class Node:
                 code, error = 1, "connection refused"
                 self.start()
             elif "no-cri" in text:
-                code, error = 1, "could not tell its version: UNIMPLEMENTED: unknown service"
+                code, error = 1, "could not report its version: UNIMPLEMENTED: unknown service"
             else:
                 cdi = {"enabled": "no-cdi" not in text, "spec_dirs": ["/etc/cdi/"]}
                 there = runtime.started(self._container[1]) is not None

@@ -113,10 +113,10 @@ def test_the_dynamic_directory_is_writable_wherever_it_is(directory, setting):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("/run/gpu0", "has devices in /run itself, which the service's sandbox hides: use a directory below it"),
-        ("/run/*/gpu", "has devices in /run itself"),
-        ("/run/pci-0000:3b:00.0/d", "must hold none of ':'"),
-        ("/var/run/a b/d", "must hold none of ' '"),
+        ("/run/gpu0", "has devices directly in /run, which the service's sandbox hides: move them to a subdirectory"),
+        ("/run/*/gpu", "has devices directly in /run"),
+        ("/run/pci-0000:3b:00.0/d", "must not contain ':'"),
+        ("/var/run/a b/d", "must not contain ' '"),
     ],
 )
 def test_a_directory_that_cannot_be_shown_is_refused(path, message):

@@ -20,15 +20,15 @@ _MEMORY_LIMIT = "96Mi"
 _CPU = "100m"
 
 #: A DNS-1123 label, because the DaemonSet's name is also part of its pods' names and a label's value.
-_LABEL = form(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", "lower case letters, digits and '-' inside, at most 63")
+_LABEL = form(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", "lower-case letters, digits and '-' (not at an end), at most 63")
 #: An identifier of the policy language, not a whole context (user:role:type:level).
 _SELINUX_TYPE = form(r"[A-Za-z][A-Za-z0-9_.-]*", "the name of an SELinux type, such as container_device_plugin_t")
-_UNAVAILABLE = form(r"[1-9][0-9]{0,3}|[1-9][0-9]?%|100%", "a number from 1, or 1% to 100%")
+_UNAVAILABLE = form(r"[1-9][0-9]{0,3}|[1-9][0-9]?%|100%", "a number, 1 or more, or 1% to 100%")
 
 
 def _object_name(name: str) -> str | None:
     is_name = names.is_object_name(name)
-    return None if is_name else f"must be lower case letters, digits, '-' and '.' inside, not {name!r}"
+    return None if is_name else f"must be lower-case letters, digits, and '-' or '.' (not at an end), not {name!r}"
 
 
 TOLERATION: dict[str, Field] = {
@@ -62,7 +62,7 @@ RESOURCES: dict[str, Field] = {
 
 #: Every key of a deployment.
 DEPLOYMENT: dict[str, Field] = {
-    "image": Field("str", "Image of the plugin.", required=True, rule=form(r"\S+", "an image's name without spaces")),
+    "image": Field("str", "Image of the plugin.", required=True, rule=form(r"\S+", "an image name without spaces")),
     "image_pull_policy": Field(
         "str", "When the kubelet pulls the image.", default="IfNotPresent", choices=("IfNotPresent", "Always", "Never")
     ),
@@ -169,7 +169,7 @@ def _resource_problems(resources: Mapping[str, Mapping[str, str]]) -> Iterator[P
     for kind in ("requests", "limits"):
         for name, text in resources[kind].items():
             if "/" not in name and name not in _STANDARD and not name.startswith("hugepages-"):
-                message = "is no resource of a container: known are {}".format(", ".join(_STANDARD))
+                message = "is not a resource of a container; known resources: {}".format(", ".join(_STANDARD))
                 yield Problem(f"resources.{kind}.{name}", message)
                 continue
             number = quantity.number(text)
@@ -180,7 +180,7 @@ def _resource_problems(resources: Mapping[str, Mapping[str, str]]) -> Iterator[P
         request = resources["requests"].get(name)
         asked, most = quantity.number(request), quantity.number(limit)
         if asked is not None and most is not None and asked > most >= 0:
-            message = f"{request} is more than limits.{name}, {limit}, which Kubernetes refuses: set both"
+            message = f"{request} is more than limits.{name} ({limit}), which Kubernetes refuses: change one of them"
             yield Problem(f"resources.requests.{name}", message)
 
 
@@ -189,12 +189,12 @@ def _toleration_problems(tolerations: Sequence[Mapping[str, Any]]) -> Iterator[P
         where = "tolerations[%d]." % position
         key, value = toleration.get("key"), toleration.get("value")
         if toleration.get("operator") == "Exists" and value is not None:
-            yield Problem(where + "value", "has no meaning beside operator Exists")
+            yield Problem(where + "value", "must not be set with operator Exists: remove it")
         elif value is not None and names.label_value_problem(value):
             yield Problem(where + "value", str(names.label_value_problem(value)))
         if not key:
             if toleration.get("operator") != "Exists":
-                yield Problem(where + "key", "is missing; only Exists does without")
+                yield Problem(where + "key", "is missing: only operator Exists works without a key")
         elif names.label_key_problem(key):
             yield Problem(where + "key", str(names.label_key_problem(key)))
 
@@ -204,7 +204,7 @@ def _label_problems(labels: Mapping[str, str]) -> Iterator[Problem]:
         where = f"monitoring_labels.{key}"
         if key in MANAGED_BY:
             # With another value, the next run would treat the monitors as foreign.
-            yield Problem(where, "is the label by which our objects are known as ours: leave it out")
+            yield Problem(where, "is reserved, because it marks the objects of this project: remove it")
         for message in (names.label_key_problem(key), names.label_value_problem(value)):
             if message:
                 yield Problem(where, message)

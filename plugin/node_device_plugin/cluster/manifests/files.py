@@ -36,9 +36,9 @@ def render(directory: str, deployment: str) -> list[Manifest]:
     names = [name for name in found if name.endswith(_ENDING)]
     for name in found:
         if name.endswith(_ALIKE):
-            problems.append(Problem(os.path.join(directory, name), f"is passed over: only NODE{_ENDING} is read"))
+            problems.append(Problem(os.path.join(directory, name), f"is ignored: rename it to NODE{_ENDING}"))
     if not names:
-        problems.append(Problem(directory, f"holds no NODE{_ENDING}: a configuration is needed for each node"))
+        problems.append(Problem(directory, f"contains no NODE{_ENDING}: add the configuration of each node"))
     for name in names:
         path = os.path.join(directory, name)
         message = node_name_problem(name[: -len(_ENDING)])

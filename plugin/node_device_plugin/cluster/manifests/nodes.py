@@ -57,7 +57,7 @@ def read_configuration_text(text: str) -> Configuration:
     try:
         data = json.loads("\n".join(lines))
     except ValueError as error:
-        raise DeclarationError([Problem("configuration", f"is not as we wrote it: {error}")]) from error
+        raise DeclarationError([Problem("configuration", f"is not valid JSON: {error}")]) from error
     return parse_configuration(data)
 
 
@@ -70,9 +70,7 @@ def common_ground(configurations: Mapping[str, Configuration]) -> CommonGround:
     problems: list[Problem] = []
     nodes = sorted(configurations)
     if not nodes:
-        raise DeclarationError(
-            [Problem("nodes", "there is none: a DaemonSet needs the configuration of each of its nodes")]
-        )
+        raise DeclarationError([Problem("nodes", "is empty: a DaemonSet needs the configuration of at least one node")])
     for node in nodes:
         problems.extend(_pod_problems(node, configurations[node]))
     first = configurations[nodes[0]]
@@ -83,14 +81,14 @@ def common_ground(configurations: Mapping[str, Configuration]) -> CommonGround:
                 problems.append(
                     Problem(
                         f"{node}: {key}",
-                        f"is {_shown(other)}, and on {nodes[0]} {_shown(one)}: a DaemonSet has it once, so give the "
-                        "nodes that differ another one (name)",
+                        f"is {_shown(other)}, but on {nodes[0]} {_shown(one)}: all nodes of a DaemonSet must have the "
+                        "same value, so give nodes that differ another DaemonSet (name)",
                     )
                 )
     ports = {node: for_pod(configurations[node]).http_address for node in nodes}
     for node in nodes[1:]:
         if ports[node] != ports[nodes[0]] and ports[node] and ports[nodes[0]]:
-            problems.append(Problem(f"{node}: http_address", f"has another port than {nodes[0]}: a DaemonSet has one"))
+            problems.append(Problem(f"{node}: http_address", f"must have the same port as on {nodes[0]}"))
     if problems:
         raise DeclarationError(problems)
     return CommonGround(
@@ -117,19 +115,19 @@ def overlaps(kubelets: Iterable[str]) -> bool:
 
 def _pod_problems(node: str, configuration: Configuration) -> Iterator[Problem]:
     if not configuration.http_address:
-        yield Problem(f"{node}: http_address", "is empty, and a rollout reads a pod's metrics there")
+        yield Problem(f"{node}: http_address", "is empty, but a rollout reads the pods' metrics there: set an address")
     for key in ("cdi_spec_dirs", "dynamic_cdi_dir"):
         value = getattr(configuration, key)
         for directory in (value,) if isinstance(value, str) else value:
             if _holds_configurations(directory):
-                message = f"{directory} is where a pod finds its configuration: choose another directory"
+                message = f"{directory} is the directory of a pod's configuration: choose another directory"
                 yield Problem(f"{node}: {key}", message)
     for position, resource in enumerate(configuration.resources):
         if resource.health.open:
             yield Problem(
                 "%s: resources[%d] (%s).health.open" % (node, position, resource.name),
-                "an unprivileged pod may open no device of its host, so every device would be unhealthy: leave it out, "
-                "or run the plugin as a service",
+                "an unprivileged pod cannot open devices of its host, so every device would be unhealthy: remove "
+                "health.open, or run the plugin as a service",
             )
         for directory in sorted(set(directories(resource))):
             if directory != DEV and (
@@ -139,7 +137,7 @@ def _pod_problems(node: str, configuration: Configuration) -> Iterator[Problem]:
             ):
                 yield Problem(
                     "%s: resources[%d] (%s)" % (node, position, resource.name),
-                    f"has devices in {directory}, which a pod cannot see: the image has its own",
+                    f"has devices in {directory}, which the image hides from the pod: move the devices",
                 )
 
 

@@ -46,17 +46,15 @@ def require_room(texts: Mapping[str, str]) -> None:
     """Raise DeclarationError if the nodes' configurations do not fit in a ConfigMap. texts: node to its file's text."""
     size = sum(len(node) + len(text.encode("utf-8")) for node, text in texts.items())
     if size > _LARGEST_CONFIG_MAP:
-        message = (
-            "have configurations of %d bytes together, and a ConfigMap takes %d: spread them over several DaemonSets"
-        )
+        message = "have configurations of %d bytes, but a ConfigMap holds at most %d: use several DaemonSets"
         raise DeclarationError([Problem("nodes", (message + " (name)") % (size, _LARGEST_CONFIG_MAP))])
 
 
 def namespace(deployment: Deployment) -> Manifest:
     """The namespace of all objects."""
     return Manifest(
-        "Pod Security lets a pod mount directories of its host (hostPath) at the level privileged only. The pods are\n"
-        "not privileged for that: they drop every capability, and see what their volumes name.",
+        "Pod Security allows directories of the host (hostPath) only at the level privileged. The pods themselves are\n"
+        "not privileged: they drop every capability, and see only the directories of their volumes.",
         {
             "apiVersion": "v1",
             "kind": "Namespace",
@@ -71,7 +69,7 @@ def namespace(deployment: Deployment) -> Manifest:
 def config_map(deployment: Deployment, texts: Mapping[str, str]) -> Manifest:
     """The ConfigMap with the nodes' configurations. texts: node to its file's text."""
     return Manifest(
-        "Every node's configuration, in a key of the node's name. A change is taken in while the pods run.",
+        "The configuration of each node, in a key with the node's name. Running pods apply a change without a restart.",
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -93,15 +91,15 @@ def daemon_set(
     pod = pod_spec(deployment, ground, _affinity(deployment, nodes), overlaps)
     if overlaps:
         why = (
-            "A pod on each node of the declaration. An update starts the new one before the old one ends: a kubelet\n"
-            "from 1.37 takes both, so that the node is never without the devices."
+            "A pod on each node of the declaration. An update starts the new pod before the old pod ends: a kubelet\n"
+            "from 1.37 on accepts both, so that the node always has its devices."
         )
         update: dict[str, Any] = {"maxSurge": 1, "maxUnavailable": 0}
     else:
         why = (
-            "A pod on each node of the declaration. An update ends the old one before the new one starts: when the\n"
-            "stream of an old instance ends, a kubelet up to 1.36 drops whoever is registered by that name\n"
-            "(kubernetes#127803)."
+            "A pod on each node of the declaration. An update ends the old pod before the new pod starts: when the\n"
+            "stream of the old instance ends, a kubelet up to 1.36 drops the plugin that is registered by that name,\n"
+            "even if it is the new instance (kubernetes#127803)."
         )
         update = {"maxSurge": 0, "maxUnavailable": deployment.max_unavailable}
     return Manifest(
@@ -127,7 +125,7 @@ def monitors(deployment: Deployment) -> list[Manifest]:
         found.append(Manifest("For the Prometheus operator: scrape every pod.", content))
     if deployment.alert_rules:
         content = monitoring.prometheus_rule(_monitor_metadata(deployment))
-        found.append(Manifest("For the Prometheus operator: what somebody should hear of.", content))
+        found.append(Manifest("For the Prometheus operator: the plugin's alerts.", content))
     return found
 
 

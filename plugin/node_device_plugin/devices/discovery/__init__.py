@@ -110,7 +110,7 @@ class Discoverer:
         for key, (resource, method) in asked.items():
             answer = answers[key]
             if isinstance(answer, NoAnswer):
-                late[resource.name] = f"looking for devices by {method.key} {answer}"
+                late[resource.name] = f"discovery by {method.key} {answer}"
                 if self._last.get(key, (None,))[0] != resource:
                     unknown.add(resource.name)
             elif isinstance(answer, Exception):
@@ -174,7 +174,7 @@ def _in_order(found: Iterable[_Made]) -> list[_Made]:
         first = devices.setdefault(made.device.id, made)
         if first is not made:
             # Two paths get the same id if one has a '-' where the other has a '/'.
-            doubles.append(made._replace(problem=f"{first.found.known_as[0]} has this id already"))
+            doubles.append(made._replace(problem=f"{first.found.known_as[0]} already has this id"))
     return [*sorted(devices.values(), key=lambda made: made.order), *doubles]
 
 
@@ -205,9 +205,9 @@ def _assigned(
             if made.problem is not None:
                 left_out.append((device, made.problem))
             elif device.id in ids or owner != resource.name:
-                left_out.append((device, f"{owner} has a device of this id"))
+                left_out.append((device, f"{owner} already has a device with this id"))
             elif used is not None:
-                left_out.append((device, f"{used} is a node of {nodes[used]}"))
+                left_out.append((device, f"{used} is already a node of {nodes[used]}"))
             else:
                 mine.append(made)
         for made in mine:
@@ -241,7 +241,7 @@ def _not_text(device: Device) -> str | None:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            return f"{text!a} is not UTF-8, which CDI asks for"
+            return f"{text!a} is not UTF-8, which CDI requires"
     return None
 
 

@@ -94,7 +94,7 @@ class Inotify:
             if descriptor >= 0:
                 self._descriptors[path] = descriptor
             elif number == errno.ENOSPC:
-                refused.append(f"inotify: {os.strerror(number)} (fs.inotify.max_user_watches)")
+                refused.append(f"inotify: {os.strerror(number)}: raise fs.inotify.max_user_watches")
             elif number not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP):
                 refused.append(f"{path}: inotify: {os.strerror(number)}")
         return refused

@@ -58,7 +58,7 @@ class Watch:
             try:
                 self._inotify = Inotify()
             except OSError as error:
-                self._say_unwatched(f"{error.strerror} (fs.inotify.max_user_instances)")
+                self._say_unwatched(f"{error.strerror}: raise fs.inotify.max_user_instances")
             else:
                 self._loop.add_reader(self._inotify.fileno(), self._on_inotify, self._inotify)
         return self._inotify
@@ -70,9 +70,9 @@ class Watch:
         if why:
             _UNWATCHED[self] = why
             if not was and why not in others:
-                log.warning("cannot watch a directory; scanning it instead", reason=why, seconds=self._sweep)
+                log.warning("cannot watch a directory; scanning periodically instead", reason=why, seconds=self._sweep)
         elif was and was not in others:
-            log.info("the kernel watches every directory again")
+            log.info("all directories are watched again")
 
     def watch_now(self, directory: str | None) -> None:
         """Watch only this directory, which must never hang; None watches nothing."""
@@ -93,7 +93,7 @@ class Watch:
                 self._uevents = Uevents()
             except OSError as error:
                 self._uevents_refused = True
-                log.warning("cannot receive uevents; scanning instead", error=error, seconds=self._sweep)
+                log.warning("cannot receive uevents; scanning periodically instead", error=error, seconds=self._sweep)
             else:
                 self._loop.add_reader(self._uevents.fileno(), self._on_uevents, self._uevents)
 

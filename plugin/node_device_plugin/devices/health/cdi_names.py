@@ -85,5 +85,5 @@ def _names(files: Sequence[SpecFile]) -> _Names:
             names.overridden[name] = Reason(f"{file.path}: {why}", file.path)
     for name, path in conflicts.items():
         # Runtimes drop the name even if a directory with precedence has it, too.
-        names.broken[name] = f"{path} and another file of its directory both have it"
+        names.broken[name] = f"{path} and another file in its directory both define this name"
     return names

@@ -56,7 +56,7 @@ class Health:
         for device in resource.devices:
             reason = reasons[Key(resource.name, device.id)]
             if reason is None and unread is not None and resource.cdi_name(device) is not None:
-                reason = f"CDI specs: {unread}"
+                reason = f"cannot read the CDI specs: {unread}"
             result[device.id] = reason
         there = [device for device in resource.devices if result[device.id] is None]
         self._commands.keep_only(resource, {device.id for device in there})
@@ -82,8 +82,8 @@ class Health:
 def reason_of(answer: str | Exception | None) -> str | None:
     """The reason from a bounded check: its result, or a text about its error or missing answer."""
     if isinstance(answer, NoAnswer):
-        return f"its check {answer}"
-    return f"its check failed: {answer!r}" if isinstance(answer, Exception) else answer
+        return f"the check {answer}"
+    return f"the check failed: {answer!r}" if isinstance(answer, Exception) else answer
 
 
 def _reason(resource: Resource, device: Device, names: CdiNames | None) -> str | None:

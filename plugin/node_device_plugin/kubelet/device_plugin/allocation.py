@@ -34,7 +34,8 @@ def allocate(offered: DeviceList, kubelet_ids: list[str]) -> api.ContainerAlloca
     devices = devices_of(offered, kubelet_ids)
     limit = resource.container_limit
     if limit is not None and len(kubelet_ids) > limit:
-        message = "a container may have %d of %s (container_limit), not %d" % (limit, resource.name, len(kubelet_ids))
+        message = "a container may have at most %d of %s (container_limit), not %d"
+        message %= limit, resource.name, len(kubelet_ids)
         raise NotAllocatable(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
     for device in devices:
         reason = offered.table.reason(device)
@@ -57,7 +58,7 @@ def devices_of(offered: DeviceList, kubelet_ids: Sequence[str]) -> list[Device]:
     try:
         return offered.devices_of(kubelet_ids)
     except KeyError as error:
-        message = f"{offered.table.resource.name} has no device {error.args[0]}"
+        message = f"the plugin offers no device {error.args[0]} of {offered.table.resource.name}"
         raise NotAllocatable(grpc.StatusCode.NOT_FOUND, message) from error
 
 

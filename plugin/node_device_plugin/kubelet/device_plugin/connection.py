@@ -56,12 +56,11 @@ class KubeletConnection(abc.ABC):
                         # End the stream first, because a server that stops waits for its streams.
                         self.service.stream.end()
             except OSError as error:
-                folder = os.path.dirname(path)
                 self._tries.failed(
                     logging.ERROR,
                     "cannot serve",
                     resource=self.resource,
-                    directory=folder,
+                    directory=os.path.dirname(path),
                     error=error.strerror or error,
                 )
                 if directory_is_lost(error):
@@ -103,10 +102,10 @@ def socket_name(resource: str, tail: str) -> str:
     return "{}-{}.sock".format(re.sub(r"[^A-Za-z0-9-]", "-", resource.partition("/")[2])[:12], tail)
 
 
-def remove_sockets(folder: str, prefix: str = "") -> None:
-    """Remove the sockets in ``folder`` that do not answer, because a killed instance left them."""
+def remove_sockets(directory: str, prefix: str = "") -> None:
+    """Remove the sockets in ``directory`` that do not answer, because a killed instance left them."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for entry in os.scandir(folder):
+        for entry in os.scandir(directory):
             if entry.name.startswith(prefix) and entry.name.endswith(".sock"):
                 # Anything but a socket stays; if it blocks a new socket, the server reports that.
                 with contextlib.suppress(OSError):

@@ -81,5 +81,5 @@ def without_room(resource: Resource, staying: Sequence[Device], found: Sequence[
     for device in found:
         size += listed_size(resource, device)
         if size > LIMIT:
-            left_out[device.id] = "the kubelet takes no list of more than %d bytes" % LIMIT
+            left_out[device.id] = "the kubelet accepts a list of at most %d bytes" % LIMIT
     return left_out

@@ -28,7 +28,7 @@ async def pre_start(resource: Resource, devices: Sequence[Device]) -> str | None
         async with turns:
             left = deadline - loop.time()
             if left <= 0:
-                return f"device {device.id}: no time was left of {resource.pre_start.timeout:g} s"
+                return f"device {device.id}: pre_start.timeout ({resource.pre_start.timeout:g} s) ended before its turn"
             problem = await run_command(resource.pre_start.command, environment(resource, device), left)
             return None if problem is None else f"device {device.id}: {problem}"
 

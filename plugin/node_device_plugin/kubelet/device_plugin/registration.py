@@ -101,7 +101,9 @@ class Registration(KubeletConnection):
                 self._failed("no_kubelet", logging.INFO, "no kubelet answers", socket=self._kubelet.path)
             else:
                 code, details = error.code().name, error.details()
-                self._failed("refused", logging.WARNING, "the kubelet refused", code=code, error=details)
+                self._failed(
+                    "refused", logging.WARNING, "the kubelet refused the registration", code=code, error=details
+                )
             return False
         finally:
             now = self._kubelet.identity()

@@ -149,8 +149,8 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
             await self._refuse(context, "to start a container", error)
         problem = await pre_start(resource, devices)
         if problem is not None:
-            log.error("a container cannot start", resource=resource.name, error=problem)
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{resource.name}: before a container: {problem}")
+            log.error("a container cannot start, because pre_start failed", resource=resource.name, error=problem)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{resource.name}: pre_start failed: {problem}")
         return api.PreStartContainerResponse()
 
     async def Allocate(self, request: api.AllocateRequest, context: Any) -> api.AllocateResponse:

@@ -28,9 +28,9 @@ def test_what_is_declared_comes_first_then_the_resource_further_up(machine: Mach
     assert [device.id for device in found["a.b/by-id"].devices] == ["by-id-two"]
     assert [device.id for device in found["a.b/all"].devices] == ["tty1"]
     assert [(device.id, why) for device, why in found["a.b/all"].left_out] == [
-        ("tty0", "/dev/tty0 is a node of a.b/tty0=mine"),
-        ("tty2", "/dev/tty2 is a node of a.b/by-id=by-id-two"),
-        ("x0", "a.b/x0 has a device of this id"),
+        ("tty0", "/dev/tty0 is already a node of a.b/tty0=mine"),
+        ("tty2", "/dev/tty2 is already a node of a.b/by-id=by-id-two"),
+        ("x0", "a.b/x0 already has a device with this id"),
     ]
 
 
@@ -49,7 +49,7 @@ def test_a_declared_link_is_the_node_that_it_leads_to(machine: Machine) -> None:
     found = discover(resources, str(machine.path))["a.b/serial"]
     assert [device.id for device in found.devices] == ["ttyUSB1"]
     assert [(device.id, why) for device, why in found.left_out] == [
-        ("ttyUSB0", "/dev/ttyUSB0 is a node of a.b/gps=gps")
+        ("ttyUSB0", "/dev/ttyUSB0 is already a node of a.b/gps=gps")
     ]
 
 
@@ -79,8 +79,8 @@ def test_a_node_that_all_are_given_is_none_s_own(machine: Machine) -> None:
         found = discover(resources, str(machine.path))
         assert [device.id for device in found["a.b/vf"].devices] == ["pci-0000:3b:00.0", "pci-0000:3b:00.1"]
         assert [why for _, why in found["a.b/same"].left_out] == [
-            "/dev/vfio/12 is a node of a.b/vf=pci-0000:3b:00.0",
-            "/dev/vfio/13 is a node of a.b/vf=pci-0000:3b:00.1",
+            "/dev/vfio/12 is already a node of a.b/vf=pci-0000:3b:00.0",
+            "/dev/vfio/13 is already a node of a.b/vf=pci-0000:3b:00.1",
         ]
 
 
@@ -94,7 +94,7 @@ def test_of_two_paths_that_would_have_one_id_the_second_is_left_out_and_said(mac
         ("dsp-b", "/dev/dsp-b"),
     ]
     assert [(device.nodes[0].path, why) for device, why in found.left_out] == [
-        ("/dev/dsp-a", "/dev/dsp/a has this id already")
+        ("/dev/dsp-a", "/dev/dsp/a already has this id")
     ]
 
 
@@ -111,11 +111,11 @@ def test_every_node_of_a_usb_device_is_its_own(machine: Machine) -> None:
     assert [device.id for device in found["a.b/gps"].devices] == ["usb-1546-01a7-1-1"]
     assert [device.id for device in found["a.b/serial"].devices] == ["ttyACM1"]
     assert [(device.id, why) for device, why in found["a.b/serial"].left_out] == [
-        ("ttyACM0", "/dev/ttyACM0 is a node of a.b/gps=usb-1546-01a7-1-1")
+        ("ttyACM0", "/dev/ttyACM0 is already a node of a.b/gps=usb-1546-01a7-1-1")
     ]
     found = discover(parse_resources([serial, gps]), str(machine.path))
     assert [device.id for device in found["a.b/serial"].devices] == ["ttyACM0", "ttyACM1"]
-    assert [why for _, why in found["a.b/gps"].left_out] == ["/dev/ttyACM0 is a node of a.b/serial=ttyACM0"]
+    assert [why for _, why in found["a.b/gps"].left_out] == ["/dev/ttyACM0 is already a node of a.b/serial=ttyACM0"]
     # What it does not give away is nobody's.
     chosen = {**gps, "discover": {**gps["discover"], "nodes": [{"path": "/dev/bus/usb/*/*"}]}}
     found = discover(parse_resources([serial, chosen]), str(machine.path))
@@ -129,7 +129,7 @@ def test_a_node_whose_name_is_no_text_is_left_out_and_the_others_are_given(machi
         pass
     found = discover([one], str(machine.path))["a.b/cc"]
     assert [device.id for device in found.devices] == ["x1"]
-    assert [why for _, why in found.left_out] == [r"'/dev/x\udcff' is not UTF-8, which CDI asks for"]
+    assert [why for _, why in found.left_out] == [r"'/dev/x\udcff' is not UTF-8, which CDI requires"]
     spec = cdi.render_spec(with_discovered(one, found.devices))
     assert spec is not None
     assert cdi.serialise(spec).encode()

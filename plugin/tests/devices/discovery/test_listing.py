@@ -34,7 +34,7 @@ def test_what_this_configuration_would_find(tmp_path: Path, capsys: pytest.Captu
     assert link["properties"] == {"match1": "0"}
     assert second["devices"] == []
     assert [entry["id"].startswith(prefix[:20]) for entry in second["left_out"]] == [True]
-    assert "%s/node0 is a node of example.com/found=" % tmp_path in second["left_out"][0]["reason"]
+    assert "%s/node0 is already a node of example.com/found=" % tmp_path in second["left_out"][0]["reason"]
     assert none == {"name": "example.com/none", "devices": [], "left_out": []}
 
     assert main(["discover", "--config", str(tmp_path / "config.yaml")]) == 0
@@ -42,7 +42,7 @@ def test_what_this_configuration_would_find(tmp_path: Path, capsys: pytest.Captu
     assert lines[0].split() == ["RESOURCE", "DEVICE", "NODES", "NUMA", "STATE"]
     assert lines[1].split() == ["example.com/found", "fixed", "/dev/null", "1", "declared"]
     assert "%s/link0 -> %s/node0" % (tmp_path, tmp_path) in lines[3]
-    assert "left out: %s/node0 is a node of" % tmp_path in lines[4]
+    assert "left out: %s/node0 is already a node of" % tmp_path in lines[4]
     assert lines[5].split() == ["example.com/none", "none", "-", "-", "-"]
 
 
@@ -53,5 +53,5 @@ def test_a_folder_is_no_device_and_says_so(tmp_path: Path, capsys: pytest.Captur
     (line,) = capsys.readouterr().out.splitlines()[1:]
     assert line.split(None, 4) == [
         *("example.com/sound", str(tmp_path), "-", "-"),
-        "left out: is a directory, no device: say which of %s/*" % tmp_path,
+        "left out: is a directory, not a device: set a pattern such as %s/*" % tmp_path,
     ]

@@ -116,8 +116,8 @@ async def test_two_paths_to_one_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "number", "says"),
     [
-        ("__init__", errno.EMFILE, "Too many open files (fs.inotify.max_user_instances)"),
-        ("_add", errno.ENOSPC, "inotify: No space left on device (fs.inotify.max_user_watches)"),
+        ("__init__", errno.EMFILE, "Too many open files: raise fs.inotify.max_user_instances"),
+        ("_add", errno.ENOSPC, "inotify: No space left on device: raise fs.inotify.max_user_watches"),
         ("_add", errno.EIO, "{directory}: inotify: Input/output error"),
     ],
 )
@@ -151,9 +151,9 @@ async def test_where_the_kernel_watches_no_more_it_looks_often_says_so_once_and_
                 assert caplog.text.count(says.format(directory=tmp_path)) == 1
                 exhausted.undo()
                 await watch.look_at([str(tmp_path)], buses=False)
-                assert "the kernel watches every directory again" not in caplog.text
+                assert "all directories are watched again" not in caplog.text
                 await other.look_at([str(tmp_path)], buses=False)
-            assert caplog.text.count("the kernel watches every directory again") == 1
+            assert caplog.text.count("all directories are watched again") == 1
             asyncio.get_running_loop().call_later(0.1, (tmp_path / "x").touch)
             assert await happens(watch)
 

@@ -337,7 +337,7 @@ def test_devices_that_look_alike(cluster):
         (
             printed({}, {}, {"/dev/crand0": {**DEVICE, "mode": 0o100600}}),
             "in a container: /dev/crand0: expected a device node, found another kind of file; "
-            "mount /crand: expected, found nothing",
+            "mount /crand: expected a mount, found nothing",
         ),
         ("usage: node-device-plugin\n", "the proof's pod did not say what it has: usage: node-device-plugin"),
         ('{"env": 1}\n', 'the proof\'s pod did not say what it has: {"env": 1}'),

@@ -334,7 +334,7 @@ def test_a_node_that_only_the_api_reaches(look, in_cluster, monkeypatch):
     in_cluster(RUNS, metrics=text, ready="Unknown")
     found, _executed = look(api_only=True, **DAEMON_SET)
     assert found["pod"]["state"] == "Unknown"
-    assert found["problems"][0] == "the node is not Ready (it hangs): run again when it is"
+    assert found["problems"][0] == "the node is not Ready (it hangs): retry when it is Ready"
 
 
 @pytest.mark.parametrize("api_only", [True, False])
@@ -342,13 +342,17 @@ def test_an_api_server_that_is_away(look, in_cluster, monkeypatch, api_only):
     in_cluster(RUNS)
 
     def away(_access):
-        raise Unavailable("the API server https://x does not answer: Connection refused: run again when it does")
+        raise Unavailable(
+            "the API server https://x does not answer: Connection refused: retry when the API server answers"
+        )
 
     monkeypatch.setattr(node_status, "Api", away)
     found, _executed = look(answers={"status": with_configuration(wanted())}, api_only=api_only, **DAEMON_SET)
     # Only where there is no other way to the node it is not reached.
     assert found["state"] == ("unreachable" if api_only else "wrong")
-    assert found["problems"] == ["the API server https://x does not answer: Connection refused: run again when it does"]
+    assert found["problems"] == [
+        "the API server https://x does not answer: Connection refused: retry when the API server answers"
+    ]
     assert [row["name"] for row in found["resources"]] == ["example.com/camera"]
     assert found["resources"][0]["state"] == ("unknown" if api_only else "healthy")
 

@@ -284,7 +284,7 @@ def test_a_cluster_that_does_not_know_the_node_is_a_reason(node, cluster):
 
 
 def test_nothing_is_made_where_nothing_is_to_prove(node, cluster):
-    held = {**TO_PROVE, "shares": 0, "detail": "no free device, and a container of default/a: nothing"}
+    held = {**TO_PROVE, "shares": 0, "detail": "no device is free, and a container of default/a: nothing"}
     node.says(report(resources=[ROW, held]))
     assert verify(node, kubeconfig="x")["resources"][1] == held
     node.says(report(resources=[TO_PROVE], image=None))

@@ -118,7 +118,7 @@ def test_a_kubelet_that_nobody_tested_is_a_warning_once_a_play(look):
     facts = {**FACTS, "kubelet": {"pid": 7, "version": "1.30.14"}}
     first, _ = look(facts, requires=["kubelet"])
     (warning,) = first["warnings"]
-    assert warning.startswith("node1: kubelet 1.30.14: nobody tested this project with a kubelet older than 1.31")
+    assert warning.startswith("node1: kubelet 1.30.14: this project is not tested with kubelets older than 1.31")
     second, _ = look(facts, requires=["kubelet"], known=first)
     assert "warnings" not in second
     tested, _ = look({**facts, "kubelet": {"pid": 7, "version": "1.31.0"}}, requires=["kubelet"])

@@ -95,14 +95,14 @@ def test_all_problems_at_once_each_in_its_variable():
     assert sorted(lines) == sorted(
         [
             "node_devices_resources_map: must be a list of resources, not dict",
-            "node_devices_resources_group[1] (devices.example.com/serial).colour: is not a known key; known are "
+            "node_devices_resources_group[1] (devices.example.com/serial).colour: is not a known key; known keys: "
             + ", ".join(sorted(schema.RESOURCE)),
-            "node_devices_resources_host[0] (example.com/x).devices[0] (d).nodes[0].path: must be an absolute path in "
-            "its shortest form, not 'dev'",
-            "node_devices_resources_host[0] (example.com/x).name: gives the CDI kind its name, but the CDI class 'x' "
-            "has fewer than two characters, which crashes containerd's parser; choose a longer one (set cdi_kind)",
-            "node_devices_resources_group[1] (devices.example.com/serial).name: is declared already, as "
-            "node_devices_resources[0] (devices.example.com/serial)",
+            "node_devices_resources_host[0] (example.com/x).devices[0] (d).nodes[0].path: must be an absolute path "
+            "without '.', '..', '//' or a trailing '/', not 'dev'",
+            "node_devices_resources_host[0] (example.com/x).name: is also the CDI kind, but the CDI class 'x' "
+            "has fewer than two characters, which crashes containerd's parser: choose a longer name; or set cdi_kind",
+            "node_devices_resources_group[1] (devices.example.com/serial).name: is already declared as "
+            "node_devices_resources[0] (devices.example.com/serial): remove or rename one",
             "node_devices_settings.log_level: must be one of debug, info, warning, error, not 'loud'",
         ]
     )
@@ -135,18 +135,20 @@ def test_problems_of_capacities_are_placed_in_their_variables():
     )
     assert sorted(lines) == sorted(
         [
-            "node_devices_resources[1] (devices.example.com/kvm).name: is declared already, as "
-            "node_devices_resources[0]",
+            "node_devices_resources[1] (devices.example.com/kvm).name: is already declared as "
+            "node_devices_resources[0]: remove or rename one",
             "node_devices_resources[2] (a.io/b).capacity: must be a whole number, not the text '4' "
-            "(without quotes it is a number; of an expression's result '| int' makes one)",
+            "(write it without quotes; for an expression, add '| int')",
             "node_devices_resources[3] (a.io/c).capacity: must be a whole number, not 7.5 "
-            "(of an expression's result '| int' makes one)",
+            "(for an expression, add '| int')",
             "node_devices_resources_b[0] (a.io/b).capacity: is missing",
-            "node_devices_resources_b[0] (a.io/b).name: is declared already, as node_devices_resources[2] (a.io/b)",
-            "node_devices_resources_b[1] (a.io/b).name: is declared already, as node_devices_resources[2] (a.io/b)",
+            "node_devices_resources_b[0] (a.io/b).name: is already declared as "
+            "node_devices_resources[2] (a.io/b): remove or rename one",
+            "node_devices_resources_b[1] (a.io/b).name: is already declared as "
+            "node_devices_resources[2] (a.io/b): remove or rename one",
             "node_devices_resources_b[2] (nvidia).capacity: must be at least 0, not -1",
-            "node_devices_resources_b[2] (nvidia).replicas: is not a known key; known are capacity, name",
-            "node_devices_resources_b[2] (nvidia).name: 'nvidia' is not an extended resource: it takes the form "
+            "node_devices_resources_b[2] (nvidia).replicas: is not a known key; known keys: capacity, name",
+            "node_devices_resources_b[2] (nvidia).name: 'nvidia' is not an extended resource: use the form "
             "domain/name, with exactly one '/'",
             f"node_devices_resources_b[3].capacity: must be at most {(2**63 - 1) // 1000}, not {2**63}",
             "node_devices_resources_b[3].name: is missing",

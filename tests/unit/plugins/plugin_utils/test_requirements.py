@@ -52,7 +52,7 @@ def test_nothing_stands_in_the_way(kubelet):
 def test_a_kubelet_that_nobody_tested(version, warned):
     known = node(kubelet__version=version)
     assert unmet(ALL, known, PATHS) == []
-    why = f"kubelet {version}: nobody tested this project with a kubelet older than 1.31; see docs/compatibility.md"
+    why = f"kubelet {version}: this project is not tested with kubelets older than 1.31; see docs/compatibility.md"
     assert untested(ALL, known) == [why] * warned
     # No CDI name is passed or the kubelet is not checked: no warning.
     assert untested(["python"], known) == untested(ALL, node(kubelet=None)) == []

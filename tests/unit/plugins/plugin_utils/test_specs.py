@@ -124,8 +124,8 @@ def foreign(path, edits, **rest):
 @pytest.mark.parametrize(
     ("directory", "says"),
     [
-        ("/etc/cdi", f"device example.com/camera=a: is in {PATH}, too: runtimes drop both"),
-        ("/var/run/cdi", f"device example.com/camera=a: overrides that of {PATH}: containers get the device of this"),
+        ("/etc/cdi", f"device example.com/camera=a: is also defined in {PATH}, and runtimes drop both: remove one"),
+        ("/var/run/cdi", f"device example.com/camera=a: overrides the same name in {PATH}, so that containers get"),
     ],
 )
 @pytest.mark.parametrize("form", ["json", "yaml"])
@@ -159,7 +159,7 @@ def test_a_broken_file_of_others_is_no_conflict_and_named():
         "/etc/cdi/x.yaml",
         "/etc/cdi/y.json",
     ]
-    assert wanted.broken()[0].startswith("/var/run/cdi/other.json: colour: is not a field of CDI; known are ")
+    assert wanted.broken()[0].startswith("/var/run/cdi/other.json: colour: is not a field of CDI; known fields: ")
     assert wanted.broken()[0].endswith("; it is not ours and hurts no device of ours: whoever wrote it has to fix it")
 
 

@@ -58,7 +58,7 @@ def test_it_is_done_and_taken_back_with_all_that_it_made(node):
     [
         ("invalid", "check refuses it: invalid at {config}\n", 0, "Nothing was changed."),
         ("broken", "containerd.service did not start: Job for containerd.service failed.\n", 2, None),
-        ("no-cri", "could not tell its version: UNIMPLEMENTED: unknown service\n", 2, None),
+        ("no-cri", "could not report its version: UNIMPLEMENTED: unknown service\n", 2, None),
         ("no-cdi, still", "the running daemon says that CDI is False, folders ['/etc/cdi/']\n", 2, None),
     ],
 )

@@ -113,7 +113,7 @@ def test_taking_it_back_gives_the_old_mode_with_the_old_text(node, text, mode):
     [
         ("invalid", "check refuses it: invalid at", 0),
         ("broken", "containerd.service did not start: Job for containerd.service failed.", 2),
-        ("no-cri", "could not tell its version: UNIMPLEMENTED: unknown service", 2),
+        ("no-cri", "could not report its version: UNIMPLEMENTED: unknown service", 2),
         ("no-cdi, still", "the running daemon says that CDI is False, folders ['/etc/cdi/']", 2),
         ("cdi, hurts", "container c1 ran before the restart, and does not run after it (no end of it is known)", 2),
         ("cdi, ended 137 Error", "container c1 ran before the restart, and does not run after it (exit code 137)", 2),

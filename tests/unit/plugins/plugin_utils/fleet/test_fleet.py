@@ -184,10 +184,10 @@ def test_a_plugin_that_does_not_answer():
 def test_a_plugin_that_is_not_ready_or_runs_with_an_older_configuration():
     served = serving(CAMERA, device("a"), registered=False)
     configuration = {"path": "/c.yaml", "sha256": "x", "problems": ["resources[0]: wrong"]}
-    said = [f"{CAMERA}: the kubelet has no stream open", "the devices were never looked at"]
+    said = [f"{CAMERA}: the kubelet has no stream open", "the devices were never scanned"]
     found = entry(well(served, status=status(served, ready=False, not_ready=said, configuration=configuration)))
     assert found["problems"] == [
-        "the plugin is not ready: the devices were never looked at",
+        "the plugin is not ready: the devices were never scanned",
         "/c.yaml is refused, and an older configuration in force: resources[0]: wrong",
     ]
     assert table.COLUMNS[2].value(found) == "0.1.0 (not ready)"
@@ -232,7 +232,7 @@ def test_fixed_capacities():
         cluster_row("as declared", "0", "0", "0", "example.com/none"),
         # The plugin tells the device plugin's own.
         cluster_row("served", declared="plugin", name=CAMERA),
-        cluster_row("not declared any more: the next run takes it away", declared="-", name="example.com/past"),
+        cluster_row("no longer declared: the next run removes it", declared="-", name="example.com/past"),
     ]
     found = entry(well(serving(CAMERA, device("a")), declaration=wanted, cluster=shown))
     rows = {row["name"].partition("/")[2]: numbers(row) for row in found["resources"]}
@@ -241,7 +241,7 @@ def test_fixed_capacities():
         "dongle": (4, 4, None, "healthy", []),
         "big": (1000, 1000, None, "healthy", []),
         "none": (0, 0, None, "empty", []),
-        "past": (4, 4, None, "not as declared", ["not declared any more: the next run takes it away"]),
+        "past": (4, 4, None, "not as declared", ["no longer declared: the next run removes it"]),
     }
 
 

@@ -98,7 +98,7 @@ def test_until_it_is_ready_with_what_is_declared():
 def test_a_node_that_is_not_ready():
     assert why(Cluster([], ready="Unknown")) == (
         "within 0.05 s the plugin's pod does not run: the node is not Ready (Kubelet stopped posting node status.): "
-        "run again when it is"
+        "retry when it is Ready"
     )
 
 
@@ -248,10 +248,10 @@ def test_what_a_pod_serves_through_the_api_server():
 
 
 def test_a_control_plane_that_is_away_for_a_moment():
-    gone = Unavailable("the API server x does not answer: Connection refused: run again when it does")
+    gone = Unavailable("the API server x does not answer: Connection refused: retry when the API server answers")
     new = pod(**RUNS)
     assert wait(Cluster(gone, [], gone, [new]), Running(WANTED)) == new
-    with pytest.raises(Unavailable, match="run again when it does"):
+    with pytest.raises(Unavailable, match="retry when the API server answers"):
         wait(Cluster([], gone), Running(WANTED), timeout=0.05)
 
 
@@ -287,7 +287,7 @@ def test_who_waits_keeps_the_lock_of_the_play():
 
 
 def test_neither_does_the_wait_for_a_start_or_an_end_give_up_then():
-    gone = Unavailable("the API server x does not answer: Connection refused: run again when it does")
+    gone = Unavailable("the API server x does not answer: Connection refused: retry when the API server answers")
     rollout.await_start(Cluster(gone, [], gone, [pod(**RUNS)]), "worker", timeout=60)
     rollout.await_end(Cluster(gone, [pod(**RUNS)], gone, []), "worker", timeout=60)
     for wait_for in (rollout.await_start, rollout.await_end):
