@@ -48,7 +48,7 @@ class Target(NamedTuple):
     def platforms(self) -> list[str]:
         """The platform tags that the target accepts, best first (PEP 600). Raises WheelsError if glibc is not 2.x."""
         if self.glibc[0] != 2:
-            raise WheelsError(f"glibc {self.glibc[0]}.{self.glibc[1]} is not known")
+            raise WheelsError(f"glibc {self.glibc[0]}.{self.glibc[1]} is not supported")
         names = []
         for minor in range(self.glibc[1], _OLDEST_GLIBC_MINOR - 1, -1):
             names.append(f"manylinux_2_{minor}_{self.machine}")
@@ -181,8 +181,8 @@ def run(command: list[str], cwd: pathlib.Path, missing: str) -> None:
         return
     if f"No module named {missing}" in done.stderr:
         raise WheelsError(
-            f"the Python that Ansible runs with on the controller ({sys.executable}) has no {missing}; install "
-            f"requirements/controller.txt into its environment"
+            f"the controller's Python ({sys.executable}) has no {missing}: install requirements/controller.txt into "
+            "Ansible's Python environment"
         )
     said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-8:]
     raise WheelsError(f"{' '.join(command[1:5])} failed on the controller: " + "\n".join(said))
