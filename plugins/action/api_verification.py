@@ -52,7 +52,7 @@ class ActionModule(ActionBase):
         if arguments.get("state") == "absent":
             return {**result, **self._remove(arguments, host)}
         if self._task.check_mode:
-            return {**result, "skipped": True, "msg": "a proof needs a pod, which check mode does not make"}
+            return {**result, "skipped": True, "msg": "a proof needs a pod, which check mode does not create"}
         look = preflight.Preflight(self, task_vars)
         try:
             arguments["declaration"] = look.declaration(arguments.get("declaration"))
@@ -61,7 +61,8 @@ class ActionModule(ActionBase):
         try:
             if not arguments.get("kubeconfig"):
                 raise DeploymentError(
-                    "what only the Kubernetes API reaches is proven through it: set node_devices_kubeconfig"
+                    "node_devices_kubeconfig: not set, but only the Kubernetes API reaches this node: set it to a "
+                    "kubeconfig file on the controller"
                 )
             cluster = DaemonSet(
                 Api(kubeconfig.read(arguments["kubeconfig"])), deployed.parse(arguments.get("deployment", {}))
@@ -167,7 +168,7 @@ def _printed(api, pod):
         return proof.Outcome(container_view.read_own(json.loads(lines[-1])))
     except (IndexError, RecursionError, ValueError, KeyError, TypeError):
         said = " ".join(log.split())[:200] or "nothing"
-        return proof.Outcome(failed=f"the proof's pod did not say what it has: {said}")
+        return proof.Outcome(failed=f"the proof's pod printed no report: {said}")
 
 
 def _once_followed(cluster, node, resources, timeout):
@@ -210,7 +211,7 @@ def _lacks(resource, shown, held=0):
     """
     found = _healthy(resource, shown)
     if found is None:
-        return "the node object does not show it: the kubelet has no registration of it"
+        return "the node object does not list it, because no plugin registered it with the kubelet"
     least, most = _shares(resource)
     if resource.discover.methods or least - held * resource.replicas <= found <= most:
         return None
@@ -232,12 +233,12 @@ def _judged(resource, shown, use, devices, held=0):
     if lacks:
         return row, 0
     if held:
-        why = f"{held} held by another name; the log of the plugin's pod says by whom"
+        why = f"{held} held by another name; the log of the plugin's pod names the pods"
         return {**row, "state": "in use", "detail": why}, 0
     if not healthy:
         return {**row, "state": "empty"}, 0
     if resource.discover.methods:
-        why = "its devices are discovered on the node, and the API does not say which they are"
+        why = "its devices are discovered on the node, and the API does not list them"
         return {**row, "state": "unproven", "detail": why}, 0
     free = healthy - use.shares
     if free <= 0:

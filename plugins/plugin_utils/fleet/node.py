@@ -186,7 +186,7 @@ def _of_runtime(read: Read, runtime: Mapping[str, Any] | None) -> Iterator[str]:
 
 def _of_kubelet(read: Read, kubelet: Mapping[str, Any] | None) -> Iterator[str]:
     if kubelet and not kubelet["running"] and (read.status or {}).get("source") == "checkpoint":
-        yield "no kubelet runs, although one did before: its checkpoint is there (systemctl status kubelet)"
+        yield "no kubelet runs, but its checkpoint shows that one did: see systemctl status kubelet"
     unanswered = (read.status or {}).get("unanswered")
     if unanswered and (read.facts or {}).get("kubelet"):
         yield (
@@ -202,8 +202,8 @@ def _of_plugin(read: Read, plugin: Mapping[str, Any] | None, resource_names: set
     running = _plugin(read, plugin)
     if running and read.wanted_sha256 and running["configuration_sha256"] != read.wanted_sha256:
         yield (
-            f"the plugin runs with configuration {running['configuration_sha256'][:12]}, and what is declared is "
-            f"{read.wanted_sha256[:12]}: run site.yml"
+            f"the plugin runs with configuration {running['configuration_sha256'][:12]}, but "
+            f"{read.wanted_sha256[:12]} is declared: run site.yml"
         )
     if read.by_api and read.by_api.running:
         yield from read.by_api.running.not_ready
@@ -221,4 +221,4 @@ def _of_plugin(read: Read, plugin: Mapping[str, Any] | None, resource_names: set
         if not any(reason.startswith(f"{name}: ") for name in resource_names):
             yield f"the plugin is not ready: {reason}"
     for problem in plugin["configuration"]["problems"]:
-        yield f"{plugin['configuration']['path']} is refused, and an older configuration in force: {problem}"
+        yield f"{plugin['configuration']['path']} is refused, so the plugin runs with an older configuration: {problem}"

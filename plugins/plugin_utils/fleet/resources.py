@@ -52,7 +52,7 @@ def of_plugin(declaration: Mapping[str, Any] | None, served: Served) -> Iterator
             by_cdi = declared.get(name, {}).get("injection", "cdi") == "cdi"
             row = _served(serving[name], served, by_cdi)
             if declaration is not None and name not in declared:
-                row["reasons"].append("it is served, but not declared: the next run of site.yml takes it away")
+                row["reasons"].append("it is served but not declared: run site.yml to remove it")
                 row["state"] = _worse(row["state"], "not declared")
         else:
             row = _not_served(name, served)
@@ -121,7 +121,7 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
             reasons.insert(0, "the kubelet has no stream open")
     elif listed is not None and listed != healthy:
         state = _worse(state, "degraded")
-        reasons.insert(0, f"the plugin offers {healthy} healthy, the kubelet lists {listed}")
+        reasons.insert(0, f"the plugin offers {healthy} healthy, but the kubelet lists {listed}")
     if by_cdi and served.cdi is False and capacity:
         state = _worse(state, "without CDI")
     return {
