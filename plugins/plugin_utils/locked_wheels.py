@@ -127,8 +127,8 @@ def find(lock: pathlib.Path, target: Target, directory: pathlib.Path, fetch: boo
         chosen, lacking = select(directory, requirements, target)
     if lacking:
         raise WheelsError(
-            f"{directory} lacks wheels for {target.name} (glibc {target.glibc[0]}.{target.glibc[1]}) with the "
-            f"hashes in {lock.name}: {_named(lacking)}"
+            f"{directory} has no wheels for {target.name} (glibc {target.glibc[0]}.{target.glibc[1]}) with the hashes "
+            f"in {lock.name}: {_named(lacking)}"
         )
     return chosen
 

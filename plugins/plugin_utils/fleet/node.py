@@ -190,8 +190,8 @@ def _of_kubelet(read: Read, kubelet: Mapping[str, Any] | None) -> Iterator[str]:
     unanswered = (read.status or {}).get("unanswered")
     if unanswered and (read.facts or {}).get("kubelet"):
         yield (
-            f"the kubelet runs and does not answer: {unanswered}: it hangs, or its root directory is another one than "
-            f"kubelet_root_dir"
+            f"the kubelet runs but does not answer ({unanswered}): it hangs, or its root directory is not "
+            "kubelet_root_dir"
         )
 
 

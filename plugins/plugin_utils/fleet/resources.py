@@ -91,7 +91,7 @@ def by_node_object(row: dict[str, Any], shown: list[Mapping[str, str]] | None) -
         return row
     capacity, healthy = _number(found["capacity"]), _number(found["allocatable"])
     if capacity is None or healthy is None:
-        return {**row, "state": "not registered", "reasons": ["its node object does not show it"]}
+        return {**row, "state": "not registered", "reasons": ["the node object does not list it"]}
     return {**row, "capacity": capacity, "healthy": healthy, "state": _health(capacity, healthy, False)}
 
 
@@ -118,7 +118,7 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
     if not resource["registered"]:
         state = "not registered" if served.kubelet else "pending"
         if served.kubelet:
-            reasons.insert(0, "the kubelet has no stream open")
+            reasons.insert(0, "the kubelet has no ListAndWatch stream open")
     elif listed is not None and listed != healthy:
         state = _worse(state, "degraded")
         reasons.insert(0, f"the plugin offers {healthy} healthy, but the kubelet lists {listed}")
