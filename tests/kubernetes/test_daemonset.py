@@ -466,9 +466,9 @@ def test_what_others_have_under_our_name_stays_as_it_is(cluster, run, read, name
     for check in (True, False):
         result = run("configured", node, IMAGINARY, check=check)
         assert result["msg"] == (
-            f"worker1: {kinds[:-1]} node-device-plugin in namespace {namespace} was there before us, and is not ours "
-            f"to change (it has no label app.kubernetes.io/managed-by=nodedevices): give device_plugin_deployment "
-            f"another name or namespace, or delete it first"
+            f"worker1: {kinds[:-1]} node-device-plugin in namespace {namespace} belongs to others, because it has no "
+            "label app.kubernetes.io/managed-by=nodedevices: set another name or namespace in "
+            "device_plugin_deployment, or delete it first"
         )
     # Nor does a deployment of before take it over, or an uninstall take it away.
     pending = [{"host": "a", "node": node.name, "text": "", "kubeconfig": cluster.kubeconfig()}]
@@ -493,8 +493,8 @@ def test_another_plugin_on_a_node_that_only_the_api_reaches(cluster, run, read, 
         for check in (True, False):
             result = run("configured", node, IMAGINARY, fixed, check=check, api_only=True)
             assert result["msg"] == (
-                f"worker1: another device plugin serves {name} on node {node.name}, as its node object shows: remove "
-                f"it first, or set device_plugin_takeover: true and remove it right after"
+                f"worker1: another device plugin already serves {name} on node {node.name}, as its node object shows: "
+                "remove that plugin first, or set device_plugin_takeover: true and remove it right after the run"
             )
         assert read("/api/v1") is None
         assert run("configured", node, fixed, api_only=True)["changed"] is True
@@ -526,9 +526,8 @@ def test_what_was_rendered_without_ansible_is_left_to_who_applied_it(cluster, ru
         api.apply(place, manifest.content, "kubectl")
     before = read("/apis/apps/v1", "daemonsets")
     assert run("configured", node, IMAGINARY)["msg"] == (
-        f"worker1: daemonset node-device-plugin in namespace {namespace} names its nodes itself, so it was not "
-        f"deployed by these playbooks: give device_plugin_deployment another name and take the nodes out there, or "
-        f"delete it first"
+        f"worker1: daemonset node-device-plugin in namespace {namespace} lists its nodes itself, so these playbooks "
+        "did not deploy it: set another device_plugin_deployment.name and remove the nodes there, or delete it first"
     )
     assert set(read("/api/v1", "configmaps")["data"]) == {other.name}
     assert read("/apis/apps/v1", "daemonsets") == before
@@ -618,8 +617,8 @@ def test_a_cluster_without_the_prometheus_operator(cluster, run):
     node = cluster.node({})
     _pending, result = deployed(run, node, deployment={"pod_monitor": True})
     assert result["msg"] == (
-        "worker1: the cluster has no PodMonitors (monitoring.coreos.com/v1): install the Prometheus operator, or do "
-        "without pod_monitor and alert_rules in device_plugin_deployment"
+        "worker1: the cluster does not serve PodMonitors (monitoring.coreos.com/v1): install the Prometheus "
+        "operator, or remove pod_monitor and alert_rules from device_plugin_deployment"
     )
 
 
@@ -669,8 +668,9 @@ def test_hosts_that_differ_in_what_a_daemonset_has_once(cluster, run, read, kube
     pending[1]["host"] = "worker2"
     result = run("deployed", pending=pending, nodes=[one.name, other.name])
     assert result["msg"] == (
-        "worker1, worker2: device_plugin_deployment.priority_class: is '' for worker2, and 'system-node-critical' for "
-        "worker1: a DaemonSet has it once, so give the hosts that differ another one (name)"
+        "worker1, worker2: device_plugin_deployment.priority_class: is '' for worker2, but 'system-node-critical' "
+        "for worker1: all hosts of a DaemonSet need the same value, so set it, or another "
+        "device_plugin_deployment.name for one of them"
     )
     assert read("/apis/apps/v1", "daemonsets") is None
 

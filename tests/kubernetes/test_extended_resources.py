@@ -242,8 +242,8 @@ def test_a_kubelet_that_does_not_follow(run, cluster):
     node.patch("kubelet", status)
     result = run(node, {DONGLE: 4}, timeout=0)
     assert result["msg"] == (
-        f"worker1: the capacity of {DONGLE} is patched, but within 0 s the kubelet has not made it allocatable: the "
-        f"node is not Ready (Kubelet stopped posting node status.): run again when it is"
+        f"worker1: the kubelet has not made the patched capacity of {DONGLE} allocatable within 0 s: the node is not "
+        "Ready (Kubelet stopped posting node status.): run again when it is"
     )
     assert states(run(node, {DONGLE: 4}, state="reported")) == {DONGLE: "not allocatable yet"}
     with node.kubelet():
@@ -294,7 +294,7 @@ def test_of_a_node_that_has_left_the_cluster_there_is_nothing_to_take_away(run, 
     result = run(node, {DONGLE: 4}, (KVM,), node_name="gone", state="absent", check=check, api_only=api_only)
     assert (result["changed"], result["resources"], result["lingering"]) == (False, [], [])
     assert result["warnings"] == [
-        "worker1: the cluster has no node gone, so nothing is taken off it there; if that is not its name, set "
+        "worker1: the cluster has no node gone, so nothing is removed there: if the node has another name, set "
         "node_devices_node_name and run again"
     ]
 

@@ -93,7 +93,7 @@ def test_a_server_of_measurements_that_is_away_keeps_nothing(api, monkeypatch):
 
 def test_a_server_of_objects_that_is_away_keeps_it(api):
     api.pages["/apis"]["groups"].append(group("away.example", "v1"))
-    assert remove(api) == ([], "it cannot be told whether others have something in it: 503")
+    assert remove(api) == ([], "it cannot be checked for objects of others: 503")
 
 
 def test_a_kind_named_as_one_of_kubernetes_counts(api):

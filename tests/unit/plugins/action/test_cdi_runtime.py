@@ -106,7 +106,7 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_tried(action, 
 @pytest.mark.parametrize(
     ("cdi", "reason"),
     [
-        (Cdi(enabled=False, spec_dirs=("/opt/cdi",)), "CDI is off in its configuration"),
+        (Cdi(enabled=False, spec_dirs=("/opt/cdi",)), "CDI is off in the runtime's configuration"),
         # containerd 2.4 and CRI-O, where CDI is always on.
         (Cdi(enabled=True, spec_dirs=("/etc/cdi",)), "its configuration does not read /var/run/cdi"),
     ],
@@ -115,7 +115,7 @@ def test_a_run_says_why_it_edits(action, cdi, reason):
     action._adapter.cdi = cdi
     action._adapter.plan = lambda check: Change(ROOT, "x", "y")
     action._node["ledger"] = {}
-    assert action._make_effective()["msg"] == f"{reason}: containerd.service is restarted; it was away for 0.1 s"
+    assert action._make_effective()["msg"] == f"{reason}: containerd.service is restarted; it did not answer for 0.1 s"
 
 
 def test_check_mode_asks_the_node_whether_it_could_be_done(action):
@@ -280,7 +280,7 @@ def test_who_waits_for_its_turn_keeps_the_lock_of_the_play(tmp_path, monkeypatch
 def test_other_names_of_a_file_that_is_replaced_are_named(action, check_mode):
     action._task.check_mode = check_mode
     action._runtime["config"]["other_names"] = 2
-    words = f"{ROOT} has other names (hard links, 2): they keep the former text"
+    words = f"{ROOT} has other hard links (2), which keep the former text: update them by hand"
     assert action._apply([Change(ROOT, "x", "y")], "CDI is off")["warnings"] == [words]
     for harmless in (Change(ROOT, "x", "x"), Change(DROP_IN, "x", "y")):
         assert action._apply([harmless], "CDI is off")["warnings"] == []
@@ -310,7 +310,7 @@ def test_what_somebody_wrote_since_the_runtime_started_is_named(action, check_mo
     action._task.check_mode = check_mode
     action._answers = lambda: True
     action._runtime["config"]["later"] = [ROOT]
-    words = f"{ROOT} was written after containerd started: a restart brings whatever was changed in it into force, too"
+    words = f"{ROOT} was changed after containerd started: a restart also applies that change"
     assert action._apply([Change(ROOT, "x", "y")], "CDI is off")["warnings"] == [words]
     action._on_node = lambda **arguments: {"failed": True, "msg": "CRI did not come up"}
     with pytest.raises(UnsupportedConfig, match=f"^CRI did not come up\n{words}$"):
@@ -330,8 +330,9 @@ def test_a_file_of_others_that_keeps_cdi_on_is_named(action, monkeypatch, check)
     action._adapter = NvidiaCtk()
     (warning,) = action._take_back()["warnings"]
     assert warning == (
-        "kept: CDI stays on, because /etc/containerd/conf.d/99-nvidia.toml has enable_cdi = true, and that file is not "
-        "ours; if the line was copied from ours, as nvidia-ctk does, remove it there and restart containerd.service"
+        "kept: CDI stays on, because /etc/containerd/conf.d/99-nvidia.toml of another owner has enable_cdi = true. "
+        "If that line was copied from this collection's change, as nvidia-ctk does, remove it there and restart "
+        "containerd.service"
     )
 
 

@@ -226,7 +226,7 @@ def test_what_others_have_in_the_namespace_keeps_it_and_that_is_said(cluster):
     run("removed", "worker1")
     gone = run("absent", nodes=["worker1"])
     assert kinds(gone) == ["daemonset", "configmap"]
-    assert gone["warnings"] == ["the namespace ours stays: it has configmaps theirs"]
+    assert gone["warnings"] == ["namespace ours stays: it has configmaps theirs"]
     assert NAMESPACE in cluster.there
 
 
@@ -325,8 +325,8 @@ def test_a_node_of_which_nobody_knows_whether_it_has_left_stays_and_that_is_said
     deployed(cluster, "worker1", "worker2")
     (said,) = run("absent", pending=[], known=[], nameless=["hostb"])["warnings"]
     assert said == (
-        "hostb: node_devices_node_name cannot be worked out in this play, so it is not known which of worker1, worker2 "
-        "the inventory no longer has: they stay in DaemonSet node-device-plugin until a run in which it can"
+        "hostb: node_devices_node_name cannot be evaluated in this play, so some of the nodes worker1, worker2 may "
+        "have left the inventory: they stay in DaemonSet node-device-plugin until a run can evaluate it"
     )
     # As many as there may be hosts of: they are theirs.
     assert "warnings" not in run("absent", pending=[], known=["worker1"], nameless=["hostb"])

@@ -38,8 +38,13 @@ def test_what_is_fine_is_no_problem():
 @pytest.mark.parametrize(
     ("modules", "rules", "nodes", "says"),
     [
-        ([{"name": "a b"}], [], [], "host_devices_modules[0].name: is no name of a kernel module: 'a b'"),
-        ([{"name": "a-b"}, {"name": "a_b"}], [], [], "host_devices_modules[1].name: a_b is given twice"),
+        ([{"name": "a b"}], [], [], "host_devices_modules[0].name: must be the name of a kernel module, not 'a b'"),
+        (
+            [{"name": "a-b"}, {"name": "a_b"}],
+            [],
+            [],
+            "host_devices_modules[1].name: a_b is listed twice: remove one entry",
+        ),
         ([{"name": "a", "options": "x\ny"}], [], [], "host_devices_modules[0].options: must be one line"),
         ([], ["SUBSYSTEM=tty"], [], "host_devices_udev_rules[0]: is no udev rule"),
         ([], [RULE + "\n" + RULE], [], "host_devices_udev_rules[0]: is no udev rule"),
@@ -47,7 +52,7 @@ def test_what_is_fine_is_no_problem():
         ([], [], [{**NODE, "path": "/tmp/x"}], "host_devices_nodes[0].path: must be a path below /dev"),
         ([], [], [{**NODE, "path": "/dev/../x"}], "host_devices_nodes[0].path: must be a path below /dev"),
         ([], [], [{**NODE, "path": "/dev/%i"}], "host_devices_nodes[0].path: must be a path below /dev"),
-        ([], [], [NODE, NODE], "host_devices_nodes[1].path: /dev/crand0 is given twice"),
+        ([], [], [NODE, NODE], "host_devices_nodes[1].path: /dev/crand0 is listed twice: remove one entry"),
         ([], [], [{**NODE, "major": 4096}], "host_devices_nodes[0].major: must be from 0 to 4095, not 4096"),
         ([], [], [{**NODE, "minor": -1}], "host_devices_nodes[0].minor: must be from 0 to 1048575, not -1"),
         ([], [], [{**NODE, "mode": "999"}], "host_devices_nodes[0].mode: must be three octal digits"),

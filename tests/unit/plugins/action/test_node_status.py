@@ -156,8 +156,8 @@ def test_a_kubelet_that_is_too_old_is_a_problem(look):
 def test_a_change_that_was_cut_off_is_a_problem(look):
     found, _executed = look({**FACTS, "transaction_left": True})
     assert found["problems"] == [
-        "an earlier change of the container runtime's configuration was cut off: the next run of site.yml finishes or "
-        "undoes it"
+        "an earlier run was interrupted while it changed the container runtime's configuration: run site.yml, which "
+        "finishes or undoes the change"
     ]
 
 
@@ -279,7 +279,7 @@ def test_a_pod_that_runs_with_something_else(look, in_cluster):
     found, _executed = look(answers={"status": with_configuration("b" * 64)}, **DAEMON_SET)
     assert found["state"] == "wrong"
     assert found["problems"] == [
-        f"the plugin runs with configuration bbbbbbbbbbbb, and what is declared is {wanted()[:12]}: run site.yml"
+        f"the plugin runs with configuration bbbbbbbbbbbb, but {wanted()[:12]} is declared: run site.yml"
     ]
 
 
@@ -300,7 +300,10 @@ def test_a_service_has_no_pod(look, in_cluster):
 
 def test_a_daemonset_without_a_kubeconfig_and_one_that_may_not_be_looked_at(look, in_cluster):
     found, _executed = look(mode="daemonset")
-    assert found["problems"] == ["the plugin is deployed through the Kubernetes API: set node_devices_kubeconfig"]
+    assert found["problems"] == [
+        "node_devices_kubeconfig: not set, but the DaemonSet is read through the Kubernetes API: set it to a "
+        "kubeconfig file on the controller"
+    ]
     in_cluster(refused="no list on pods")
     found, _executed = look(answers={"status": with_configuration(wanted())}, **DAEMON_SET)
     assert found["problems"] == ["no list on pods"]
@@ -375,7 +378,10 @@ def test_a_node_of_the_api_without_a_kubeconfig(look):
     assert executed == []
     assert (found["state"], found["problems"]) == (
         "wrong",
-        ["the plugin is deployed through the Kubernetes API: set node_devices_kubeconfig"],
+        [
+            "node_devices_kubeconfig: not set, but the DaemonSet is read through the Kubernetes API: set it to a "
+            "kubeconfig file on the controller"
+        ],
     )
 
 
@@ -403,7 +409,7 @@ def test_the_report_has_every_host_of_the_play(report, tmp_path):
         data = json.load(file)
     assert [each["state"] for each in data["nodes"]] == ["ok", "unreachable"]
     assert data["nodes"][0] == ENTRY
-    assert data["nodes"][1]["problems"] == ["the play ended for this host before it was asked"]
+    assert data["nodes"][1]["problems"] == ["the play ended for this host before its status was read"]
     assert result["table"].splitlines()[-1] == "2 nodes: 1 unreachable, 1 ok"
     assert result["summary"] == data["summary"]
     with open(result["files"]["html"], encoding="utf-8") as file:

@@ -126,6 +126,7 @@ def test_ours_in_the_other_mode():
 def test_another_plugin_has_the_name():
     there = plugins("service", [SERIAL], [SERIAL, KVM], ["/dp/kvm.sock"])
     assert list(taken(there, [SERIAL, KVM], "service")) == [
-        "another device plugin serves devices.example.com/kvm here (one listens at /dp/kvm.sock): remove it first, or "
-        "set device_plugin_takeover: true and remove it right after"
+        "another device plugin already serves devices.example.com/kvm on this node (sockets of other plugins: "
+        "/dp/kvm.sock): remove that plugin first, or set device_plugin_takeover: true and remove it right after the "
+        "run"
     ]

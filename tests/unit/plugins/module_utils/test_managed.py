@@ -324,7 +324,7 @@ def test_a_change_by_someone_else_stays_when_ours_goes(node):
     (node.root / "d" / "a").write_text("theirs")
     (node.root / "d" / "b").unlink()
     report = node.converge()
-    assert report.kept == [{"path": node.path("d/a"), "reason": "it was changed by someone else since"}]
+    assert report.kept == [{"path": node.path("d/a"), "reason": "it was changed by someone else"}]
     assert set(node.snapshot()) == {"d", "d/a"}
     assert node.entries() == {}
 
@@ -343,7 +343,7 @@ def test_what_stays_for_that_is_said_of_every_role(node, monkeypatch, check):
     node.converge(node.file("a", "ours"), node.file("b", "ours"))
     (node.root / "a").write_text("theirs")
     managed_files.main()
-    assert warnings == [f"kept: {node.path('a')}, it was changed by someone else since"]
+    assert warnings == [f"kept: {node.path('a')}, it was changed by someone else"]
     (answer,) = ended
     assert (answer["removed"], [kept["path"] for kept in answer["kept"]]) == ([node.path("b")], [node.path("a")])
 
@@ -454,7 +454,7 @@ def test_what_was_there_before_is_not_lost_where_somebody_changed_the_file_since
     copies = [node.path(name) + ".node-devices-before" for name in ("a", "b", "d")]
     assert report.written == copies
     assert [kept["reason"] for kept in report.kept] == [
-        f"it was {what} by someone else since; what was there before us is in {copy}"
+        f"it was {what} by someone else; the original is in {copy}"
         for what, copy in zip(("changed", "removed", "changed"), copies, strict=True)
     ]
     if not check:

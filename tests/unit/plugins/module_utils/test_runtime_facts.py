@@ -55,7 +55,7 @@ def test_a_program_that_an_upgrade_installed_is_asked_if_only_root_can_write_it(
     assert new.version() == "2.4.2"
     program.chmod(0o777)
     assert new.version() is None
-    assert new.answer("x") == (None, f"others than root can write {program} (mode 0777)")
+    assert new.answer("x") == (None, f"users other than root can write {program} (mode 0777): chmod go-w {program}")
 
 
 @as_root
@@ -196,7 +196,7 @@ def test_why_a_file_is_no_text(tmp_path):
     (tmp_path / "latin").write_bytes(b"\xe9")
     facts = [runtime_facts.file_facts(str(tmp_path / name)) for name in ("folder", "latin")]
     assert [(each["content"], each["why_no_text"]) for each in facts] == [
-        (None, "it is a folder"),
+        (None, "it is a directory"),
         (None, "it is not UTF-8"),
     ]
 

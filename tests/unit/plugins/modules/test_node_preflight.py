@@ -36,7 +36,7 @@ FACTS = {
 }
 # Of the play that the action is in.
 PLAY = "play-2"
-MISSING = "node1: /bin/plugin is not on the node: run the role node_tools first"
+MISSING = "node1: /bin/plugin is not installed on the node: run role node_tools (site.yml) first"
 
 
 @pytest.fixture
@@ -383,9 +383,9 @@ def test_a_node_without_a_slot_for_the_daemonsets_pod_is_named(look, monkeypatch
     if is_refused:
         name = given.get("deployment", {}).get("priority_class", "system-node-critical")
         assert result["msg"].splitlines()[1:] == [
-            "node1: node worker1 has no free pod slot (its kubelet takes 2), and for the DaemonSet's pod, of priority "
-            f"class {name}, another pod would be ended: free a slot, raise maxPods of the kubelet, or set "
-            "device_plugin_deployment.priority_class to '', and the pod waits"
+            "node1: node worker1 has no free pod slot (its kubelet accepts 2 pods), so the DaemonSet's pod, with "
+            f"priority class {name}, would preempt another pod: free a slot, raise the kubelet's maxPods, or set "
+            "device_plugin_deployment.priority_class: '' to let the pod wait"
         ]
 
 
@@ -410,7 +410,9 @@ def test_a_drain_that_cannot_be_is_named_with_everything_else(look, monkeypatch,
 
 
 def test_a_drain_takes_minutes_that_are_a_number(look):
-    with pytest.raises(AnsibleError, match="node_devices_drain_minutes must be a number that is not below 0, not soon"):
+    with pytest.raises(
+        AnsibleError, match="node_devices_drain_minutes: must be a number of minutes, 0 or more, not soon"
+    ):
         look(drain={"minutes": "soon"})
 
 

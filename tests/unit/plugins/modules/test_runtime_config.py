@@ -126,7 +126,7 @@ def test_a_configuration_that_changed_since_it_was_read_fails_the_module_and_is_
     file["content"] = runtime_config.Hidden().hide(root.read_text())
     root.write_text('password = "second"\n')
     answer = run_module(module, monkeypatch, Places(str(tmp_path / "ours")), state="applied")
-    assert answer["msg"].endswith("the runtime's configuration changed after it was read; run the play again")
+    assert answer["msg"].endswith("the runtime's configuration changed after it was read: run the play again")
     assert root.read_text() == 'password = "second"\n'
 
 

@@ -221,8 +221,9 @@ def test_cdi_is_needed_unless_every_resource_does_without(injections, needs):
 
 def test_what_would_be_passed_over_is_said():
     assert problems_of({"node_devices_resources_empty": None}) == [
-        "node_devices_resources_empty: must be a list of resources, not nothing ([] says that there are none)"
+        "node_devices_resources_empty: must be a list of resources, not nothing (write [] for no resources)"
     ]
     assert problems_of({"node_devices_resources": [KVM]}, {"resources": [SERIAL]}) == [
-        "node_devices_settings.resources: resources are declared in node_devices_resources and variables that begin so"
+        "node_devices_settings.resources: must not be set: declare resources in node_devices_resources or in "
+        "variables whose names begin with it"
     ]

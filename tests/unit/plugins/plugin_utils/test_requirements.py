@@ -93,11 +93,12 @@ def test_the_tested_kubelets_are_the_pinned_ones():
         ),
         (
             {"runtime__config": {"path": "/etc/c.toml", "exists": True, "content": "\ufeffversion = 2\n"}},
-            "/etc/c.toml is not valid TOML (it begins with a byte order mark): it will not start again; fix it first",
+            "/etc/c.toml is not valid TOML (it begins with a byte order mark), so containerd cannot start again: fix "
+            "the file first",
         ),
         (
             {"runtime__config": {"path": "/etc/c.toml", "exists": True, "content": None, "why_no_text": "it is x"}},
-            "/etc/c.toml cannot be read as text: it is x; fix it first",
+            "/etc/c.toml cannot be read as text, because it is x: fix the file first",
         ),
         ({"kubelet__version": "1.28.15"}, "kubelet 1.28.15 drops CDI names without a word"),
         ({"kubelet__version": None}, "the kubelet (process 7) does not tell its version"),

@@ -20,10 +20,10 @@ def test_a_wheelhouse_that_lacks_a_wheel_names_it(tmp_path):
 def test_a_controller_from_a_bundle_has_its_wheels_in_its_environment(tmp_path, monkeypatch):
     monkeypatch.setattr(wheels, "BUNDLED", tmp_path / "share")
     (tmp_path / "share").mkdir()
-    with pytest.raises(wheels.WheelsError, match=f"{tmp_path}/share lacks wheels for cp39-x86_64"):
+    with pytest.raises(wheels.WheelsError, match=f"{tmp_path}/share has no wheels for cp39-x86_64"):
         wheels.gather(BULLSEYE, tmp_path / "cache", None)
     # What is asked for comes first.
-    with pytest.raises(wheels.WheelsError, match=f"{tmp_path}/wheelhouse lacks wheels for cp39-x86_64"):
+    with pytest.raises(wheels.WheelsError, match=f"{tmp_path}/wheelhouse has no wheels for cp39-x86_64"):
         wheels.gather(BULLSEYE, tmp_path / "cache", tmp_path / "wheelhouse")
 
 

@@ -85,13 +85,13 @@ BOTH = {"x/r": ["a", "b"]}
         (
             seen(GOOD),
             seen(resource(registered=False, a="healthy", b="healthy")),
-            ["x/r: the kubelet has no stream open"],
+            ["x/r: the kubelet has no ListAndWatch stream open"],
         ),
         (seen(GOOD), seen(resource(a="healthy", b=("unhealthy", "gone"))), ["x/r: b is unhealthy, gone"]),
         (seen(GOOD), seen(resource(a="healthy")), ["x/r: b is not there"]),
         (seen(GOOD, listed=BOTH), seen(GOOD, listed={"x/r": ["b"]}), ["x/r: the kubelet does not list a"]),
         (seen(GOOD, listed=BOTH), seen(GOOD, listed={}), ["x/r: the kubelet does not list a, b"]),
-        (seen(GOOD, listed=BOTH), seen(GOOD, listed=None), ["no kubelet answers any more"]),
+        (seen(GOOD, listed=BOTH), seen(GOOD, listed=None), ["the kubelet no longer answers"]),
         # What a pod holds by another name was offered by releases that did not know of it.
         (
             seen(resource(a="healthy", b="healthy"), listed={"x/r": ["a::0", "a::1", "b"]}),
@@ -320,7 +320,7 @@ def test_check_mode_names_the_files_that_somebody_edited(node, files, named):
     report, told = node.run("present", A)
     (diff,) = report.diffs
     assert (diff["before"], diff["after"]) == (
-        f"virtual environment, in which these files were changed: {named}\n",
+        f"virtual environment with these changed files: {named}\n",
         "virtual environment\n",
     )
     # It is made again, and has to serve what was served before.
@@ -417,9 +417,9 @@ def test_what_did_not_stand_its_trial_is_not_tried_by_every_run(refused, check):
     with pytest.raises(VersionError) as error:
         refused.run("present", B)
     assert re.sub(r" at 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", " at that time", str(error.value)) == (
-        f"version {B} failed its trial on this node at that time, and is not retried automatically: "
-        f"{refused.root}/versions/{B}/bin/node-device-plugin status: it broke. Version {A} goes on. Once that is "
-        f"fixed, -e node_tools_retry=true tries it again; any other version is tried as ever"
+        f"version {B} failed its health check on this node at that time and is not retried automatically: "
+        f"{refused.root}/versions/{B}/bin/node-device-plugin status: it broke. Version {A} stays in use. After fixing "
+        "the cause, add -e node_tools_retry=true; any other version is tried as usual"
     )
     assert refused.unit.started == []
     assert refused.links == [A, None]
@@ -544,7 +544,7 @@ def test_a_run_that_was_killed_on_trial_is_undone_by_the_next(node):
     change._write_guard("x.service", str(node.root), A)
     node.versions.flip(B)
     report, _told = node.run("present", A)
-    assert node.warnings == ["a change of the plugin's version, whose run was cut off, has been undone"]
+    assert node.warnings == ["a change of the plugin's version by an earlier, interrupted run was undone"]
     assert node.links == [A, None]
     assert node.unit.started == [A]
     assert not os.path.lexists(change._paths()[0])
@@ -629,7 +629,7 @@ def test_after_a_power_cut_at_any_time_of_a_roll_back_what_is_current_is_there(n
 
 @pytest.mark.parametrize(
     ("script", "problem"),
-    [("exit 3", "it ended with exit code 3 and said nothing"), ("echo no >&2", "no"), ("echo {", "{")],
+    [("exit 3", "exit code 3 without output"), ("echo no >&2", "no"), ("echo {", "{")],
 )
 def test_a_command_that_gives_no_status_is_described(tmp_path, script, problem):
     command = tmp_path / "bin" / "node-device-plugin"

@@ -114,10 +114,10 @@ def test_taking_it_back_gives_the_old_mode_with_the_old_text(node, text, mode):
         ("invalid", "check refuses it: invalid at", 0),
         ("broken", "containerd.service did not start: Job for containerd.service failed.", 2),
         ("no-cri", "could not tell its version: UNIMPLEMENTED: unknown service", 2),
-        ("no-cdi, still", "the running daemon says that CDI is False, folders ['/etc/cdi/']", 2),
-        ("cdi, hurts", "container c1 ran before the restart, and does not run after it (no end of it is known)", 2),
-        ("cdi, ended 137 Error", "container c1 ran before the restart, and does not run after it (exit code 137)", 2),
-        ("cdi, ended 255 Error", "container c1 ran before the restart, and does not run after it (exit code 255)", 2),
+        ("no-cdi, still", "the running daemon reports CDI enabled: False, spec directories: ['/etc/cdi/']", 2),
+        ("cdi, hurts", "container c1 ran before the restart but does not run after it (no exit was recorded)", 2),
+        ("cdi, ended 137 Error", "container c1 ran before the restart but does not run after it (exit code 137)", 2),
+        ("cdi, ended 255 Error", "container c1 ran before the restart but does not run after it (exit code 255)", 2),
         ("crashes", "containerd.service ended right after its start: connection refused", 3),
     ],
 )
@@ -132,7 +132,9 @@ def test_what_does_not_work_out_is_undone(node, text, reason, restarts):
             os.killpg(shim.pid, signal.SIGKILL)
     assert node.daemon == {"start": 1 + restarts, "text": OLD, "active": True}
     told = (
-        "The old configuration was put back, and the runtime answers again.\n" if restarts else "Nothing was changed."
+        "The previous configuration was restored, and the runtime answers again.\n"
+        if restarts
+        else "Nothing was changed."
     )
     assert told in outcome.error
     assert ("the runtime's last words" in outcome.error) == bool(restarts)
@@ -349,7 +351,7 @@ def hold_theirs(node, other, outcome):
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(errno.EBUSY, "it is a mount point: change it where it is mounted from"), (errno.EPERM, "it may be immutable")],
+    [(errno.EBUSY, "it is a mount point: change the file at the mount's source"), (errno.EPERM, "it may be immutable")],
 )
 def test_a_file_that_cannot_be_replaced_stays_and_nothing_stays_open(node, monkeypatch, number, words):
     put_in_place = ledger.put_in_place
@@ -379,7 +381,7 @@ def test_a_file_that_changed_since_it_was_planned_stays(node, how):
         node.config.mkdir()
     before = node.tree()
     outcome = node.carry_out(plan)
-    assert outcome.error.startswith("%s was changed by someone else in the meantime; run again" % node.config)
+    assert outcome.error.startswith("%s was changed by someone else in the meantime: run again" % node.config)
     node.settle()
     assert node.tree() == before
     assert node.daemon["start"] == 1
@@ -766,7 +768,7 @@ def test_what_another_hand_wrote_goes_beside_where_the_runtime_does_not_start_wi
     assert (node.config.read_text(), node.daemon["text"], node.daemon["active"]) == (OLD, OLD, True)
     (aside,) = (path for path in node.config.parent.iterdir() if path != node.config)
     assert aside.read_text() == "broken, hers"
-    assert f"the runtime does not run with that, which is in {aside} now.\nThe old configuration" in outcome.error
+    assert f"the runtime does not run with that, which is now in {aside}.\nThe old configuration" in outcome.error
     assert "put back, and the runtime answers again." in outcome.error
 
 
@@ -788,7 +790,7 @@ def test_what_stands_in_the_place_of_the_file_stays(node):
     node.carry_out(hook=killed_in(node, "restart"))
     node.config.unlink()
     node.config.mkdir()
-    assert "stays as they wrote it; what was there before is in " in node.settle().error
+    assert "stays as they wrote it; the original is in " in node.settle().error
     assert node.config.is_dir()
     assert node.places.left() == []
 

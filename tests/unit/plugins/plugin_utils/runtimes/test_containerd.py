@@ -343,7 +343,7 @@ def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
             '[plugins."io.containerd.grpc.v1.cri"]\nsandbox_image = "x"\n',
             "set enable_cdi = true in /c/x.toml",
         ),
-        ("2.1.9", OFF_2, "what it imports overrides it: set enable_cdi = true in /c/x.toml"),
+        ("2.1.9", OFF_2, "its imports override it: set enable_cdi = true in /c/x.toml"),
         (
             "2.1.9",
             '[plugins."io.containerd.cri.v1.runtime"]\ncdi_spec_dirs = ["/run/cdi"]\n',
@@ -370,8 +370,8 @@ def test_an_import_of_containerd_2_4_is_not_told_to_turn_cdi_on():
     wanted = {"cdi_spec_dirs": ["/etc/cdi", "/var/run/cdi"]}
     said = containerd_imports.overridden({"/c/x.toml": text}, "2.4.2", wanted)
     assert said == (
-        "naming CDI's directories in it has no effect, because what it imports overrides it: "
-        'set cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"] in /c/x.toml'
+        "listing the CDI directories in it has no effect, because its imports override it: set cdi_spec_dirs = "
+        '["/etc/cdi", "/var/run/cdi"] in /c/x.toml'
     )
     said = containerd_imports.overridden({}, "2.4.2", wanted)
     assert said.startswith('containerd does not heed an edit of it: set cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]')
@@ -559,7 +559,7 @@ def test_an_import_that_is_not_there_and_one_that_turns_cri_off_are_named():
     }
     missing, link, nested, disabled = adapter.obstacles(True)
     assert missing.startswith("/c.toml imports /gone.toml, which is no file: containerd will not start again; take it")
-    assert "/c.toml imports /conf.d/link.toml, which is a link to nothing: containerd will not start again" in link
+    assert "/c.toml imports /conf.d/link.toml, which is a dangling link: containerd will not start again" in link
     assert nested.startswith("/conf.d/x.toml imports /conf.d/nested.toml, which is no file")
     assert disabled.startswith("/conf.d/x.toml turns CRI off (disabled_plugins has io.containerd.grpc.v1.cri)")
 

@@ -85,8 +85,9 @@ K0S = {"socket": "/run/k0s/containerd.sock", "path": "/etc/k0s/containerd.toml"}
     [
         (
             {"executable": MICROK8S, "version": "1.7.27"},
-            '{} below [plugins."io.containerd.grpc.v1.cri"] in /var/snap/microk8s/current/args/'
-            "containerd-template.toml, and `snap restart microk8s.daemon-containerd`",
+            '{} below [plugins."io.containerd.grpc.v1.cri"] in '
+            "/var/snap/microk8s/current/args/containerd-template.toml, then run `snap restart "
+            "microk8s.daemon-containerd`",
         ),
         (
             {**K0S, "version": "1.7.34"},
@@ -369,7 +370,10 @@ def test_crios_directories_that_no_file_sets_are_named(given):
 
 def test_crio_that_drops_cdi_names_is_refused():
     (sentence,) = crio(version="1.27.4").obstacles(True)
-    assert "1.27.4 does not know the field in which the kubelet passes CDI names on: upgrade it to 1.28" in sentence
+    assert (
+        "1.27.4 ignores the kubelet's CDI device names, so containers would start without their devices: upgrade it "
+        "to 1.28"
+    ) in sentence
     assert list(crio(version="1.27.4").obstacles(False)) == list(crio(version="1.28.0").obstacles(True)) == []
     assert (crio(version="1.32.9").tells_cdi, crio(version="1.33.0").tells_cdi) == (False, True)
 
