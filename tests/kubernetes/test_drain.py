@@ -215,8 +215,8 @@ def test_what_would_be_lost_is_refused_before_the_node_is_cordoned(run, node, po
     result = run("drained")
     assert result["failed"] is True
     assert result["msg"] == (
-        f"worker1: node {node.name} cannot be drained: {says.format(name)} (node_devices_drain_{variable}=true evicts "
-        "all the same)"
+        f"worker1: node {node.name} cannot be drained: {says.format(name)} (to evict "
+        f"anyway, set node_devices_drain_{variable}: true)"
     )
     assert result["changed"] is False
     assert cordoned(node) == (False, None)
@@ -300,7 +300,7 @@ def test_a_node_that_cannot_be_let_go_is_said(run, node, unused_server, cluster,
     result = run("uncordoned", kubeconfig=cluster.kubeconfig(server=unused_server))
     assert result["failed"] is True
     assert f"the node {node.name} may still be cordoned, because the API server {unused_server}" in result["msg"]
-    assert result["msg"].endswith(f"; or kubectl uncordon {node.name}")
+    assert result["msg"].endswith(f"; otherwise run kubectl uncordon {node.name}")
 
 
 def test_what_is_looked_at_before_anything_is_touched(run, node, cluster):

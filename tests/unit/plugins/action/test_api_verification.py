@@ -446,7 +446,7 @@ def test_a_pod_whose_place_somebody_else_needs(cluster, monkeypatch):
 
     monkeypatch.setattr(cluster, "get", preempt)
     found = row(IMAGINARY, timeout=30)
-    name = "pod node-device-proof-0 was taken away for another one"
+    name = "pod node-device-proof-0 was deleted before the proof, for example by preemption"
     assert (found["state"], found["detail"]) == ("unproven", f"{name}: {PREEMPTED['message']}")
 
 
@@ -478,7 +478,7 @@ def test_a_class_of_somebody_else_and_a_missing_right_are_reasons(cluster, monke
     cluster.allocatable = {"a.example/imaginary": "2"}
     cluster.classes = {"node-device-proof": {"metadata": {"name": "node-device-proof"}, "value": 5}}
     found = row(IMAGINARY)
-    assert (found["state"], "priorityclass node-device-proof was there before us" in found["detail"]) == (
+    assert (found["state"], "priorityclass node-device-proof belongs to others" in found["detail"]) == (
         "unproven",
         True,
     )

@@ -185,10 +185,7 @@ def test_the_life_of_a_node(cluster):
     assert (kinds(result), "warnings" in result) == (["daemonset"], False)
     assert run("selected", "worker1")["what"] == [f"label {LABEL} of node worker1"]
     assert (cluster.label("worker1"), cluster.label("worker2")) == (NAME, None)
-    assert (
-        "within 0.05 s there is no pod of DaemonSet node-device-plugin"
-        in (run("selected", "worker1", started=True)["msg"])
-    )
+    assert "after 0.05 s, DaemonSet node-device-plugin has no pod" in (run("selected", "worker1", started=True)["msg"])
     cluster.run_pod("worker1")
     assert "msg" not in run("selected", "worker1", started=True)
     sha256 = manifests.sha256_of(configured["text"])
@@ -226,7 +223,7 @@ def test_what_others_have_in_the_namespace_keeps_it_and_that_is_said(cluster):
     run("removed", "worker1")
     gone = run("absent", nodes=["worker1"])
     assert kinds(gone) == ["daemonset", "configmap"]
-    assert gone["warnings"] == ["namespace ours stays: it has configmaps theirs"]
+    assert gone["warnings"] == ["namespace ours stays: it still contains configmaps theirs"]
     assert NAMESPACE in cluster.there
 
 
@@ -241,7 +238,7 @@ def test_nothing_goes_while_another_node_needs_it(cluster):
 
 def test_a_pod_that_does_not_end_is_named(cluster):
     deployed(cluster, "worker1")
-    assert "the pod pod-of-worker1 has not ended within 0.05 s" in run("removed", "worker1")["msg"]
+    assert "pod pod-of-worker1 has not ended within 0.05 s" in run("removed", "worker1")["msg"]
 
 
 def tidied(cluster, monkeypatch):

@@ -151,7 +151,7 @@ def test_asks_the_kubelet_where_it_is(run):
 @pytest.mark.parametrize(
     ("policy", "more", "says"),
     [
-        ("perhaps", {}, "node_devices_in_use: perhaps is none of keep, refuse, wait"),
+        ("perhaps", {}, "node_devices_in_use: must be one of keep, refuse, wait, not perhaps"),
         ("wait", {"minutes": "soon"}, "node_devices_in_use_minutes: must be a number of minutes, 0 or more, not soon"),
         ("wait", {"minutes": -1}, "node_devices_in_use_minutes: must be a number of minutes, 0 or more, not -1"),
     ],

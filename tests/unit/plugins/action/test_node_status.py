@@ -112,10 +112,13 @@ def test_a_host_that_is_lost_between_two_questions(look):
     [
         (
             {"failed": True, "module_stderr": "/bin/sh: 1: /usr/bin/python3: not found"},
-            "there is no Python on the node",
+            "Python was not found on the node",
         ),
-        ({"failed": True, "msg": "Missing sudo password"}, "the node could not be looked at: Missing sudo password"),
-        (AnsibleError("No python interpreters found for host w1"), "there is no Python on the node"),
+        (
+            {"failed": True, "msg": "Missing sudo password"},
+            "the preflight module failed on the node (-vvv shows its whole output): Missing sudo password",
+        ),
+        (AnsibleError("No python interpreters found for host w1"), "Python was not found on the node"),
     ],
 )
 def test_a_host_that_cannot_be_looked_at(look, facts, says):
@@ -134,7 +137,7 @@ def test_a_host_without_the_plugin_is_not_asked_for_its_words(look):
 def test_a_user_who_is_not_root_is_told_so(look):
     found, executed = look({**FACTS, "uid": 1000})
     assert len(executed) == 1
-    assert found["problems"][0].startswith("tasks run as user 1000, not as root")
+    assert found["problems"][0].startswith("tasks run as user id 1000, but the collection needs root")
 
 
 def test_a_runtime_that_does_not_answer_and_one_that_refuses(look):
@@ -150,7 +153,7 @@ def test_a_runtime_that_does_not_answer_and_one_that_refuses(look):
 
 def test_a_kubelet_that_is_too_old_is_a_problem(look):
     found, _executed = look({**FACTS, "kubelet": {"pid": 7, "version": "1.28.3"}})
-    assert found["problems"][0].startswith("kubelet 1.28.3 drops CDI names")
+    assert found["problems"][0].startswith("kubelet 1.28.3 silently drops CDI device names")
 
 
 def test_a_change_that_was_cut_off_is_a_problem(look):

@@ -89,7 +89,7 @@ def test_a_pod_that_only_the_api_reaches(report):
         (
             status(),
             {"mode": "service", "instance": IN_POD},
-            "it runs as a daemonset, and device_plugin_mode is service",
+            "it runs as a daemonset, but device_plugin_mode is service: run site.yml with device_plugin_takeover: true",
         ),
         (
             status(),
@@ -99,7 +99,7 @@ def test_a_pod_that_only_the_api_reaches(report):
         (
             status(),
             {"mode": "daemonset", "kubeconfig": "x", "trouble": "there is none", "instance": SERVICE},
-            "it runs as a service, and device_plugin_mode is daemonset",
+            "it runs as a service, but device_plugin_mode is daemonset: run site.yml with device_plugin_takeover: true",
         ),
         (
             status("b" * 64),

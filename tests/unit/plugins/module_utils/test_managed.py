@@ -295,7 +295,7 @@ def below_a_link_to_itself(path):
 @pytest.mark.parametrize(
     ("moved", "error", "says"),
     [
-        (behind_a_link, LedgerConflict, "is a link; a directory is wanted there"),
+        (behind_a_link, LedgerConflict, "is a link, but a directory must be there"),
         (below_a_link_to_itself, OSError, "Too many levels of symbolic links"),
     ],
 )
@@ -375,13 +375,13 @@ def test_a_refused_file_changes_nothing(node):
 
 def test_another_owners_file_is_refused(node):
     node.converge(node.file("a", "1"), owner="one")
-    with pytest.raises(LedgerConflict, match="belongs to one; two does not write it"):
+    with pytest.raises(LedgerConflict, match="belongs to one, so two does not write it"):
         node.converge(node.file("a", "2"), owner="two")
 
 
 def test_a_directory_in_the_way_is_refused(node):
     (node.root / "a").mkdir()
-    with pytest.raises(LedgerConflict, match="is a directory; a file is wanted there"):
+    with pytest.raises(LedgerConflict, match="is a directory, but a file must be there"):
         node.converge(node.file("a", "1"))
 
 

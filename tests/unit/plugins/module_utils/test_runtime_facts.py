@@ -252,7 +252,7 @@ def test_an_immutable_file_is_seen(writable_file):
 def test_the_kernels_attributes_are_understood(writable_file, monkeypatch):
     """Where files cannot be made immutable, such as in a container."""
     monkeypatch.setattr(writable.fcntl, "ioctl", lambda descriptor, request, buffer: struct.pack("l", 0x80000 | 0x10))
-    assert "is immutable: chattr -i" in writable.obstacle(writable_file)
+    assert "is immutable: run chattr -i" in writable.obstacle(writable_file)
 
 
 ENDPOINT = "unix:///run/crio/crio.sock"

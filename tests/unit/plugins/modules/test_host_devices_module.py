@@ -153,7 +153,7 @@ def test_what_was_there_before_us_gets_its_mode_back_and_is_never_deleted(node):
     node.run([line("/dev/lamp0"), line("/dev/lamp1")])
     assert node.devices["/dev/lamp0"][1] == OPEN
     done = node.run()
-    assert done.actions == ["put back /dev/lamp0", "removed /dev/lamp1"]
+    assert done.actions == ["restored /dev/lamp0", "removed /dev/lamp1"]
     assert done.diff["/dev/lamp1"] == ("c 1:8, mode 0666, owner 0:0\n", "")
     assert {path: access for path, (_, access) in node.devices.items()} == {"/dev/lamp0": SHUT}
     assert node.entries() == {}

@@ -171,7 +171,7 @@ def test_an_expression_over_facts_that_were_not_gathered(message):
 
     with pytest.raises(declaration.DeclarationProblems) as caught:
         declaration.read({"node_devices_resources": "{{ x }}"}, failing)
-    hint = "facts are gathered where node_devices_gather_facts is true"
+    hint = "to gather facts, set node_devices_gather_facts: true"
     assert caught.value.lines == [f"node_devices_resources: {message}; {hint}"]
 
 

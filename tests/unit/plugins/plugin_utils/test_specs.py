@@ -169,7 +169,7 @@ def test_of_several_problems_of_a_file_the_first_is_named_and_the_others_are_cou
     broken = foreign("/var/run/cdi/other.json", {"env": ["A=B"]}, colour="red", shape="round", size="large")
     (line,) = made(node(broken), resource("a")).broken()
     assert line.startswith("/var/run/cdi/other.json: colour: is not a field of CDI")
-    assert " (and 2 more); it is not ours" in line
+    assert " (and 2 more); the file belongs to another owner" in line
 
 
 def test_what_the_runtime_would_refuse_is_refused():

@@ -88,7 +88,7 @@ BOTH = {"x/r": ["a", "b"]}
             ["x/r: the kubelet has no ListAndWatch stream open"],
         ),
         (seen(GOOD), seen(resource(a="healthy", b=("unhealthy", "gone"))), ["x/r: b is unhealthy, gone"]),
-        (seen(GOOD), seen(resource(a="healthy")), ["x/r: b is not there"]),
+        (seen(GOOD), seen(resource(a="healthy")), ["x/r: b is missing"]),
         (seen(GOOD, listed=BOTH), seen(GOOD, listed={"x/r": ["b"]}), ["x/r: the kubelet does not list a"]),
         (seen(GOOD, listed=BOTH), seen(GOOD, listed={}), ["x/r: the kubelet does not list a, b"]),
         (seen(GOOD, listed=BOTH), seen(GOOD, listed=None), ["the kubelet no longer answers"]),
@@ -291,7 +291,9 @@ def test_a_ledger_that_was_lost_is_said_and_made_again(node):
     assert not report.changed
     (kept,) = report.kept
     assert kept["path"] == str(node.root)
-    assert kept["reason"].startswith(f"{node.ledger_directory}/ledger.json does not know what is ours: run site.yml")
+    assert kept["reason"].startswith(
+        f"{node.ledger_directory}/ledger.json does not list what this collection installed: run site.yml"
+    )
     report, _told = node.run("present", A)
     assert not report.changed
     node.run("absent")
@@ -391,7 +393,7 @@ def test_a_version_that_does_not_is_taken_back_and_goes(node, how):
     with pytest.raises(change.NotReady) as error:
         node.run("present", B)
     assert says in str(error.value)
-    assert f"Version {A} runs again" in str(error.value)
+    assert f"Version {A} was restored" in str(error.value)
     assert "does not serve it either" not in str(error.value)
     assert f"The last journal lines of {B}:\nlast words of {B}" in str(error.value)
     assert node.unit.started == [B, A]
@@ -491,7 +493,7 @@ def test_a_refusal_that_somebody_edited_is_none(refused, text):
 def test_where_the_old_one_does_not_come_back_either_both_are_said(node):
     node.add(B)
     node.unit.ends = {A, B}
-    with pytest.raises(change.NotReady, match=r"runs again, and that does not serve it either: its process ended\n"):
+    with pytest.raises(change.NotReady, match=r"was restored, but does not serve it either: its process ended\n"):
         node.run("present", B)
     assert node.links == [A, None]
 
@@ -532,7 +534,7 @@ def test_a_version_without_a_way_back_stays_and_says_so(node):
     node.add(B)
     node.unit.ends = {B}
     with pytest.raises(
-        VersionError, match="does not serve what was served before: its process ended; there is no version to"
+        VersionError, match="does not serve all that was served before: its process ended; no previous version"
     ):
         node.run("present", B)
     assert node.links[0] == B
@@ -732,10 +734,10 @@ def test_rolling_back_to_a_version_by_its_name(node, wanted):
 def test_rolling_back_to_what_is_not_there_or_cannot_run(node):
     node.add(B)
     node.run("present", B)
-    with pytest.raises(VersionError, match=rf"version 0\.1 is not below .*; there are: {B}, {A}|{A}, {B}"):
+    with pytest.raises(VersionError, match=rf"version 0\.1 is not installed below .*: use one of {B}, {A}|{A}, {B}"):
         node.run("rolled_back", "0.1")
     (node.root / "versions" / A / "bin" / "python").unlink()
-    with pytest.raises(VersionError, match=f"version {A} cannot run here any more"):
+    with pytest.raises(VersionError, match=f"version {A} can no longer run on this node"):
         node.run("rolled_back")
     assert node.links == [B, A]
     assert node.unit.started == [B]
@@ -753,7 +755,7 @@ def test_a_roll_back_that_fails_leaves_all_as_it_was(node):
 
 
 def test_rolling_back_where_nothing_is_installed(tmp_path):
-    with pytest.raises(VersionError, match=r"there is no version below .*: site\.yml installs one"):
+    with pytest.raises(VersionError, match=r"no version is installed below .*: run site\.yml first"):
         Node(tmp_path).run("rolled_back")
 
 

@@ -56,7 +56,7 @@ def test_it_is_done_and_taken_back_with_all_that_it_made(node):
 @pytest.mark.parametrize(
     ("text", "reason", "restarts", "outcome"),
     [
-        ("invalid", "check refuses it: invalid at {config}\n", 0, "Nothing was changed."),
+        ("invalid", "check rejects the new configuration: invalid at {config}\n", 0, "Nothing was changed."),
         ("broken", "containerd.service did not start: Job for containerd.service failed.\n", 2, None),
         ("no-cri", "could not tell its version: UNIMPLEMENTED: unknown service\n", 2, None),
         ("no-cdi, still", "the running daemon reports CDI enabled: False, spec directories: ['/etc/cdi/']\n", 2, None),
@@ -99,7 +99,7 @@ def test_what_others_wrote_goes_beside_where_the_runtime_does_not_run_with_it(no
     (aside,) = (path for path in node.config.parent.iterdir() if path != node.config)
     assert node.daemon == {"start": 4, "text": OLD, "active": True}
     assert (node.config.read_text(), aside.read_text()) == (OLD, "broken, theirs")
-    assert f"the runtime does not run with that, which is now in {aside}.\n" in undone.error
+    assert f"the runtime does not start with that change, which is now in {aside}.\n" in undone.error
 
 
 def test_a_link_that_others_put_in_the_place_gives_way_where_the_runtime_does_not_run_with_it(node, monkeypatch):
@@ -115,7 +115,7 @@ def test_a_link_that_others_put_in_the_place_gives_way_where_the_runtime_does_no
     undone = carry_out(node, node.plan())
     assert list(node.config.parent.iterdir()) == [node.config]
     assert (node.config.is_symlink(), node.config.read_text(), theirs.read_text()) == (False, OLD, "broken, theirs")
-    assert "the runtime does not run with that.\n" in undone.error
+    assert "the runtime does not start with that change.\n" in undone.error
 
 
 def test_a_file_that_others_changed_since_it_was_planned_is_not_touched(node):

@@ -97,7 +97,7 @@ def test_until_it_is_ready_with_what_is_declared():
 
 def test_a_node_that_is_not_ready():
     assert why(Cluster([], ready="Unknown")) == (
-        "within 0.05 s the plugin's pod does not run: the node is not Ready (Kubelet stopped posting node status.): "
+        "after 0.05 s, the plugin's pod does not run: the node is not Ready (Kubelet stopped posting node status.): "
         "run again when it is"
     )
 
@@ -109,7 +109,7 @@ def test_no_pod():
         {"type": "Warning", "message": "older", "lastTimestamp": "1"},
     ]
     assert why(Cluster([], events=events)) == (
-        "within 0.05 s DaemonSet plugin has no pod on the node: violates PodSecurity"
+        "after 0.05 s, DaemonSet plugin has no pod on the node: violates PodSecurity"
     )
 
 
@@ -129,7 +129,7 @@ def test_no_pod():
 def test_a_taint_that_keeps_the_pod_off(taint, keeps_off):
     cluster = Cluster([])
     cluster.node["spec"]["taints"] = [taint]
-    there_is_none = "within 0.05 s DaemonSet plugin has no pod on the node"
+    there_is_none = "after 0.05 s, DaemonSet plugin has no pod on the node"
     said = (
         f": the node has the taint {keeps_off}, which device_plugin_deployment.tolerations does not tolerate: add a "
         "toleration, or remove the taint"
@@ -154,7 +154,7 @@ def test_a_node_without_room_for_the_pod():
         waiting_pod("worker", message="0/3 nodes are available:\n1 ."),
     ]
     said = "pod node-devices/plugin-x waits for the scheduler: 0/3 nodes are available: 1 ."
-    assert why(cluster) == f"within 0.05 s DaemonSet plugin has no pod on the node: {said}"
+    assert why(cluster) == f"after 0.05 s, DaemonSet plugin has no pod on the node: {said}"
     assert rollout.look(cluster, "worker")["reason"] == (
         f"DaemonSet node-devices/plugin has no pod on the node: {said}"
     )
@@ -165,7 +165,7 @@ def test_a_node_without_room_for_the_pod():
 def test_pods_of_other_nodes_that_fail_time_and_again_are_no_progress():
     cluster = Cluster([])
     cluster.progresses = itertools.cycle([([], 3), ([], 2)])
-    assert why(cluster).startswith("within 0.05 s there is no pod")
+    assert why(cluster).startswith("after 0.05 s, DaemonSet")
 
 
 def test_pods_that_are_replaced_are_progress():
@@ -182,7 +182,7 @@ def test_pods_that_are_replaced_are_progress():
 def test_an_image_that_is_missing():
     waiting = {"reason": "ErrImageNeverPull", "message": 'Container image "x" is not present'}
     assert why(Cluster([pod(state={"waiting": waiting})])) == (
-        'within 0.05 s pod node-devices/plugin-x does not run: ErrImageNeverPull: Container image "x" is not present'
+        'after 0.05 s, pod node-devices/plugin-x does not run: ErrImageNeverPull: Container image "x" is not present'
     )
 
 
@@ -205,7 +205,7 @@ def test_a_pod_that_its_kubelet_has_evicted():
     evicted = pod()
     evicted["status"] = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on\nresource: memory."}
     said = "pod node-devices/plugin-x has failed: Evicted: The node was low on resource: memory."
-    assert why(Cluster([evicted], events=[WARNED])) == f"within 0.05 s {said}"
+    assert why(Cluster([evicted], events=[WARNED])) == f"after 0.05 s, {said}"
     seen = rollout.look(Cluster([evicted]), "worker")
     assert (seen["state"], seen["reason"]) == ("Failed", said)
 
@@ -260,7 +260,7 @@ def test_a_control_plane_that_is_away_for_a_moment():
 def test_until_its_predecessor_has_ended():
     old, new = pod(revision="0", ends=True, **RUNS), pod(**RUNS)
     assert wait(Cluster([old, new], [old, new], [new]), Running(WANTED)) == new
-    expected = "within 0.05 s pod node-devices/plugin-x is not ready: pod plugin-x, which it replaces, has not ended"
+    expected = "after 0.05 s, pod node-devices/plugin-x is not ready: pod plugin-x, which it replaces, has not ended"
     assert why(Cluster([old, new]), Running(WANTED)) == expected
 
 
@@ -301,7 +301,7 @@ def test_neither_does_the_wait_for_a_start_or_an_end_give_up_then():
 
 def test_a_pod_that_ends_is_none():
     found = why(Cluster([pod(ends=True, **RUNS)]), Running(WANTED))
-    assert found == "within 0.05 s DaemonSet plugin has no pod on the node"
+    assert found == "after 0.05 s, DaemonSet plugin has no pod on the node"
 
 
 def test_what_status_shows_of_a_pod():
