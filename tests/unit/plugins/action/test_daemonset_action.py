@@ -292,7 +292,7 @@ def test_a_node_without_a_plugin_of_ours_has_nothing_to_take_away(cluster, monke
     ("started", "why"),
     [
         (False, "its pod does not run"),
-        (True, "within 0.05 s pod ours/pod-of-worker1 is not ready: its pod is not ready"),
+        (True, "after 0.05 s, pod ours/pod-of-worker1 is not ready: its pod is not ready"),
     ],
 )
 def test_cdi_specs_that_stay_on_a_node_are_said(cluster, monkeypatch, started, why):
@@ -352,6 +352,6 @@ def test_another_plugin_is_not_taken_over_where_only_the_api_reaches_the_node(cl
     node["metadata"]["managedFields"] = [{"manager": "kubelet", "subresource": "status", "fieldsV1": fields}]
     node["status"].update(capacity=offered, allocatable=offered)
     said = run("configured", "worker1", IMAGINARY, api_only=True)["msg"]
-    assert said.startswith("host1: another device plugin serves a.example/imaginary on node worker1")
+    assert said.startswith("host1: another device plugin already serves a.example/imaginary on node worker1")
     assert cluster.changes == []
     assert run("configured", "worker1", IMAGINARY, api_only=True, takeover=True)["changed"] is True

@@ -85,8 +85,8 @@ def test_the_program_of_roots_process_must_be_roots_alone(roots, proc):
                 0,
                 f"users other than root can write {roots}/kubelet (mode 0775): chmod go-w {roots}/kubelet",
             ),
-            (roots, 0o755, NOBODY, f"{roots} belongs to user {NOBODY}"),
-            (roots / "kubelet", 0o755, NOBODY, f"{roots}/kubelet belongs to user {NOBODY}"),
+            (roots, 0o755, NOBODY, f"{roots} belongs to user id {NOBODY}, not to root"),
+            (roots / "kubelet", 0o755, NOBODY, f"{roots}/kubelet belongs to user id {NOBODY}, not to root"),
         ):
             path.chmod(mode)
             os.chown(path, owner, 0)
@@ -154,7 +154,7 @@ def test_a_service_counts_whoever_owns_its_program(roots, proc, monkeypatch):
         assert "sleep (GNU coreutils)" in found.run("--version")[0]
         # Any other process in its cgroup is held to the rule.
         monkeypatch.setattr(node_process, "properties", lambda unit, *names: dict(said, MainPID="1"))
-        with pytest.raises(node_process.NotTrusted, match=f"belongs to user {NOBODY}"):
+        with pytest.raises(node_process.NotTrusted, match=f"belongs to user id {NOBODY}, not to root"):
             node_process.node_process(pid)
     with running(["/bin/sleep", "60"], user=NOBODY) as process:
         said["MainPID"] = str(proc.show(started(process.pid, "sleep")))

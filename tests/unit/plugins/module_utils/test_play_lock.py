@@ -398,5 +398,5 @@ def test_minutes_that_are_no_number_are_said_to_be_so(monkeypatch, here):
     action = object.__new__(node_preflight.ActionModule)
     of_play = types.SimpleNamespace(_uuid="play")
     action._task = types.SimpleNamespace(args={"lock": {"minutes": "soon"}}, check_mode=False, get_play=lambda: of_play)
-    with pytest.raises(AnsibleError, match="lock: minutes must be a number above 0, not soon"):
+    with pytest.raises(AnsibleError, match=r"lock\.minutes: must be a number above 0, not soon"):
         action.run(None, {})

@@ -82,7 +82,7 @@ LEFT = {**FACTS, "transaction_left": True, "runtime": {"name": "containerd", "pr
     [
         (True, "x did not start", "was undone: x did not start"),
         (True, None, "was finished"),
-        (False, None, "had not begun"),
+        (False, None, "had not begun, so nothing was undone"),
     ],
 )
 def test_what_an_earlier_run_left_is_settled_before_the_node_is_looked_at(look, begun, error, says):
@@ -399,7 +399,11 @@ def test_a_node_without_a_slot_for_the_daemonsets_pod_is_named(look, monkeypatch
         ({"minutes": 5, "together": []}, "x", []),
         ({"minutes": 5}, None, ["set it to a kubeconfig file on the controller"]),
         ({"minutes": 5, "together": ["a", "b", "c"]}, "x", ["3 nodes would be drained at the same time"]),
-        ({"minutes": 5, "together": ["a", "b"]}, None, ["set node_devices_kubeconfig", "2 nodes would be drained"]),
+        (
+            {"minutes": 5, "together": ["a", "b"]},
+            None,
+            ["node_devices_kubeconfig: not set", "2 nodes would be drained"],
+        ),
     ],
 )
 def test_a_drain_that_cannot_be_is_named_with_everything_else(look, monkeypatch, drain, kubeconfig, sentences):

@@ -81,7 +81,7 @@ def test_the_tested_kubelets_are_the_pinned_ones():
         ),
         (
             {"runtime__name": "frakti", "runtime__executable": "/usr/bin/frakti"},
-            "the container runtime at /run/containerd/containerd.sock is /usr/bin/frakti: containerd and CRI-O",
+            "the container runtime at /run/containerd/containerd.sock is /usr/bin/frakti: only containerd and CRI-O",
         ),
         ({"runtime__version": "1.6.20~ds1"}, "containerd 1.6.20~ds1 silently drops the kubelet's CDI device names"),
         ({"runtime__version": "1.7.1"}, "containerd 1.7.1 silently drops"),

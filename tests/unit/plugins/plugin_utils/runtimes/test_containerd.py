@@ -264,7 +264,7 @@ def test_the_running_daemon_may_spell_its_directories_otherwise(monkeypatch):
     asked = types.SimpleNamespace(unit="x", question=["plugin"], spec_dirs=["/etc/cdi", "/var/run/cdi"], timeout=0)
     assert runtime.Runtime(asked).wait(cdi=True) == answer
     asked.spec_dirs = ["/etc/cdi", "/opt/cdi"]
-    with pytest.raises(runtime.Failed, match="folders"):
+    with pytest.raises(runtime.Failed, match="spec directories"):
         runtime.Runtime(asked).wait(cdi=True)
 
 
@@ -513,9 +513,9 @@ ON_2 = OFF_2.replace("false", "true")
     # In 2 of 16 restarts CDI was off with the first. An edit of one table would leave the other.
     [(BOTH, ON_2), (BOTH, OFF_2), (BOTH.replace("= true", "= false").replace("cdi_spec", "# cdi_spec"), OFF_2)],
 )
-@pytest.mark.parametrize("place", ["it", "/conf.d/site.toml"])
+@pytest.mark.parametrize("place", ["the file", "/conf.d/site.toml"])
 def test_two_tables_of_which_containerd_2_takes_one_at_random_are_refused(text, dump, place):
-    adapter = of(text if place == "it" else 'version = 2\nimports = ["conf.d/*.toml"]\n', dump, "2.1.9")
+    adapter = of(text if place == "the file" else 'version = 2\nimports = ["conf.d/*.toml"]\n', dump, "2.1.9")
     adapter.config["imported"] = {"/conf.d/site.toml": text}
     with pytest.raises(
         UnsupportedConfig,
@@ -566,7 +566,7 @@ def test_an_import_that_is_not_there_and_one_that_turns_cri_off_are_named():
         "/c.toml imports /gone.toml, which is not a file, so containerd cannot start again: remove it"
     )
     assert "/c.toml imports /conf.d/link.toml, which is a dangling link, so containerd cannot start again" in link
-    assert nested.startswith("/conf.d/x.toml imports /conf.d/nested.toml, which is no file")
+    assert nested.startswith("/conf.d/x.toml imports /conf.d/nested.toml, which is not a file")
     assert disabled.startswith("/conf.d/x.toml disables CRI (disabled_plugins has io.containerd.grpc.v1.cri)")
 
 
@@ -578,7 +578,7 @@ def test_an_import_that_is_why_containerd_does_not_take_the_whole_is_named():
     assert unreadable.startswith(
         "/conf.d/c.toml, which /c.toml imports, is not UTF-8, so containerd cannot start again"
     )
-    assert invalid.startswith("/conf.d/b.toml, which /c.toml imports: it is not valid TOML (")
+    assert invalid.startswith("/conf.d/b.toml, which /c.toml imports: not valid TOML (")
     assert "line 2, column 1" in invalid
     assert invalid.endswith(": fix the file first, because containerd cannot start again")
 
@@ -623,7 +623,7 @@ def test_a_cri_that_would_not_come_up_again_is_refused(settings, refused, versio
     ],
 )
 def test_cri_is_off_by_the_names_that_the_file_has_for_it(version, text, off):
-    found = [sentence for sentence in of(text + "\n", ON, version).obstacles(True) if "turns CRI off" in sentence]
+    found = [sentence for sentence in of(text + "\n", ON, version).obstacles(True) if "disables CRI" in sentence]
     assert [f"(disabled_plugins has {name})" in sentence for sentence, name in zip(found, off, strict=True)] == [
         True for _name in off
     ]
