@@ -156,7 +156,7 @@ def test_drained_and_let_go_again(run, node, pods):
     is_cordoned, annotation = cordoned(node)
     assert is_cordoned
     assert " by ansible of " in annotation
-    assert run.said == [f"{node.name}: waiting up to 0.5 minutes for {', '.join(result['evicted'])} to go"]
+    assert run.said == [f"{node.name}: waiting up to 0.5 minutes for {', '.join(result['evicted'])} to end"]
     again = run("drained")
     assert (again["changed"], again["cordoned"], again["evicted"]) == (False, True, [])
     assert cordoned(node) == (True, annotation)
@@ -299,12 +299,12 @@ def test_a_node_that_cannot_be_let_go_is_said(run, node, unused_server, cluster,
     monkeypatch.setattr(node_drain, "_PAUSE", 0.02)
     result = run("uncordoned", kubeconfig=cluster.kubeconfig(server=unused_server))
     assert result["failed"] is True
-    assert f"the node {node.name} may still be cordoned, because the API server {unused_server}" in result["msg"]
+    assert f"node {node.name} may still be cordoned, because the API server {unused_server}" in result["msg"]
     assert result["msg"].endswith(f"; otherwise run kubectl uncordon {node.name}")
 
 
 def test_what_is_looked_at_before_anything_is_touched(run, node, cluster):
-    assert "set node_devices_kubeconfig" in run("drained", kubeconfig="")["msg"]
+    assert "node_devices_kubeconfig: not set" in run("drained", kubeconfig="")["msg"]
     assert "the cluster has no node nowhere" in run("drained", node_name="nowhere")["msg"]
     with pytest.raises(
         AnsibleError, match="node_devices_drain_minutes: must be a number of minutes, 0 or more, not soon"

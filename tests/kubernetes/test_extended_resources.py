@@ -151,7 +151,7 @@ def test_the_device_plugins_keys_go_once_the_kubelet_forgot_it(run, node):
     # Uninstalled: the kubelet knows it for 5 minutes more, and would write the key again.
     result = run(node, {}, (KVM,), state="absent")
     assert result["lingering"] == [KVM]
-    assert result["warnings"][0].startswith(f"worker1: the kubelet still lists {KVM}: ")
+    assert result["warnings"][0].startswith(f"worker1: the kubelet still lists {KVM}, because ")
     assert node.extended == {KVM: "8"}
     node.registered = set()
     node.set_capacity("kubelet", KVM, "0")
@@ -379,5 +379,5 @@ def test_what_the_kubelet_has_not_forgotten_goes_with_a_later_run(run, node):
 
 def test_without_a_cluster_only_a_capacity_is_an_error(run, node):
     assert run(node, {}, (KVM,), kubeconfig=None)["changed"] is False
-    assert "set node_devices_kubeconfig" in run(node, {DONGLE: 4}, kubeconfig=None)["msg"]
+    assert "node_devices_kubeconfig: not set" in run(node, {DONGLE: 4}, kubeconfig=None)["msg"]
     assert run(node, {DONGLE: 4}, kubeconfig=None, state="absent")["changed"] is False

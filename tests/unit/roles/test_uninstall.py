@@ -134,7 +134,7 @@ def test_without_plugin_cli_a_checkpoint_keeps_every_spec(run):
     assert result["msg"].startswith(
         "node1: /bin/plugin is not installed on the node: run role node_tools (site.yml) first; without this command, "
     )
-    assert "/plugins/kubelet_internal_checkpoint is there" in result["msg"]
+    assert "/plugins/kubelet_internal_checkpoint exists" in result["msg"]
 
 
 @pytest.mark.parametrize("ledger", [{}, OF_SPECS])
