@@ -121,14 +121,14 @@ def read_lock(lock: pathlib.Path) -> list[Requirement]:
 def find(lock: pathlib.Path, target: Target, directory: pathlib.Path, fetch: bool = True) -> list[Wheel]:
     """The locked wheels for the target; raises WheelsError if one is missing. fetch: let pip download missing ones."""
     requirements = _needed(lock, target)
-    chosen, lacking = select(directory, requirements, target)
-    if lacking and fetch:
-        _fetch(directory, lacking, target)
-        chosen, lacking = select(directory, requirements, target)
-    if lacking:
+    chosen, missing = select(directory, requirements, target)
+    if missing and fetch:
+        _fetch(directory, missing, target)
+        chosen, missing = select(directory, requirements, target)
+    if missing:
         raise WheelsError(
             f"{directory} has no wheels for {target.name} (glibc {target.glibc[0]}.{target.glibc[1]}) with the hashes "
-            f"in {lock.name}: {_named(lacking)}"
+            f"in {lock.name}: {_named(missing)}"
         )
     return chosen
 
@@ -147,7 +147,7 @@ def select(
         rank = min((ranks[tag] for tag in tags if tag in ranks), default=None)
         if rank is not None:
             candidates.setdefault((name, number), []).append((rank, path))
-    chosen, lacking = [], []
+    chosen, missing = [], []
     for requirement in requirements:
         for _rank, path in sorted(candidates.get((requirement.name, requirement.version), [])):
             digest = file_digest(path)
@@ -155,8 +155,8 @@ def select(
                 chosen.append(Wheel(path, digest))
                 break
         else:
-            lacking.append(requirement)
-    return chosen, lacking
+            missing.append(requirement)
+    return chosen, missing
 
 
 def file_digest(path: pathlib.Path) -> str:

@@ -158,7 +158,7 @@ class Versions:
             return [problem]
         invocation = self.unit.show().get("InvocationID")
         while True:
-            wrong = serving.lacking(before, serving.ask(self.directory(name), config))
+            wrong = serving.missing(before, serving.ask(self.directory(name), config))
             if not self.unit.is_running_since(invocation):
                 return ["its process ended"]
             if not wrong or time.monotonic() > until:

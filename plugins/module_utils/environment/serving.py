@@ -70,7 +70,7 @@ def _waiting(resource):
     return {device for device, (_state, reason) in resource["devices"].items() if (reason or "").startswith(_WAITS)}
 
 
-def lacking(before, now):
+def missing(before, now):
     """Return a sentence for each thing that is no longer served; empty if nothing is missing.
 
     What was not registered or not healthy before need not be so now. If no plugin answered before, the plugin must now

@@ -113,7 +113,7 @@ class Runtime:
             raise Failed("the running daemon reports that it is not ready")
         if cdi and self.plan.spec_dirs is not None:
             said = answer["cdi"]
-            if not said["enabled"] or directory_names.lacking(self.plan.spec_dirs, said["spec_dirs"] or []):
+            if not said["enabled"] or directory_names.missing(self.plan.spec_dirs, said["spec_dirs"] or []):
                 raise Failed(
                     "the running daemon reports CDI enabled: {}, spec directories: {}".format(
                         said["enabled"], said["spec_dirs"]

@@ -158,13 +158,13 @@ def _runtime(read: Read) -> dict[str, Any] | None:
         return None
     runtime = read.facts["runtime"]
     cdi = (read.runtime or {}).get("cdi") or {"enabled": None, "spec_dirs": None}
-    lacking = directory_names.lacking(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
+    missing = directory_names.missing(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
     return {
         "name": runtime["name"],
         "version": runtime["version"],
         "socket": runtime["socket"],
         "cdi": {
-            "effective": None if cdi["enabled"] is None else cdi["enabled"] and not lacking,
+            "effective": None if cdi["enabled"] is None else cdi["enabled"] and not missing,
             "enabled": cdi["enabled"],
             # The plugin's command on the node may be older than this collection.
             "always_on": cdi.get("always_on"),
@@ -180,8 +180,8 @@ def _of_runtime(read: Read, runtime: Mapping[str, Any] | None) -> Iterator[str]:
     if cdi["enabled"] is False:
         yield "CDI is off in the running container runtime, so containers do not get their devices: run site.yml"
     elif cdi["effective"] is False:
-        lacking = ", ".join(directory_names.lacking(SPEC_DIRS, cdi["spec_dirs"]))
-        yield f"the running container runtime does not read {lacking}: run site.yml"
+        missing = ", ".join(directory_names.missing(SPEC_DIRS, cdi["spec_dirs"]))
+        yield f"the running container runtime does not read {missing}: run site.yml"
 
 
 def _of_kubelet(read: Read, kubelet: Mapping[str, Any] | None) -> Iterator[str]:

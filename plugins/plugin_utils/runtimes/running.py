@@ -23,8 +23,8 @@ def difference(cdi: Mapping[str, Any]) -> str | None:
     # None: the runtime does not report CDI, so its files count.
     if cdi["enabled"] is False:
         return "the running daemon has CDI off, although its configuration turns it on"
-    lacking = directory_names.lacking(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
-    return f"the running daemon does not read {', '.join(lacking)}" if lacking else None
+    missing = directory_names.missing(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
+    return f"the running daemon does not read {', '.join(missing)}" if missing else None
 
 
 def wrong_order(name: str, cdi: Mapping[str, Any]) -> str | None:

@@ -48,9 +48,9 @@ def test_platforms_follow_the_nodes_glibc():
 )
 def test_the_best_wheel_that_fits(tmp_path, target, names, chosen):
     hashes = [put(tmp_path, name, name) for name in names]
-    found, lacking = locked_wheels.select(tmp_path, [requirement("a", "1", *hashes)], target)
+    found, missing = locked_wheels.select(tmp_path, [requirement("a", "1", *hashes)], target)
     assert [wheel.path.name for wheel in found] == ([names[chosen]] if chosen is not None else [])
-    assert bool(lacking) == (chosen is None)
+    assert bool(missing) == (chosen is None)
 
 
 def test_a_wheel_with_another_hash_is_none(tmp_path):

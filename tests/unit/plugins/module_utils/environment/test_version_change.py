@@ -22,7 +22,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment
     unit,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import VersionError, base_python
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.serving import Serving, lacking
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.serving import Serving, missing
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_tools
 
@@ -106,7 +106,7 @@ BOTH = {"x/r": ["a", "b"]}
     ],
 )
 def test_what_is_lacking(before, now, sentences):
-    assert lacking(before, now) == sentences
+    assert missing(before, now) == sentences
 
 
 class FakeUnit:
