@@ -100,7 +100,7 @@ def unpack_wheel(archive, member, digest, site):
     content = archive.extractfile(member).read()
     if ledgers.sha256(content) != digest:
         raise VersionError(
-            f"{member} arrived with another SHA-256 than the locked one, so it was not installed: run again"
+            f"{member} arrived with another SHA-256 than the one that was sent, so it was not installed: run again"
         )
     with zipfile.ZipFile(io.BytesIO(content)) as wheel:
         names = wheel.namelist()
