@@ -5,7 +5,7 @@
 |---|---|---|---|
 | Containerd | the root file, from --config | config dump | CRI |
 | Rancher (k3s, RKE2) | a drop-in that the generated file imports, or its template | config dump | CRI |
-| Crio | /etc/crio/crio.conf.d/99-node-devices.conf | crio config | CRI; before 1.33 it does not report its directories |
+| Crio | /etc/crio/crio.conf.d/99-node-devices.conf | crio config | CRI; before 1.33 without its directories |
 | Microk8s, K0s | nothing: if CDI is not effective, the message says what to do by hand | config dump | CRI |
 | CriDockerd, Unknown | nothing: the message says what to do by hand | - | - |
 
