@@ -1,17 +1,17 @@
-# `make` alone says what there is. Every target does its own set-up: see tools/setup.
-# To add one: a line `## name: what it does` above it, the set-up it needs as prerequisites (below), and .PHONY.
+# `make` alone lists the targets. Every target does its own set-up: see tools/setup.
+# To add a target: write `## name: what it does` above it, its set-up as prerequisites (below), and .PHONY.
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-# Where Python may not keep what it compiled, each play begins by compiling Ansible: most of a second, a hundred times.
+# If Python may not keep its bytecode, each play first compiles Ansible, which takes most of a second.
 unexport PYTHONDONTWRITEBYTECODE
 
 ENGINE := lab/roles/lab_node/files/engine
 
-# Names the real programs that are built; a variable that is set, even to nothing, stays as it is.
+# Sets variables for the real programs that are built. A variable that is already set, even to nothing, stays.
 $(foreach built,$(shell lab/programs/build --env),$(eval export $(built)))
 
-# Set-up, as prerequisites: `system` and `dev` for what needs both the lab and the tests' tools.
+# Set-up, as prerequisites: `system` for the lab, `controller` for plays, `dev` for the tests' tools.
 .PHONY: system controller dev
 system:
 	@tools/setup system
@@ -31,41 +31,41 @@ kubernetes: controller
 	@tools/setup programs
 	@lab/programs/build kubernetes
 
-## lab: two throwaway nodes on this machine, provisioned and verified
+## lab: create two throwaway nodes on this machine, provision and verify them
 .PHONY: lab
 lab: system controller lab-images lab-nodes
 	ansible-playbook -i inventories/lab playbooks/site.yml --skip-tags verify
 	ansible-playbook -i inventories/lab playbooks/verify.yml
 	@echo "The nodes run $(LAB_KUBELET)"
 
-LAB_KUBELET = $(if $(KUBERNETES_BIN_DIR),the kubelet of $(KUBERNETES_BIN_DIR),the stand-in kubelet. For the real one: make kubernetes && make lab)
+LAB_KUBELET = $(if $(KUBERNETES_BIN_DIR),the kubelet of $(KUBERNETES_BIN_DIR),the stand-in kubelet. To use the real kubelet: make kubernetes && make lab)
 
-# The images before the play, because a play is silent while a task runs. One image for each release in the inventory.
+# Builds an image for each release in the inventory before the play, because a play is silent while a task runs.
 .PHONY: lab-images
 lab-images: system
 	@lab/roles/lab_node/files/node_image.py $$(sed -n 's/^ *lab_node_release: *\([a-z]*\).*/\1/p' inventories/lab/hosts.yml | sort -u)
 
-# The nodes alone, without anything of ours in them.
+# Creates only the nodes, and does not provision them.
 .PHONY: lab-nodes
 lab-nodes: system controller lab-images
 	ansible-playbook -i inventories/lab lab/playbooks/lab_up.yml
 
-## lab-down: destroy the nodes of `make lab`; their images stay, for the next time
+## lab-down: destroy the nodes of `make lab`, and keep their images
 .PHONY: lab-down
 lab-down: controller
 	ansible-playbook -i inventories/lab lab/playbooks/lab_down.yml
 
-## lab-clean: lab-down, and remove the images and the lab's state, but for that of a kind cluster
+## lab-clean: lab-down, and remove the images and the lab's state, except that of a kind cluster
 .PHONY: lab-clean
 lab-clean: lab-down
 	@$(ENGINE) images --filter 'reference=localhost/node-devices/*' --format '{{.Repository}}:{{.Tag}}' \
 	  | xargs --no-run-if-empty $(ENGINE) image rm
 	@[ ! -d .lab ] || find .lab -mindepth 1 -maxdepth 1 ! -name kind.kubeconfig -exec rm -rf {} +
-	@# It says that the kind cluster is ours: without it that would be left alone for ever.
-	@[ ! -e .lab/kind.kubeconfig ] || echo "lab-clean: .lab/kind.kubeconfig stays, it is of the cluster of make kind: make kind-down"
+	@# Without this file, role lab_kind would not recognize its cluster, and could never delete it.
+	@[ ! -e .lab/kind.kubeconfig ] || echo "lab-clean: .lab/kind.kubeconfig stays, because it belongs to a kind cluster. To delete both: make kind-down"
 	@[ ! -d .lab ] || rmdir --ignore-fail-on-non-empty .lab
 
-## kind: a kind cluster with the plugin as a DaemonSet and three pods that use it
+## kind: create a kind cluster with the plugin as a DaemonSet and three pods that use it
 .PHONY: kind
 kind: system controller kind-programs
 	@lab/roles/lab_kind/files/kind_node_image.py --build
@@ -86,7 +86,7 @@ kind-programs: system
 kind-down: controller kind-programs
 	ansible-playbook lab/playbooks/kind_down.yml
 
-## check: lint and unit tests
+## check: run lint and unit tests
 .PHONY: check lint unit
 check: dev
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint unit
@@ -103,7 +103,7 @@ unit:
 	pytest --numprocesses auto plugin/tests lab/kubelet_stand_in/tests tests/unit tests/fuzz tests/kubernetes -k 'not real_api_server' \
 	  $(addprefix --ignore=,$(FAULTS))
 
-# Hundreds of restarts, kills at every step, inputs by chance, whole plays: what takes longer than one waits for.
+# Slow tests: hundreds of restarts, kills at every step, random inputs, whole plays.
 FAULTS := plugin/tests/faults $(addprefix tests/unit/,lab/test_kind.py bench/test_plays.py \
   $(addprefix plugins/,module_utils/transaction plugin_utils/fleet/test_fleet_page.py plugin_utils/test_locked_wheels.py \
   plugin_utils/runtimes/test_toml_edit.py))
@@ -111,19 +111,19 @@ FAULTS := plugin/tests/faults $(addprefix tests/unit/,lab/test_kind.py bench/tes
 faults: dev
 	pytest --numprocesses auto $(FAULTS)
 
-# Roles, playbooks and scenarios, by the production profile; a minute and a half by itself.
+# Lints roles, playbooks and scenarios by the production profile, which takes a minute and a half.
 .PHONY: lint-ansible
 lint-ansible: dev
 	ansible-lint --offline -q
 
-# A test command is a list of steps, each of them a target; tests/run makes them and says which programs judged.
+# A test command is a list of steps, each a target. tests/run runs them and reports which programs the tests used.
 
-## test: whether the project works on this machine: lint, unit tests, docs, the installed collection, scenario default
+## test: check the project on this machine: lint, unit tests, docs, the installed collection, scenario default
 .PHONY: test
 test: system dev
 	@tests/run 'make test' $(MAKE) check docs-and-images collection scenario-default
 
-## test-all: build the real programs, then everything on them (ALLOW_STAND_IN=1: without them where they cannot be built; ONLY=STEP)
+## test-all: build the real programs and run all tests with them (ALLOW_STAND_IN=1: without programs that cannot be built; ONLY=STEP)
 .PHONY: test-all
 test-all: system dev
 	@tests/run 'make test-all' $(MAKE) $(if $(ONLY),--only $(ONLY)) programs test lint-slowly faults \
@@ -133,7 +133,7 @@ test-all: system dev
 	  scenario-resilience scenario-drift runtimes scenario-preflight scenario-airgap scenario-adversary oldest-python \
 	  image-test molecule-example
 
-# Every real program that `make test-all` needs.
+# Builds every real program that `make test-all` needs.
 .PHONY: programs
 programs: kubernetes
 	@lab/programs/build kubernetes-1.36 kubelet
@@ -142,12 +142,12 @@ programs: kubernetes
 	@lab/programs/build cdi-judge
 	@lab/programs/build kind
 
-## nightly: what takes longer; each part runs alone, too: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all
+## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all
 .PHONY: nightly
 nightly: system dev
 	@tests/run 'make nightly' $(MAKE) matrix fuzz soak runtimes-all
 
-# The starting configurations against every pinned containerd.
+# Tests the starting configurations on every pinned containerd.
 .PHONY: runtimes-all
 runtimes-all: system dev
 	@set -e; for minor in 1.7 2.2 2.3 2.4; do built=$$built:$$(lab/programs/build containerd-$$minor); done; \
@@ -160,7 +160,7 @@ docs-and-images: system dev
 lint-slowly: dev
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint-ansible sanity
 
-# The plugin's unit tests as on the oldest node: Debian bullseye, Python 3.9.
+# Runs the plugin's unit tests as on the oldest node: Debian bullseye, Python 3.9.
 .PHONY: oldest-python
 oldest-python: system dev
 	@tests/oldest_python
@@ -169,40 +169,40 @@ oldest-python: system dev
 collection: dev
 	pytest tests/collection
 
-# ansible-test's sanity tests on the installed collection: `tests/sanity/run --test pylint` for one of them.
+# Runs ansible-test's sanity tests on the installed collection. To run one test: `tests/sanity/run --test pylint`.
 .PHONY: sanity
 sanity: dev
 	@tests/sanity/run
 
-# What is done through the Kubernetes API, against a real API server.
+# Tests the use of the Kubernetes API with a real API server.
 .PHONY: api-server
 api-server: dev
 	pytest tests/kubernetes -k real_api_server
 
-# Starting configurations against the containerd of every release, and those of CONTAINERD_BIN_DIR (DIR:DIR), else 2.4.
+# Tests starting configurations on every release's containerd, and on those of CONTAINERD_BIN_DIR (DIR:DIR), else 2.4.
 .PHONY: runtimes
 runtimes: system dev
 	@more="$${CONTAINERD_BIN_DIR:-$$(lab/programs/build containerd-2.4)}" || [ "$(ALLOW_STAND_IN)" = 1 ] || exit; \
 	  CONTAINERD_BIN_DIR="$$more" pytest tests/runtimes
 
-# One molecule scenario: make scenario-default. Two different ones may run beside each other; more share too few inotify instances.
+# Runs one molecule scenario: make scenario-default. Run at most two at once, because nodes share few inotify instances.
 scenario-kind: kind-programs
 scenario-%: system dev lab-images
 	molecule test --scenario-name $* --no-command-borders
 
-# A user's test of a declaration, with both collections as built archives.
+# Runs a user's test of a declaration with both collections as built archives.
 .PHONY: molecule-example
 molecule-example: system dev lab-images
 	@tests/molecule_example/run
 
-## image: the plugin's container image, and an archive of it in .image/ (IMAGE_BASE=NAME@sha256:..., IMAGE_ARCH=arm64, IMAGE=name)
+## image: build the plugin's container image, and an archive of it in .image/ (IMAGE_BASE=NAME@sha256:..., IMAGE_ARCH=arm64, IMAGE=name)
 .PHONY: image
 image: system controller
 	@packaging/image/build $(if $(IMAGE),--name '$(IMAGE)') $(if $(IMAGE_BASE),--base '$(IMAGE_BASE)') \
 	  $(if $(IMAGE_ARCH),--arch '$(IMAGE_ARCH)')
 
-## bundle: one archive for a controller and nodes without internet, in .bundle/ (NODE_PYTHON=3.11,3.13 NODE_ARCH=amd64)
-# What else can be set: docs/airgap.md. Without an image it needs nothing of the system.
+## bundle: build one archive for a controller and nodes without internet, in .bundle/ (NODE_PYTHON=3.11,3.13 NODE_ARCH=amd64)
+# All options: docs/airgap.md. Without an image, the build needs no system packages.
 .PHONY: bundle
 bundle: $(if $(filter no,$(BUNDLE_IMAGE)),,system) controller
 	@packaging/bundle/build --node-python '$(NODE_PYTHON)' --node-arch '$(NODE_ARCH)' \
@@ -210,51 +210,51 @@ bundle: $(if $(filter no,$(BUNDLE_IMAGE)),,system) controller
 	  --image '$(BUNDLE_IMAGE)' --image-base '$(IMAGE_BASE)' --image-name '$(IMAGE)' \
 	  $(if $(BUNDLE_DIR),--output '$(BUNDLE_DIR)')
 
-# The image on the base that needs no registry: built twice, run locked up, imported by the containerd of every release.
+# Tests the image on Debian's base: builds it twice, runs it confined, and imports it into every release's containerd.
 .PHONY: image-test
 image-test: system dev
 	pytest tests/image
 
-## docs: README.md, docs/ and the roles' READMEs as a site in .site/; a link or an anchor that leads nowhere fails
+## docs: build README.md, docs/ and the roles' READMEs as a site in .site/, and fail on a broken link or anchor
 .PHONY: docs
 docs: dev
 	sphinx-build --quiet --fresh-env --fail-on-warning --jobs auto --conf-dir docs . .site
 
-# That it fails where it should.
+# Tests that a broken page fails the build.
 .PHONY: docs-test
 docs-test: dev
 	pytest tests/site
 
-## matrix: each pinned kubelet over each containerd, from each ansible-core; resumes, and writes .bench/matrix.json
+## matrix: test each pinned kubelet on each containerd, from each ansible-core; resumes, and writes .bench/matrix.json
 .PHONY: matrix
 matrix: system controller
 	@tests/matrix/run
 
-# The CDI reference library reads what unit tests render and check.
+# Tests that the CDI reference library accepts the specs that unit tests render and check.
 .PHONY: cdi-judge
 cdi-judge: dev
 	@lab/programs/build cdi-judge >/dev/null
 	pytest tests/cdi_judge
 
-## bench: how fast the plugin is and how little it needs; a table, and .bench/latest.json
+## bench: measure the plugin's speed, memory and CPU; prints a table, and writes .bench/latest.json
 .PHONY: bench
 bench: dev
 	PYTHONPATH=plugin:lab/kubelet_stand_in python -m bench
 
-## soak: faults by chance for SOAK_MINUTES (default 60); a line a minute
+## soak: cause random faults for SOAK_MINUTES (default 60); prints a line each minute
 .PHONY: soak
 SOAK_MINUTES ?= 60
 soak: dev
 	PYTHONPATH=plugin:lab/kubelet_stand_in python -m bench.soak $(SOAK_MINUTES)
 
-## fuzz: inputs by chance, guided by coverage, for FUZZ_MINUTES (default 10) to all that reads what others wrote
+## fuzz: fuzz every parser of foreign input, guided by coverage, for FUZZ_MINUTES (default 10)
 .PHONY: fuzz
 FUZZ_MINUTES ?= 10
 fuzz: dev
 	@tools/setup venv fuzz
 	@tests/fuzz/run $(FUZZ_MINUTES)
 
-## mutants: change the product by chance in MUTANTS (default 200) places, drawn by SEED, and see whether a test fails; resumes
+## mutants: make MUTANTS (default 200) random changes to the product, drawn by SEED, and check that a test fails; resumes
 .PHONY: mutants
 MUTANTS ?= 200
 SEED ?= 1
@@ -262,7 +262,7 @@ mutants: dev
 	@tools/setup venv mutants
 	@tests/mutants/run $(MUTANTS) $(SEED)
 
-## lock: renew the locked requirements
+## lock: update the locked requirements
 .PHONY: lock
 lock:
 	@tools/setup lock

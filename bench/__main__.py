@@ -28,7 +28,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
 def main(names: list[str]) -> int:
     unknown = [name for name in names if name not in MEASUREMENTS]
     if unknown:
-        print("bench: no %s; there are %s" % (", ".join(unknown), ", ".join(MEASUREMENTS)), file=sys.stderr)
+        print("bench: unknown: %s; choose from %s" % (", ".join(unknown), ", ".join(MEASUREMENTS)), file=sys.stderr)
         return 2
     # The stand-in kubelet would log every restart.
     logging.getLogger("kubelet").setLevel(logging.CRITICAL)

@@ -32,7 +32,7 @@ def measure() -> list[Figure]:
             with _channel(sockets[0]) as our_channel, _channel(sockets[1]) as floor_channel:
                 first = [api_grpc.DevicePluginStub(c).Allocate(request) for c in (our_channel, floor_channel)]
                 if first[0].ByteSize() != first[1].ByteSize():
-                    raise RuntimeError("the floor's answer has another size: %s" % first)
+                    raise RuntimeError("the floor's answer and the plugin's differ in size: %s" % first)
                 for _ in range(ROUNDS):
                     floor.append(_calls(floor_channel, request))
                     ours.append(_calls(our_channel, request))
@@ -64,4 +64,4 @@ def _socket(directory: str) -> str:
         if found:
             return found.pop()
         time.sleep(0.01)
-    raise RuntimeError("nothing serves in %s" % directory)
+    raise RuntimeError("%s has no socket of a resource" % directory)

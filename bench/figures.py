@@ -39,7 +39,7 @@ def median(values: Sequence[float]) -> float:
 
 def table(figures: Sequence[Figure]) -> str:
     """Return the figures as a table for people."""
-    rows = [("", "ours", "floor", "asked for", "")]
+    rows = [("", "ours", "floor", "limit", "")]
     for figure in figures:
         rows.append(
             (

@@ -24,9 +24,8 @@ from .figures import Figure, median, table
 from .plays import CHECKOUT, FORKS, Run, Unreachable, play
 
 HOSTS = tuple(int(count) for count in os.environ.get("BENCH_HOSTS", "10,20,40,200").split(","))
-#: The most executions of a run without a change: without and with those of the verification. Role host_devices needs
-#: one of them, if it has anything to look after.
-EXECUTIONS = (3, 4)
+#: The most executions of a run without a change: without and with those of the verification.
+EXECUTIONS = (2, 3)
 # The checkout's settings, because the inventory of the throwaway nodes has its own.
 _SETTINGS = configparser.ConfigParser()
 _SETTINGS.read(CHECKOUT / "ansible.cfg")
@@ -49,7 +48,7 @@ def measure() -> list[Figure]:
         return measured(nodes, HOSTS)
     except Unreachable:
         print(
-            "bench: %s do not answer (make lab), so no fleet was measured" % " and ".join(nodes.names), file=sys.stderr
+            "bench: fleet: left out: %s do not answer; run make lab first" % " and ".join(nodes.names), file=sys.stderr
         )
         return []
 
@@ -103,8 +102,7 @@ def figures_of(run: Run, count: int, ping: float) -> list[Figure]:
 def missed(figures: Sequence[Figure]) -> list[str]:
     """Return the figures above their limit, except times, which depend on how busy the machine is."""
     return [
-        "%s: %.3g%s, at most %.3g is asked for"
-        % (figure.name, figure.ours, figure.unit and " " + figure.unit, figure.most)
+        "%s: %.3g%s, the limit is %.3g" % (figure.name, figure.ours, figure.unit and " " + figure.unit, figure.most)
         for figure in figures
         if figure.unit != "s" and figure.most is not None and figure.reached is False
     ]
@@ -172,7 +170,7 @@ def main(arguments: Sequence[str]) -> int:
         if not counts:
             raise ValueError
     except (IndexError, ValueError, OSError, KeyError):
-        print("Usage: python -m bench.fleet INVENTORY HOSTS ... (INVENTORY: a folder with hosts.yml)", file=sys.stderr)
+        print("Usage: python -m bench.fleet INVENTORY HOSTS ... (INVENTORY: directory with hosts.yml)", file=sys.stderr)
         return 2
     problems: list[str]
     try:

@@ -26,7 +26,7 @@ def measure() -> list[Figure]:
     for node in NODES:
         answer = _ask(node)
         if answer is None:
-            print("bench: %s: no such node runs (make lab), so no kubelet was restarted there" % node, file=sys.stderr)
+            print("bench: %s: left out, because no such node runs: run make lab first" % node, file=sys.stderr)
             continue
         back = [seconds * 1e3 for seconds in answer["back"]]
         name = "back after a kubelet restart, %s on %s, median of %d" % (answer["kubelet"], node, RESTARTS)

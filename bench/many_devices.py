@@ -30,7 +30,7 @@ def measure() -> list[Figure]:
         Figure("10,000 devices: resident", "MiB", resident),
     ]
     if os.geteuid() != 0:
-        print("bench: discovered devices are nodes of their own, which only root can make: left out", file=sys.stderr)
+        print("bench: discovered devices: left out, because only root can create device nodes", file=sys.stderr)
         return figures
     with settings(resources=1, devices=1) as given:
         _discover(given)

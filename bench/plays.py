@@ -68,9 +68,9 @@ def play(playbook: pathlib.Path, inventory: pathlib.Path) -> Run:
         said = log.read()
     recap = [line for line in said.splitlines() if "unreachable=" in line]
     if recap and all("unreachable=0" not in line for line in recap):
-        raise Unreachable("no node answers")
+        raise Unreachable("no node answers: run make lab first")
     if code or any("changed=0" not in line for line in recap):
-        raise RuntimeError("%s changed something, or failed:\n%s" % (playbook.name, said[-3000:]))
+        raise RuntimeError("%s failed or changed something:\n%s" % (playbook.name, said[-3000:]))
     tasks = json.loads(times.read_text())
     executions = [line for path in executed.iterdir() for line in path.read_text().splitlines()]
     return Run(sum(task["seconds"] for task in tasks), tasks, executions, most[0])

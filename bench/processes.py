@@ -55,7 +55,7 @@ class Measured:
             for line in file:
                 if line.startswith("VmRSS:"):
                     return int(line.split()[1]) / 1024
-        raise RuntimeError("process %d is gone" % self.pid)
+        raise RuntimeError("process %d has ended" % self.pid)
 
 
 def plugin(config: str, log: str) -> Measured:

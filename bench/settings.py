@@ -122,6 +122,6 @@ async def until(condition: Callable[[], bool], timeout: float = 30.0) -> float:
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
-            raise RuntimeError("what was waited for did not come in %g s" % timeout)
+            raise RuntimeError("the expected state was not reached in %g s" % timeout)
         await asyncio.sleep(0.001)
     return time.monotonic()

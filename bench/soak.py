@@ -54,7 +54,7 @@ class Soak:
             await self.faults[name]()
             await until(lambda: self._given.all_connected(self._kubelet), TIMEOUT)
         except RuntimeError:
-            raise RuntimeError("after '%s' (%s so far) not every resource is back" % (name, self.seen)) from None
+            raise RuntimeError("some resource stays lost after '%s' (faults so far: %s)" % (name, self.seen)) from None
         self.seen[name] += 1
 
     async def held(self) -> dict[str, float]:
@@ -128,9 +128,9 @@ async def _run(minutes: float) -> int:
                     print("soak: %3.0f min, %5d faults, %s" % ((said - started) / 60, faults, held), flush=True)
                     more = [what for what, most in MOST_MORE.items() if held[what] > first[what] + most]
                     if more:
-                        print("soak: LEAKED: more %s than in the beginning: %s" % (", ".join(more), first))
+                        print("soak: LEAKED: more %s than at the start: %s" % (", ".join(more), first))
                         return 1
-            print("soak: nothing lost, nothing leaked: %s" % soak.seen)
+            print("soak: passed: nothing lost, nothing leaked: %s" % soak.seen)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The real programs that the project builds, and what each needs besides its directory's go.mod and go.sum.
+"""The real programs that the project builds, and what each build needs besides its go.mod and go.sum.
 
 A directory has its recipe's name; if several minors are pinned, a dash and the minor version follow.
 """
@@ -94,7 +94,7 @@ def recipe_of(name: str) -> Recipe:
     for key in (name, re.sub(r"-[0-9.]+$", "", name)):
         if key in RECIPES:
             return RECIPES[key]
-    raise ProgramError(f"unknown program {name!r}; known are {', '.join(pinned())}")
+    raise ProgramError(f"unknown program {name!r}; use one of {', '.join(pinned())}")
 
 
 def pinned() -> list[str]:
@@ -127,10 +127,10 @@ class Pin:
         """The pinned version, without v. Raises ProgramError if go.mod does not contain it."""
         path = self.directory / "go.mod"
         if not path.exists():
-            raise ProgramError(f"{self.name} is not pinned; pinned are {', '.join(pinned())}")
+            raise ProgramError(f"{self.name} is not pinned; use one of {', '.join(pinned())}")
         found = re.search(rf"^(?:require |\s+){re.escape(self.recipe.module)} v(\S+)", path.read_text(), re.M)
         if not found:
-            raise ProgramError(f"{path} requires no {self.recipe.module}; pin it again with lab/programs/pin")
+            raise ProgramError(f"{path} does not require {self.recipe.module}: lab/programs/pin {self.name} VERSION")
         return found[1]
 
     @property

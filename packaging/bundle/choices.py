@@ -20,7 +20,7 @@ CONTROLLER_GLIBC = (2, 28)
 
 
 class ChoiceError(Exception):
-    """A bundle cannot be built for a choice; the message lists the possible values."""
+    """A bundle cannot be built for these options; the message lists the supported values."""
 
 
 class Choice(NamedTuple):
@@ -57,7 +57,7 @@ def choose(option: str, text: str, allowed: Sequence[str]) -> tuple[str, ...]:
     names = text.replace(",", " ").split()
     for name in names:
         if name not in allowed:
-            raise ChoiceError(f"{option}: {name} is none of {', '.join(allowed)}")
+            raise ChoiceError(f"{option}: {name} is not supported; use one of {', '.join(allowed)}")
     if text and not names:
-        raise ChoiceError(f"{option}: names none of {', '.join(allowed)}")
+        raise ChoiceError(f"{option}: the list is empty; use one or more of {', '.join(allowed)}")
     return tuple(name for name in allowed if name in names or not names)

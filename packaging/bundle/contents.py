@@ -36,7 +36,7 @@ def gather(nodes: Choice, controllers: Choice, progress: Progress) -> dict[str, 
 
 
 def images(
-    nodes: Choice, options: Sequence[str], folder: pathlib.Path, progress: Progress, required: bool
+    nodes: Choice, options: Sequence[str], directory: pathlib.Path, progress: Progress, required: bool
 ) -> dict[str, pathlib.Path]:
     """Build the plugin's image for each architecture into a directory; returns archive name to path.
 
@@ -46,18 +46,19 @@ def images(
     for architecture in nodes.architectures:
         progress.say(f"building the image for {architecture}")
         try:
-            path = _image(architecture, options, folder)
+            path = _image(architecture, options, directory)
         except ChoiceError as reason:
             if required:
-                raise ChoiceError(f"no image for {architecture}: {reason}") from reason
-            print(f"bundle: WITHOUT AN IMAGE for {architecture}, for the DaemonSet mode: {reason}", file=sys.stderr)
+                raise ChoiceError(f"image for {architecture} (BUNDLE_IMAGE=no builds none): {reason}") from reason
+            consequence = f"no image for {architecture} in the bundle, so the DaemonSet mode needs another image"
+            print(f"bundle: warning: {consequence}: {reason}", file=sys.stderr)
         else:
             made[path.name] = path
     return made
 
 
-def _image(architecture: str, options: Sequence[str], folder: pathlib.Path) -> pathlib.Path:
-    command = [str(IMAGE_BUILD), "--arch", architecture, "--output", str(folder), *options]
+def _image(architecture: str, options: Sequence[str], directory: pathlib.Path) -> pathlib.Path:
+    command = [str(IMAGE_BUILD), "--arch", architecture, "--output", str(directory), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     said = (done.stderr if done.returncode else done.stdout).strip().splitlines()
     if done.returncode or not said:
@@ -109,7 +110,7 @@ def _readme(nodes: Choice, controllers: Choice, images: Iterable[str]) -> bytes:
         "nodes": str(nodes),
         "controllers": str(controllers),
         "images": ", ".join(f"`images/{name}`" for name in sorted(images))
-        or "none, so the DaemonSet mode needs one from elsewhere",
+        or "none; the DaemonSet mode needs an image from another source",
         "python": controllers.pythons[0],
     }
     text = README.read_text(encoding="utf-8")

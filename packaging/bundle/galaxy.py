@@ -14,13 +14,13 @@ import tempfile
 from checkout import CHECKOUT, locked_wheels
 
 
-def archive(folder: pathlib.Path) -> pathlib.Path:
+def archive(directory: pathlib.Path) -> pathlib.Path:
     """Build the collection's archive in a directory with `ansible-galaxy collection build`."""
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
         command = [sys.executable, "-m", "ansible", "galaxy", "collection", "build", str(CHECKOUT)]
         locked_wheels.run([*command, "--output-path", scratch], cwd=CHECKOUT, missing="ansible")
         (built,) = pathlib.Path(scratch).glob("*.tar.gz")
-        path = folder / built.name
+        path = directory / built.name
         level(built, path)
     return path
 

@@ -43,11 +43,11 @@ def choose(wanted: str, architecture: str, progress: Progress) -> Base:
     wanted: `debian` or empty for Debian's archive, else an image by digest. architecture: amd64 or arm64.
     """
     if native() not in MACHINES:
-        raise BuildError(f"an image is built on a machine with {' or '.join(MACHINES)}: this one is {native()}")
+        raise BuildError(f"this machine is {native()}, which cannot build the image: use {' or '.join(MACHINES)}")
     if wanted in ("", DEBIAN):
         return Base(*(debian_base.ensure(each) for each in (architecture, architecture, native())))
     if not _BY_DIGEST.fullmatch(wanted):
-        raise BuildError(f"IMAGE_BASE={wanted}: it is {DEBIAN}, or an image as NAME@sha256:DIGEST")
+        raise BuildError(f"IMAGE_BASE={wanted}: the image has no digest: use NAME@sha256:DIGEST, or {DEBIAN}")
     wanted_for = dict.fromkeys((architecture, native()))
     try:
         progress.say(f"pulling {wanted}")
@@ -55,8 +55,8 @@ def choose(wanted: str, architecture: str, progress: Progress) -> Base:
             images = {each: _pull(wanted, each) for each in wanted_for}
     except BuildError as error:
         raise BuildError(
-            f"the base {wanted} (IMAGE_BASE) cannot be had for "
-            f"{' and, to compile with, '.join(f'linux/{each}' for each in wanted_for)}: {error}"
+            f"the base {wanted} (IMAGE_BASE) cannot be pulled for "
+            f"{' and, to compile bytecode, '.join(f'linux/{each}' for each in wanted_for)}: {error}"
         ) from error
     return Base(wanted, images[architecture], images[native()])
 
@@ -67,7 +67,7 @@ def look(base: Base) -> dict[str, Any]:
     try:
         return json.loads(ask(*arguments.split(), base.native, "-I", "-c", _PROBE))
     except BuildError as error:
-        raise BuildError(f"the base {base.name} has no python3 that runs: {error}") from error
+        raise BuildError(f"the base {base.name} has no working python3: {error}") from error
 
 
 def _pull(name: str, architecture: str) -> str:

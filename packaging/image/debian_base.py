@@ -1,8 +1,8 @@
-"""A base from Debian's archive, where there is no container registry: Python, what it needs, and nothing else.
+"""Builds a base from Debian's archive, without a container registry. It contains only Python and its dependencies.
 
-mmdebstrap only lays the packages' files out, and runs none of their scripts: this works for any architecture, without
-emulation. There is no shell in it, and no other program than Python. The packages are listed where scanners look for
-them in images without dpkg: /var/lib/dpkg/status.d (a file each, as in gcr.io/distroless images).
+mmdebstrap extracts the packages and runs none of their scripts, so this works for any architecture without emulation.
+The base has no shell, and no program other than Python. Scanners find the list of packages in /var/lib/dpkg/status.d,
+one file for each package, as in gcr.io/distroless images.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from image_building import NAME, BuildError, Progress, digest, exists, mmdebstra
 RELEASE = "trixie"
 _OPTIONS = [
     "--variant=extract",
-    # grpcio's wheel wants the C++ library, which manylinux takes for granted.
+    # grpcio's wheel needs the C++ library, which manylinux presupposes.
     "--include=base-files,libstdc++6,python3",
     "--aptopt=Acquire::Languages none",
-    # Licences stay.
+    # Keep the licences.
     "--dpkgopt=path-exclude=/usr/share/doc/*",
     "--dpkgopt=path-include=/usr/share/doc/*/copyright",
     *(
-        f"--dpkgopt=path-exclude=/usr/{folder}/*"
-        for folder in (
+        f"--dpkgopt=path-exclude=/usr/{directory}/*"
+        for directory in (
             "bin",
             "sbin",
-            "lib/*-linux-gnu/gconv",  # Python has codecs of its own
+            "lib/*-linux-gnu/gconv",  # Python has its own codecs
             "lib/*-linux-gnu/perl-base",
             "share/bash-completion",
             "share/debconf",
@@ -52,7 +52,7 @@ _OPTIONS = [
     'echo "SHA256: $(sha256sum < "$deb" | cut -d" " -f1)" '
     '>> "$1/var/lib/dpkg/status.d/$(dpkg-deb --field "$deb" Package)"; done',
 ]
-#: What the packages' scripts, or mmdebstrap, would want; some of it is this machine's.
+#: Files that only the packages' scripts or mmdebstrap need; some come from this machine.
 _DROPPED = (
     "./dev/",
     "./etc/apt/",
@@ -74,17 +74,17 @@ _FILES = {
     "./etc/passwd": "root:x:0:0:root:/root:/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin\n",
     "./etc/group": "root:x:0:\nnogroup:x:65534:\n",
 }
-#: Of every file: a date would be the only thing that differs between two builds.
+#: The date of every file, because real dates would be the only difference between two builds.
 _MTIME = 0
 
 
 def name(architecture: str) -> str:
-    """The base's name, which another way to make it changes."""
+    """The base's name, with a hash of this module, so that another recipe gives another name."""
     return f"{NAME}/python-only:{RELEASE}-{architecture}-{digest(pathlib.Path(__file__).read_bytes())}"
 
 
 def ensure(architecture: str) -> str:
-    """The base's name, after making it if it is not there; BuildError if that fails. architecture: amd64 or arm64."""
+    """Build the base unless it exists; returns its name. Raises BuildError. architecture: amd64 or arm64."""
     image = name(architecture)
     state = CHECKOUT / ".image"
     state.mkdir(exist_ok=True)
@@ -92,7 +92,7 @@ def ensure(architecture: str) -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not exists(image):
             progress = Progress(f"{RELEASE} {architecture}")
-            progress.say(f"making {image} from Debian's archive")
+            progress.say(f"building {image} from Debian's archive")
             with tempfile.TemporaryDirectory(dir=state) as scratch, progress.heartbeat():
                 _make(progress, pathlib.Path(scratch), image, architecture)
             progress.say("ready")
@@ -119,11 +119,11 @@ def _make(progress: Progress, scratch: pathlib.Path, image: str, architecture: s
         archives.write(archive, configuration, [target], image)
     ask("load", "--input", str(archive))
     if not exists(image):
-        raise BuildError(f"the engine loaded {archive.name}, and has no {image}")
+        raise BuildError(f"the engine loaded {archive.name}, but does not list the image {image}")
 
 
 def tidy(source: IO[bytes], target: IO[bytes]) -> None:
-    """Copy mmdebstrap's tar without what belongs to this machine and this hour: the same packages, the same bytes."""
+    """Copy mmdebstrap's tar without dates and files of this machine: the same packages give the same bytes."""
     with (
         tarfile.open(fileobj=source) as packages,
         tarfile.open(fileobj=target, mode="w", format=tarfile.GNU_FORMAT) as layer,

@@ -41,15 +41,15 @@ with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as sources:
 mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
 skipped = re.compile(r"/(site-packages|dist-packages|test|tests|idlelib|tkinter|turtledemo|ensurepip|lib2to3)(/|$)")
 if not compileall.compile_dir(site, maxlevels=99, force=True, quiet=2, invalidation_mode=mode):
-    sys.exit("not everything in %s compiles" % site)
+    sys.exit("some files in %s do not compile to bytecode" % site)
 compileall.compile_dir(stdlib, maxlevels=99, rx=skipped, force=True, quiet=2, invalidation_mode=mode)
 with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as compiled:
     for top in (site, stdlib):
-        for folder, folders, names in os.walk(top):
-            folders.sort()
-            if os.path.basename(folder) == "__pycache__" and not (top == stdlib and skipped.search(folder)):
+        for directory, directories, names in os.walk(top):
+            directories.sort()
+            if os.path.basename(directory) == "__pycache__" and not (top == stdlib and skipped.search(directory)):
                 for name in sorted(names):
-                    compiled.add(os.path.join(folder, name))
+                    compiled.add(os.path.join(directory, name))
 """
 
 
@@ -100,8 +100,8 @@ def compile_all(root: pathlib.Path, facts: dict[str, Any], native_base: str) -> 
 
 def level(root: pathlib.Path) -> None:
     """Give all files and directories the same date, and modes that do not depend on the umask."""
-    for folder, folders, names in os.walk(root, topdown=False):
-        for path in (pathlib.Path(folder, name) for name in (*folders, *names)):
+    for directory, directories, names in os.walk(root, topdown=False):
+        for path in (pathlib.Path(directory, name) for name in (*directories, *names)):
             if not path.is_symlink():
                 path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
             os.utime(path, (0, 0), follow_symlinks=False)

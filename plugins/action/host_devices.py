@@ -19,7 +19,7 @@ _OWNER = "host_devices"
 
 
 class ActionModule(ActionBase):
-    """One module execution; none if nothing is wanted and the node has nothing of ours."""
+    """One module execution; none if nothing is to be done on the node."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -28,7 +28,7 @@ class ActionModule(ActionBase):
         is_wanted = state != "absent"
         wanted = {name: (arguments.get(name) or []) if is_wanted else [] for name in ("modules", "udev_rules", "nodes")}
         host = (task_vars or {}).get("inventory_hostname", "")
-        lines = host_devices.problems(wanted["modules"], wanted["udev_rules"], wanted["nodes"])
+        lines = host_devices.problems(**wanted)
         if lines:
             return {**result, "failed": True, "msg": "\n".join(f"{host}: {line}" for line in lines)}
         try:
@@ -36,10 +36,10 @@ class ActionModule(ActionBase):
         except preflight.ERRORS as error:
             return {**result, **look.failed(error)}
         arguments = look.kubelet(seen.node, arguments)
-        return seen.told({**result, **self._converged(seen.node, state, wanted, arguments, host, task_vars)})
+        return seen.told({**result, **self._converged(look, seen.node, state, wanted, arguments, host)})
 
-    def _converged(self, node, state, wanted, arguments, host, task_vars):
-        ours, files = _ours(node), host_devices.files(wanted["modules"], wanted["udev_rules"], wanted["nodes"])
+    def _converged(self, look, node, state, wanted, arguments, host):
+        ours, files = _ours(node), host_devices.files(**wanted)
         may_go = _may_go(ours, files, wanted["nodes"])
         if (not any(wanted.values()) and ours == {}) or (state == "pruned" and not may_go):
             return {"changed": False, "written": [], "removed": [], "kept": [], "diff": [], "actions": []}
@@ -54,17 +54,13 @@ class ActionModule(ActionBase):
                     plugin_cli.refuse_if_a_kubelet_gave_devices(self, arguments, error)
             except plugin_cli.PluginCliError as error:
                 return {"failed": True, "msg": f"{host}: {error}"}
-        return self._execute_module(
-            module_name="nodedevices.kubernetes.host_devices",
-            module_args={
-                "modules": [module["name"] for module in wanted["modules"]],
-                "files": {file["path"]: file["lines"] for file in files},
-                "held": held,
-                "prune": boolean(arguments.get("prune", True)),
-                "made": state == "pruned",
-            },
-            task_vars=task_vars,
-        )
+        of_module = {
+            **host_devices.module_arguments(**wanted),
+            "held": held,
+            "prune": boolean(arguments.get("prune", True)),
+            "made": state == "pruned",
+        }
+        return look.execute("host_devices", of_module, look.foreseen("host_devices", of_module))
 
 
 def _ours(node):

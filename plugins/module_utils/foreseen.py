@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import copy
 
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import VersionError, is_complete
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_devices import HostDevices
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.service import Service, run
 
@@ -26,6 +28,10 @@ class _InCheckMode:
 
     def run_command(self, command, check_rc=False):
         return self._module.run_command(command, handle_exceptions=False)
+
+    def warn(self, warning):
+        """Raise ValueError, because only an execution can report the warning."""
+        raise ValueError(warning)
 
 
 def node_tools(module, params):
@@ -59,7 +65,20 @@ def service(module, params):
     return None if unit.actions else unit.answer()
 
 
-_MODULES = {"node_tools": node_tools, "service": service}
+def host_devices(module, params):
+    """Return the result of module host_devices for devices that exist as wanted, or None."""
+    try:
+        host = HostDevices(_InCheckMode(module, params), Ledger())
+        host.converge()
+    except (LedgerConflict, OSError, ValueError):
+        return None
+    # Only an execution repairs a ledger that was lost.
+    if host.more["changed"] or host.leftovers or host.report.kept or not host.is_recorded:
+        return None
+    return node_module.answer(host.report, **host.more)
+
+
+_MODULES = {"node_tools": node_tools, "service": service, "host_devices": host_devices}
 
 
 def answers(module, asked):

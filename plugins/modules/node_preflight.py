@@ -52,8 +52,9 @@ options:
     type: path
   foresee:
     description:
-      - Modules of this collection by name (C(node_tools), C(service)), with the arguments that the play will give them.
-        RV(foreseen) has the answers of those that have nothing to do; the play then does not execute them.
+      - Modules of this collection by name (C(node_tools), C(service)), with the arguments that the play will give them,
+        and C(host_devices) with the variables of its role. RV(foreseen) has the answers of those that have nothing to
+        do; the play then does not execute them.
     type: dict
     default: {}
   lock:

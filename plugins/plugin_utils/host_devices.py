@@ -24,14 +24,14 @@ _RULE = re.compile(r'\s*([A-Z_]+(\{[^}]+\})?\s*(==|!=|=|\+=|-=|:=)\s*(e|i)?"([^"
 
 
 def problems(
-    modules: Sequence[Mapping[str, Any]], rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]
+    modules: Sequence[Mapping[str, Any]], udev_rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     """One line for each mistake, with its variable and position."""
     return [
         *_module_problems(modules),
         *(
             f'host_devices_udev_rules[{position}]: must be a udev rule on one line (KEY=="value", …), not {rule!r}'
-            for position, rule in enumerate(rules)
+            for position, rule in enumerate(udev_rules)
             if not _RULE.fullmatch(rule) or "\n" in rule
         ),
         *_node_problems(nodes),
@@ -75,16 +75,29 @@ def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def files(
-    modules: Sequence[Mapping[str, Any]], rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]
+    modules: Sequence[Mapping[str, Any]], udev_rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """The files that create the devices at every boot, each with its content and lines; empty settings give no file."""
     texts = {
         MODULES: [module["name"] for module in modules],
         OPTIONS: [f"options {module['name']} {module['options']}" for module in modules if module.get("options")],
-        RULES: list(rules),
+        RULES: list(udev_rules),
         NODES: [_line(node) for node in nodes],
     }
     return [{"path": path, "content": content(lines), "lines": lines} for path, lines in texts.items() if lines]
+
+
+def module_arguments(
+    modules: Sequence[Mapping[str, Any]], udev_rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The arguments of module host_devices on the node, for a run that removes nothing."""
+    return {
+        "modules": [module["name"] for module in modules],
+        "files": {file["path"]: file["lines"] for file in files(modules, udev_rules, nodes)},
+        "held": [],
+        "prune": False,
+        "made": False,
+    }
 
 
 def _line(node: Mapping[str, Any]) -> str:

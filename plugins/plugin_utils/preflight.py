@@ -17,7 +17,7 @@ from ansible import constants
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from . import declaration, play, plugin_cli, requirements, specs, task_arguments
+from . import declaration, host_devices, play, plugin_cli, requirements, specs, task_arguments
 from .kubernetes import cluster_access, drain
 
 #: The variable in which a playbook registers the preflight's result.
@@ -172,6 +172,8 @@ class Preflight:
         if lock is not None:
             batch = self._vars.get("ansible_play_batch", ())
             arguments["lock"] = _wanted_lock(lock, self.host, len(batch))
+        if "foresee" in arguments:
+            arguments["foresee"] = _foreseen_by_node(declaration.plain(arguments["foresee"]))
         mode, takeover = arguments.pop("mode", None), boolean(arguments.pop("takeover", False))
         path, node_name = arguments.pop("kubeconfig", None), arguments.pop("node_name", None)
         deployment = declaration.plain(arguments.pop("deployment", None) or {})
@@ -314,6 +316,15 @@ def _wanted_lock(lock: Mapping[str, Any], host: str, hosts: int) -> dict[str, An
             "node_devices_lock_minutes)"
         )
     return play.wanted_lock(minutes, "*" if boolean(lock.get("break", False)) else "", host, hosts)
+
+
+def _foreseen_by_node(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The option ``foresee`` in the module's form: role host_devices' variables become the module's arguments."""
+    by_node = dict(asked)
+    wanted = {name: value or [] for name, value in (by_node.pop("host_devices", None) or {}).items()}
+    if any(wanted.values()) and not host_devices.problems(**wanted):
+        by_node["host_devices"] = host_devices.module_arguments(**wanted)
+    return by_node
 
 
 def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:

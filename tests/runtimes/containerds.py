@@ -36,7 +36,7 @@ class Containerd:
         release, program, volumes = where, "/usr/bin/containerd", []
         if where not in RELEASES:
             if not (Path(where) / "containerd").is_file():
-                raise FileNotFoundError(f"CONTAINERD_BIN_DIR names {where}, which has no program containerd")
+                raise FileNotFoundError(f"CONTAINERD_BIN_DIR: {where} contains no program containerd")
             # The newest C library runs whatever an older one does.
             release, program = RELEASES[-1], "/opt/containerd/containerd"
             volumes = ["--volume", f"{Path(where).resolve()}:/opt/containerd:ro"]

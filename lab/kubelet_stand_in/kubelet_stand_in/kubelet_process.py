@@ -40,9 +40,9 @@ def read_settings(path: str) -> Settings:
         try:
             data: Any = yaml.safe_load(file)
         except yaml.YAMLError as error:
-            raise ValueError("%s is no YAML: %s" % (path, error)) from error
+            raise ValueError("%s is not valid YAML: %s" % (path, error)) from error
     if not isinstance(data, Mapping) or data.get("kind") != "KubeletConfiguration":
-        raise ValueError("%s is no KubeletConfiguration" % path)
+        raise ValueError("%s is not a KubeletConfiguration" % path)
     return Settings(
         static_pods=data.get("staticPodPath") or "",
         runtime=data.get("containerRuntimeEndpoint") or "unix:///run/containerd/containerd.sock",

@@ -14,8 +14,8 @@ def refuse_elsewhere(command: str) -> bool:
     if os.path.exists(MARKER):
         return False
     print(
-        "%s: %s is missing, so this is no throwaway node: the command would take the place of this machine's kubelet. "
-        "Make a node with the role nodedevices.lab.lab_node." % (command, MARKER),
+        "%s: %s is missing, so this is not a throwaway node, and the command would replace this machine's kubelet. "
+        "Create a node with the role nodedevices.lab.lab_node." % (command, MARKER),
         file=sys.stderr,
     )
     return True

@@ -89,7 +89,7 @@ class OnNode:
             if self._process.returncode is not None:
                 break
             await asyncio.sleep(0.1)
-        raise RuntimeError("the kubelet does not serve; its log is %s" % self._log)
+        raise RuntimeError("the kubelet did not start to serve; see its log %s" % self._log)
 
     async def stop(self) -> None:
         process, self._process = self._process, None

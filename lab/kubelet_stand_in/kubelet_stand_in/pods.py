@@ -112,7 +112,7 @@ def parse_pod(manifest: Any, source: str, node_name: str) -> Pod:
     """
     try:
         if manifest["kind"] != "Pod" or manifest["apiVersion"] != "v1":
-            raise ManifestError("is no v1 Pod")
+            raise ManifestError("the manifest is not a Pod of version v1")
         metadata, spec = manifest["metadata"], manifest["spec"]
         _only(spec, _POD_SPEC | _POD_SPEC_USED, "spec")
         volumes = {volume["name"]: _host_path(volume) for volume in spec.get("volumes") or ()}
@@ -139,7 +139,7 @@ def parse_pod(manifest: Any, source: str, node_name: str) -> Pod:
             grace_period=int(spec.get("terminationGracePeriodSeconds", 30)),
         )
     except (AttributeError, KeyError, TypeError) as error:
-        raise ManifestError("is no pod of the expected form: %r" % error) from error
+        raise ManifestError("the manifest does not have the expected form: %r" % error) from error
 
 
 def _container(
@@ -147,7 +147,7 @@ def _container(
 ) -> Container:
     _only(data, _CONTAINER | _CONTAINER_USED, "container")
     if data.get("imagePullPolicy", "IfNotPresent") == "Always":
-        raise ManifestError("asks to pull an image: the stand-in never pulls")
+        raise ManifestError("imagePullPolicy: the stand-in does not support Always, because it never pulls images")
     security = data.get("securityContext") or {}
     _only(security, CONTAINER_FIELDS, "securityContext")
     env = tuple((variable["name"], _value(variable, fields)) for variable in data.get("env") or ())
@@ -174,7 +174,7 @@ def _value(variable: Mapping[str, Any], fields: Mapping[str, str]) -> str:
         return str(variable.get("value", ""))
     path = str((source.get("fieldRef") or {}).get("fieldPath") or "")
     if path not in fields:
-        raise ManifestError("env has valueFrom with %s, which the stand-in does not have" % (path or ", ".join(source)))
+        raise ManifestError("env: the stand-in does not support valueFrom with %s" % (path or ", ".join(source)))
     return fields[path]
 
 
@@ -194,4 +194,4 @@ def _host_path(volume: Mapping[str, Any]) -> HostPath:
 def _only(data: Mapping[str, Any], known: set[str], where: str) -> None:
     unknown = sorted(set(data) - known)
     if unknown:
-        raise ManifestError("%s has %s, which the stand-in does not have" % (where, ", ".join(unknown)))
+        raise ManifestError("%s has %s, which the stand-in does not support" % (where, ", ".join(unknown)))

@@ -218,5 +218,5 @@ class StandInKubelet:
         deadline = time.monotonic() + timeout
         while not condition():
             if time.monotonic() > deadline:
-                raise AssertionError(otherwise or "the condition did not come true in %g s" % timeout)
+                raise AssertionError(otherwise or "the condition was not met in %g s" % timeout)
             await asyncio.sleep(_STEP)

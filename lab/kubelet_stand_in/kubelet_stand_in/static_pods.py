@@ -21,10 +21,10 @@ class _Read(NamedTuple):
 
 
 class StaticPods:
-    """Keeps a kubelet's pods in line with the manifests in ``folder``."""
+    """Keeps a kubelet's pods in line with the manifests in ``directory``."""
 
-    def __init__(self, folder: str, kubelet: StandInKubelet) -> None:
-        self._folder = folder
+    def __init__(self, directory: str, kubelet: StandInKubelet) -> None:
+        self._directory = directory
         self._kubelet = kubelet
         self._read: dict[str, _Read] = {}
         self._ending: dict[str, asyncio.Future[None]] = {}
@@ -76,7 +76,7 @@ class StaticPods:
 
     def _entries(self) -> list[os.DirEntry[str]]:
         try:
-            with os.scandir(self._folder) as entries:
+            with os.scandir(self._directory) as entries:
                 return [entry for entry in entries if not entry.name.startswith(".") and entry.is_file()]
         except FileNotFoundError:
             return []

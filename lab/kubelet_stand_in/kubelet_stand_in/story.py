@@ -135,7 +135,7 @@ class Story:
         seen, since = await self.seen.look(), time.monotonic()
         while not until(seen) or time.monotonic() - since < self.kubelet.quiet:
             if time.monotonic() > deadline:
-                raise AssertionError("%s: not seen in %g s; there is %r" % (title, _TIMEOUT, seen))
+                raise AssertionError("%s: not seen in %g s; the last state is %r" % (title, _TIMEOUT, seen))
             await asyncio.sleep(self.kubelet.quiet / 10)
             latest = await self.seen.look()
             if latest != seen:

@@ -171,4 +171,4 @@ def test_a_machine_that_is_no_lab_node_is_left_alone(run, short_path, monkeypatc
     monkeypatch.setattr("kubelet_stand_in.kubelet_process.run", touched)
     monkeypatch.setattr(subprocess, "run", touched)
     assert run() == 1
-    assert "is no throwaway node" in capsys.readouterr().err
+    assert "is not a throwaway node" in capsys.readouterr().err

@@ -108,14 +108,17 @@ def test_variables_out_of_the_pods_own_fields():
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"spec": {"initContainers": []}}, "spec has initContainers, which the stand-in does not have"),
+        ({"spec": {"initContainers": []}}, "spec has initContainers, which the stand-in does not support"),
         ({"spec": {"securityContext": {"fsGroup": 1}}}, "securityContext has fsGroup"),
         ({"securityContext": {"procMount": "Unmasked"}}, "securityContext has procMount"),
         ({"securityContext": {"seccompProfile": {"type": "Localhost"}}}, "expected form: KeyError..Localhost"),
         ({"lifecycle": {}}, "container has lifecycle"),
         ({"imagePullPolicy": "Always"}, "never pulls"),
         ({"spec": {"volumes": [{"name": "a", "emptyDir": {}}]}}, "volume has emptyDir"),
-        ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {}}}]}, "env has valueFrom with secretKeyRef"),
+        (
+            {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {}}}]},
+            "env: the stand-in does not support valueFrom with secretKeyRef",
+        ),
         ({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]}, "with status.podIP"),
         ({"resources": {"requests": {"example.com/a": 1}}}, "requests of example.com/a must be equal to its limits"),
         ({"volumeMounts": [{"name": "none", "mountPath": "/a"}]}, "expected form"),

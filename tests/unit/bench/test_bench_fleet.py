@@ -65,7 +65,7 @@ def test_each_host_is_one_of_the_nodes_and_has_its_variables(nodes, tmp_path):
 def test_the_executions_of_the_verification_are_told_from_the_rest(nodes):
     figures = fleet.figures_of(a_run(executions=2, proofs=1, hosts=2, seconds=3.0, pss=500e6), 2, 0.25)
     assert [(figure.ours, figure.floor, figure.most) for figure in figures] == [
-        (2, None, 3),
+        (2, None, 2),
         (1, None, 1),
         (3.0, 3 * 0.25, 1.5 * 3 * 0.25),
         (500, None, 1000),
@@ -76,11 +76,11 @@ def test_the_executions_of_the_verification_are_told_from_the_rest(nodes):
 @pytest.mark.parametrize(
     ("run", "says"),
     [
-        (a_run(executions=4), ["no change, 2 hosts: executions a host: 4, at most 3 is asked for"]),
-        (a_run(proofs=2), ["no change, 2 hosts: executions a host for verification: 2, at most 1 is asked for"]),
+        (a_run(executions=3), ["no change, 2 hosts: executions a host: 3, the limit is 2"]),
+        (a_run(proofs=2), ["no change, 2 hosts: executions a host for verification: 2, the limit is 1"]),
         (
             a_run(pss=1.2e9),
-            ["no change, 2 hosts: the controller's memory (PSS), 20 forks: 1.2e+03 MB, at most 1e+03 is asked for"],
+            ["no change, 2 hosts: the controller's memory (PSS), 20 forks: 1.2e+03 MB, the limit is 1e+03"],
         ),
         # A busy machine.
         (a_run(seconds=1000.0), []),
@@ -129,7 +129,7 @@ def test_a_scenario_measures_its_nodes(nodes, written, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("outcome", "says"),
     [
-        (a_run(executions=4), "executions a host: 4, at most 3"),
+        (a_run(executions=3), "executions a host: 3, the limit is 2"),
         (RuntimeError("site.yml changed something"), "site.yml changed something"),
         (Unreachable("no node answers"), "no node answers"),
     ],

@@ -36,7 +36,7 @@ def test_where_it_cannot_be_raised_the_command_is_named(run):
     limit = "/proc/sys/kernel/cap_last_cap"
     done = run("100", limit)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("100 more nodes need about 2000 inotify instances, and ")
+    assert done.stderr.startswith("100 more nodes need about 2000 inotify instances, but ")
     assert "run `sysctl --write fs.inotify.max_user_instances=1024` as root" in done.stderr
     assert done.stderr.count("\n") == 1
     # Nothing is in the way of no more nodes, as long as anything is free.

@@ -110,7 +110,7 @@ def play(checkout: Path, tmp_path: Path):
 
 def test_a_missing_engine_and_missing_programs_are_named_with_what_helps(play):
     done, _ = play("kind_up.yml")
-    assert "none of these does: docker podman; install docker.io or podman" in _said(done)
+    assert "the command ps fails for each of: docker podman; install docker.io or podman" in _said(done)
     done, _ = play("kind_up.yml", docker=ENGINE)
     commands = "lab/programs/build kind; lab/programs/build kubernetes kubectl"
     assert f"kind and kubectl must be built first: {commands}" in _said(done)
@@ -147,7 +147,7 @@ def test_the_cluster_is_made_once_gets_the_image_and_is_said_to_be_stopped(play,
     (tmp_path / "state.stopped").touch()
     done, _ = play("kind_up.yml")
     assert "its kubeconfig cannot be read (Error: not running)" in _said(done)
-    assert "docker start kind-control-plane kind-worker; or make kind-down" in _said(done)
+    assert "docker start kind-control-plane kind-worker; or: make kind-down" in _said(done)
     done, calls = play("kind_down.yml")
     assert f"kind delete cluster --name kind --kubeconfig {kubeconfig}" in calls
     assert not kubeconfig.exists()
@@ -159,7 +159,7 @@ def test_another_cluster_of_the_name_is_neither_used_nor_deleted(play, checkout,
 
     def refused(playbook: str) -> None:
         done, calls = play(playbook, kind=KIND, kubectl=RECORD, docker=ENGINE)
-        assert "the cluster kind exists, and `make kind` in this checkout did not make it" in _said(done)
+        assert "the cluster kind exists, but `make kind` in this checkout did not create it" in _said(done)
         assert "KIND_EXPERIMENTAL_PROVIDER=docker kind delete cluster --name kind" in _said(done)
         assert [call for call in calls if call.startswith("kind ")] == ["kind get clusters"]
 
@@ -177,7 +177,7 @@ def test_the_environment_chooses_image_and_engine_and_why_there_is_no_cluster_is
     assert any(call.startswith("kind create ") and call.endswith(" --image kindest/node:none") for call in calls)
     assert {call.split()[0] for call in calls} == {"podman", "kind"}
     said = _said(done)
-    assert "kind created no cluster: ERROR: failed to create cluster: failed to pull ... Error: no such host." in said
+    assert "the cluster: ERROR: failed to create cluster: failed to pull ... Error: no such host." in said
     assert "goroutines" not in said
     assert not (checkout / ".lab" / "kind.kubeconfig").exists()
 
@@ -185,7 +185,7 @@ def test_the_environment_chooses_image_and_engine_and_why_there_is_no_cluster_is
 def test_podmans_network_must_resolve_names(play):
     network = {"KIND_EXPERIMENTAL_PROVIDER": "podman", "DNS": "false"}
     done, calls = play("kind_up.yml", kind=KIND, kubectl=RECORD, podman=ENGINE, **network)
-    assert "made without name resolution" in _said(done)
+    assert "network kind has no name resolution" in _said(done)
     assert "podman network rm kind" in _said(done)
     assert not any(call.startswith("kind create ") for call in calls)
 
@@ -197,7 +197,7 @@ def test_a_pod_that_ended_is_run_again_and_the_second_not_beside_the_third(play,
     ended = [call.split()[-1] for call in calls if " delete pod " in call]
     assert ended == [f"status.phase=Failed,metadata.name=dp1-{number}" for number in (1, 2, 3)]
     assert re.findall(r"name: (dp\S+)", (tmp_path / "state.applied").read_text()) == ["dp1-1"]
-    assert "dp1-2 is not there" in done.stdout
+    assert "dp1-2 does not exist" in done.stdout
 
 
 def test_the_inventory_is_the_running_clusters_workers(checkout, tmp_path):

@@ -85,7 +85,7 @@ def test_an_image_is_made_once_where_kinds_own_cannot_be_pulled(choose, tmp_path
     assert first.returncode == 0, first.stderr
     image, how = first.stdout.split()
     assert how == "built", first.stderr
-    assert "making a node image instead" in first.stderr
+    assert "building a node image instead" in first.stderr
     context = tmp_path / "context"
     assert (context / "version").read_text() == "v1.37.2\n"
     with tarfile.open(context / "control-plane.tar") as archive:
@@ -113,4 +113,4 @@ def test_a_program_that_is_not_built_is_named_with_its_command(choose, tmp_path,
     done = choose("--made")
     assert (done.returncode, done.stdout) == (1, "")
     name = missing.partition("/")[0]
-    assert f"kind: {name} is not built: lab/programs/build {name}\n" in done.stderr
+    assert f"kind: {name} is not built: run lab/programs/build {name}\n" in done.stderr

@@ -79,5 +79,8 @@ def test_a_base_without_a_place_for_the_release_is_refused(run, tmp_path, monkey
     monkeypatch.setenv("LAB_BASE", "debian:trixie")
     result = run("lab/roles/lab_node/files/node_image.py", "trixie", docker=f"echo $1 >>{tmp_path}/calls")
     assert result.returncode == 1
-    assert "LAB_BASE=debian:trixie: it is official, or an image's name with RELEASE" in result.stderr
+    assert (
+        "LAB_BASE=debian:trixie: the image is for one release only: use official, or a name with RELEASE"
+        in result.stderr
+    )
     assert (tmp_path / "calls").read_text().split() == ["ps"]

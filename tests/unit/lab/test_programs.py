@@ -99,13 +99,13 @@ def test_another_minor_by_its_number(build):
     assert built(build("kubernetes", "kubelet", KUBERNETES_VERSION="1.36"))[0].startswith("kubernetes-1.36-1.36.")
     refused = build("kubernetes", KUBERNETES_VERSION="1.30")
     assert refused.returncode == 2
-    assert "KUBERNETES_VERSION=1.30 is not pinned; pinned are 1.37, 1.36, 1.34, 1.31" in refused.stderr
+    assert "KUBERNETES_VERSION=1.30 is not pinned; use one of 1.37, 1.36, 1.34, 1.31" in refused.stderr
 
 
 def test_the_next_minor_where_the_newest_is_not_served(build):
     done = build("kubernetes", "kubelet", REFUSED="kubernetes-1.37")
     assert built(done)[0].startswith("kubernetes-1.36-")
-    assert done.stderr.splitlines()[-1] == "programs: kubernetes-1.37 is not served: kubernetes-1.36 is used instead"
+    assert done.stderr.splitlines()[-1] == "programs: kubernetes-1.37 could not be fetched: using kubernetes-1.36"
 
 
 def test_a_minor_that_was_asked_for_is_not_replaced(build):
@@ -115,7 +115,7 @@ def test_a_minor_that_was_asked_for_is_not_replaced(build):
 
 
 def test_unknown_names(build):
-    assert "kubernets is not pinned; pinned are cdi-judge, containerd-1.7," in build("kubernets").stderr
+    assert "kubernets is not pinned; use one of cdi-judge, containerd-1.7," in build("kubernets").stderr
     assert "containerd-2.4 has no program kubelet" in build("containerd-2.4", "kubelet").stderr
 
 

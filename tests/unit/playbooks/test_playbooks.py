@@ -151,29 +151,52 @@ def leaves(tasks, conditions=()):
             yield task, inherited
 
 
-@pytest.mark.parametrize("name", ["site.yml", "uninstall.yml"])
-def test_a_node_is_drained_before_its_runtime_changes_and_let_go_however_that_ends(name):
-    play = next(each for each in plays(name) if "serial" in each)
-    (whole,) = play["tasks"]
-    (block,) = [task for task in (whole, *whole["block"]) if "always" in task]
+def test_a_node_is_drained_before_its_runtime_changes_and_let_go_however_that_ends():
+    (whole,) = plays("tasks/drained_cdi_runtime.yml")
+    drain, change = whole["block"]
+    assert drain["ansible.builtin.import_tasks"] == "drain.yml"
+    assert change["ansible.builtin.import_role"]["name"] == "nodedevices.kubernetes.cdi_runtime"
+    assert [task["ansible.builtin.import_tasks"] for task in whole["always"]] == ["uncordon.yml"]
+
+
+@pytest.mark.parametrize("drained", [True, False])
+def test_the_runtime_changes_once_with_and_without_a_drain(drained):
+    play = next(each for each in plays("site.yml") if "serial" in each)
+    changes = [
+        str(task)
+        for task, conditions in leaves(play["tasks"])
+        if ("nodedevices.kubernetes.cdi_runtime" in str(task) or "drained_cdi_runtime.yml" in str(task))
+        and all(value("{{ %s }}" % each, {"node_devices_drain": drained}) for each in conditions)
+    ]
+    assert ["drained_cdi_runtime.yml" in task for task in changes] == [drained]
+    assert "cdi_runtime" in changes[0]
+
+
+def test_an_uninstall_drains_before_it_looks_for_holders_and_lets_go_however_that_ends():
+    play = next(each for each in plays("uninstall.yml") if "serial" in each)
+    (block,) = play["tasks"]
     steps = [str(task) for task in block["block"]]
-    drained, changed = (
+    drained, changed, asked = (
         next(number for number, step in enumerate(steps) if words in step)
-        for words in ("tasks/drain.yml", "nodedevices.kubernetes.cdi_runtime")
+        for words in ("tasks/drain.yml", "nodedevices.kubernetes.cdi_runtime", "device_holders")
     )
-    # An uninstall asks who holds devices once the pods have gone.
-    others = [number for number, step in enumerate(steps) if "device_holders" in step]
-    assert drained < min([changed, *others])
+    # Once the pods have gone, nobody holds a device.
+    assert drained < min(changed, asked)
     (always,) = block["always"]
-    (uncordon,) = always.get("block", [always])
+    (uncordon,) = always["block"]
     assert "tasks/uncordon.yml" in str(uncordon)
     assert "drain" in str(uncordon["when"])
-    (look,) = (
+
+
+@pytest.mark.parametrize("name", ["site.yml", "uninstall.yml"])
+def test_the_preflight_checks_what_a_drain_needs(name):
+    play = next(each for each in plays(name) if "serial" in each)
+    looks = [
         task["nodedevices.kubernetes.node_preflight"]
-        for task in (*play.get("pre_tasks", ()), *whole["block"])
+        for task, _conditions in leaves([*play.get("pre_tasks", ()), *play["tasks"]])
         if "nodedevices.kubernetes.node_preflight" in task
-    )
-    assert "node_devices_drain | default(false)" in look["drain"]
+    ]
+    assert ["node_devices_drain | default(false)" in look["drain"] for look in looks] == [True]
 
 
 @pytest.mark.parametrize(

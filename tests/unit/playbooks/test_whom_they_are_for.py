@@ -34,8 +34,8 @@ def test_without_a_word_of_the_nodes_nothing_begins(tmp_path, name):
     code, said, plays = listed(tmp_path, name, WORKERS)
     assert code != 0
     assert plays == []
-    # Both ways to say it.
-    assert "into a group node_devices, or name them with -e node_devices_hosts=PATTERN" in said
+    # Both fixes.
+    assert "into this group, or set -e node_devices_hosts=PATTERN" in said
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -45,7 +45,7 @@ def test_the_last_lines_say_which_programs_judged(run):
 
 def test_the_stand_in_is_said_loudly(run):
     _code, lines = run("scenario-default", KUBELET="stand-in kubelet")
-    assert lines[-1] == "The stand-in kubelet judged. To have the real one judge: make kubernetes"
+    assert lines[-1] == "The tests used the stand-in kubelet. To test with the real kubelet, first run: make kubernetes"
 
 
 def test_a_step_that_fails_ends_the_run(run):
@@ -57,7 +57,7 @@ def test_a_step_that_fails_ends_the_run(run):
 def test_the_end_says_again_what_failed(run):
     """Another step may have printed for minutes since."""
     _code, lines = run("check", beside=["broken", "scenario-default"])
-    at = lines.index("=== make it: what failed in broken")
+    at = lines.index("=== make it: failures in broken")
     assert lines[at + 1 : at + 3] == ["fatal: [node1]: FAILED! =>", "    msg: no address"]
 
 
@@ -108,4 +108,4 @@ def test_a_part_that_is_left_out_needs_an_entry(run):
     code, lines = run("scenario-devices")
     assert (code, lines[-1]) == (1, "failed: skipped without an entry in tests/skips.yml: devices: Missing playbook")
     code, lines = run("scenario-runtimes")
-    assert (code, lines[-1]) == (0, "not run: CRI-O in scenario runtimes (tests/skips.yml says why)")
+    assert (code, lines[-1]) == (0, "not run: CRI-O in scenario runtimes (reason: tests/skips.yml)")

@@ -1,8 +1,8 @@
-"""Waits until a throwaway cluster is ready: await_ready.py FOLDER CONTROL_PLANE NODE...
+"""Waits until a throwaway cluster is ready: await_ready.py DIRECTORY CONTROL_PLANE NODE...
 
 Ready: every NODE is Ready, and CONTROL_PLANE has the label that kubeadm sets beside the taint. The script sets that
-label, because a kubelet may not. FOLDER: of credentials.py. Prints JSON: changed, whether it set the label. After two
-minutes it exits with 1, and reports what is missing and which services failed. Runs on the control plane's node.
+label, because a kubelet may not. DIRECTORY: of credentials.py. Prints JSON: changed, whether it set the label. After
+two minutes it exits with 1, and reports what is missing and which services failed. Runs on the control plane's node.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LABEL = "node-role.kubernetes.io/control-plane"
 TIMEOUT, PAUSE, ANSWER = 120, 0.2, 10
 SERVICES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 
-folder, control_plane, *others = sys.argv[1:]
+directory, control_plane, *others = sys.argv[1:]
 nodes = {control_plane, *others}
 
 
@@ -29,8 +29,8 @@ class Api:
     """The API server of this node, used as the administrator."""
 
     def __init__(self) -> None:
-        self._tls = ssl.create_default_context(cafile=folder + "/apiserver.crt")
-        with open(folder + "/tokens.csv", encoding="utf-8") as file:
+        self._tls = ssl.create_default_context(cafile=directory + "/apiserver.crt")
+        with open(directory + "/tokens.csv", encoding="utf-8") as file:
             self._token = next(token for token, user, *_rest in csv.reader(file) if user == "admin")
 
     def ask(self, path: str, merge: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def readiness(api: Api) -> dict[str, str]:
     """Node to the status of its condition Ready."""
     return {
         node["metadata"]["name"]: next(
-            (each["status"] for each in node["status"].get("conditions", ()) if each["type"] == "Ready"), "not said"
+            (each["status"] for each in node["status"].get("conditions", ()) if each["type"] == "Ready"), "not reported"
         )
         for node in api.ask("/api/v1/nodes")["items"]
     }
@@ -77,18 +77,18 @@ def trouble() -> str:
 
 
 def main() -> None:
-    deadline, api, seen = time.monotonic() + TIMEOUT, Api(), "nothing"
+    deadline, api, seen = time.monotonic() + TIMEOUT, Api(), "no check was made"
     while time.monotonic() < deadline:
         try:
             found = readiness(api)
             if all(found.get(node) == "True" for node in nodes):
                 print(json.dumps({"changed": label(api)}))
                 return
-            seen = "of %s Ready says %s" % (sorted(nodes), found)
+            seen = "of the nodes %s, the condition Ready is %s" % (sorted(nodes), found)
         except OSError as error:
-            seen = "the API server: %s" % error
+            seen = "the request to the API server failed: %s" % error
         time.sleep(PAUSE)
-    sys.exit("after %d s %s\n%s" % (TIMEOUT, seen, trouble()))
+    sys.exit("the cluster is not ready after %d s: %s\n%s" % (TIMEOUT, seen, trouble()))
 
 
 main()

@@ -1,7 +1,7 @@
-"""Creates the keys of a throwaway control plane if they are missing: credentials.py FOLDER ADDRESS NODE...
+"""Creates the keys of a throwaway control plane if they are missing: credentials.py DIRECTORY ADDRESS NODE...
 
-Files in FOLDER: service-account.key, apiserver.key, apiserver.crt (self-signed, for ADDRESS and the API server's names
-within a cluster) and tokens.csv, with a token for the administrator and for each NODE. Prints JSON: changed,
+Files in DIRECTORY: service-account.key, apiserver.key, apiserver.crt (self-signed, for ADDRESS and the API server's
+names within a cluster) and tokens.csv, with a token for the administrator and for each NODE. Prints JSON: changed,
 certificate, and tokens by user. Runs on the control plane's node, with its openssl.
 """
 
@@ -42,10 +42,10 @@ def make(address: str, nodes: list[str]) -> None:
 
 
 def main() -> None:
-    folder, address, *nodes = sys.argv[1:]
+    directory, address, *nodes = sys.argv[1:]
     os.umask(0o077)
-    os.makedirs(folder, exist_ok=True)
-    os.chdir(folder)
+    os.makedirs(directory, exist_ok=True)
+    os.chdir(directory)
     changed = not os.path.exists("tokens.csv")
     if changed:
         make(address, nodes)

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Choose the image of a kind cluster's nodes; make one where kind's own image cannot be had.
+"""Choose the image of a kind cluster's nodes; build one if kind's own image cannot be pulled.
 
 Usage: kind_node_image.py [--build] [--made]
 
-KIND_NODE_IMAGE, if set, is the image. Else it is kind's own image, if the engine has it or can pull it. Else an image
-is made of the lab's node image and the programs of `lab/programs/build kubernetes`. The made image is named by the hash
-of what goes into it, so an image that exists is never built again; and as long as it exists, nothing is pulled.
+The image is KIND_NODE_IMAGE if set, else kind's own image if the engine has it or can pull it. Otherwise the script
+builds an image from the lab's node image and the programs of `lab/programs/build kubernetes`. The built image's name
+contains the hash of its inputs, so an existing image is never built again. While it exists, nothing is pulled.
 
---build  builds programs that are missing; without it, the error names the command that builds them
---made   never takes kind's own image
+--build  builds missing programs; without it, the error names the command that builds them
+--made   never uses kind's own image
 
-Standard output has the image's name and where it comes from: `given`, `present`, `pulled` or `built`. Progress goes to
-standard error.
+Standard output has the image's name and its source: `given`, `present`, `pulled` or `built`. Progress goes to standard
+error.
 """
 
 from __future__ import annotations
@@ -50,28 +50,28 @@ CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", 
 
 
 def programs(name: str, build: bool) -> pathlib.Path:
-    """The directory of real programs. BuildError where they are missing and may not be built."""
+    """The directory of real programs. Raises BuildError if a program is missing and must not, or cannot, be built."""
     command = [str(CHECKOUT / BUILD), *([] if build else ["--where"]), name]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     directory = pathlib.Path(done.stdout.strip())
     wanted = (*NODE_PROGRAMS, *CONTROL_PLANE) if name == "kubernetes" else (name,)
     if done.returncode or not all((directory / program).exists() for program in wanted):
-        raise BuildError(f"{name} could not be built" if build else f"{name} is not built: {BUILD} {name}")
+        raise BuildError(f"{name} {'could not be built' if build else 'is not built'}: run {BUILD} {name}")
     return directory
 
 
 def kinds_own(kind: pathlib.Path) -> str:
-    """The image that this kind uses if none is named; its program has the name as text."""
+    """The default node image of this kind, whose program contains the name as text."""
     found = re.search(rb"kindest/node:v[\d.]+@sha256:[0-9a-f]{64}", kind.read_bytes())
     if not found:
-        raise BuildError(f"{kind} names no node image; set KIND_NODE_IMAGE")
+        raise BuildError(f"{kind} does not contain the name of a node image: set KIND_NODE_IMAGE")
     name, _separator, content = found[0].decode().partition("@")
     # An engine looks an image up by its tag or its content, not both.
     return f"docker.io/{name.partition(':')[0]}@{content}"
 
 
 def made_name(kubernetes: pathlib.Path) -> str:
-    """The made image's name. The programs' directory is named by what they are built from."""
+    """The built image's name. The name of the programs' directory contains the hash of their sources."""
     files = [part for path in sorted(CONTEXT.iterdir()) for part in (path.name, path.read_bytes())]
     recipe = pathlib.Path(__file__).read_bytes()
     return f"{NAME}/kind:{digest(node_image.node_name('node', RELEASE), kubernetes.name, recipe, *files)}"
@@ -79,7 +79,7 @@ def made_name(kubernetes: pathlib.Path) -> str:
 
 def make(image: str, kubernetes: pathlib.Path, progress: Progress) -> None:
     base, _built = node_image.ensure("node", RELEASE)
-    progress.say("gathering Kubernetes' programs")
+    progress.say("collecting the Kubernetes programs")
     with tempfile.TemporaryDirectory(dir=state_directory()) as scratch:
         context = pathlib.Path(scratch)
         for path in (*CONTEXT.iterdir(), *(kubernetes / program for program in NODE_PROGRAMS)):
@@ -143,14 +143,14 @@ def choose(build: bool, made: bool) -> tuple[str, str]:
         if exists(image := made_name(programs("kubernetes", build=False))):
             return image, "present"
     except BuildError:
-        pass  # is built below, if nothing better can be had
+        pass  # built below unless kind's own image can be pulled
     if not made:
         progress.say(f"pulling {own}")
         try:
             with progress.heartbeat():
                 engine("pull", "--quiet", own)
         except BuildError as error:
-            progress.say(f"{str(error).strip().splitlines()[-1]}: making a node image instead")
+            progress.say(f"{str(error).strip().splitlines()[-1]}: building a node image instead")
         else:
             return own, "pulled"
     kubernetes = programs("kubernetes", build)
@@ -158,7 +158,7 @@ def choose(build: bool, made: bool) -> tuple[str, str]:
     with locked("image-kind"):
         if exists(image):
             return image, "present"
-        progress.say(f"making {image}")
+        progress.say(f"building {image}")
         with progress.heartbeat():
             make(image, kubernetes, progress)
         progress.say("ready")

@@ -70,7 +70,7 @@ def _pulled(release: str) -> str | None:
     name = _OFFICIAL_IMAGE if wanted == OFFICIAL else wanted
     if RELEASE not in name:
         raise BuildError(
-            f"LAB_BASE={wanted}: it is {OFFICIAL}, or an image's name with {RELEASE} where trixie and the others go, "
+            f"LAB_BASE={wanted}: the image is for one release only: use {OFFICIAL}, or a name with {RELEASE}, "
             f"such as mirror.example/debian:{RELEASE}-slim"
         )
     return name.replace(RELEASE, release)
@@ -78,7 +78,7 @@ def _pulled(release: str) -> str | None:
 
 def _add_packages(progress: Progress, image: str, kind: str, pulled: str) -> None:
     """Install the packages on a Debian image."""
-    progress.say(f"installing packages upon {pulled}")
+    progress.say(f"installing packages on {pulled}")
     arguments = {"BASE": pulled, "PACKAGES": PACKAGES[kind], "DPKG_OPTIONS": " ".join(_DPKG_OPTIONS)}
     given = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
     # The recipe copies nothing from the build context.

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Build the lab's container images from Debian's packages, if they are not there yet.
+"""Build the lab's container images from Debian's packages, unless they exist.
 
 Usage: node_image.py [--kind node|podman|python] RELEASE...
 
-Each image is made in two steps: a root file system, then what turns it into a node (files/image). Both are named by the
-hash of what goes into them, so an image that exists is never built again, and a change is never missed. Releases are
-built side by side. Progress goes to standard error; standard output has, for each release, the image's name and `built`
+Each image is built in two steps: a root file system, then the files that turn it into a node (files/image). The name of
+each contains the hash of its inputs, so an existing image is never built again, and no change is missed. Releases are
+built in parallel. Progress goes to standard error; standard output has, for each release, the image's name and `built`
 or `present`.
 
-The root file system is mmdebstrap's, which needs no container registry. The environment variable LAB_BASE takes an
-image instead, to which the packages are added: `official` is docker.io/library/debian:RELEASE-slim; or a name of one's
-own, with RELEASE where the release stands, such as mirror.example/debian:RELEASE-slim.
+mmdebstrap builds the root file system, and needs no container registry. To add the packages to a pulled image instead,
+set the environment variable LAB_BASE: `official` for docker.io/library/debian:RELEASE-slim, or an image's name with
+RELEASE in place of the release, such as mirror.example/debian:RELEASE-slim.
 
 Kinds: node    systemd, containerd, sshd, Python: a throwaway node
        podman  a node with Podman, too
@@ -55,7 +55,7 @@ def ensure(kind: str, release: str) -> tuple[str, bool]:
         if exists(image):
             return image, False
         progress = Progress(release)
-        progress.say(f"making {image}")
+        progress.say(f"building {image}")
         with progress.heartbeat():
             base = base_name(kind, release)
             if not exists(base):

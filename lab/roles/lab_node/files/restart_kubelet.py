@@ -56,14 +56,14 @@ def restart(resources: set[str]) -> float:
         if resources <= set(done):
             return max(done.values()) - os.stat(SOCKET).st_ctime_ns / 1e9
         time.sleep(0.2)
-    sys.exit("not registered again after %d s: %s" % (TIMEOUT, ", ".join(sorted(resources - set(done)))))
+    sys.exit("not registered again %d s after the restart: %s" % (TIMEOUT, ", ".join(sorted(resources - set(done)))))
 
 
 def main() -> None:
     status = json.loads(output("node-device-plugin", "status", "--output", "json"))
     resources = {resource["name"] for resource in status["plugin"]["resources"]}
     if not resources:
-        sys.exit("the plugin serves no resource")
+        sys.exit("the plugin serves no resource: declare one, and run site.yml")
     back = [restart(resources) for _ in range(int(sys.argv[1]))]
     print(json.dumps({"kubelet": output("kubelet", "--version").strip(), "back": back}))
 

@@ -73,8 +73,9 @@ def test_without_an_image_it_says_so_and_why(tmp_path, build, capsys, body, reas
     build(body)
     assert contents.images(NODES, [], tmp_path, Progress("test"), required=False) == {}
     said = capsys.readouterr().err.splitlines()
-    assert f"bundle: WITHOUT AN IMAGE for arm64, for the DaemonSet mode: {reason}" in said
-    with pytest.raises(ChoiceError, match=f"^no image for arm64: {reason}$"):
+    without = "no image for arm64 in the bundle, so the DaemonSet mode needs another image"
+    assert f"bundle: warning: {without}: {reason}" in said
+    with pytest.raises(ChoiceError, match=rf"^image for arm64 \(BUNDLE_IMAGE=no builds none\): {reason}$"):
         contents.images(NODES, [], tmp_path, Progress("test"), required=True)
 
 
@@ -115,7 +116,7 @@ def test_its_readme_says_what_it_is_for(tmp_path):
     for words in (
         "| nodes | Python 3.9, 3.13 on arm64 (glibc 2.17 or later) |",
         "| controllers | Python 3.11 on amd64 (glibc 2.28 or later) |",
-        "| images | none, so the DaemonSet mode needs one from elsewhere |",
+        "| images | none; the DaemonSet mode needs an image from another source |",
     ):
         assert words in text
     assert "| images | `images/a.tar`, `images/b.tar` |" in files(tmp_path, ["b.tar", "a.tar"])["README.md"].decode()

@@ -65,8 +65,8 @@ def refused(bundle):
 def test_a_changed_byte_is_refused_by_the_files_name(bundle):
     (bundle.folder / "wheels/a-1-py3-none-any.whl").write_bytes(b"wheeL")
     assert refused(bundle) == (
-        "install: wheels/a-1-py3-none-any.whl is not what it was when the bundle was made: nothing was installed; copy "
-        "the bundle again"
+        "install: wheels/a-1-py3-none-any.whl does not match its checksum in SHA256SUMS: nothing was installed; "
+        "copy the bundle again"
     )
 
 
@@ -74,7 +74,7 @@ def test_all_that_is_wrong_is_named(bundle):
     (bundle.folder / "controller.txt").unlink()
     (bundle.folder / "bundle.json").write_text("{}")
     said = refused(bundle)
-    assert "controller.txt is missing; bundle.json is not what it was" in said
+    assert "controller.txt is missing; bundle.json does not match its checksum" in said
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_all_that_is_wrong_is_named(bundle):
     [
         (None, "SHA256SUMS cannot be read"),
         ("nonsense\n", "SHA256SUMS cannot be read"),
-        ("", "SHA256SUMS does not list bundle.json: this is no whole bundle"),
+        ("", "SHA256SUMS does not list bundle.json, so the bundle is incomplete: copy it again"),
     ],
 )
 def test_a_bundle_without_its_checksums_is_refused(bundle, text, says):
@@ -97,10 +97,10 @@ def test_a_bundle_without_its_checksums_is_refused(bundle, text, says):
     [
         (
             {"pythons": ["3.1", "3.2"]},
-            f"CPython {PYTHON}, and the bundle is for controllers with Python 3.1, 3.2: start",
+            f"CPython {PYTHON}, but the bundle supports controllers with Python 3.1, 3.2: run python3.2 ",
         ),
-        ({"machines": ["m68k"]}, f"this machine is {platform.machine()}, and the bundle is for controllers on m68k"),
-        ({"glibc": [2, 999]}, "and the bundle is for controllers with glibc 2.999 or later"),
+        ({"machines": ["m68k"]}, f"machine is {platform.machine()}, but the bundle supports controllers on m68k: "),
+        ({"glibc": [2, 999]}, "but the bundle supports controllers with glibc 2.999 or later: "),
     ],
 )
 def test_a_machine_that_it_is_not_for_is_refused(bundle, controllers, says):
@@ -114,7 +114,7 @@ def test_a_folder_that_holds_something_is_not_touched(bundle):
     done = bundle.install()
     assert (done.returncode, done.stderr) == (
         1,
-        f"install: {bundle.target} is there already: name a folder that is not\n",
+        f"install: {bundle.target} exists and is not an empty directory: name a new directory\n",
     )
     assert [path.name for path in bundle.target.iterdir()] == ["mine"]
 
@@ -125,7 +125,7 @@ def test_one_that_fails_leaves_nothing(bundle, there):
         bundle.target.mkdir()
     done = bundle.install()
     assert done.returncode == 1
-    assert "install: making the environment\ninstall: python failed:" in done.stderr
+    assert "install: creating the environment\ninstall: python failed:" in done.stderr
     assert "Traceback" not in done.stderr
     assert bundle.target.exists() == there
     assert not there or not list(bundle.target.iterdir())
@@ -136,7 +136,7 @@ def test_anything_else_than_a_folder_gets_the_usage(bundle, arguments):
     command = [sys.executable, bundle.folder / "install", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "Usage: install FOLDER" in done.stderr
+    assert "Usage: install DIRECTORY" in done.stderr
 
 
 def test_an_older_python_can_read_what_it_is_told():

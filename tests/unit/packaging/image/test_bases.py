@@ -1,4 +1,4 @@
-"""Which base is taken, and the message where it cannot be had; the engine is a program of the test's."""
+"""Which base is taken, and the message where it cannot be pulled; the engine is a program of the test's."""
 
 import io
 import json
@@ -79,7 +79,7 @@ def test_a_base_without_a_digest_is_refused_before_a_registry_is_asked(engine, w
     engine.does(image=inspected(Id="sha256:abc", Architecture=native()))
     with pytest.raises(BuildError) as refused:
         choose(wanted)
-    assert str(refused.value) == f"IMAGE_BASE={wanted}: it is debian, or an image as NAME@sha256:DIGEST"
+    assert str(refused.value) == f"IMAGE_BASE={wanted}: the image has no digest: use NAME@sha256:DIGEST, or debian"
 
 
 def test_debians_base_checks_how_old_the_archives_index_is():
@@ -91,10 +91,10 @@ def test_a_base_that_was_asked_for_is_not_replaced(engine):
     with pytest.raises(BuildError) as refused:
         choose(PINNED)
     assert str(refused.value) == (
-        f"the base {PINNED} (IMAGE_BASE) cannot be had for linux/{native()}: "
+        f"the base {PINNED} (IMAGE_BASE) cannot be pulled for linux/{native()}: "
         "pull: pinging container registry: no such host"
     )
-    with pytest.raises(BuildError, match=f"for linux/{OTHER} and, to compile with, linux/{native()}: pull: "):
+    with pytest.raises(BuildError, match=f"for linux/{OTHER} and, to compile bytecode, linux/{native()}: pull: "):
         choose(PINNED, OTHER)
 
 
@@ -115,7 +115,7 @@ def test_for_another_architecture_its_own_base_is_pulled_and_this_machines_runs(
 
 def test_a_machine_that_nothing_can_be_compiled_on_is_refused(engine, monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
-    with pytest.raises(BuildError, match="built on a machine with amd64 or arm64: this one is riscv64"):
+    with pytest.raises(BuildError, match="this machine is riscv64, which cannot build the image: use amd64 or arm64"):
         choose("", "amd64")
 
 
@@ -123,7 +123,7 @@ def test_a_base_without_python_says_so(engine):
     engine.does(run="echo 'Error: no python3 in $PATH' >&2; exit 127")
     with pytest.raises(BuildError) as refused:
         bases.look(bases.Base("localhost/mine", "a", "b"))
-    assert str(refused.value) == "the base localhost/mine has no python3 that runs: run: no python3 in $PATH"
+    assert str(refused.value) == "the base localhost/mine has no working python3: run: no python3 in $PATH"
 
 
 def test_a_base_without_glibc_is_refused(engine):

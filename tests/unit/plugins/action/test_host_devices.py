@@ -9,10 +9,11 @@ import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import host_devices as action
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices, plugin_cli
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices, plugin_cli, preflight
 
 RULE = 'SUBSYSTEM=="tty", ATTRS{idVendor}=="0403", GROUP="dialout", MODE="0660"'
 NODE = {"path": "/dev/crand0", "type": "c", "major": 1, "minor": 8, "mode": "0666", "group": "44"}
+NOTHING = {"modules": None, "udev_rules": [], "nodes": []}
 HEAD = "# Written by Ansible (nodedevices.kubernetes.host_devices): changes here are overwritten.\n"
 
 
@@ -112,6 +113,40 @@ def test_nothing_is_executed_where_nothing_is_wanted_and_nothing_is_there(monkey
     run._execute_module = execute
     answer = run.run()
     assert (len(done), answer["changed"], answer["actions"], answer["diff"]) == (executed, False, [], [])
+
+
+@pytest.mark.parametrize(("more", "executed"), [({}, 0), ({"mode": "0600"}, 1)])
+def test_nothing_is_executed_where_the_preflight_found_nothing_to_do(monkeypatch, tmp_path, more, executed):
+    """The preflight asks with the role's variables, and the role with the same ones or others."""
+    done = []
+    asked = preflight._foreseen_by_node({"host_devices": {**NOTHING, "nodes": [NODE]}})["host_devices"]
+    known = {
+        "read_in": "this play",
+        "ledger": {},
+        "foreseen": {"host_devices": {"arguments": asked, "answer": {"a": 1}}},
+    }
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    monkeypatch.setattr(preflight.constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    run = object.__new__(action.ActionModule)
+    run._task = types.SimpleNamespace(
+        args={"nodes": [{**NODE, **more}], "prune": False},
+        check_mode=False,
+        get_play=lambda: types.SimpleNamespace(_uuid="this play"),
+    )
+    run._templar = types.SimpleNamespace(template=lambda value: value)
+    run._execute_module = lambda module_name, module_args, task_vars: done.append(module_name) or {"a": 2}
+    monkeypatch.setattr(preflight.Preflight, "look", lambda self, arguments: preflight.Seen(known, [], False))
+    answer = run.run(None, {"inventory_hostname": "node1", "node_devices_node": known})
+    assert (len(done), answer["a"]) == (executed, 1 + executed)
+
+
+def test_variables_with_a_mistake_are_not_asked_of_the_node():
+    """The role refuses them, with the reason."""
+    mistaken = {**NODE, "path": "/tmp/x"}
+    assert preflight._foreseen_by_node({"service": {}, "host_devices": {**NOTHING, "nodes": [mistaken]}}) == {
+        "service": {}
+    }
+    assert preflight._foreseen_by_node({"host_devices": NOTHING}) == {}
 
 
 @pytest.mark.parametrize(("gave", "executed"), [(True, 0), (False, 1)])

@@ -1,8 +1,8 @@
-"""Write a docker-archive with the images that tests run, made of one static busybox: no registry is needed.
+"""Write a docker-archive with the tests' images, built from one static busybox without a registry.
 
 Usage: test_images.py BUSYBOX ARCHIVE
 
-localhost/node-devices/busybox:lab   what test pods run
+localhost/node-devices/busybox:lab   the image of test pods
 localhost/node-devices/pause:lab     the sandbox image (lab-node-images gives it the name that containerd asks for)
 """
 
@@ -16,7 +16,7 @@ import tarfile
 
 TAGS = ["localhost/node-devices/busybox:lab", "localhost/node-devices/pause:lab"]
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-# Plays pause: sleeps, and ends at once on a signal.
+# Replaces pause: sleeps, and ends at once on a signal.
 PAUSE = b"#!/bin/sh\ntrap 'exit 0' TERM INT\nwhile :; do sleep 86400 & wait $!; done\n"
 
 
@@ -33,9 +33,9 @@ def layer(busybox):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name in ("bin", "dev", "etc", "proc", "sys", "tmp"):
-            folder = tarfile.TarInfo(name)
-            folder.type, folder.mode = tarfile.DIRTYPE, 0o755
-            archive.addfile(folder)
+            directory = tarfile.TarInfo(name)
+            directory.type, directory.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(directory)
         with open(busybox, "rb") as file:
             add_file(archive, "bin/busybox", file.read(), 0o755)
         for applet in sorted(set(applets.split()) - {"busybox"}):

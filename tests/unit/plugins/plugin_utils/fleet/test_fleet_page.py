@@ -215,7 +215,7 @@ def test_a_fleet_without_anything():
     assert root.one("h1").text == "The node is ok"
     assert len(root.all("table")) == 1
     assert [each.text for each in root.one("main").all("p")][:2] == [
-        "Nothing was found.",
+        "No problem was found.",
         "No resource is declared or served.",
     ]
     assert parsed().one("h1").text == "No nodes"

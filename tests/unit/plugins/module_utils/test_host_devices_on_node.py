@@ -8,9 +8,9 @@ import os
 import types
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, udev_rules
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, foreseen, udev_rules
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import host_devices as module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
-from ansible_collections.nodedevices.kubernetes.plugins.modules import host_devices as module
 
 TTY = 'SUBSYSTEM=="tty|usb", ATTRS{idVendor}=="0403", MODE="0660"'
 FULL = 'SUBSYSTEM=="mem", KERNEL=="full", MODE="0640"'
@@ -72,7 +72,7 @@ class Node:
         else:
             _UNLINK(path)
 
-    def run_command(self, command):
+    def run_command(self, command, handle_exceptions=True):
         self.commands.append(" ".join(command))
         if self.dies_at and self.dies_at in command:
             raise Killed
@@ -119,6 +119,15 @@ class Node:
             warnings=warnings,
         )
 
+    def foreseen(self, **wanted):
+        """The answer that the preflight has for a run that removes nothing; None if the module has to be executed."""
+        names = {"MODULES": "modules", "OPTIONS": "options", "RULES": "rules", "NODES": "nodes"}
+        files = {getattr(module, name): list(wanted[key]) for name, key in names.items() if key in wanted}
+        modules = list(wanted.get("modules", ()))
+        asked = {"modules": modules, "files": files, "held": [], "prune": False, "made": False}
+        found = foreseen.answers(self, {"host_devices": asked})
+        return found["host_devices"]["answer"] if found else None
+
     def entries(self):
         path = self.root / "ledger" / "ledger.json"
         return json.loads(path.read_text())["entries"] if path.exists() else {}
@@ -130,6 +139,7 @@ class Node:
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
+    monkeypatch.setattr(foreseen, "Ledger", lambda: Ledger(str(tmp_path / "ledger")))
     return Node(tmp_path, monkeypatch)
 
 
@@ -146,6 +156,58 @@ def test_a_node_is_made_once_and_gets_another_mode_when_it_is_declared(node):
     # Somebody changed it.
     node.set_access("/dev/lamp0", {**SHUT, "uid": 7})
     assert node.run([line("/dev/lamp0", mode="0600")]).actions == ["changed /dev/lamp0"]
+
+
+def changed_mode(node):
+    node.set_access("/dev/lamp0", SHUT)
+
+
+def deleted(node):
+    del node.devices["/dev/lamp0"]
+
+
+def edited_file(node):
+    with open(module.NODES, "a") as file:
+        file.write("# edited\n")
+
+
+def lost_ledger(node):
+    (node.root / "ledger" / "ledger.json").unlink()
+
+
+def unrecorded(node):
+    ledger = node.root / "ledger" / "ledger.json"
+    data = json.loads(ledger.read_text())
+    del data["entries"]["/dev/lamp0"]
+    ledger.write_text(json.dumps(data))
+
+
+def pending_rules(node):
+    ledger = node.root / "ledger" / "ledger.json"
+    data = json.loads(ledger.read_text())
+    data["entries"]["/run/udev"] = {"kind": "udev rules", "owner": "host_devices udev", "rules": [TTY]}
+    ledger.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    "drift", [None, changed_mode, deleted, edited_file, lost_ledger, unrecorded, pending_rules], ids=str
+)
+def test_devices_that_are_as_wanted_are_foreseen_and_drift_is_not(node, drift):
+    node.run([line("/dev/lamp0")], [TTY])
+    if drift:
+        drift(node)
+    before, devices = node.entries(), dict(node.devices)
+    node.commands.clear()
+    answer = node.foreseen(nodes=[line("/dev/lamp0")], rules=[TTY])
+    assert (node.entries(), node.devices, node.commands) == (before, devices, [])
+    if drift:
+        assert answer is None
+    else:
+        nothing = {key: [] for key in ("written", "contents", "removed", "kept", "diff", "actions")}
+        assert answer == {"changed": False, "leftovers": False, **nothing}
+    # One line fewer or more has to be executed.
+    assert node.foreseen(nodes=[line("/dev/lamp0"), line("/dev/lamp1")], rules=[TTY]) is None
+    assert node.foreseen(rules=[TTY]) is None
 
 
 def test_what_was_there_before_us_gets_its_mode_back_and_is_never_deleted(node):

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converges a node's modules, udev rules and device nodes to the wanted state.
+
+Runs on nodes: Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, node_module
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device_files import (
+    MODULES,
+    NODES,
+    OPTIONS,
+    RULES,
+    content,
+)
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.udev_rules import Rule
+
+OWNER = "host_devices"
+# udevd's socket; udevd does not run in containers.
+_UDEV = "/run/udev/control"
+# The ledger's path for rules that udev has not applied yet.
+_PENDING = "/run/udev"
+
+
+class HostDevices:
+    """The wanted state of a node. module: with its parameters. ledger: entered if something is written."""
+
+    def __init__(self, module, ledger):
+        self._module = module
+        self._ledger = ledger
+        self._check = module.check_mode
+        self._prune = module.params["prune"]
+        self._managed = node_module.managed(module, ledger, OWNER)
+        self.report = self._managed.report
+        self._old = {path: self._lines(path) for path in (MODULES, OPTIONS, RULES, NODES)}
+        self._new = {path: list((module.params["files"] or {}).get(path, ())) for path in self._old}
+        #: Whether the wanted state counts as made although only a check mode run made it.
+        self._is_made = self._check and module.params["made"]
+        self.actions = []
+        self.leftovers = False
+
+    def _lines(self, path):
+        """Return the current lines of one of our files."""
+        if self._ledger.entries.get(path, {}).get("owner") != OWNER:
+            return []
+        try:
+            with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                return [line for line in file.read().splitlines() if line.strip() and not line.startswith("#")]
+        except FileNotFoundError:
+            return []
+
+    def converge(self):
+        """Converge to the wanted state; the changes are in the report and the actions."""
+        wanted, records = device_nodes.parsed(self._new[NODES]), self._records()
+        leaving = {path: self._leaving(path, wanted, records) for path in self._old}
+        as_made = {path: [*lines, *leaving[path]] for path, lines in self._new.items()}
+        gone = self._gone(wanted, records)
+        access = {node.path: node.access for node in wanted.values()}
+        replaced = self._refuse(wanted, records)
+        self._keep_lines(leaving)
+        if self._is_made:
+            # The earlier execution would have kept the lines that are removed only now.
+            self._old = as_made
+            self._managed.pending = {path: content(lines) for path, lines in as_made.items() if lines}
+        files = [
+            {"path": path, "kind": "file", "content": content(lines), "mode": 0o644}
+            for path, lines in self._new.items()
+            if lines
+        ]
+        self._claim(wanted, records, replaced)
+        self._managed.converge(files)
+        for path in [*gone, *replaced]:
+            self._take_away(path, records[path], stays=path in replaced)
+        if not self._is_made:
+            self._load_modules()
+            self._make(wanted, access)
+        self._apply_rules()
+
+    @property
+    def more(self):
+        """The keys of the module's result that the report lacks."""
+        changed = self.report.changed or bool(self.actions)
+        return {"changed": changed, "leftovers": self.leftovers, "actions": self.actions}
+
+    @property
+    def is_recorded(self):
+        """Whether the ledger has every wanted device node."""
+        return self._ledger.entries.keys() >= device_nodes.parsed(self._new[NODES]).keys()
+
+    def _records(self):
+        """Return device nodes' ledger entries; unrecorded nodes of an earlier release count as ours or the kernel's."""
+        records = {path: self._ledger.entries[path] for path in self._ledger.of(device_nodes.OWNER)}
+        for path, node in device_nodes.parsed(self._old[NODES]).items():
+            if path not in records and device_nodes.is_node(path, node.device):
+                is_the_kernels = device_nodes.is_the_kernels(path, node.device)
+                if not is_the_kernels:
+                    self._module.warn(
+                        f"{path} counts as created by this collection, because the earlier release did not record "
+                        "what was there before: an uninstall deletes it"
+                    )
+                records[path] = node.entry(device_nodes.access_of(path) if is_the_kernels else None)
+        return records
+
+    def _gone(self, wanted, records):
+        """Return the device nodes to remove; add the lines of unwanted nodes that stay to the wanted lines."""
+        old = device_nodes.parsed(self._old[NODES])
+        gone = []
+        for path in records:
+            if path in wanted:
+                continue
+            who = self._holders_of(path)
+            if self._prune and not who:
+                gone.append(path)
+                continue
+            if path in old:
+                self._new[NODES].append(old[path].line)
+            self._stays(path, who and f"held by {who}")
+        return gone
+
+    def _stays(self, what, reason):
+        """Report what stays and why; without ``prune``, leave it to a later execution."""
+        if self._prune:
+            self.report.kept.append({"path": what, "reason": reason})
+        else:
+            self.leftovers = True
+
+    def _holders_of(self, path):
+        real = os.path.realpath(path)
+        return ", ".join(sorted({held["who"] for held in self._module.params["held"] if real in held["paths"]}))
+
+    def _refuse(self, wanted, records):
+        """Return the paths where our node becomes another device. Raises LedgerConflict if that is not possible."""
+        replaced = []
+        for path, node in wanted.items():
+            if device_nodes.is_node(path, node.device) is not False:
+                continue
+            entry = records.get(path)
+            is_ours = entry is not None and entry["before"] is None
+            if not is_ours or not device_nodes.is_node(path, device_nodes.of_entry(entry)):
+                raise LedgerConflict(
+                    f"{path} already exists and is another device or file: remove it, or declare another path"
+                )
+            who = self._holders_of(path)
+            if who:
+                raise LedgerConflict(
+                    f"{path} cannot become another device while it is held by {who}: end the pod first"
+                )
+            replaced.append(path)
+        return replaced
+
+    def _leaving(self, path, wanted, records):
+        """Return a file's unwanted lines, which stay until no pod holds their devices."""
+        if path == NODES:
+            old = device_nodes.parsed(self._old[NODES])
+            return [old[each].line for each in records if each in old and each not in wanted]
+        gone = [line for line in self._old[path] if line not in self._new[path]]
+        if path == OPTIONS:
+            # For a wanted module, only its current options count.
+            names = {line.split()[1] for line in self._new[OPTIONS]} | set(self._new[MODULES])
+            gone = [line for line in gone if line.split()[1:2] and line.split()[1] not in names]
+        return gone
+
+    def _keep_lines(self, leaving):
+        """Add the unwanted lines that have to stay to the files of modules, options and rules."""
+        held = [held for held in self._module.params["held"] if held["ours"]]
+        by_node = {path: each["who"] for each in held for path in each["paths"] if device_nodes.is_device(path)}
+        for path in (MODULES, OPTIONS, RULES):
+            gone = leaving[path]
+            needs = {node: who for node, who in by_node.items() if path != RULES or _are_about(gone, node)}
+            if not gone or (self._prune and not needs):
+                continue
+            self._new[path] += gone
+            who = ", ".join("{} of {}".format(*pair) for pair in sorted(needs.items()))
+            self._stays(path, f"it may be needed for {who}")
+
+    def _claim(self, wanted, records, replaced):
+        """Record in the ledger, before any change, the nodes to create and the rules that udev has to apply."""
+        if self._check:
+            return
+        for path, node in wanted.items():
+            if path in records and path not in replaced:
+                self._ledger.entries[path] = records[path]
+            elif path not in records:
+                there = device_nodes.is_node(path, node.device)
+                self._ledger.entries[path] = node.entry(device_nodes.access_of(path) if there else None)
+        for path, entry in records.items():
+            self._ledger.entries.setdefault(path, entry)
+        rules = self._changed_rules()
+        if rules:
+            entry = {"kind": "udev rules", "owner": "host_devices udev", "rules": rules}
+            self._ledger.entries[_PENDING] = entry
+        self._ledger.save()
+
+    def _changed_rules(self):
+        """Return the rules that udev has not applied yet or has to forget."""
+        pending = self._ledger.entries.get(_PENDING, {}).get("rules", [])
+        if self._old[RULES] != self._new[RULES]:
+            changed = set(self._old[RULES]) ^ set(self._new[RULES]) or set(self._new[RULES])
+            pending = [*pending, *(rule for rule in [*self._old[RULES], *self._new[RULES]] if rule in changed)]
+        return list(dict.fromkeys(pending))
+
+    def _take_away(self, path, entry, stays):
+        """Remove our device node, or restore mode and owner of another. stays: whether a new node follows there."""
+        device = device_nodes.of_entry(entry)
+        before = device_nodes.before(entry)
+        if device_nodes.is_node(path, device):
+            access = device_nodes.access_of(path)
+            if before is None and not device_nodes.is_the_kernels(path, device):
+                self._diff(path, device_nodes.shown(device, access), "")
+                self.actions.append(f"removed {path}")
+                self.report.removed.append(path)
+                if not self._check:
+                    os.unlink(path)
+            elif before is not None and before != access:
+                self._diff(path, device_nodes.shown(device, access), device_nodes.shown(device, before))
+                self.actions.append(f"restored {path}")
+                if not self._check:
+                    device_nodes.set_access(path, before)
+        if not self._check:
+            self._ledger.entries.pop(path, None)
+            if stays:
+                node = device_nodes.parsed(self._new[NODES])[path]
+                self._ledger.entries[path] = node.entry(None)
+            self._ledger.save()
+
+    def _load_modules(self):
+        for name in self._module.params["modules"]:
+            # A built-in module is in /sys/module if it has parameters; modprobe knows the others.
+            if not os.path.isdir("/sys/module/" + name.replace("-", "_")):
+                code, output, _error = self._module.run_command(["modprobe", "--show-depends", name])
+                if code == 0 and all(line.startswith("builtin ") for line in output.splitlines()):
+                    continue
+                self.actions.append(f"loaded {name}")
+                self._run("modprobe", name)
+
+    def _make(self, wanted, access):
+        todo = False
+        for path, node in wanted.items():
+            there = device_nodes.is_node(path, node.device)
+            found = device_nodes.access_of(path) if there else None
+            if found == access[path]:
+                continue
+            todo = True
+            self.actions.append("{} {}".format("changed" if there else "made", path))
+            self._diff(
+                path,
+                device_nodes.shown(node.device, found) if found else "",
+                device_nodes.shown(node.device, access[path]),
+            )
+        if todo:
+            self._run("systemd-tmpfiles", "--create", NODES)
+
+    def _apply_rules(self):
+        """Let udev apply changed rules to their devices, then delete the ledger's entry of pending rules."""
+        rules = self._changed_rules()
+        if not rules:
+            return
+        if os.path.exists(_UDEV):
+            self.actions.append("udev rules applied")
+            self._run("udevadm", "control", "--reload")
+            triggers, unnamed = [], []
+            for line in rules:
+                rule = Rule(line)
+                if rule.trigger and rule.trigger not in triggers:
+                    triggers.append(rule.trigger)
+                elif not rule.trigger and rule.does_something:
+                    unnamed.append(line)
+            for trigger in triggers:
+                self._run("udevadm", "trigger", "--action=change", *trigger)
+            self._run("udevadm", "settle", "--timeout=30")
+            if unnamed:
+                self._module.warn(
+                    "these udev rules have neither SUBSYSTEM== nor KERNEL==, so until the next boot they apply only "
+                    "to new devices: {}".format("; ".join(unnamed))
+                )
+        else:
+            self._module.warn("udevd does not run on this node; the udev rules apply once it runs")
+        if not self._check:
+            self._ledger.entries.pop(_PENDING, None)
+            self._ledger.save()
+
+    def _diff(self, path, before, after):
+        self.report.diffs.append({"before_header": path, "after_header": path, "before": before, "after": after})
+
+    def _run(self, *command):
+        if self._check:
+            return
+        code, output, error = self._module.run_command(list(command))
+        if code:
+            said = (error.strip() or output.strip() or "exit code %d" % code).splitlines()
+            raise LedgerConflict("{}: {}".format(" ".join(command), said[-1]))
+
+
+def _are_about(rules, path):
+    """Return whether one of the rules may affect a device node; true if sysfs does not know the device."""
+    device = device_nodes.in_sysfs(path)
+    return device is None or any(Rule(rule).is_about(*device) for rule in rules)
