@@ -190,7 +190,9 @@ def pending_rules(node):
 
 
 @pytest.mark.parametrize(
-    "drift", [None, changed_mode, deleted, edited_file, lost_ledger, unrecorded, pending_rules], ids=lambda drift: drift and drift.__name__
+    "drift",
+    [None, changed_mode, deleted, edited_file, lost_ledger, unrecorded, pending_rules],
+    ids=lambda drift: drift and drift.__name__,
 )
 def test_devices_that_are_as_wanted_are_foreseen_and_drift_is_not(node, drift):
     node.run([line("/dev/lamp0")], [TTY])
