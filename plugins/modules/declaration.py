@@ -55,6 +55,15 @@ cdi_kinds:
   description: CDI kind of each resource.
   type: dict
   returned: success
+foreign_cdi:
+  description: Names in other programs' CDI specs that required devices need, each with the resource and device.
+  type: dict
+  returned: success
+foreign_kinds:
+  description: CDI kinds of other programs whose devices are declared.
+  type: list
+  elements: str
+  returned: success
 capacities:
   description: Capacity of each static extended resource.
   type: dict

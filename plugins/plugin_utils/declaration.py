@@ -12,7 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import declaration
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi, serialise, static
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
+    cdi,
+    foreign_cdi,
+    serialise,
+    static,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.devices.host_directories import (
     host_directories,
 )
@@ -52,6 +57,16 @@ class Declaration(NamedTuple):
             "needs_cdi": not self.configuration.resources
             or any(resource.injection == "cdi" for resource in self.configuration.resources),
             "cdi_kinds": {resource.name: resource.cdi_kind for resource in self.configuration.resources},
+            "foreign_cdi": {
+                name: f"{resource.name}={device.id}"
+                for resource in self.configuration.resources
+                for device in resource.devices
+                for name in device.cdi_devices
+                if device.required
+            },
+            "foreign_kinds": sorted(
+                {kind for resource in self.configuration.resources for kind in foreign_cdi.kinds(resource)}
+            ),
             "capacities": self.capacities,
             "device_paths": device_paths(self.configuration.resources),
             "host_directories": list(host_directories(self.configuration)),

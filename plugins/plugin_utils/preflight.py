@@ -213,7 +213,7 @@ class Preflight:
                 warnings += [] if known else [f"{self.host}: {sentence}" for sentence in broken]
             if declared and mode and not takeover:
                 names = [resource["name"] for resource in declared["resources"]]
-                sentences += requirements.taken(facts["device_plugins"], names, mode)
+                sentences += requirements.taken(facts["device_plugins"], names, mode, declared["foreign_kinds"])
             if drained:
                 sentences += drain.obstacles(drained, bool(path))
             if path and not known:
@@ -340,9 +340,9 @@ def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:
 def _specs_of(declared: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Problems of declared CDI specs that would have no effect, and problems of other owners' broken specs."""
     node_specs = specs.Specs(declared, facts)
-    broken = node_specs.broken()
+    refused = list(node_specs.missing())
     try:
         node_specs.check(node_specs.leftovers)
     except specs.SpecsError as error:
-        return error.lines, broken
-    return [], broken
+        refused += error.lines
+    return refused, node_specs.broken()

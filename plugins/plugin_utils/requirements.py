@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi as cdi_versions
@@ -67,10 +67,11 @@ def unanswered(facts: Mapping[str, Any], interpreter: str | None) -> str:
     return f"the preflight module failed on the node (-vvv shows its whole output): {said[-400:] or 'no output'}"
 
 
-def taken(plugins: Mapping[str, Any], names: list[str], mode: str) -> Iterator[str]:
+def taken(plugins: Mapping[str, Any], names: list[str], mode: str, kinds: Iterable[str] = ()) -> Iterator[str]:
     """One message for each plugin on the node that already serves a declared resource or runs in another mode.
 
     plugins: as the module node_preflight found them. names: the declared resources. mode: service or daemonset.
+    kinds: the CDI kinds of other programs whose devices are declared.
     """
     instance = plugins["instance"] or {"mode": None, "resources": []}
     there = {"service": "service", "pod": "daemonset"}.get(instance["mode"], mode)
@@ -87,6 +88,23 @@ def taken(plugins: Mapping[str, Any], names: list[str], mode: str) -> Iterator[s
             f"{', '.join(plugins['others'])}): remove that plugin first, or set device_plugin_takeover: true and "
             "remove it right after the run"
         )
+    if plugins["others"]:
+        yield from _offered_twice(plugins["registered"], {*names, *instance["resources"]}, kinds)
+
+
+def _offered_twice(registered: Iterable[str], ours: Collection[str], kinds: Iterable[str]) -> Iterator[str]:
+    """One message for each kind if another plugin serves resources of the kind's vendor."""
+    for kind in kinds:
+        vendor = kind.partition("/")[0]
+        others = [
+            name for name in registered if name not in ours and f".{name.partition('/')[0]}".endswith("." + vendor)
+        ]
+        if others:
+            yield (
+                f"another device plugin serves {', '.join(sorted(others))} on this node, and the declaration offers "
+                f"devices of the CDI kind {kind}; the kubelet would give one device to two containers: remove that "
+                f"plugin from the node, or the devices from the declaration"
+            )
 
 
 def _python(python: Mapping[str, Any]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import yaml
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cdi import directories
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cdi import directories, resolution
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
     cdi,
     model,
@@ -64,6 +64,7 @@ class Specs:
         self.kinds: Mapping[str, str] = declaration.get("cdi_kinds", {})
         #: Kinds whose specs the plugin writes in /var/run/cdi, with the part of each spec that is known in advance.
         self.awaited = {spec["kind"]: spec for spec in declaration.get("awaited_cdi_specs", ())}
+        self._foreign: Mapping[str, str] = declaration.get("foreign_cdi", {})
         self.node = node
         self.own_paths = {
             path for path, entry in node["ledger"].items() if entry.get("owner") == _OWNER and entry["kind"] == "file"
@@ -133,6 +134,18 @@ class Specs:
         problems = [*self._too_new([*specs.values(), *self.awaited.values()]), *harm]
         if problems:
             raise SpecsError(problems)
+
+    def missing(self) -> Iterator[str]:
+        """One message for each device of another program's CDI spec that the node lacks and a required device needs."""
+        names = resolution.resolution(self._checked({}) if self._foreign else [])
+        for name, device in self._foreign.items():
+            if name not in names.files:
+                why = f" ({names.broken[name]})" if name in names.broken else ""
+                yield (
+                    f"{name} is in no valid CDI spec of the node{why}, and {device} needs it: generate the vendor's "
+                    f"spec, e.g. nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, or declare the device with "
+                    f"required: false"
+                )
 
     def broken(self) -> list[str]:
         """One message for each foreign file that runtimes load in part or not at all, without an effect on our specs.

@@ -11,7 +11,11 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
 
 LABEL = "nodedevices.kubernetes/device-plugin"
-IMAGINARY = {"name": "myplugin.io/mydevice-1", "devices": [{"id": "dev1-1", "properties": {"value": "/node1/dev1/1"}}]}
+IMAGINARY = {
+    "name": "myplugin.io/mydevice-1",
+    "devices": [{"id": "dev1-1", "properties": {"value": "/node1/dev1/1"}}],
+    "env": {"MYDEVICE_{index}": "{value}"},
+}
 _numbers = itertools.count()
 
 

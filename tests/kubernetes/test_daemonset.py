@@ -489,7 +489,7 @@ def test_another_plugin_on_a_node_that_only_the_api_reaches(cluster, run, read, 
         node.set_capacity("kubelet", name, "1")
         while name not in node.read()["status"].get("allocatable", {}):
             time.sleep(0.02)
-        fixed = {"name": "example.com/fixed", "devices": [{"id": "fixed"}]}
+        fixed = {"name": "example.com/fixed", "devices": [{"id": "fixed"}], "env": {"FIXED": "x"}}
         for check in (True, False):
             result = run("configured", node, IMAGINARY, fixed, check=check, api_only=True)
             assert result["msg"] == (
@@ -715,8 +715,9 @@ def test_more_than_a_config_map_takes(cluster, run, read):
     one, other = cluster.node({}), cluster.node({})
     # The second alone would fit.
     devices = [{"id": f"dev-{number}", "properties": {"value": "x" * 6000}} for number in range(100)]
+    large = {"name": "example.com/large", "devices": devices, "env": {"LARGE_{index}": "{value}"}}
     for node in (one, other):
-        result = run("configured", node, {"name": "example.com/large", "devices": devices})
+        result = run("configured", node, large)
     assert re.fullmatch(
         r"worker1: nodes: have configurations of 12\d{5} bytes, but a ConfigMap holds at most 1048576: use several "
         r"DaemonSets \(name\)",
@@ -725,7 +726,7 @@ def test_more_than_a_config_map_takes(cluster, run, read):
     assert set(read("/api/v1", "configmaps")["data"]) == {one.name}
     # It is the sum that counts: one that gets smaller makes room.
     run("configured", one, IMAGINARY)
-    assert run("configured", other, {"name": "example.com/large", "devices": devices})["changed"] is True
+    assert run("configured", other, large)["changed"] is True
 
 
 def test_a_user_who_may_only_read(cluster, run):

@@ -109,11 +109,12 @@ def test_where_only_the_api_reaches_a_node_another_plugin_is_taken_over_when_tha
     monkeypatch.setattr(daemonset.daemonset_slot, "refusal", lambda *_: "")
     monkeypatch.setattr(daemonset.foreign, "refuse", refuse)
     action = object.__new__(daemonset.ActionModule)
+    resource = {"name": "example.com/dev", "devices": [{"id": "d0"}], "env": {"DEV": "x"}}
     arguments = {
         "state": "configured",
         "kubeconfig": "/none",
         "deployment": {"image": "x"},
-        "declaration": {"configuration": {"resources": [{"name": "example.com/dev", "devices": [{"id": "d0"}]}]}},
+        "declaration": {"configuration": {"resources": [resource]}},
         **given,
     }
     action._task = types.SimpleNamespace(args=arguments, check_mode=False)

@@ -32,7 +32,8 @@ async def count(wanted):
 
 
 async def main():
-    (resource,) = parse_resources([{"name": NAME, "devices": [{"id": "d0"}, {"id": "d1"}]}])
+    devices = [{"id": "d0"}, {"id": "d1"}]
+    (resource,) = parse_resources([{"name": NAME, "devices": devices, "env": {"DEV_{index}": "{id}"}}])
     table = DeviceTable(resource)
     table.update({"d0": None, "d1": None})
     service = DevicePluginServer(table)

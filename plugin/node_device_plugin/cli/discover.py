@@ -21,7 +21,7 @@ def run(options: argparse.Namespace) -> int:
     resources = configuration.resources
     discoverer = Discoverer(Links())
     offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
-    found = ask(discoverer.discover(resources, offered))
+    found = ask(discoverer.discover(resources, offered, spec_dirs=configuration.cdi_spec_dirs))
     data = discovered.to_data(resources, found)
     if options.output == "json":
         print_json(data)

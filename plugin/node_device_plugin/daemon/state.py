@@ -140,6 +140,7 @@ def _resource(served: ServedResource) -> dict[str, Any]:
                 "reason": reason,
                 "kubelet_ids": table.resource.kubelet_ids(device),
                 "cdi_name": table.resource.cdi_name(device),
+                "cdi_devices": list(device.cdi_devices),
                 "host_paths": [node.host_path for node in device.nodes],
                 "attributes": device.attributes.known(),
                 "numa_node": device.numa_node,

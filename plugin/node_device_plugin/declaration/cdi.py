@@ -49,7 +49,7 @@ class Feature(NamedTuple):
 
 def render_spec(resource: Resource) -> dict[str, Any] | None:
     """The CDI spec of a resource as data, in the specification's own keys; None if the resource needs none."""
-    if not resource.uses_cdi:
+    if not resource.has_spec:
         return None
     # CDI refuses a device without edits, so such a device repeats the kind's edits except hooks, which a container must
     # not get twice. If the kind has only hooks, every device carries them instead of the kind.

@@ -19,15 +19,19 @@ def discovery_problems(discovery: Discovery, where: str, refused: Collection[str
                     key.upper(), *selector._fields
                 )
                 yield Problem(place, message)
-    on_bus = discovery.usb or discovery.pci
+    on_bus = discovery.usb or discovery.pci or discovery.cdi
     for position, pattern in enumerate(discovery.exclude):
         if pattern and not pattern.startswith("/") and not on_bus:
             message = "can match no path, because no wildcard matches a '/': begin the pattern with '/'"
             yield Problem("%s.exclude[%d]" % (where, position), message)
     if not discovery.methods and discovery != Discovery():
-        yield Problem(where, "selects no devices: set paths, usb or pci")
+        yield Problem(where, "selects no devices: set paths, usb, pci or cdi")
+    if discovery.methods == ("cdi",) and not discovery.nodes:
+        for key in ("uid", "gid", "mode"):
+            if getattr(discovery, key) is not None:
+                yield Problem(f"{where}.{key}", "has no effect: the CDI spec of the other program sets it")
     if discovery.container_path is not None and on_bus:
-        message = "applies only to paths: for usb and pci, set container_path of each entry in nodes instead"
+        message = "applies only to paths: for other methods, set container_path of each entry in nodes instead"
         yield Problem(where + ".container_path", message)
     known = discovery.property_names()
     templates = [(where + ".container_path", discovery.container_path, known | {"name"})]

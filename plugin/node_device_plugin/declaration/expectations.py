@@ -34,7 +34,7 @@ def expected_in_container(resource: Resource, devices: Sequence[Device]) -> Expe
             variables.setdefault(name, []).append(value)
         mounts.extend(mount for mount in edits.mounts if mount not in mounts)
     for device in devices:
-        nodes.extend(node for node in device.nodes if node not in nodes)
+        nodes.extend(node for node in (*device.foreign_nodes, *device.nodes) if node not in nodes)
     env = {name: tuple(values) for name, values in variables.items()}
     # CDI edits the container after the kubelet set its variables, so CDI's value of a name stays. Without CDI,
     # Allocate keeps the same order.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .model import BIND, ContainerEdits, DeviceNode, Discovery, HealthChecks, PreStart, Resource
+from .model import BIND, ContainerEdits, Device, DeviceNode, Discovery, HealthChecks, PreStart, Resource
 from .problems import Problem
 
 #: Mount options that the kubelet can pass on; all its mounts are recursive binds.
@@ -44,9 +44,12 @@ def command_problems(command: tuple[str, ...], where: str) -> Iterator[Problem]:
 def _only_by_cdi(resource: Resource, where: str) -> Iterator[Problem]:
     """Edits that CDI can make and the kubelet's device plugin API cannot."""
     yield from _set(resource.discover, ("uid", "gid", "mode"), where + ".discover")
+    if resource.discover.cdi:
+        yield Problem(where + ".discover.cdi", _ONLY_CDI)
     yield from _edits(resource.container_edits, where + ".container_edits")
     for place, device in resource.placed_devices(where):
         yield from _edits(device.container_edits, place + ".container_edits")
+        yield from _set(device, ("cdi_devices",), place)
         for number, node in enumerate(device.nodes):
             yield from _set(node, ("uid", "gid", "mode"), "%s.nodes[%d]" % (place, number))
 
@@ -56,6 +59,9 @@ def _unopenable(resource: Resource, where: str) -> Iterator[Problem]:
     message = "has neither r nor w, so that health.open cannot open the node: add one, or remove health.open"
     if resource.discover.methods and not set(resource.discover.permissions) & set("rw"):
         yield Problem(where + ".discover.permissions", message)
+    if resource.discover.cdi and not resource.discover.nodes:
+        message = "devices of CDI specs have no nodes of the declaration, so that health.open has nothing to open"
+        yield Problem(where + ".health.open", message)
     for place, device in resource.placed_devices(where):
         if not device.nodes:
             yield Problem(place + ".nodes", "is empty, so that health.open has no node to open: remove health.open")
@@ -76,7 +82,7 @@ def _edits(edits: ContainerEdits, where: str) -> Iterator[Problem]:
                 yield Problem(place + ".options", message % (", ".join(sorted(_MOUNT_OPTIONS)), option))
 
 
-def _set(part: ContainerEdits | DeviceNode | Discovery, keys: Sequence[str], where: str) -> Iterator[Problem]:
+def _set(part: ContainerEdits | Device | DeviceNode | Discovery, keys: Sequence[str], where: str) -> Iterator[Problem]:
     """A problem for each of these keys that is set."""
     for key in keys:
         if getattr(part, key) not in (None, ()):

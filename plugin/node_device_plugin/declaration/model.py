@@ -26,6 +26,10 @@ USB_PROPERTIES = ("vendor", "product", "serial", "port")
 PCI_PROPERTIES = ("address", "vendor", "device", "class_code", "iommu_group")
 
 
+#: Properties of a device of another program's CDI spec: its kind, its name, PCI address (empty if unknown).
+CDI_PROPERTIES = ("kind", "name", "pci_address")
+
+
 #: Types of mounts that do not name a file system.
 BIND = (None, "bind", "none")
 
@@ -109,10 +113,14 @@ class Device(NamedTuple):
     #: NUMA node near the device; None for none or unknown.
     numa_node: int | None = None
     attributes: Attributes = Attributes()
+    #: Fully qualified names of devices in other programs' CDI specs.
+    cdi_devices: tuple[str, ...] = ()
+    #: The nodes that these specs give; known only to a caller that has read the specs.
+    foreign_nodes: tuple[DeviceNode, ...] = ()
 
     @property
     def has_edits(self) -> bool:
-        """Whether CDI gives a container anything of this device."""
+        """Whether our own CDI spec gives a container anything of this device."""
         return bool(self.nodes) or self.container_edits != ContainerEdits()
 
     @property
@@ -145,6 +153,21 @@ class PciSelector(NamedTuple):
     class_code: str | None = None
 
 
+class CdiSelector(NamedTuple):
+    """Selects devices of another program's CDI specs: all of a kind, or those that match and are not excluded.
+
+    match: patterns of device names; without any, every name matches. exclude: patterns of device names.
+    """
+
+    kind: str = ""
+    match: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether it selects anything; a resource without the key has an empty kind."""
+        return bool(self.kind)
+
+
 class GroupedNode(NamedTuple):
     """A device node that belongs to a discovered device; ``path`` is a pattern with placeholders.
 
@@ -162,7 +185,7 @@ class GroupedNode(NamedTuple):
 
 
 #: The keys of ``discover`` that are methods; devices.discovery has a DiscoveryMethod for each.
-DISCOVERY_METHODS = ("paths", "usb", "pci")
+DISCOVERY_METHODS = ("paths", "usb", "pci", "cdi")
 
 
 class Discovery(NamedTuple):
@@ -171,6 +194,7 @@ class Discovery(NamedTuple):
     paths: tuple[str, ...] = ()
     usb: tuple[UsbSelector, ...] = ()
     pci: tuple[PciSelector, ...] = ()
+    cdi: CdiSelector = CdiSelector()
     nodes: tuple[GroupedNode, ...] = ()
     exclude: tuple[str, ...] = ()
     permissions: str = "rw"
@@ -185,6 +209,11 @@ class Discovery(NamedTuple):
         """The keys of the methods in use."""
         return tuple(name for name in DISCOVERY_METHODS if getattr(self, name))
 
+    @property
+    def finds_nodes(self) -> bool:
+        """Whether a found device may have device nodes in our own spec."""
+        return any(name != "cdi" for name in self.methods) or bool(self.cdi and self.nodes)
+
     def property_names(self) -> frozenset[str]:
         """The properties that every found device has, whichever method found it."""
         sets = [frozenset("match%d" % (n + 1) for n in range(wildcards(pattern))) for pattern in self.paths]
@@ -192,11 +221,16 @@ class Discovery(NamedTuple):
             sets.append(frozenset(USB_PROPERTIES))
         if self.pci:
             sets.append(frozenset(PCI_PROPERTIES))
+        if self.cdi:
+            sets.append(frozenset(CDI_PROPERTIES))
         return frozenset.intersection(*sets) if sets else frozenset()
 
     def template_names(self) -> frozenset[str]:
-        """The placeholders of a value in ``env`` beside {index}. A PCI device may have no node, and so no path."""
-        has_node = not self.pci or any(not node.optional for node in self.nodes)
+        """The placeholders of a value in ``env`` beside {index}.
+
+        A PCI device and a device of a CDI spec may have no node, and so no path.
+        """
+        has_node = not (self.pci or self.cdi) or any(not node.optional for node in self.nodes)
         return self.property_names() | {"id"} | ({"path", "host_path"} if has_node else set())
 
 
@@ -239,10 +273,18 @@ class Resource(NamedTuple):
     cdi_by_plugin: bool = False
 
     def cdi_name(self, device: Device) -> str | None:
-        """The device's fully qualified CDI name; None if CDI gives nothing for the device."""
+        """The device's fully qualified name in our own CDI spec; None if our spec gives nothing for the device."""
         if self.injection != "cdi":
             return None
         return qualified_cdi_name(self.cdi_kind, device.id) if self.edits(device) else None
+
+    def cdi_names(self, device: Device) -> tuple[str, ...]:
+        """Every CDI name that a container gets for the device: those of other programs' specs, and then our own.
+
+        Our own edits come last, so that our variables replace those of the other specs.
+        """
+        own = self.cdi_name(device)
+        return (*device.cdi_devices, *([own] if own else ()))
 
     def edits(self, device: Device) -> bool:
         """Whether a container that gets the device gets more than Allocate's variables and annotations."""
@@ -251,6 +293,11 @@ class Resource(NamedTuple):
     @property
     def uses_cdi(self) -> bool:
         """Whether CDI gives any device of the resource, or may give a device that is discovered later."""
+        return bool(self.has_spec or self.discover.cdi or any(device.cdi_devices for device in self.devices))
+
+    @property
+    def has_spec(self) -> bool:
+        """Whether the resource has a CDI spec of its own, or may get one for a device that is discovered later."""
         return self.dynamic_cdi or any(self.cdi_name(device) for device in self.devices)
 
     @property
@@ -261,7 +308,9 @@ class Resource(NamedTuple):
         """
         if self.injection != "cdi":
             return False
-        return bool(self.discover.methods) or (self.cdi_by_plugin and any(map(self.edits, self.devices)))
+        if self.discover.methods and (self.discover.finds_nodes or self.container_edits != ContainerEdits()):
+            return True
+        return self.cdi_by_plugin and any(map(self.edits, self.devices))
 
     def kubelet_ids(self, device: Device) -> list[str]:
         """The ids of the device in the kubelet's list: one for each share."""

@@ -7,6 +7,8 @@ import re
 _DNS1123_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _CDI_VENDOR_OR_CLASS = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]")
+#: Prefixes of CDI kinds that other allocators write.
+_OF_ALLOCATORS = ("k8s.", "management.")
 _CDI_DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 # The names of environment variables that every API server accepts (IsEnvVarName).
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
@@ -92,6 +94,27 @@ def cdi_kind_problem(kind: str) -> str | None:
                 "and contain only letters, digits, '_', '-' and '.'"
             )
     return None
+
+
+def foreign_kind_problem(kind: str) -> str | None:
+    """Why the devices of another program's CDI kind must not be offered, or None.
+
+    Sources: NVIDIA's device plugin, DRA driver and GPU operator write such kinds for containers that they allocate.
+    """
+    if kind.startswith(_OF_ALLOCATORS):
+        return (
+            f"{kind!r} belongs to another allocator, which gives these devices to its own containers: use the kind "
+            "that the vendor's generator writes, e.g. nvidia.com/gpu of nvidia-ctk cdi generate"
+        )
+    return cdi_kind_problem(kind)
+
+
+def foreign_cdi_name_problem(name: str) -> str | None:
+    """Why ``name`` is not the fully qualified name of a device that may be offered, or None."""
+    kind, equals, device = name.partition("=")
+    if not equals:
+        return f"{name!r} is not a fully qualified CDI name: it takes the form vendor/class=device"
+    return foreign_kind_problem(kind) or cdi_device_problem(device)
 
 
 def cdi_device_problem(name: str) -> str | None:

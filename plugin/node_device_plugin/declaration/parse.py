@@ -6,7 +6,7 @@ import collections
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from . import container_paths, env, fields, injection_rules, names, response_size, schema
+from . import container_paths, env, fields, foreign_cdi, injection_rules, names, response_size, schema
 from .discover import discovery_problems
 from .edits import edit_problems, placeholder_problems
 from .model import Configuration, Resource
@@ -44,6 +44,11 @@ def parse_configuration(raw: Any) -> Configuration:
             "belongs to the role, whose specs the plugin would remove: choose another, or set cdi_owner: plugin"
         )
         problems.append(Problem("dynamic_cdi_dir", of_the_role))
+    if not data["cdi_spec_dirs"]:
+        for place, resource in ((element("resources", i, each.name), each) for i, each in enumerate(resources)):
+            if resource.discover.cdi:
+                message = "looks in cdi_spec_dirs, which is empty: list the directories there"
+                problems.append(Problem(place + ".discover.cdi", message))
     too_long = fields.socket_room(names.MAX_KUBELET_ROOT_DIR, data["kubelet_root_dir"])
     if too_long and data["registration"] == "plugins_registry":
         problems.append(Problem("kubelet_root_dir", too_long))
@@ -72,6 +77,7 @@ def _resources(read: Sequence[Resource], where: str, problems: list[Problem]) ->
         placed.append((place, resource._replace(replicas=1) if too_long else resource))
     problems.extend(_repetitions(placed))
     problems.extend(env.collision_problems(placed))
+    problems.extend(foreign_cdi.repetition_problems(placed))
     return tuple(resource for _, resource in placed)
 
 
@@ -91,12 +97,13 @@ def _problems(resource: Resource, where: str, refused: Collection[str]) -> Itera
     yield from placeholder_problems(resource, where)
     yield from injection_rules.problems(resource, where)
     yield from container_paths.problems(resource, where)
+    yield from foreign_cdi.problems(resource, where)
 
 
 def _cdi_problems(resource: Resource, where: str) -> Iterator[Problem]:
     has_own_name = resource.cdi_kind != resource.name
     # An invalid resource name is reported already and is empty here.
-    is_asked_for = has_own_name or (resource.uses_cdi and resource.name)
+    is_asked_for = has_own_name or (resource.has_spec and resource.name)
     message = names.cdi_kind_problem(resource.cdi_kind) if is_asked_for else None
     if message and has_own_name:
         yield Problem(where + ".cdi_kind", message)
@@ -130,7 +137,7 @@ def _repetitions(placed: Sequence[tuple[str, Resource]]) -> Iterator[Problem]:
     for where, resource in placed:
         if resource.name and names_seen.setdefault(resource.name, where) != where:
             yield Problem(where + ".name", f"is already declared as {names_seen[resource.name]}: remove or rename one")
-        elif resource.uses_cdi and kinds_seen.setdefault(resource.cdi_kind, where) != where:
+        elif resource.has_spec and kinds_seen.setdefault(resource.cdi_kind, where) != where:
             yield Problem(
                 where + ".cdi_kind", f"is already the kind of {kinds_seen[resource.cdi_kind]}: set another cdi_kind"
             )

@@ -13,7 +13,7 @@ from typing import Any, Callable, NamedTuple
 from . import fields as rules
 from . import model
 from .addresses import http_address_problem
-from .names import resource_name_problem
+from .names import foreign_cdi_name_problem, foreign_kind_problem, resource_name_problem
 from .patterns import pattern_problem
 from .problems import Problem
 
@@ -205,6 +205,11 @@ DEVICE: dict[str, Field] = {
     ),
     "nodes": _mappings(_device_node, DEVICE_NODE, "Device nodes that a container gets."),
     "container_edits": _mapping(model.ContainerEdits, CONTAINER_EDITS, "CDI edits that apply only to this device."),
+    "cdi_devices": _texts(
+        "Fully qualified names of devices in other programs' CDI specs, e.g. nvidia.com/gpu=0. A container that gets "
+        "the device gets these as well.",
+        rule=foreign_cdi_name_problem,
+    ),
     "properties": _named_texts(
         "Values for placeholders in env and annotations. Any text is allowed, unlike in a device's id."
     ),
@@ -238,6 +243,17 @@ PCI_SELECTOR: dict[str, Field] = {
         rule=rules.class_code,
         read=str.lower,
     ),
+}
+
+CDI_SELECTOR: dict[str, Field] = {
+    "kind": Field(
+        "str",
+        "CDI kind (vendor/class) of another program's specs, e.g. nvidia.com/gpu.",
+        required=True,
+        rule=foreign_kind_problem,
+    ),
+    "match": _texts("Patterns of device names. If left out, every name matches.", rule=rules.exclusion),
+    "exclude": _texts("Patterns of device names to leave out.", rule=rules.exclusion),
 }
 
 GROUPED_NODE: dict[str, Field] = {
@@ -276,6 +292,15 @@ DISCOVER: dict[str, Field] = {
         PCI_SELECTOR,
         "Selectors of PCI devices; a device must match at least one. A device is named after its address and gets its "
         "NUMA node. Properties: address, vendor, device, class_code, iommu_group.",
+    ),
+    "cdi": Field(
+        "dict",
+        "Devices of a kind in other programs' CDI specs, in the directories of cdi_spec_dirs. A container gets the "
+        "device by its CDI name. Names with the same edits are one device, named after its UUID if it has one. A "
+        "device whose nodes are those of several others (all) is left out, and so is a GPU beside its MIG parts. "
+        "Properties: kind, name, pci_address.",
+        fields=CDI_SELECTOR,
+        read=model.CdiSelector,
     ),
     "nodes": _mappings(
         model.GroupedNode,

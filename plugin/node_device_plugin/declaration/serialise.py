@@ -32,7 +32,8 @@ def _plain(item: Mapping[str, Any], fields: Mapping[str, schema.Field], resource
         if key == "mode" and value is not None:
             value = f"{value:04o}"
         if field.fields is not None and field.type == "dict":
-            value = _plain(value._asdict(), field.fields, resource_name)
+            # A selector without a kind is a key that was left out.
+            value = value and _plain(value._asdict(), field.fields, resource_name)
             if not value:
                 continue
         elif field.fields is not None:

@@ -156,6 +156,7 @@ class DeviceScanner:
             functools.partial(writer.offered, places.cdi),
             taken,
             {table.declared.name: table.resource for table in tables},
+            places.specs,
         )
         self._tell_late()
         for table in tables:

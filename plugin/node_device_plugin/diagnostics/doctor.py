@@ -207,8 +207,13 @@ def _fix_of(file: SpecFile, problem: Problem) -> str:
 
 def _unresolved(files: list[SpecFile], configuration: Configuration) -> list[str]:
     defined = {f"{file.kind}={device}" for file in files for device in file.devices}
-    names = [resource.cdi_name(device) for resource in configuration.resources for device in resource.devices]
-    return [name for name in names if name is not None and name not in defined]
+    names = [
+        name
+        for resource in configuration.resources
+        for device in resource.devices
+        for name in resource.cdi_names(device)
+    ]
+    return [name for name in names if name not in defined]
 
 
 async def _devices(findings: Findings, configuration: Configuration) -> None:

@@ -22,9 +22,9 @@ async def prove(resource: Resource, cri: CriClient, image: str) -> Outcome:
 
     At most container_limit devices are used, because more devices may share a path in the container.
     """
-    there = [d for d in resource.devices if resource.cdi_name(d) and unhealthy_reason(d) is None]
+    there = [d for d in resource.devices if resource.cdi_names(d) and unhealthy_reason(d) is None]
     devices = there[: resource.container_limit]
-    names = [resource.cdi_name(device) for device in devices]
+    names = [name for device in devices for name in resource.cdi_names(device)]
     name = static_pod.new_name()
     namespaces = api.NamespaceOption(network=api.NODE, pid=api.CONTAINER, ipc=api.POD)
     pod = api.PodSandboxConfig(
@@ -37,7 +37,7 @@ async def prove(resource: Resource, cri: CriClient, image: str) -> Outcome:
         linux=api.LinuxContainerConfig(
             security_context=api.LinuxContainerSecurityContext(namespace_options=namespaces)
         ),
-        CDI_devices=[api.CDIDevice(name=cdi_name) for cdi_name in names if cdi_name],
+        CDI_devices=[api.CDIDevice(name=name) for name in names],
     )
     try:
         sandbox = await cri.run_pod_sandbox(pod)

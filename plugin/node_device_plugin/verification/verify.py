@@ -12,7 +12,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..cdi import writer
+from ..cdi.directories import check_directories
 from ..cdi.links import Links, node_paths
+from ..cdi.resolution import resolution
 from ..declaration import Configuration, Resource
 from ..devices.discovery import Discoverer, with_discovered
 from ..devices.health import unhealthy_reason
@@ -23,7 +25,7 @@ from ..kubelet.pod_resources import Holder, PodResourcesError
 from ..runtime import queries as runtime_queries
 from ..runtime.client import CriClient
 from ..runtime.errors import CriError
-from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
+from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
 from ..support.version import version
 from . import containers, proof_by_kubelet, proof_by_runtime
 from . import report as states
@@ -100,10 +102,11 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
     links = Links()
     discoverer = Discoverer(links)
-    found = await discoverer.discover(configuration.resources, offered)
+    found = await discoverer.discover(configuration.resources, offered, spec_dirs=configuration.cdi_spec_dirs)
+    names = await in_thread(lambda: resolution(check_directories(configuration.cdi_spec_dirs, None)))
     resources = [
-        with_discovered(resource, found[resource.name].devices) if resource.name in found else resource
-        for resource in configuration.resources
+        names.with_foreign_nodes(with_discovered(each, found[each.name].devices) if each.name in found else each)
+        for each in configuration.resources
     ]
     problems = ["{}: {}".format(*late) for late in discoverer.late.items()]
     # Remove leftovers before asking for holders, because the pod of a leftover runs and holds a device.

@@ -240,7 +240,7 @@ def test_what_is_declared_is_the_plugins_where_nobody_else_can_write_it(tmp_path
     data = {
         "resources": [
             {"name": "a.example/kvm", "devices": [{"id": "kvm0", "nodes": [{"path": "/dev/kvm"}]}]},
-            {"name": "a.example/numbers", "devices": [{"id": "one", "properties": {"value": "1"}}]},
+            {"name": "a.example/numbers", "devices": [{"id": "one"}], "env": {"NUMBER": "1"}},
         ]
     }
     by_role, by_plugin = (parse_configuration({**data, "cdi_owner": owner}).resources for owner in ("role", "plugin"))

@@ -15,7 +15,11 @@ from node_device_plugin.cluster.manifests import monitoring
 from node_device_plugin.declaration import DeclarationError, parse_configuration
 from node_device_plugin.declaration.configuration_file import load
 
-IMAGINARY = {"name": "myplugin.io/mydevice-1", "devices": [{"id": "dev1-1", "properties": {"value": "/node1/dev1/1"}}]}
+IMAGINARY = {
+    "name": "myplugin.io/mydevice-1",
+    "devices": [{"id": "dev1-1", "properties": {"value": "/node1/dev1/1"}}],
+    "env": {"MYDEVICE_{index}": "{value}"},
+}
 SERIAL = {"name": "devices.example.com/serial", "discover": {"paths": ["/dev/serial/by-id/*"]}}
 
 
@@ -310,7 +314,7 @@ def test_devices_where_the_image_has_its_own_files(path):
 
 def test_more_than_a_config_map_takes():
     devices = [{"id": "d%d" % number, "properties": {"p": "x" * 500}} for number in range(999)]
-    many = {"name": "a.example/many", "devices": devices}
+    many = {"name": "a.example/many", "devices": devices, "env": {"MANY_{index}": "{p}"}}
     nodes = {"worker%d" % number: configuration(many) for number in range(2)}
     (problem,) = problems(lambda: manifests.render(deployment(), nodes))
     assert re.match(r"nodes: have configurations of 1\d{6} bytes, but a ConfigMap holds at most 1048576", problem)

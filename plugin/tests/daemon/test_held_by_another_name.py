@@ -132,7 +132,7 @@ def test_a_name_that_is_gone_is_matched_by_what_it_gave() -> None:
             "resources": [
                 resource(NEW, {"id": "a", "nodes": [{"path": "/dev/a"}, shared]}, {"id": "b", "nodes": [shared]}),
                 resource("example.com/shares", device("s", "/dev/s"), replicas=2),
-                resource("example.com/none", device("bare")),
+                resource("example.com/none", device("bare"), env={"BARE": "{id}"}),
             ]
         }
     ).resources
@@ -462,7 +462,8 @@ async def test_a_held_name_means_the_same_device_until_it_is_free(
     await node.start(resource(OLD, null))
     pod = await hold(kubelet, OLD)
     await node.apply(resource(OLD, null, zero))
-    await change(resource(OLD, {**null, "nodes": zero["nodes"]}, {**zero, "nodes": null["nodes"]}, device("third")))
+    swapped = {**null, "nodes": zero["nodes"]}, {**zero, "nodes": null["nodes"]}
+    await change(resource(OLD, *swapped, device("third"), env={"DEV_{index}": "{id}"}))
     await has(kubelet, OLD, {FIRST: "Unhealthy", SECOND: "Unhealthy", "third": "Healthy"})
     assert node.reasons()[FIRST] == HELD % OLD + ", with its earlier device nodes"
     assert node.reasons()[SECOND] == HELD % OLD

@@ -228,7 +228,7 @@ async def test_sighup_reads_the_configuration_again(short_path: Path) -> None:
         await kubelet.registered("example.com/dev")
         await journal.until("READY=1")
         config = short_path / "config.yaml"
-        config.write_text(config.read_text() + "  - {name: example.com/more, devices: [{id: m0}]}\n")
+        config.write_text(config.read_text() + "  - {name: example.com/more, devices: [{id: m0}], env: {MORE: x}}\n")
         process.send_signal(signal.SIGHUP)
         assert await kubelet.registered("example.com/more") == {"m0": "Healthy"}
 
@@ -246,7 +246,9 @@ async def test_a_configuration_that_changes_is_read_again_and_a_bad_one_refused(
         while said["last_reload"] != "refused":
             said = (await client.ask(directory, "GET", "/status"))["configuration"]
         assert said["sha256"] == loaded
-        config.write_text(config.read_text().replace("name: x", "name: example.com/more, devices: [{id: m0}]"))
+        config.write_text(
+            config.read_text().replace("name: x", "name: example.com/more, devices: [{id: m0}], env: {MORE: x}")
+        )
         assert await kubelet.registered("example.com/more") == {"m0": "Healthy"}
         assert kubelet.manager.endpoints["example.com/dev"] is connection
         assert connection.stopped_at is None
@@ -258,7 +260,7 @@ async def test_what_is_asked_for_while_another_instance_runs_is_done_when_it_has
     async with StandInKubelet(str(short_path / "dp")) as kubelet, running(short_path) as (process, journal):
         await journal.until("another instance of the plugin serves in")
         config = short_path / "config.yaml"
-        config.write_text(config.read_text() + "  - {name: example.com/more, devices: [{id: m0}]}\n")
+        config.write_text(config.read_text() + "  - {name: example.com/more, devices: [{id: m0}], env: {MORE: x}}\n")
         process.send_signal(signal.SIGHUP)
         lock.release()
         assert await kubelet.registered("example.com/more") == {"m0": "Healthy"}

@@ -29,18 +29,18 @@ kubelet_device_plugin_dir: %s
 cdi_spec_dirs: []
 resources:
   - {name: example.com/kept, devices: [{id: k0, nodes: [{path: /dev/null}]}]}
-  - {name: example.com/changed, devices: [{id: c0}]}
-  - {name: example.com/options, devices: [{id: o0}]}
-  - {name: example.com/removed, devices: [{id: r0}]}
+  - {name: example.com/changed, devices: [{id: c0}], env: {"CHANGED_{index}": x}}
+  - {name: example.com/options, devices: [{id: o0}], env: {OPTIONS: x}}
+  - {name: example.com/removed, devices: [{id: r0}], env: {MOVED: x}}
 """
 # A device moves to another resource.
 AFTER = """
 kubelet_device_plugin_dir: %s
 cdi_spec_dirs: []
 resources:
-  - {name: example.com/added, devices: [{id: r0}]}
-  - {name: example.com/changed, devices: [{id: c0}, {id: c1}]}
-  - {name: example.com/options, devices: [{id: o0}], preference: packed}
+  - {name: example.com/added, devices: [{id: r0}], env: {MOVED: x}}
+  - {name: example.com/changed, devices: [{id: c0}, {id: c1}], env: {"CHANGED_{index}": x}}
+  - {name: example.com/options, devices: [{id: o0}], env: {OPTIONS: x}, preference: packed}
   - {name: example.com/kept, devices: [{id: k0, nodes: [{path: /dev/null}]}]}
 """
 
@@ -118,7 +118,7 @@ async def test_no_pod_meets_a_resource_without_devices_because_of_a_reload(
 ) -> None:
     """Whatever changes that needs no registration: the kubelet goes from the old list to the new one in one step."""
     head = "kubelet_device_plugin_dir: %s\ncdi_spec_dirs: []\n"
-    resource = "resources: [{name: example.com/dev, devices: [{id: a}%s]%s}]"
+    resource = "resources: [{name: example.com/dev, devices: [{id: a, nodes: [{path: /dev/null}]}%s]%s}]"
     lists: list[dict[str, str]] = []
     async with StandInKubelet(str(running.directory)) as kubelet:
         running.write(head + resource % ("", ""))
@@ -135,8 +135,8 @@ async def test_no_pod_meets_a_resource_without_devices_because_of_a_reload(
         plugin = running.resources._frontend._offers["example.com/dev"].connection.service
         plugin._coalesce = 0
         for more, keys in (
-            (", {id: b}", ""),
-            (", {id: b}", ", env: {'X_{index}': '{id}'}"),
+            (", {id: b, nodes: [{path: /dev/zero}]}", ""),
+            (", {id: b, nodes: [{path: /dev/zero}]}", ", env: {'X_{index}': '{id}'}"),
             ("", ", health: {command: [/bin/sleep, '60'], timeout: 70}"),
             ("", ", container_limit: 3, cdi_kind: example.com/kind, annotations: {'a.example/b{index}': '{id}'}"),
             ("", ", replicas: 2"),

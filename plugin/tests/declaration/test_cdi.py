@@ -87,7 +87,7 @@ def test_a_device_without_edits_of_its_own_repeats_what_of_the_kind_s_may_be_giv
 
 
 def test_nothing_to_edit_needs_no_spec() -> None:
-    assert cdi.render_specs(parse_resources([{"name": "a.b/c", "devices": [{"id": "x"}]}])) == {}
+    assert cdi.render_specs(parse_resources([{"name": "a.b/c", "devices": [{"id": "x"}], "env": {"A": "b"}}])) == {}
     assert cdi.render_specs(parse_resources([{"name": "a.b/c", "container_edits": {"env": ["A=b"]}}])) == {}
 
 

@@ -70,7 +70,7 @@ def test_the_spec_of_a_discovered_kind_is_the_plugins_alone() -> None:
 @pytest.mark.parametrize(
     ("discover", "says"),
     [
-        ("{exclude: [/dev/x]}", "discover: selects no devices: set paths, usb or pci"),
+        ("{exclude: [/dev/x]}", "discover: selects no devices: set paths, usb, pci or cdi"),
         ("{paths: [dev/x]}", "discover.paths[0]: must be an absolute path without '.', '..'"),
         ("{paths: [/dev/**/x]}", "discover.paths[0]: '**' is not supported: write one '*' for each"),
         ("{paths: ['/dev/[z-a]']}", "discover.paths[0]: is not a valid pattern"),
@@ -96,7 +96,7 @@ def test_the_spec_of_a_discovered_kind_is_the_plugins_alone() -> None:
         ("{paths: [/dev/x*], container_path: /dev/y}",
          "discover.container_path: is the same for every device, so that a container with several devices would"),
         ("{paths: [/dev/x*], usb: [{vendor: 0bda}], container_path: '/dev/{name}'}",
-         "discover.container_path: applies only to paths: for usb and pci, set container_path"),
+         "discover.container_path: applies only to paths: for other methods, set container_path"),
         ("{usb: [{vendor: 0bda}], nodes: [{path: /dev/video*, container_path: /dev/video0}]}",
          "discover.nodes[0].container_path: is the same for every device"),
         ("{usb: [{vendor: 0bda}], nodes: [{path: /dev/video*, container_path: '/dev/{nme}'}]}",

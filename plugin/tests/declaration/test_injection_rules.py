@@ -54,8 +54,11 @@ def test_what_only_cdi_can_do_is_refused_without_it() -> None:
         ("annotations: {io.kubernetes.x: y}", "resources[0].annotations.io.kubernetes.x: must not begin with 'io.kube"),
         ("annotations: {'': y}", "resources[0].annotations.: is empty"),
         ("annotations: {x: '{port}'}, devices: [{id: d}]", "resources[0].annotations.x: {port} is not a property of"),
-        ("devices: [{id: d, numa_node: -1}]", "resources[0].devices[0] (d).numa_node: must be at least 0"),
-        ("devices: [{id: d, numa_node: 99999999999999999999}]", "resources[0].devices[0] (d).numa_node: must be at"),
+        ("env: {D: x}, devices: [{id: d, numa_node: -1}]", "resources[0].devices[0] (d).numa_node: must be at least 0"),
+        (
+            "env: {D: x}, devices: [{id: d, numa_node: 99999999999999999999}]",
+            "resources[0].devices[0] (d).numa_node: must be at",
+        ),
     ],
 )
 def test_refusals(keys: str, says: str) -> None:
@@ -134,7 +137,8 @@ def test_two_resources_may_not_give_one_container_the_same_name() -> None:
 @pytest.mark.parametrize("replicas", [1, 2, 10, 11, 100, 101])
 def test_the_room_for_a_shares_number_is_what_the_longest_takes(replicas: int) -> None:
     """A discovered device's id leaves so much room, or the kubelet would get ids that are too long."""
-    (resource,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "d"}], "replicas": replicas}])
+    raw = {"name": "example.com/dev", "devices": [{"id": "d"}], "env": {"DEV": "x"}, "replicas": replicas}
+    (resource,) = parse_resources([raw])
     assert max(map(len, resource.kubelet_ids(resource.devices[0]))) == len("d") + resource.share_length
 
 
@@ -143,7 +147,8 @@ def test_the_room_for_a_shares_number_is_what_the_longest_takes(replicas: int) -
 @pytest.mark.parametrize("device_id", ["d", "d" * 55, "\u00e4" * 50])
 def test_a_list_is_never_larger_than_its_size(replicas: int, numa_node: Any, device_id: str) -> None:
     device = {"id": device_id, "numa_node": numa_node}
-    (resource,) = parse_resources([{"name": "example.com/dev", "devices": [device], "replicas": replicas}])
+    raw = {"name": "example.com/dev", "devices": [device], "env": {"DEV": "x"}, "replicas": replicas}
+    (resource,) = parse_resources([raw])
     message = api.ListAndWatchResponse()
     for kubelet_id in resource.kubelet_ids(resource.devices[0]):
         listed = message.devices.add(ID=kubelet_id, health="Unhealthy")
@@ -156,18 +161,19 @@ def test_a_list_is_never_larger_than_its_size(replicas: int, numa_node: Any, dev
 def test_more_than_the_kubelet_takes_is_refused_with_the_number_that_it_takes() -> None:
     """Complaint 11: ListAndWatch over 4 MiB."""
     devices = [{"id": "device-%05d" % number} for number in range(1000)]
-    (found,) = problems(yaml.safe_dump([{"name": "example.com/dev", "replicas": 1000, "devices": devices}]))
-    (resource,) = parse_resources([{"name": "example.com/dev", "replicas": 1000, "devices": devices[:1]}])
+    raw: dict[str, Any] = {"name": "example.com/dev", "replicas": 1000, "env": {"DEV_{index}": "{id}"}}
+    (found,) = problems(yaml.safe_dump([{**raw, "devices": devices}]))
+    (resource,) = parse_resources([{**raw, "devices": devices[:1]}])
     fitting = LIMIT // listed_size(resource, resource.devices[0])
     assert found == (
         "resources[0].devices: the kubelet accepts a list of at most 4194304 bytes: only %d of these 1000 devices "
         "with 1000 replicas each fit; split the resource" % fitting
     )
-    assert parse_resources([{"name": "example.com/dev", "replicas": 1000, "devices": devices[:fitting]}])
+    assert parse_resources([{**raw, "devices": devices[:fitting]}])
 
 
 def test_nonsense_is_refused_before_anybody_counts_it_out() -> None:
-    (found,) = problems("[{name: example.com/dev, replicas: 999999999999, devices: [{id: d}]}]")
+    (found,) = problems("[{name: example.com/dev, replicas: 999999999999, devices: [{id: d}], env: {D: x}}]")
     assert "0 of these 1 devices" in found
 
 

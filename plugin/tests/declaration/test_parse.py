@@ -71,6 +71,7 @@ def test_all_problems_come_at_once_each_with_its_field() -> None:
         """
         - {name: nonsense, bogus: 1}
         - name: example.com/xx
+          env: {"X_{index}": "{id}"}
           devices: [{id: a}, {id: a, nodes: [{path: dev/x}]}]
         - {name: example.com/xx, replicas: 0}
         """
@@ -236,7 +237,7 @@ def test_cdi_edits_may_repeat_a_variable() -> None:
 
 def test_what_needs_no_cdi_is_free_of_its_names() -> None:
     """System A's values are no legal CDI names; without nodes and edits an id is only the kubelet's."""
-    (resource,) = parse_resources([{"name": "x/y", "devices": [{"id": "/node1/dev1/1"}]}])
+    (resource,) = parse_resources([{"name": "x/y", "devices": [{"id": "/node1/dev1/1"}], "env": {"Y": "{id}"}}])
     assert not resource.uses_cdi
 
 

@@ -6,7 +6,7 @@ from node_device_plugin.declaration import parse_resources
 from node_device_plugin.devices.flap_damping import UNSTEADY
 from node_device_plugin.devices.table import DeviceTable
 
-(RESOURCE,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "d0"}]}])
+(RESOURCE,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "d0"}], "env": {"DEV": "x"}}])
 LOST = "/dev/d0: gone"
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import stat
 import threading
 import time
@@ -92,7 +93,7 @@ async def test_a_device_that_cannot_be_opened_is_unhealthy_where_the_probe_is_wa
 @pytest.mark.parametrize(
     ("keys", "where"),
     [
-        ({"health": {"open": True}, "devices": [{"id": "d"}]}, "devices[0] (d).nodes"),
+        ({"health": {"open": True}, "devices": [{"id": "d"}], "env": {"D": "x"}}, "devices[0] (d).nodes"),
         (
             {"health": {"open": True}, "devices": [{"id": "d", "nodes": [{"path": "/dev/d", "permissions": "m"}]}]},
             "devices[0] (d).nodes[0].permissions",
@@ -205,6 +206,77 @@ def test_two_files_of_a_directory_drop_a_device_and_a_later_directory_overrides(
     assert specs.problem() == ""
     (specs.static / "c.json").write_text(one())
     assert "another file in its directory both define this name" in specs.problem()
+
+
+def foreign(**edits: Any) -> str:
+    devices = [{"name": "0", "containerEdits": {"env": ["A=B"], **edits}}]
+    common = {"deviceNodes": [{"path": "/dev/ctl", "hostPath": "/dev/zero"}]}
+    return json.dumps({"cdiVersion": "0.6.0", "kind": "vendor.com/gpu", "devices": devices, "containerEdits": common})
+
+
+@pytest.mark.parametrize(
+    ("edits", "says"),
+    [
+        ({}, None),
+        ({"deviceNodes": [{"path": "/dev/gpu0", "hostPath": "/dev/null"}]}, None),
+        ({"deviceNodes": [{"path": "/dev/gpu-of-nobody"}]}, "/dev/gpu-of-nobody: the device node"),
+        ({"deviceNodes": [{"path": "/dev/null", "hostPath": "/dev/gpu-of-nobody"}]}, "/dev/gpu-of-nobody: the device"),
+        # The runtime makes a node of these numbers, without a look at the host's.
+        ({"deviceNodes": [{"path": "/dev/gpu-of-nobody", "type": "c", "major": 195}]}, None),
+        # A directory is no device node, and runtimes follow no link.
+        ({"deviceNodes": [{"path": "/dev/shm"}]}, "/dev/shm: the device node"),
+        ({"deviceNodes": [{"path": "/dev/gpu0", "hostPath": "/dev/stdin"}]}, "/dev/stdin: the device node"),
+        ({"hooks": [{"hookName": "createContainer", "path": "/usr/bin/no-hook"}]}, "/usr/bin/no-hook: the hook"),
+        ({"hooks": [{"hookName": "createContainer", "path": "/bin/true"}]}, None),
+        (
+            {"mounts": [{"hostPath": "/usr/lib/no-such.so.1", "containerPath": "/a"}]},
+            "/usr/lib/no-such.so.1: the mount",
+        ),
+        ({"mounts": [{"hostPath": "/usr/lib", "containerPath": "/a", "options": ["ro", "bind"]}]}, None),
+        ({"mounts": [{"hostPath": "tmpfs", "containerPath": "/a", "type": "tmpfs"}]}, None),
+        # The service's sandbox hides this one.
+        ({"mounts": [{"hostPath": "/run/nvidia-persistenced/socket", "containerPath": "/a"}]}, None),
+    ],
+)
+def test_a_device_of_another_spec_needs_the_host_paths_that_the_spec_names(
+    tmp_path: Path, edits: dict[str, Any], says: Optional[str]
+) -> None:
+    """After an upgrade of the driver, containers with a stale spec do not start."""
+    specs = Specs(tmp_path)
+    (specs.dynamic / "vendor.json").write_text(foreign(**edits))
+    found = specs.problem("vendor.com/gpu=0")
+    if says is None:
+        assert found == ""
+    else:
+        assert found.startswith(says)
+        assert re.search(
+            r"of its CDI spec (does not exist|is no device node), so no container with vendor\.com/gpu=0 starts: "
+            "generate the spec again$",
+            found,
+        )
+
+
+def test_a_pod_does_not_judge_host_paths_that_it_cannot_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    specs = Specs(tmp_path)
+    hooks = [{"hookName": "createContainer", "path": "/usr/bin/no-hook"}]
+    (specs.dynamic / "vendor.json").write_text(foreign(hooks=hooks))
+    assert specs.problem("vendor.com/gpu=0") == ""
+    (specs.dynamic / "vendor.json").write_text(foreign(deviceNodes=[{"path": "/dev/gpu-of-nobody"}]))
+    assert specs.problem("vendor.com/gpu=0").startswith("/dev/gpu-of-nobody: ")
+
+
+async def test_a_device_is_unhealthy_while_one_of_its_names_does_not_resolve(tmp_path: Path) -> None:
+    names = ["vendor.com/gpu=0", "vendor.com/gpu=1"]
+    (declared,) = parse_resources([{"name": "example.com/gpu", "devices": [{"id": "pair", "cdi_devices": names}]}])
+    (tmp_path / "vendor.json").write_text(foreign())
+    health = Health(lambda: None)
+    reason = (await checked(health, declared, [str(tmp_path)]))["pair"]
+    assert reason == f"the CDI name vendor.com/gpu=1 is in no valid spec of {tmp_path}"
+    (tmp_path / "vendor.json").write_text(
+        foreign().replace('"devices": [', '"devices": [{"name": "1", "containerEdits": {"env": ["A=C"]}}, ')
+    )
+    assert await checked(health, declared, [str(tmp_path)]) == {"pair": None}
 
 
 def test_a_spec_of_others_that_overrides_ours_names_both(tmp_path: Path) -> None:
@@ -440,9 +512,8 @@ async def test_specs_that_cannot_be_read_any_more_are_the_reason(
     """What they said before counts for nothing; a device that needs none is not concerned."""
     health = Health(on_news=lambda: None)
     (tmp_path / FILE).write_text(one())
-    (asked,) = parse_resources(
-        [{"name": "example.com/dev", "devices": [{"id": "d0", "nodes": [{"path": "/dev/null"}]}, {"id": "plain"}]}]
-    )
+    devices = [{"id": "d0", "nodes": [{"path": "/dev/null"}]}, {"id": "plain"}]
+    (asked,) = parse_resources([{"name": "example.com/dev", "devices": devices, "env": {"DEV_{index}": "{id}"}}])
     assert await checked(health, asked, [str(tmp_path)]) == {"d0": None, "plain": None}
 
     def fail(names: CdiNames) -> None:

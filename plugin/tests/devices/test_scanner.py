@@ -100,7 +100,8 @@ async def test_the_spec_is_there_before_the_device_is_listed(node: Node, monkeyp
 
 
 async def test_a_device_whose_spec_cannot_be_written_is_not_given_away(node: Node) -> None:
-    node.declare(node.discovering("tty*", devices=[{"id": "plain"}, {"id": "d", "nodes": [{"path": "/dev/null"}]}]))
+    devices = [{"id": "plain"}, {"id": "d", "nodes": [{"path": "/dev/null"}]}]
+    node.declare(node.discovering("tty*", devices=devices, env={"DEV_{index}": "{id}"}))
     (node.dev / "tty0").touch()
     Path(node.places.cdi).touch()
     await node.scan()

@@ -18,6 +18,7 @@ from node_device_plugin.kubelet.device_plugin.device_list import DeviceList, Lis
             "name": "example.com/dev",
             "replicas": 2,
             "devices": [{"id": "need"}, {"id": "may", "required": False}],
+            "env": {"DEV_{index}": "{id}"},
         }
     ]
 )
@@ -93,7 +94,7 @@ def states(table: DeviceTable) -> dict[str, bool]:
 
 
 async def test_discovered_devices_come_after_the_declared_ones_in_natural_order() -> None:
-    (declared,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "zz"}]}])
+    (declared,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "zz"}], "env": {"DEV": "x"}}])
     table = DeviceTable(declared)
     table.set_devices(discovered("tty10", "tty2", "by-id-9"))
     assert listed(table) == ()
@@ -171,7 +172,7 @@ async def test_a_declared_device_has_its_place_before_discovered_ones(monkeypatc
     former = DeviceTable(empty, without_room=device_list.without_room)
     former.set_devices(found)
     all_fine(former)
-    (declared,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "d"}]}])
+    (declared,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "d"}], "env": {"DEV": "x"}}])
     table = DeviceTable(declared, former=former, without_room=device_list.without_room)
     table.set_devices(found)
     all_fine(table)

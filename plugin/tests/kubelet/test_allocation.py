@@ -86,9 +86,8 @@ async def test_what_is_expected_of_a_container_is_the_same_without_cdi() -> None
 
 
 async def test_a_container_gets_no_more_than_its_limit() -> None:
-    (resource,) = parse_resources(
-        [{"name": "example.com/dev", "replicas": 4, "container_limit": 2, "devices": [{"id": "d0"}]}]
-    )
+    keys = {"replicas": 4, "container_limit": 2, "env": {"DEV": "x"}}
+    (resource,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "d0"}], **keys}])
     made = DeviceTable(resource)
     made.update({"d0": None})
     assert allocate(DeviceList(made), ["d0::3", "d0::0"])

@@ -18,7 +18,7 @@ NAME = "example.com/dev"
 
 
 def resource(**more: Any) -> Resource:
-    (only,) = parse_resources([{"name": NAME, "devices": [{"id": "d0"}], **more}])
+    (only,) = parse_resources([{"name": NAME, "devices": [{"id": "d0"}], "env": {"DEV": "x"}, **more}])
     return only
 
 

@@ -11,9 +11,8 @@ from node_device_plugin.kubelet.device_plugin.preference import preferred
 
 def resource(preference: str, replicas: int = 1, **numa_nodes: Optional[int]) -> Resource:
     devices: list[dict[str, Any]] = [{"id": name, "numa_node": node} for name, node in numa_nodes.items()]
-    (made,) = parse_resources(
-        [{"name": "example.com/dev", "devices": devices, "replicas": replicas, "preference": preference}]
-    )
+    keys = {"replicas": replicas, "preference": preference, "env": {"DEV_{index}": "{id}"}}
+    (made,) = parse_resources([{"name": "example.com/dev", "devices": devices, **keys}])
     return made
 
 

@@ -15,7 +15,12 @@ from node_device_plugin.kubelet.device_plugin.server import DevicePluginServer
 from node_device_plugin.support.channels import grpc
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
-(RESOURCE,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "d0"}, {"id": "d1"}]}])
+DEVICES: dict[str, Any] = {
+    "name": "example.com/dev",
+    "devices": [{"id": "d0", "numa_node": 0}, {"id": "d1"}],
+    "env": {"DEV_{index}": "{id}"},
+}
+(RESOURCE,) = parse_resources([DEVICES])
 
 
 def health(message: api.ListAndWatchResponse) -> list[str]:
@@ -89,9 +94,7 @@ class Context:
 
 
 def service(table_reasons: Any = None, **keys: Any) -> DevicePluginServer:
-    (resource,) = parse_resources(
-        [{"name": "example.com/dev", "devices": [{"id": "d0", "numa_node": 0}, {"id": "d1"}], **keys}]
-    )
+    (resource,) = parse_resources([{**DEVICES, **keys}])
     table = DeviceTable(resource)
     table.update(table_reasons or {"d0": None, "d1": None})
     return DevicePluginServer(table)
@@ -120,7 +123,7 @@ async def test_every_container_request_is_answered_in_its_order() -> None:
     request = api.AllocateRequest()
     request.container_requests.add(devices_ids=["d1"])
     request.container_requests.add(devices_ids=["d0"])
-    answer = await service(env={"DEV_{index}": "{id}"}).Allocate(request, Context())
+    answer = await service().Allocate(request, Context())
     assert [dict(each.envs) for each in answer.container_responses] == [{"DEV_0": "d1"}, {"DEV_0": "d0"}]
 
 
@@ -128,7 +131,7 @@ async def test_what_was_given_is_logged_after_the_answer(caplog: pytest.LogCaptu
     request = api.AllocateRequest()
     request.container_requests.add(devices_ids=["d1", "d0"])
     with caplog.at_level("INFO"):
-        await service(env={"DEV_{index}": "{id}"}).Allocate(request, Context())
+        await service().Allocate(request, Context())
         assert caplog.messages == []
         await asyncio.sleep(0)
     assert caplog.messages == [

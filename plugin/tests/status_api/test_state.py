@@ -41,6 +41,7 @@ http_address: 127.0.0.1:%d
 log_format: json
 resources:
   - name: example.com/dev
+    env: {"DEV_{index}": "{id}"}
     devices: [{id: d0}, {id: d1, nodes: [{path: /dev/none}]}, {id: d2, required: false, nodes: [{path: /x}]}]
   - {name: example.com/none}
 """

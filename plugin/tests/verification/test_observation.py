@@ -123,7 +123,7 @@ def test_a_process_that_ended_is_no_mismatch() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
     with pytest.raises(ProcessLookupError):
-        mismatches(process.pid, expectation())
-    (resource,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "d0"}]}])
+        mismatches(process.pid, expectation(env={"DEV": "x"}))
+    (resource,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "d0"}], "env": {"DEV": "x"}}])
     with pytest.raises(ProcessLookupError, match="the container's process %d has ended" % process.pid):
         asyncio.run(look(process.pid, {}, resource, resource.devices))

@@ -78,7 +78,7 @@ async def test_all_devices_are_those_of_containers_and_those_that_are_free(node:
 async def test_one_static_pod_at_a_time_and_a_list_for_each_at_most(node: FakeNode) -> None:
     """A node of 200 resources: its kubelet would refuse what asks it more than 100 times a second."""
     names = {"example.com/r%d" % number: "d%d" % number for number in range(200)}
-    resources = [{"name": name, "devices": [{"id": device}]} for name, device in names.items()]
+    resources = [{"name": name, "devices": [{"id": id}], "env": {"R_" + id: "x"}} for name, id in names.items()]
     node.allocatable = {name: (device,) for name, device in names.items()}
     report = await node.verify(*resources)
     assert {row.state for row in report.rows} == {"proven"}

@@ -75,8 +75,8 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Node:
 
 
 async def prove(node: Node, path: Path) -> Outcome:
-    lamps: list[Mapping[str, Any]] = [{"name": "example.com/lamp", "devices": [{"id": "l0"}, {"id": "l1"}]}]
-    (lamp,) = parse_resources(lamps)
+    devices = [{"id": "l0"}, {"id": "l1"}]
+    (lamp,) = parse_resources([{"name": "example.com/lamp", "devices": devices, "env": {"LAMP_{index}": "{id}"}}])
     kubelet = proof_by_kubelet.Kubelet("/none", str(path), "pause", 0.0)
     return await proof_by_kubelet.prove(lamp, 2, cast(CriClient, node), kubelet)
 

@@ -19,6 +19,7 @@ from node_device_plugin.verification import proof_by_runtime
 from node_device_plugin.verification.looking import Outcome
 from node_device_plugin.verification.verify import Node, Scope, _judge, _runtime, verify
 
+SHARED = {"name": "example.com/dev", "devices": [{"id": "d0"}], "env": {"DEV": "x"}, "replicas": 4}
 IDS = ("d0::0", "d0::1", "d0::2", "d0::3")
 
 
@@ -26,9 +27,7 @@ IDS = ("d0::0", "d0::1", "d0::2", "d0::3")
     ("limit", "devices", "shares"), [(None, "all", 4), (None, "one", 1), (2, "all", 2), (2, "one", 1), (9, "all", 4)]
 )
 def test_a_proof_asks_for_no_more_than_a_container_may_have(limit: Optional[int], devices: str, shares: int) -> None:
-    (resource,) = parse_resources(
-        [{"name": "example.com/dev", "devices": [{"id": "d0"}], "replicas": 4, "container_limit": limit}]
-    )
+    (resource,) = parse_resources([{**SHARED, "container_limit": limit}])
     listing = Listing(frozenset({"example.com/dev"}), {"example.com/dev": IDS}, [], 0)
     row = _judge(resource, list(IDS), listing, Scope(devices, False, None, 1.0))
     assert (row.state, row.shares, row.capacity) == ("unproven", shares, 4)
@@ -43,7 +42,7 @@ def test_a_proof_asks_for_no_more_than_a_container_may_have(limit: Optional[int]
     ],
 )
 def test_other_devices_than_are_declared_are_a_failure(found: dict[str, tuple[str, ...]], says: str) -> None:
-    (resource,) = parse_resources([{"name": "example.com/dev", "devices": [{"id": "d0"}], "replicas": 4}])
+    (resource,) = parse_resources([SHARED])
     row = _judge(resource, list(IDS), Listing(frozenset(found), found, [], 0), Scope("all", False, None, 1.0))
     assert (row.state, row.shares, row.detail) == ("failed", 0, says)
 

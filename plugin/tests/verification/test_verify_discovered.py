@@ -1,10 +1,15 @@
 """What is discovered, as a verification expects it of the kubelet and of a container."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from node_device_plugin.cdi.directories import check_directories
+from node_device_plugin.cdi.resolution import resolution
+from node_device_plugin.declaration import cdi, parse_resources
+from node_device_plugin.declaration.expectations import expected_in_container
 from node_device_plugin.devices import holdings
 from node_device_plugin.devices.discovery import Discoverer
 from node_device_plugin.kubelet import queries as kubelet_queries
@@ -97,3 +102,23 @@ async def test_what_a_pod_holds_by_another_name_is_in_use_and_proves_nothing(
         says = "lamp0: held by default/own as example.com/old"
         assert [(row.state, row.detail) for row in report.rows] == [("in use", says)]
         assert (report.problems, node.asked, report.proven) == ([], [], {})
+
+
+async def test_a_container_must_show_the_nodes_that_another_programs_spec_gives(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of each name, those of the device and those of its kind."""
+    names = ["vendor.com/gpu=0", "vendor.com/gpu=all"]
+    common = {"deviceNodes": [{"path": "/dev/ctl", "hostPath": "/dev/zero"}]}
+    devices = [{"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/gpu0", "hostPath": "/dev/null"}]}}]
+    spec = {"cdiVersion": "0.6.0", "kind": "vendor.com/gpu", "devices": devices, "containerEdits": common}
+    (tmp_path / "vendor.json").write_text(json.dumps(spec))
+    (declared,) = parse_resources([{"name": "example.com/gpu", "devices": [{"id": "gpu0", "cdi_devices": names}]}])
+    known = resolution(check_directories([str(tmp_path)], None)).with_foreign_nodes(declared)
+    expected = expected_in_container(known, known.devices)
+    assert [(node.path, node.host_path) for node in expected.nodes] == [
+        ("/dev/gpu0", "/dev/null"),
+        ("/dev/ctl", "/dev/zero"),
+    ]
+    # Our own spec does not give them.
+    assert cdi.render_specs([known]) == {}

@@ -36,7 +36,7 @@ def settings(resource, **plugin):
         # Its node may be a link by then, which the role's spec cannot follow.
         ({"devices": [NODE]}, {}, True),
         # Another unit would mean a restart when the next resource comes.
-        ({"devices": [{"id": "d"}]}, {}, True),
+        ({"devices": [{"id": "d"}], "env": {"D": "x"}}, {}, True),
         ({"discover": {"paths": ["/dev/x*"]}}, {}, True),
         ({"devices": [NODE]}, {"cdi_owner": "plugin"}, True),
     ],

@@ -1,7 +1,7 @@
 """Discovery finds the devices of a configuration on this node and gives them the form of declared devices.
 
-Each DiscoveryMethod is a module (paths, usb, pci) that reads a Root; grouping turns the findings into devices. All of
-these modules block on the file system, so they must not run in the event loop.
+Each DiscoveryMethod is a module (paths, usb, pci, cdi) that reads a Root; grouping turns the findings into devices. All
+of these modules block on the file system, so they must not run in the event loop.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ...declaration.names import MAX_DEVICE_ID
 from ...declaration.patterns import compiled
 from ...support.bounded_calls import Key, NoAnswer, in_thread
 from ..table import natural_order
+from .cdi import Cdi
 from .found import Found, Node, device_id
 from .grouping import grouped
 from .method import DiscoveryMethod
@@ -28,7 +29,7 @@ from .sysfs import numa_node_of
 from .usb import Usb
 
 #: Every method, in the order of their findings.
-METHODS: tuple[DiscoveryMethod, ...] = (Paths(), Usb(), Pci())
+METHODS: tuple[DiscoveryMethod, ...] = (Paths(), Usb(), Pci(), Cdi())
 
 
 class Discovered(NamedTuple):
@@ -81,12 +82,14 @@ class Discoverer:
         offered: Offered,
         taken: Mapping[str, str] = MappingProxyType({}),
         known: Mapping[str, Resource] = MappingProxyType({}),
+        spec_dirs: Sequence[str] = (),
     ) -> dict[str, Discovered]:
         """The devices that each discovering resource finds, by resource name.
 
         A resource is missing if a method hangs for it and has no earlier findings. A device belongs to one resource:
         declared devices come first, then resources in order. resources: as declared. offered: decides between two ids
         of a device. taken: ids that belong to a resource, even if gone. known: each resource with its earlier devices.
+        spec_dirs: where the runtime reads CDI specs.
         """
         await self._links.look_at(node_paths(resources))
         # The specs are read once, and only if a device has two possible ids.
@@ -96,7 +99,7 @@ class Discoverer:
             for resource in resources
             for method in methods_of(resource.discover)
         }
-        root = Root(self._root)
+        root = Root(self._root, spec_dirs)
         answers = await self._links.calls.run(
             [
                 (key, functools.partial(_find, resource, method, root, self._before(key, resource), offered))
@@ -225,11 +228,13 @@ def with_discovered(resource: Resource, devices: Sequence[Device]) -> Resource:
 def _own(found: Found, nodes: Sequence[Node]) -> tuple[str, ...]:
     """The host paths that only this device may have: its first node and, on a bus, every own node that it gives.
 
+    For a device of another program's CDI spec, also the paths that only this device has there.
+
     A node given to every device, such as /dev/vfio/vfio, belongs to no device, wherever it stands in the list.
     """
     first = next((node.host_path for node in nodes if not node.is_common), None)
     made = {node.host_path for node in found.own} if found.on_bus else set()
-    return tuple(
+    return found.cdi_paths + tuple(
         node.host_path for node in nodes if node.host_path == first or (node.host_path in made and not node.is_common)
     )
 
@@ -264,4 +269,5 @@ def _device(device_id: str, nodes: Sequence[Node], found: Found, discovery: Disc
         required=False,
         numa_node=found.numa_node,
         attributes=found.attributes,
+        cdi_devices=(found.cdi_name,) if found.cdi_name else (),
     )

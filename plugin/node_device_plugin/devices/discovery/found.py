@@ -44,6 +44,9 @@ class Found(NamedTuple):
     numa_node: int | None = None
     attributes: Attributes = Attributes()
     other_name: str = ""
+    #: Fully qualified name in another program's CDI spec, and the host paths that only this device has there.
+    cdi_name: str = ""
+    cdi_paths: tuple[str, ...] = ()
 
 
 def device_id(name: str, room: int = MAX_DEVICE_ID) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import stat
+from collections.abc import Sequence
 
 from ..table import natural_order
 
@@ -12,10 +13,12 @@ from ..table import natural_order
 class Root:
     """Takes and returns paths inside the root ``path``; links resolve inside it. It caches, so make one Root per scan.
 
-    If ``path`` is not ``/``, regular files stand for device nodes, because making device nodes needs root.
+    spec_dirs: where the runtime reads CDI specs. If ``path`` is not ``/``, regular files stand for device nodes,
+    because making device nodes needs root.
     """
 
-    def __init__(self, path: str = "/") -> None:
+    def __init__(self, path: str = "/", spec_dirs: Sequence[str] = ()) -> None:
+        self.spec_dirs = spec_dirs
         self._prefix = "" if path == "/" else os.path.normpath(path)
         self._resolved: dict[str, str | None] = {}
 
@@ -23,6 +26,10 @@ class Root:
         """The existing paths that match a pattern (see declaration.patterns; no placeholders), in natural order."""
         found = glob.glob(glob.escape(self._prefix) + pattern)
         return sorted((path[len(self._prefix) :] for path in found), key=natural_order)
+
+    def on_host(self, path: str) -> str:
+        """The path outside of the root."""
+        return self._prefix + path
 
     def names(self, directory: str) -> list[str]:
         """The entries of a directory; none if the directory cannot be read."""

@@ -1,30 +1,33 @@
-"""Checks whether a CDI name resolves in the existing specs, by the rules of the runtimes' own CDI library."""
+"""Checks whether a container can get the device of a CDI name."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+import stat
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 
-from ...cdi.directories import SpecFile, check_directories
-from ...declaration.names import qualified_cdi_name
+from ...cdi.directories import check_directories
+from ...cdi.resolution import HostPath, Resolution, resolution
+from ...declaration.named_directories import HIDDEN
 from ...support.bounded_calls import Key
 from ...support.file_identity import Identity, identity
 from ..reason import Reason
 
+#: Directories that the service's unit hides from the plugin (HIDDEN, ProtectHome and PrivateTmp).
+_HIDDEN = (*HIDDEN, "/home", "/root", "/tmp", "/var/tmp")  # noqa: S108 - only compared
+#: A variable of every pod; a pod sees only the directories that it mounts.
+_POD_VARIABLE = "KUBERNETES_SERVICE_HOST"
 _Signature = tuple[tuple[str, Optional[Identity]], ...]
 
 
-class _Names(NamedTuple):
-    """resolved: fully qualified names, each with its file. broken: names that do not resolve, each with the reason.
+class _Read(NamedTuple):
+    """The specs as they were read. paths: the host paths of other programs' devices, by fully qualified name."""
 
-    overridden: names for which containers would get another device, each with the reason.
-    """
-
-    resolved: dict[str, str]
-    broken: dict[str, str]
-    overridden: dict[str, str]
+    signature: _Signature
+    names: Resolution
+    paths: Mapping[str, tuple[HostPath, ...]]
 
 
 class CdiNames:
@@ -37,8 +40,8 @@ class CdiNames:
         self._directories = tuple(dict.fromkeys(directories))
         #: The key of the call that reads the specs; its group is empty, because no resource has an empty name.
         self.key = Key("", "CDI specs of " + " ".join(self._directories))
-        #: The files read last and their names. Replaced as a whole, because device checks run meanwhile.
-        self._read: tuple[_Signature, _Names] | None = None
+        #: Replaced as a whole, because device checks run meanwhile.
+        self._read: _Read | None = None
 
     @property
     def is_known(self) -> bool:
@@ -48,20 +51,27 @@ class CdiNames:
     def read(self) -> None:
         """Read the specs again if any file changed."""
         signature = self._look()
-        if self._read is None or signature != self._read[0]:
-            self._read = signature, _names(check_directories(self._directories, None))
+        if self._read is None or signature != self._read.signature:
+            names = resolution(check_directories(self._directories, None))
+            self._read = _Read(signature, names, names.foreign_paths())
 
     def is_as_read(self) -> bool:
         """Whether the files are unchanged since the last read."""
-        return self._read is not None and self._look() == self._read[0]
+        return self._read is not None and self._look() == self._read.signature
 
     def problem(self, name: str) -> str | None:
-        """Why a fully qualified name does not resolve, or resolves to a foreign device; None if all is well."""
-        names = self._read[1] if self._read is not None else _names(())
-        if name in names.resolved:
-            return names.overridden.get(name)
-        why, places = names.broken.get(name), "is in no valid spec of {}".format(", ".join(self._directories))
-        return Reason("the CDI name {} {}{}".format(name, places, ": " + why if why else ""), "the CDI name " + places)
+        """Why a container cannot get the device of a fully qualified name, or would get another one; None if it can."""
+        read = self._read or _Read((), resolution(()), {})
+        names = read.names
+        if name in names.files:
+            if name in names.overridden:
+                path, why = names.overridden[name]
+                return Reason(why, path)
+            return next((_missing(name, each) for each in read.paths.get(name, ()) if not _exists(each)), None)
+        places = "is in no valid spec of {}".format(", ".join(self._directories))
+        broken = names.broken.get(name)
+        why = f": {broken}" if broken else ""
+        return Reason(f"the CDI name {name} {places}{why}", "the CDI name " + places)
 
     def _look(self) -> _Signature:
         paths: list[str] = []
@@ -71,19 +81,22 @@ class CdiNames:
         return tuple((path, identity(path)) for path in paths)
 
 
-def _names(files: Sequence[SpecFile]) -> _Names:
-    names = _Names({}, {}, {})
-    conflicts = {name: file.path for file in files for name in file.conflicts}
-    for file in files:
-        for device in file.devices:
-            name = qualified_cdi_name(file.kind, device)
-            if file.refusals:
-                names.broken[name] = f"{file.path}: {file.refusals[0]}"
-            elif name not in conflicts:
-                names.resolved[name] = file.path
-        for name, why in file.overrides.items():
-            names.overridden[name] = Reason(f"{file.path}: {why}", file.path)
-    for name, path in conflicts.items():
-        # Runtimes drop the name even if a directory with precedence has it, too.
-        names.broken[name] = f"{path} and another file in its directory both define this name"
-    return names
+def _missing(name: str, each: HostPath) -> Reason:
+    what = "is no device node" if each.what == "device node" and os.path.lexists(each.path) else "does not exist"
+    why = f"the {each.what} of its CDI spec {what}"
+    return Reason(f"{each.path}: {why}, so no container with {name} starts: generate the spec again", why)
+
+
+def _exists(each: HostPath) -> bool:
+    """Whether a container's start would find the path; True for a path that the plugin's sandbox hides."""
+    if not each.is_needed:
+        return True
+    if each.what == "device node":
+        with contextlib.suppress(OSError):
+            # The CDI library follows no link.
+            mode = os.lstat(each.path).st_mode
+            return stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISFIFO(mode)
+        return not each.path.startswith("/dev/")
+    if os.environ.get(_POD_VARIABLE) or any(each.path.startswith(hidden + "/") for hidden in _HIDDEN):
+        return True
+    return os.path.exists(each.path)

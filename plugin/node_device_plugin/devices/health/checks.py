@@ -55,7 +55,7 @@ class Health:
         result: dict[str, str | None] = {}
         for device in resource.devices:
             reason = reasons[Key(resource.name, device.id)]
-            if reason is None and unread is not None and resource.cdi_name(device) is not None:
+            if reason is None and unread is not None and resource.cdi_names(device):
                 reason = f"cannot read the CDI specs: {unread}"
             result[device.id] = reason
         there = [device for device in resource.devices if result[device.id] is None]
@@ -90,7 +90,6 @@ def _reason(resource: Resource, device: Device, names: CdiNames | None) -> str |
     reason = unhealthy_reason(device)
     if reason is None and resource.health.open:
         reason = open_problem(device)
-    name = resource.cdi_name(device)
-    if reason is None and name is not None and names is not None:
-        reason = names.problem(name)
+    if reason is None and names is not None:
+        reason = next(filter(None, map(names.problem, resource.cdi_names(device))), None)
     return reason

@@ -20,7 +20,7 @@ def test_what_is_declared_comes_first_then_the_resource_further_up(machine: Mach
                 "name": "a.b/tty0",
                 "devices": [{"id": "mine", "nodes": [{"path": "/dev/com", "host_path": "/dev/tty0"}]}],
             },
-            {"name": "a.b/x0", "devices": [{"id": "x0"}]},
+            {"name": "a.b/x0", "devices": [{"id": "x0"}], "env": {"X0": "x"}},
         ]
     )
     found = discover(resources, str(machine.path))
@@ -55,7 +55,8 @@ def test_a_declared_link_is_the_node_that_it_leads_to(machine: Machine) -> None:
 
 def test_declared_devices_keep_their_places(machine: Machine) -> None:
     machine.file("/dev/a")
-    (one,) = parse_resources([{"name": "a.b/cc", "devices": [{"id": "z"}], "discover": {"paths": ["/dev/a"]}}])
+    raw = {"name": "a.b/cc", "devices": [{"id": "z"}], "env": {"CC_{index}": "{id}"}, "discover": {"paths": ["/dev/a"]}}
+    (one,) = parse_resources([raw])
     found = discover([one], str(machine.path))["a.b/cc"].devices
     assert [device.id for device in with_discovered(one, found).devices] == ["z", "a"]
 

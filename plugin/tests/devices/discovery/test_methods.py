@@ -18,9 +18,10 @@ from .test_buses import pci, usb
 
 #: A declaration for each method, and what it needs of the node.
 EXAMPLES: dict[str, tuple[Any, tuple[str, ...], bool]] = {
-    "paths": ("/dev/tty*", ("/dev",), False),
-    "usb": ({"vendor": "0403"}, ("/dev",), True),
-    "pci": ({"vendor": "10de"}, ("/dev",), True),
+    "paths": (["/dev/tty*"], ("/dev",), False),
+    "usb": ([{"vendor": "0403"}], ("/dev",), True),
+    "pci": ([{"vendor": "10de"}], ("/dev",), True),
+    "cdi": ({"kind": "nvidia.com/gpu"}, ("/dev", "/etc/cdi"), False),
 }
 
 
@@ -36,13 +37,14 @@ def test_a_method_of_the_declaration_has_a_module_and_the_other_way_round() -> N
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: str(method.key))
 def test_a_method_says_all_that_the_plugin_asks(method: DiscoveryMethod) -> None:
     selector, directories, needs_uevents = EXAMPLES[method.key]
-    declared = {"resources": [{"name": "example.com/dev", "discover": {method.key: [selector]}}], "cdi_spec_dirs": []}
-    configuration = parse_configuration(declared)
+    declared = {"resources": [{"name": "example.com/dev", "discover": {method.key: selector}}]}
+    specs = ["/etc/cdi"] if method.key == "cdi" else []
+    configuration = parse_configuration({**declared, "cdi_spec_dirs": specs})
     discovery = configuration.resources[0].discover
     assert host_directories(configuration) == directories
     assert method.needs_uevents is needs_uevents
-    # Either a directory or a message of the kernel tells of a new device.
-    assert method.needs_uevents or list(method.watch_paths(discovery))
+    # A directory or a message of the kernel tells of a new device; directories of specs are always watched.
+    assert method.needs_uevents or specs or list(method.watch_paths(discovery))
     for name, member in inspect.getmembers(DiscoveryMethod, inspect.isfunction):
         if not name.startswith("_"):
             assert list(inspect.signature(member).parameters)[1:] == list(

@@ -325,8 +325,8 @@ def test_all_devices_where_all_are_free(cluster):
 
 def test_devices_that_look_alike(cluster):
     cluster.allocatable = {"a.example/imaginary": "2"}
-    cluster.prints = {"a.example/imaginary": printed()}
-    alike = {"name": "a.example/imaginary", "devices": [{"id": "one"}, {"id": "two"}]}
+    cluster.prints = {"a.example/imaginary": printed({"DEV_0": "same"})}
+    alike = {**IMAGINARY, "env": {"DEV_{index}": "same"}}
     found = row(alike)
     assert (found["state"], found["seen"]) == ("proven", [])
     assert found["detail"] == "one of one, two, which look alike in a container"
@@ -463,7 +463,7 @@ def test_what_needs_a_proof_is_a_problem_without_one_where_that_is_asked_for(clu
 
 def test_a_few_pods_at_a_time_and_little_patience_once_some_waited_in_vain(cluster, monkeypatch):
     names = [f"a.example/r{number}" for number in range(20)]
-    resources = [{"name": name, "devices": [{"id": f"d{name[11:]}"}]} for name in names]
+    resources = [{"name": name, "devices": [{"id": f"d{name[11:]}"}], "annotations": {name: "x"}} for name in names]
     cluster.allocatable = dict.fromkeys(names, "1")
     cluster.prints = dict.fromkeys(names, printed())
     assert {each["state"] for each in verify(*resources)["resources"]} == {"proven"}

@@ -19,7 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
 
 LABEL = "nodedevices.kubernetes/device-plugin"
 NAME = "node-device-plugin"
-IMAGINARY = {"name": "a.example/imaginary", "devices": [{"id": "one", "properties": {"value": "/one"}}]}
+IMAGINARY = {"name": "a.example/imaginary", "devices": [{"id": "one"}], "env": {"IMAGINARY": "/one"}}
 FOUND = {"name": "a.example/found", "discover": {"paths": ["/dev/serial/by-id/*"]}}
 CONFIG_MAP, DAEMON_SET = Place("configmaps", NAME, "ours"), Place("daemonsets", NAME, "ours", "apps/v1")
 NAMESPACE = Place("namespaces", "ours")

@@ -134,3 +134,30 @@ def test_another_plugin_has_the_name():
         "/dp/kvm.sock): remove that plugin first, or set device_plugin_takeover: true and remove it right after the "
         "run"
     ]
+
+
+@pytest.mark.parametrize(
+    ("registered", "ours", "others"),
+    [
+        (["nvidia.com/gpu", "nvidia.com/mig-1g.5gb"], [], "nvidia.com/gpu, nvidia.com/mig-1g.5gb"),
+        (["gpu.nvidia.com/x"], [], "gpu.nvidia.com/x"),
+        (["nvidia.com/gpu"], ["nvidia.com/gpu"], ""),
+        # Declared here: the resource itself is judged, with its fix.
+        ([KVM, "notnvidia.com/gpu", "example.com/nvidia.com"], [], ""),
+    ],
+)
+def test_devices_of_a_kind_are_refused_where_another_plugin_serves_the_vendors_resources(registered, ours, others):
+    there = plugins("service", ours, [*registered, *ours], ["/dp/other.sock"])
+    found = list(taken(there, ["example.com/accelerator"], "service", ["nvidia.com/gpu"]))
+    if others:
+        (sentence,) = found
+        assert sentence.startswith(
+            f"another device plugin serves {others} on this node, and the declaration offers devices of the CDI kind "
+            "nvidia.com/gpu"
+        )
+    else:
+        assert found == []
+    assert list(taken(there, ["example.com/accelerator"], "service")) == []
+    # What the kubelet remembers of a plugin that is gone.
+    there = plugins("service", ours, [*registered, *ours])
+    assert list(taken(there, ["example.com/accelerator"], "service", ["nvidia.com/gpu"])) == []

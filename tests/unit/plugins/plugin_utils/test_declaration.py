@@ -51,6 +51,8 @@ def test_no_variable_is_an_empty_declaration():
         "cdi_specs": {},
         "awaited_cdi_specs": [],
         "cdi_kinds": {},
+        "foreign_cdi": {},
+        "foreign_kinds": [],
         "capacities": {},
         "needs_cdi": True,
         "device_paths": {},

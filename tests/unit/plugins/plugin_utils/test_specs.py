@@ -149,6 +149,50 @@ def test_a_device_that_another_file_gives_just_so_is_not():
     made(node(low, file("/etc/cdi/x.json", "{}")), resource("a")).check([])
 
 
+VENDOR = "/etc/cdi/nvidia.json"
+
+
+def vendor(*names, version="0.6.0"):
+    listed = [{"name": name, "containerEdits": {"env": ["A=B"]}} for name in names]
+    return file(VENDOR, json.dumps({"cdiVersion": version, "kind": "nvidia.com/gpu", "devices": listed}))
+
+
+def pair(**rest):
+    device = {"id": "pair0", "cdi_devices": ["nvidia.com/gpu=0", "nvidia.com/gpu=1"], **rest}
+    return {"name": "example.com/pair", "devices": [device]}
+
+
+FIX = (
+    ", and example.com/pair=pair0 needs it: generate the vendor's spec, e.g. nvidia-ctk cdi generate "
+    "--output=/etc/cdi/nvidia.yaml, or declare the device with required: false"
+)
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ([vendor("0", "1")], []),
+        ([vendor("0")], [f"nvidia.com/gpu=1 is in no valid CDI spec of the node{FIX}"]),
+        ([], [f"nvidia.com/gpu={n} is in no valid CDI spec of the node{FIX}" for n in (0, 1)]),
+        (
+            [vendor("0", "1"), file("/etc/cdi/other.json", vendor("1")["content"])],
+            [
+                "nvidia.com/gpu=1 is in no valid CDI spec of the node (/etc/cdi/other.json and another file in its "
+                f"directory both define this name){FIX}"
+            ],
+        ),
+    ],
+)
+def test_a_device_of_another_spec_that_a_required_device_needs_must_be_there(files, says):
+    assert list(made(node(*files), pair()).missing()) == says
+    assert list(made(node(*files), pair(required=False)).missing()) == []
+
+
+def test_a_spec_of_another_program_that_the_runtime_refuses_has_no_devices():
+    (first, _second) = made(node(vendor("0", "1", version="7.0.0")), pair()).missing()
+    assert first.startswith("nvidia.com/gpu=0 is in no valid CDI spec of the node (/etc/cdi/nvidia.json: cdiVersion: ")
+
+
 def test_a_broken_file_of_others_is_no_conflict_and_named():
     """What doctor says of it: a runtime leaves it out and goes on."""
     broken = foreign("/var/run/cdi/other.json", {"env": ["A=B"]}, colour="red")

@@ -1,0 +1,67 @@
+"""Rules for devices of other programs' CDI specs, and for devices that give a container nothing."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Sequence
+
+from .model import Device, Resource
+from .problems import Problem
+
+#: Variables by which images ask NVIDIA's legacy hook for GPUs; a spec of nvidia-ctk sets the first one to "void".
+_LEGACY = ("NVIDIA_VISIBLE_DEVICES",)
+
+
+def problems(resource: Resource, where: str) -> Iterator[Problem]:
+    """Every problem of one resource."""
+    for kind in sorted(set(kinds(resource))):
+        if resource.has_spec and resource.cdi_kind == kind:
+            message = f"{kind} is the kind of another program's specs, which the resource's own edits would replace"
+            yield Problem(where + ".cdi_kind", message + ": set another cdi_kind")
+        if kind.startswith("nvidia.com/"):
+            for name in resource.env.keys() & _LEGACY:
+                message = (
+                    "has no effect: the CDI spec of nvidia.com sets it to void, so that the legacy hook does nothing"
+                )
+                yield Problem(f"{where}.env.{name}", message + "; leave it out")
+    for place, device in resource.placed_devices(where):
+        for name, count in collections.Counter(device.cdi_devices).items():
+            if count > 1:
+                yield Problem(place + ".cdi_devices", f"{name} is given twice")
+        if device.id and _gives_nothing(resource, device):
+            message = "gives a container nothing: it has no nodes, edits, cdi_devices or env; did you mean cdi_devices?"
+            yield Problem(place, message)
+
+
+def kinds(resource: Resource) -> Iterator[str]:
+    """The CDI kinds of other programs whose devices the resource offers."""
+    if resource.discover.cdi:
+        yield resource.discover.cdi.kind
+    for device in resource.devices:
+        yield from (name.partition("=")[0] for name in device.cdi_devices)
+
+
+def _gives_nothing(resource: Resource, device: Device) -> bool:
+    of_resource = (resource.env, resource.annotations, resource.pre_start.command)
+    return not any((resource.edits(device), device.cdi_devices, *of_resource))
+
+
+def repetition_problems(placed: Sequence[tuple[str, Resource]]) -> Iterator[Problem]:
+    """CDI devices that two devices would give, to two containers at a time.
+
+    placed: the resources, each with the path of its field.
+    """
+    givers: dict[str, str] = {}
+    own = {resource.cdi_kind: resource.name for _where, resource in placed if resource.has_spec}
+    for where, resource in placed:
+        for place, device in resource.placed_devices(where):
+            for name in device.cdi_devices:
+                giver = own.get(name.partition("=")[0], resource.name)
+                if giver != resource.name:
+                    yield Problem(place + ".cdi_devices", f"{name} is a device of {giver}, which alone can offer it")
+            # Several devices may give the same control device, each beside a device of its own.
+            if device.cdi_devices and all(name in givers for name in device.cdi_devices):
+                first = device.cdi_devices[0]
+                yield Problem(place + ".cdi_devices", f"{first} is offered already, as {givers[first]}")
+            for name in device.cdi_devices:
+                givers.setdefault(name, place)

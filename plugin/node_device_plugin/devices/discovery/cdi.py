@@ -1,0 +1,127 @@
+"""Devices of other programs' CDI specs, such as those of nvidia-ctk.
+
+Facts: nvidia-ctk names a GPU by its index and its UUID (GPU-…), a MIG part by both indexes (0:1) and its UUID (MIG-…),
+and all devices together ``all``. A MIG part has the node of its GPU beside nodes of its own. On WSL only ``all``
+exists (NVIDIA Container Toolkit, pkg/nvcdi).
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...cdi.directories import check_directories
+from ...cdi.resolution import host_paths, resolution
+from ...declaration.model import Attributes, CdiSelector, Discovery
+from ...declaration.names import qualified_cdi_name
+from ...declaration.patterns import compiled
+from ..table import natural_order
+from .found import Found
+from .method import DiscoveryMethod
+from .root import Root
+from .sysfs import driver_and_subsystem, numa_node
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+#: Names of MIG parts: the UUID, and the indexes of GPU and part.
+_PART = re.compile(r"MIG-.*|\d+:\d+")
+_PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+class _Listed(NamedTuple):
+    """A device of a spec. names: all its names, the one for its id first. nodes: the host paths of its device nodes."""
+
+    names: tuple[str, ...]
+    nodes: frozenset[str]
+
+    @property
+    def is_part(self) -> bool:
+        return any(_PART.fullmatch(name) for name in self.names)
+
+
+class Cdi(DiscoveryMethod):
+    """The devices of one kind in the runtime's CDI directories."""
+
+    key = "cdi"
+    needs_uevents = False
+
+    def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
+        """Every device of the kind that can be given on its own, by name."""
+        selector = discovery.cdi
+        listed = _offered(_listed(_edits_of(selector.kind, root)))
+        owners = collections.Counter(node for device in listed for node in device.nodes)
+        for device in listed:
+            if not _is_selected(selector, device.names):
+                continue
+            name = device.names[0]
+            directory = next(filter(None, (_pci_directory(node, root) for node in sorted(device.nodes))), "")
+            address = os.path.basename(directory)
+            yield Found(
+                name,
+                (),
+                True,
+                {"kind": selector.kind, "name": name, "pci_address": address},
+                device.names,
+                numa_node(directory, root) if directory else None,
+                Attributes(pci_address=address, **driver_and_subsystem(directory, root)) if directory else Attributes(),
+                cdi_name=qualified_cdi_name(selector.kind, name),
+                cdi_paths=tuple(sorted(root.device_node(node) or node for node in device.nodes if owners[node] == 1)),
+            )
+
+
+def _edits_of(kind: str, root: Root) -> dict[str, Mapping[str, Any]]:
+    """The edits of each device of the kind that a container would get from another program's spec, by device name."""
+    names = resolution(check_directories([root.on_host(directory) for directory in root.spec_dirs], None))
+    return {name.partition("=")[2]: names.edits[name] for name in names.foreign() if names.files[name].kind == kind}
+
+
+def _listed(edits: Mapping[str, Mapping[str, Any]]) -> list[_Listed]:
+    """Names with the same edits as one device, in natural order."""
+    same: dict[str, list[str]] = {}
+    for name, edit in edits.items():
+        same.setdefault(json.dumps(edit, sort_keys=True), []).append(name)
+    listed = []
+    for text, names in same.items():
+        nodes = (each.path for each in host_paths(json.loads(text)) if each.what == "device node")
+        listed.append(_Listed(tuple(sorted(names, key=_rank)), frozenset(nodes)))
+    return sorted(listed, key=lambda device: natural_order(device.names[0]))
+
+
+def _rank(name: str) -> tuple[Any, ...]:
+    """The order of a device's names: a UUID stays with its device, while an index may move to another one."""
+    return not _UUID.search(name), name == "all", name.replace(":", "").isdecimal(), natural_order(name)
+
+
+def _offered(listed: Sequence[_Listed]) -> list[_Listed]:
+    """The devices without those that others are parts of: a device of several others, and a GPU with MIG parts."""
+    wholes = [device.nodes for device in listed if not device.is_part and not _is_union(device, listed)]
+    # A node of every GPU, such as /dev/nvidiactl, says nothing about its parts.
+    common = frozenset.intersection(*wholes) if len(wholes) > 1 else frozenset()
+    of_parts = frozenset().union(*(device.nodes for device in listed if device.is_part)) - common
+    return [
+        device for device in listed if not _is_union(device, listed) and (device.is_part or not device.nodes & of_parts)
+    ]
+
+
+def _is_union(device: _Listed, listed: Iterable[_Listed]) -> bool:
+    """Whether the device's nodes are those of several other devices together."""
+    parts = [other.nodes for other in listed if other.nodes and other.nodes < device.nodes]
+    return len(parts) > 1 and frozenset().union(*parts) == device.nodes
+
+
+def _is_selected(selector: CdiSelector, names: Iterable[str]) -> bool:
+    def matches(patterns: Iterable[str]) -> bool:
+        return any(compiled(pattern).match(name) for pattern in patterns for name in names)
+
+    return (not selector.match or matches(selector.match)) and not matches(selector.exclude)
+
+
+def _pci_directory(path: str, root: Root) -> str:
+    """The directory of the PCI device behind a device node; empty if there is none."""
+    directory = root.resolve("/sys/dev/" + root.device_number(path)) or ""
+    while directory.startswith("/sys/devices/") and not _PCI_ADDRESS.fullmatch(os.path.basename(directory)):
+        directory = os.path.dirname(directory)
+    return directory if directory.startswith("/sys/devices/") else ""

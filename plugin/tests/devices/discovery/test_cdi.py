@@ -1,0 +1,184 @@
+"""Discovery of devices in other programs' CDI specs, with specs in the shapes that the vendors' generators document."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from node_device_plugin.declaration import Device, parse_resources
+from node_device_plugin.devices.discovery import Discovered, Discoverer
+
+from .conftest import LinksInside, Machine
+
+GPU0, GPU1 = "GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c", "GPU-0f2e5a4c-9d9b-8a7d-6c1e-5b4a39281706"
+MIG0, MIG1 = "MIG-b6e3a6d2-63b1-5a1c-9f0b-6b1d6c6f2a11", "MIG-6f3d0a5e-0c52-5a9d-8e0e-2f6f7c9d4b22"
+ALL = {"cdi": {"kind": "nvidia.com/gpu"}}
+CONTROL = ["/dev/nvidiactl", "/dev/nvidia-uvm"]
+
+
+def device(name: str, *nodes: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "containerEdits": {"deviceNodes": [{"path": node} for node in nodes], **more}}
+
+
+def hook(link: str) -> list[dict[str, Any]]:
+    args = ["nvidia-cdi-hook", "create-symlinks", "--link", link]
+    return [{"hookName": "createContainer", "path": "/usr/bin/nvidia-cdi-hook", "args": args}]
+
+
+def write(
+    machine: Machine,
+    devices: Sequence[Mapping[str, Any]],
+    kind: str = "nvidia.com/gpu",
+    path: str = "/var/run/cdi/nvidia.yaml",
+    **more: Any,
+) -> None:
+    machine.file(path, json.dumps({"cdiVersion": "0.6.0", "kind": kind, "devices": list(devices), **more}))
+
+
+def discovered(machine: Machine, *declared: Mapping[str, Any]) -> dict[str, Discovered]:
+    resources = parse_resources(list(declared))
+    root = str(machine.path)
+    discoverer = Discoverer(LinksInside(root), root)
+    return asyncio.run(discoverer.discover(resources, dict, spec_dirs=["/etc/cdi", "/var/run/cdi"]))
+
+
+def found(machine: Machine, discover: Mapping[str, Any] = ALL, **more: Any) -> dict[str, Device]:
+    name = "example.com/gpu"
+    devices = discovered(machine, {"name": name, "discover": discover, **more})[name].devices
+    return {device.id: device for device in devices}
+
+
+def two_gpus() -> list[dict[str, Any]]:
+    first = {"hooks": hook("../card1::/dev/dri/by-path/pci-0000:01:00.0-card")}
+    one, two = ("/dev/nvidia0", "/dev/dri/card1", "/dev/dri/renderD128"), ("/dev/nvidia1",)
+    return [
+        device("0", *one, **first),
+        device(GPU0, *one, **first),
+        device("1", *two),
+        device(GPU1, *two),
+        device("all", *one, *two, **first),
+    ]
+
+
+def test_gpus_of_nvidia_ctk_are_offered_once_by_their_uuids(machine: Machine) -> None:
+    write(machine, two_gpus(), containerEdits={"deviceNodes": [{"path": path} for path in CONTROL]})
+    gpus = found(machine)
+    assert list(gpus) == [GPU1, GPU0]
+    assert gpus[GPU0].cdi_devices == (f"nvidia.com/gpu={GPU0}",)
+    assert gpus[GPU0].nodes == ()
+    assert gpus[GPU0].properties == {"kind": "nvidia.com/gpu", "name": GPU0, "pci_address": ""}
+
+
+def test_a_gpu_alone_is_all_gpus(machine: Machine) -> None:
+    write(machine, [device("0", "/dev/nvidia0"), device(GPU0, "/dev/nvidia0"), device("all", "/dev/nvidia0")])
+    assert list(found(machine)) == [GPU0]
+
+
+@pytest.mark.parametrize("parents", [[], [device(GPU0, "/dev/nvidia0", "/dev/dri/card1")]])
+def test_mig_parts_share_the_node_of_their_gpu_which_is_not_listed_beside_them(
+    machine: Machine, parents: list[dict[str, Any]]
+) -> None:
+    caps = "/dev/nvidia-caps/nvidia-cap"
+    parts = [
+        device("0:0", "/dev/nvidia0", caps + "21", caps + "22"),
+        device(MIG0, "/dev/nvidia0", caps + "21", caps + "22"),
+        device("0:1", "/dev/nvidia0", caps + "30", caps + "31"),
+        device(MIG1, "/dev/nvidia0", caps + "30", caps + "31"),
+        device("all", "/dev/nvidia0", *(caps + number for number in ("21", "22", "30", "31"))),
+    ]
+    write(machine, [*parents, *parts, device(GPU1, "/dev/nvidia1")])
+    assert list(found(machine)) == [GPU1, MIG1, MIG0]
+
+
+def test_gpus_with_a_control_node_each_stay_beside_parts_of_another_one(machine: Machine) -> None:
+    part = device(MIG0, "/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap21")
+    gpus = [device(name, "/dev/nvidiactl", f"/dev/nvidia{number}") for number, name in enumerate((GPU0, GPU1))]
+    write(machine, [*gpus, part])
+    assert list(found(machine)) == [GPU1, MIG0]
+
+
+def test_all_alone_is_offered_as_on_wsl(machine: Machine) -> None:
+    write(machine, [device("all", "/dev/dxg")])
+    assert list(found(machine)) == ["all"]
+
+
+def test_indexes_alone_are_offered_as_amd_writes_them(machine: Machine) -> None:
+    nodes = [["/dev/kfd", f"/dev/dri/card{n}", f"/dev/dri/renderD{128 + n}"] for n in range(2)]
+    listed = [device(str(n), *each) for n, each in enumerate(nodes)]
+    write(machine, [*listed, device("all", *nodes[0], *nodes[1])], kind="amd.com/gpu")
+    gpus = found(machine, {"cdi": {"kind": "amd.com/gpu"}})
+    assert {name: device.cdi_devices for name, device in gpus.items()} == {
+        "0": ("amd.com/gpu=0",),
+        "1": ("amd.com/gpu=1",),
+    }
+
+
+def test_network_devices_need_no_device_node(machine: Machine) -> None:
+    nics = [
+        {"name": name, "containerEdits": {"netDevices": [{"hostInterfaceName": name, "name": "net1"}]}}
+        for name in ("ens1f0v0", "ens1f0v1")
+    ]
+    spec = {"cdiVersion": "1.1.0", "kind": "vendor.example/nic", "devices": nics}
+    machine.file("/etc/cdi/nic.json", json.dumps(spec))
+    assert list(found(machine, {"cdi": {"kind": "vendor.example/nic"}})) == ["ens1f0v0", "ens1f0v1"]
+
+
+def test_a_pci_address_and_numa_node_come_from_a_device_node(machine: Machine) -> None:
+    """Plain files have the number 0:0."""
+    pci = "pci0000:00/0000:00:01.0/0000:03:00.0"
+    machine.file("/dev/dri/card0")
+    machine.link("/sys/dev/char/0:0", f"../../devices/{pci}/drm/card0")
+    machine.file(f"/sys/devices/{pci}/numa_node", "1\n")
+    machine.link(f"/sys/devices/{pci}/driver", "../../../../bus/pci/drivers/xe")
+    machine.link(f"/sys/devices/{pci}/subsystem", "../../../../bus/pci")
+    machine.file(f"/sys/devices/{pci}/drm/card0/dev", "226:0\n")
+    name = "0000-03-00-0-0x56a0"
+    write(machine, [device(name, "/dev/dri/card0", "/dev/dri/renderD128")], kind="intel.com/gpu")
+    gpu = found(machine, {"cdi": {"kind": "intel.com/gpu"}}, env={"GPU_{index}": "{pci_address}"})[name]
+    assert (gpu.numa_node, gpu.properties["pci_address"]) == (1, "0000:03:00.0")
+    assert gpu.attributes.known() == {"pci_address": "0000:03:00.0", "driver": "xe", "subsystem": "pci"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ({"match": ["GPU-4*"]}, [GPU0]),
+        ({"match": ["1"]}, [GPU1]),
+        ({"exclude": ["0"]}, [GPU1]),
+        ({"match": ["GPU-*"], "exclude": ["*"]}, []),
+    ],
+)
+def test_patterns_match_any_name_of_a_device(machine: Machine, selector: dict[str, Any], names: list[str]) -> None:
+    write(machine, two_gpus())
+    assert list(found(machine, {"cdi": {"kind": "nvidia.com/gpu", **selector}})) == names
+
+
+def test_a_later_directory_replaces_a_device_and_a_broken_spec_has_none(machine: Machine) -> None:
+    write(machine, [device("a", "/dev/a"), device("b", "/dev/b")], path="/etc/cdi/one.json")
+    write(machine, [device("b", "/dev/a")], path="/var/run/cdi/two.json")
+    assert list(found(machine)) == ["a"]
+    write(machine, [device("c", "/dev/c"), device("c", "/dev/d")], path="/var/run/cdi/three.json")
+    assert list(found(machine)) == ["a"]
+    # Runtimes drop a name that two files of a directory have.
+    write(machine, [device("a", "/dev/x")], path="/etc/cdi/other.json")
+    assert list(found(machine)) == ["b"]
+
+
+def test_specs_of_our_own_are_no_source(machine: Machine) -> None:
+    write(machine, [device("a", "/dev/a")], path="/etc/cdi/node-device-plugin_nvidia.com_gpu.json")
+    assert found(machine) == {}
+
+
+def test_a_device_node_goes_to_one_resource_by_cdi_or_by_path(machine: Machine) -> None:
+    machine.file("/dev/nvidia0")
+    write(machine, [device(GPU0, "/dev/nvidia0")])
+    by_path = {"name": "example.com/node", "discover": {"paths": ["/dev/nvidia?"]}}
+    by_cdi = {"name": "example.com/gpu", "discover": ALL}
+    gpus = discovered(machine, by_cdi, by_path)
+    assert [len(gpus[name].devices) for name in ("example.com/gpu", "example.com/node")] == [1, 0]
+    ((_device, reason),) = gpus["example.com/node"].left_out
+    assert reason == f"/dev/nvidia0 is already a node of example.com/gpu={GPU0}"
