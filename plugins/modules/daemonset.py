@@ -141,7 +141,7 @@ sha256:
   type: str
   returned: for V(ready)
 pod:
-  description: Name of the node's pod; not returned in check mode.
+  description: Name of the node's pod; null in check mode.
   type: str
   returned: for V(ready)
 """
