@@ -32,7 +32,7 @@ options:
       content:
         description:
           - Text of the file, in which tokens replace the texts that M(nodedevices.kubernetes.node_preflight) hid. If
-            left out, V(applied) removes the file with O(undo), and leaves it unchanged without O(undo).
+            left out, V(applied) leaves the file unchanged, or with O(undo) restores the original file.
         type: str
       expected_sha256:
         description:
