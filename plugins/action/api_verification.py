@@ -52,7 +52,7 @@ class ActionModule(ActionBase):
         if arguments.get("state") == "absent":
             return {**result, **self._remove(arguments, host)}
         if self._task.check_mode:
-            return {**result, "skipped": True, "msg": "a proof needs a pod, which check mode does not make"}
+            return {**result, "skipped": True, "msg": "a proof needs a pod, which check mode does not create"}
         look = preflight.Preflight(self, task_vars)
         try:
             arguments["declaration"] = look.declaration(arguments.get("declaration"))
@@ -61,7 +61,8 @@ class ActionModule(ActionBase):
         try:
             if not arguments.get("kubeconfig"):
                 raise DeploymentError(
-                    "what only the Kubernetes API reaches is proven through it: set node_devices_kubeconfig"
+                    "node_devices_kubeconfig: not set, but only the Kubernetes API reaches this node: set it to a "
+                    "kubeconfig file on the controller"
                 )
             cluster = DaemonSet(
                 Api(kubeconfig.read(arguments["kubeconfig"])), deployed.parse(arguments.get("deployment", {}))
@@ -167,7 +168,7 @@ def _printed(api, pod):
         return proof.Outcome(container_view.read_own(json.loads(lines[-1])))
     except (IndexError, RecursionError, ValueError, KeyError, TypeError):
         said = " ".join(log.split())[:200] or "nothing"
-        return proof.Outcome(failed=f"the proof's pod did not say what it has: {said}")
+        return proof.Outcome(failed=f"the proof's pod printed no report: {said}")
 
 
 def _once_followed(cluster, node, resources, timeout):
@@ -180,9 +181,9 @@ def _once_followed(cluster, node, resources, timeout):
         is_late = time.monotonic() >= deadline
         try:
             shown, held = cluster.api.node(node), {}
-            if any(_lacks(each, shown) for each in resources):
+            if any(_shortfall(each, shown) for each in resources):
                 held = rollout.held_by_other_names(cluster, node)
-            if is_late or all(_lacks(each, shown, held.get(each.name, 0)) is None for each in resources):
+            if is_late or all(_shortfall(each, shown, held.get(each.name, 0)) is None for each in resources):
                 return shown, held
         except Unavailable:
             # Retry: a control plane that restarts or fails over comes back.
@@ -203,14 +204,14 @@ def _healthy(resource, shown):
     return None if value is None else int(value)
 
 
-def _lacks(resource, shown, held=0):
+def _shortfall(resource, shown, held=0):
     """Where the node object falls short of the declaration; None if it does not.
 
     held: number of devices that containers hold by other names.
     """
     found = _healthy(resource, shown)
     if found is None:
-        return "the node object does not show it: the kubelet has no registration of it"
+        return "the node object does not list it, because no plugin registered it with the kubelet"
     least, most = _shares(resource)
     if resource.discover.methods or least - held * resource.replicas <= found <= most:
         return None
@@ -220,24 +221,24 @@ def _lacks(resource, shown, held=0):
 
 def _judged(resource, shown, use, devices, held=0):
     """The resource's row, and the shares that a proof requests; 0 for no proof. held: devices held by other names."""
-    lacks, healthy = _lacks(resource, shown, held), _healthy(resource, shown) or 0
+    shortfall, healthy = _shortfall(resource, shown, held), _healthy(resource, shown) or 0
     row = {
         "resource": resource.name,
         "capacity": healthy if resource.discover.methods else _shares(resource)[1],
         "healthy": healthy,
         "seen": [],
         "state": "failed",
-        "detail": lacks or "",
+        "detail": shortfall or "",
     }
-    if lacks:
+    if shortfall:
         return row, 0
     if held:
-        why = f"{held} held by another name; the log of the plugin's pod says by whom"
+        why = f"{held} held by another name; the log of the plugin's pod names the pods"
         return {**row, "state": "in use", "detail": why}, 0
     if not healthy:
         return {**row, "state": "empty"}, 0
     if resource.discover.methods:
-        why = "its devices are discovered on the node, and the API does not say which they are"
+        why = "its devices are discovered on the node, and the API does not list them"
         return {**row, "state": "unproven", "detail": why}, 0
     free = healthy - use.shares
     if free <= 0:
@@ -256,10 +257,10 @@ def _compared(resource, shares, outcome):
     sets = [[device] for device in resource.devices] if shares == 1 else [list(resource.devices)]
     expectations = [expected_in_container(resource, devices) for devices in sets]
     found = [(container_view.mismatches(outcome.view, each), each.devices) for each in expectations]
-    fitting = [devices for lacking, devices in found if not lacking]
+    fitting = [devices for mismatches, devices in found if not mismatches]
     if not fitting:
-        lacking, _devices = min(found, key=lambda each: len(each[0]))
-        return {"state": "failed", "detail": "in a container: " + "; ".join(lacking)}
+        mismatches, _devices = min(found, key=lambda each: len(each[0]))
+        return {"state": "failed", "detail": "in a container: " + "; ".join(mismatches)}
     if len(fitting) > 1:
         alike = ", ".join(device for devices in fitting for device in devices)
         return {"state": "proven", "detail": f"one of {alike}, which look alike in a container"}

@@ -56,7 +56,7 @@ class ActionModule(ActionBase):
         except preflight.ERRORS as error:
             return {**result, **look.failed(error)}
         if not cdi:
-            return seen.told({**result, "changed": False, "skipped": True, "msg": "no device is given by CDI"})
+            return seen.told({**result, "changed": False, "skipped": True, "msg": "no resource uses CDI"})
         self._command = arguments["command"]
         self._specs = arguments.get("specs")
         self._max_parallel_restarts = int(arguments.get("max_parallel_restarts", 1))
@@ -90,7 +90,7 @@ class ActionModule(ActionBase):
                 warnings = [wrong_order] if wrong_order else []
                 return {"changed": False, "msg": "CDI is effective", "warnings": warnings}
             if self._adapter.by_hand:
-                raise UnsupportedConfig(f"{reason}: restart {self._runtime['unit'] or 'it'}")
+                raise UnsupportedConfig(f"{reason}: restart {self._runtime['unit'] or 'the runtime'}")
             # The file is right, but the daemon started before the file was written.
             config = self._runtime["config"]
             return self._apply([Change(config["real_path"], config["content"], config["content"])], reason)
@@ -105,9 +105,8 @@ class ActionModule(ActionBase):
             texts = [(text or "").splitlines() for text in (change.before, change.after)]
             lines = [line[2:].strip() for line in difflib.ndiff(*texts) if line.startswith("+ ") and line[2:].strip()]
             raise UnsupportedConfig(
-                f"{running.shortfall(self._adapter.cdi)}, and {config['unwritable']}. It would have "
-                f"{', '.join(lines)}: write that where the file comes from, or start {self._adapter.name} with a file "
-                f"that can be changed"
+                f"{running.shortfall(self._adapter.cdi)}, but this file cannot be written ({config['unwritable']}). "
+                f"Add {', '.join(lines)} where the file comes from, or start {self._adapter.name} with a writable file"
             )
 
     def _original(self, change):
@@ -146,7 +145,7 @@ class ActionModule(ActionBase):
     def _take_back(self):
         entries = {path: entry for path, entry in self._node["ledger"].items() if entry.get("owner") == _OWNER}
         if not entries:
-            return {"changed": False, "msg": "nothing was changed by us"}
+            return {"changed": False, "msg": "this collection changed nothing"}
         staying = self._staying_specs()
         if staying:
             # A restarting container gets its devices by CDI again; without CDI it would silently start without them.
@@ -166,13 +165,14 @@ class ActionModule(ActionBase):
         self._require_command()
         # The root file comes first, because the runtime can check only that file.
         changes.sort(key=lambda change: change.path != self._runtime["config"]["real_path"])
-        result = self._apply(changes, "our change is taken back", undo=True)
+        result = self._apply(changes, "this collection's change is undone", undo=True)
         left_on = self._adapter.left_on(changes)
         if left_on:
             result["warnings"] = [
                 *result["warnings"],
-                f"kept: CDI stays on, because {left_on} has enable_cdi = true, and that file is not ours; if the line "
-                f"was copied from ours, as nvidia-ctk does, remove it there and restart {self._runtime['unit']}",
+                f"kept: CDI stays on, because {left_on} of another owner has enable_cdi = true. If that line was "
+                "copied from this collection's change, as nvidia-ctk does, remove it there and restart "
+                f"{self._runtime['unit']}",
             ]
         if len(changes) < len(entries) and not self._task.check_mode:
             self._put_back()
@@ -201,13 +201,13 @@ class ActionModule(ActionBase):
             )
             problem = facts.get("msg") if facts.get("failed") else facts.get("ledger_problem")
             if problem:
-                raise UnsupportedConfig(f"it is not known whether a pod needs CDI: {problem}")
+                raise UnsupportedConfig(f"cannot determine whether a pod needs CDI: {problem}")
             paths = [path for path, entry in facts["ledger"].items() if entry.get("owner") == _SPECS_OWNER]
             paths += [file["path"] for file in facts["cdi_files"] if specs.is_dynamic(file)]
         if not paths:
             return []
         reasons = [f"{kept['device']} is {kept['reason']}" for kept in told.get("kept") or [] if "device" in kept]
-        return reasons or [f"{path} is there, whose devices a pod may hold" for path in paths]
+        return reasons or [f"{path} exists and a pod may hold its devices" for path in paths]
 
     def _put_back(self):
         return self._execute_module(
@@ -238,8 +238,8 @@ class ActionModule(ActionBase):
         unit = self._runtime["unit"]
         if unit is None:
             raise UnsupportedConfig(
-                f"{reason}, and process {self._runtime['pid']} belongs to no systemd service that could be restarted; "
-                f"run {self._adapter.name} as a service"
+                f"{reason}, but process {self._runtime['pid']} belongs to no systemd service that could be restarted: "
+                f"run {self._adapter.name} as a systemd service"
             )
         other_start = running.other_start(self._adapter.name, unit, self._runtime.get("next_start") or ())
         if other_start:
@@ -264,7 +264,7 @@ class ActionModule(ActionBase):
             raise NotApplied("\n".join([answer["msg"], *self._pending()]), self._answers())
         if self._task.check_mode:
             return {"changed": True, "msg": message, **told}
-        return {**answer, **told, "msg": f"{message}; it was away for {answer['seconds']} s"}
+        return {**answer, **told, "msg": f"{message}; it did not answer for {answer['seconds']} s"}
 
     def _answers(self):
         try:
@@ -280,7 +280,10 @@ class ActionModule(ActionBase):
         pending = self._pending()
         if not replaced or not config.get("other_names"):
             return pending
-        other_names = f"{replaced[0]} has other names (hard links, {config['other_names']}): they keep the former text"
+        other_names = (
+            f"{replaced[0]} has other hard links ({config['other_names']}), which keep the former text: update them "
+            "by hand"
+        )
         return [other_names, *pending]
 
     def _pending(self):
@@ -289,8 +292,7 @@ class ActionModule(ActionBase):
         The settings that the runtime runs with now cannot be restored.
         """
         return [
-            f"{path} was written after {self._adapter.name} started: a restart brings whatever was changed in it into "
-            f"force, too"
+            f"{path} was changed after {self._adapter.name} started: a restart also applies that change"
             for path in self._runtime["config"].get("later", ())
         ]
 
@@ -307,8 +309,8 @@ class ActionModule(ActionBase):
             raise
         if number:
             raise UnsupportedConfig(
-                f"a restart of {self._adapter.name} would end its running containers ({number}): {advice}, or stop "
-                f"them first"
+                f"a restart of {self._adapter.name} would stop its running containers ({number}): {advice}, or stop "
+                "the containers first"
             )
 
     def _require_command(self):

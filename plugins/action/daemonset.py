@@ -95,7 +95,7 @@ class ActionModule(ActionBase):
                 changes += step(arguments, group.results)
                 if self._cluster.namespace_kept:
                     name = group.deployment.namespace
-                    self._warnings.append(f"the namespace {name} stays: {self._cluster.namespace_kept}")
+                    self._warnings.append(f"namespace {name} stays: {self._cluster.namespace_kept}")
             except _ERRORS as error:
                 lines.append(_lines(group.hosts or everybody, error))
         if lines:
@@ -220,9 +220,9 @@ class ActionModule(ActionBase):
             return []
         if len(found) > len(nameless) > 0:
             self._warnings.append(
-                f"{', '.join(nameless)}: node_devices_node_name cannot be worked out in this play, so it is not known "
-                f"which of {', '.join(found)} the inventory no longer has: they stay in DaemonSet "
-                f"{self._cluster.deployment.name} until a run in which it can"
+                f"{', '.join(nameless)}: node_devices_node_name cannot be evaluated in this play, so some of the "
+                f"nodes {', '.join(found)} may have left the inventory: they stay in DaemonSet "
+                f"{self._cluster.deployment.name} until a run can evaluate it"
             )
         return [] if nameless else found
 

@@ -35,7 +35,7 @@ class ActionModule(ActionBase):
             return {**result, **look.failed(error)}
         ours, arguments = specs.Ours(seen.node), look.kubelet(seen.node, arguments)
         if policy not in _POLICIES:
-            raise AnsibleError(f"node_devices_in_use: {policy} is none of keep, {', '.join(_POLICIES)}")
+            raise AnsibleError(f"node_devices_in_use: must be one of keep, {', '.join(_POLICIES)}, not {policy}")
         result.update(changed=False, held=[])
         if not ours:
             return result
@@ -51,19 +51,19 @@ class ActionModule(ActionBase):
             if not held or time.monotonic() >= until:
                 break
             if sentence != said:
-                Display().display(f"{host}: waiting up to {minutes:g} minutes, while {sentence}")
+                Display().display(f"{host}: waiting up to {minutes:g} minutes, because {sentence}")
                 said = sentence
             renew()
             time.sleep(min(_PAUSE, until - time.monotonic()))
         result["held"] = held
         if held and policy == "wait" and self._task.check_mode:
-            result["warnings"] = [f"{host}: would wait up to {minutes:g} minutes, while {sentence}"]
+            result["warnings"] = [f"{host}: would wait up to {minutes:g} minutes, because {sentence}"]
         elif held:
             waited = f" after {minutes:g} minutes" if timeout else ""
             result.update(
                 failed=True,
-                msg=f"Nothing was removed.\n{host}: {sentence}{waited}: end these pods (kubectl drain), or have "
-                f"what they need kept (node_devices_in_use: keep)",
+                msg=f"Nothing was removed.\n{host}: {sentence}{waited}: end these pods (kubectl drain), or set "
+                "node_devices_in_use: keep to keep what they need",
             )
         return result
 

@@ -69,8 +69,8 @@ class ActionModule(ActionBase):
         if outcome["lingering"]:
             names = ", ".join(outcome["lingering"])
             result["warnings"] = [
-                f"{host}: the kubelet still lists {names}: it forgets a resource 5 minutes after its device plugin has "
-                f"gone. The next run takes the rest of it off the node object"
+                f"{host}: the kubelet still lists {names}, because it forgets a resource only 5 minutes after its "
+                "device plugin ended. The next run removes the rest from the node object"
             ]
         return result
 
@@ -84,7 +84,7 @@ class ActionModule(ActionBase):
         try:
             return frozenset(json.loads(text)["Data"]["RegisteredDevices"] or ()) if text else frozenset()
         except (RecursionError, ValueError, KeyError, TypeError) as error:
-            raise Stopped(f"{path} is no device checkpoint of a known form: {error!r}") from error
+            raise Stopped(f"{path} is not a device checkpoint in a known format: {error!r}") from error
 
     def _converge(self, cluster, name, wanted, timeout, api_only):
         dry_run = self._task.check_mode
@@ -109,8 +109,8 @@ class ActionModule(ActionBase):
             still = resources.kept_by_the_kubelet(before, node, plan) if api_only else []
             if wrong and not still:
                 raise Stopped(
-                    f"the capacity of {', '.join(wrong)} is patched, but within {timeout} s the kubelet has not made "
-                    f"it allocatable: {resources.readiness(node)}"
+                    f"the kubelet has not made the patched capacity of {', '.join(wrong)} allocatable within "
+                    f"{timeout} s: {resources.readiness(node)}"
                 )
             if still:
                 cluster.patch_node_status(name, resources.remember_served(node, still), dry_run)
@@ -128,10 +128,14 @@ def _check(node, plan):
     wrong = resources.differing(node, plan, "capacity")
     if wrong:
         raise Stopped(
-            f"the API server took the patch, but does not show the capacity of {', '.join(wrong)} that was asked"
+            f"the API server accepted the patch, but does not show the requested capacity of {', '.join(wrong)}: "
+            "check its admission webhooks"
         )
     if resources.annotation_of(node) != plan.memory:
-        raise Stopped(f"the API server took the patch, but not the annotation {resources.ANNOTATION}")
+        raise Stopped(
+            f"the API server accepted the patch, but not the annotation {resources.ANNOTATION}: check its admission "
+            "webhooks"
+        )
 
 
 def _wait_for_kubelet(cluster, name, before, node, plan, timeout):
@@ -154,15 +158,15 @@ def _wait_for_kubelet(cluster, name, before, node, plan, timeout):
 
 def _no_cluster(capacities):
     return (
-        f"a capacity is declared for {', '.join(sorted(capacities))}, which is patched through the Kubernetes API: set "
-        f"node_devices_kubeconfig to a kubeconfig file on the controller"
+        f"node_devices_kubeconfig: not set, but the capacity of {', '.join(sorted(capacities))} is patched through "
+        "the Kubernetes API: set it to a kubeconfig file on the controller"
     )
 
 
 def _gone(host, node):
     return (
-        f"{host}: the cluster has no node {node}, so nothing is taken off it there; if that is not its name, set "
-        f"node_devices_node_name and run again"
+        f"{host}: the cluster has no node {node}, so nothing is removed there: if the node has another name, set "
+        "node_devices_node_name and run again"
     )
 
 

@@ -45,7 +45,7 @@ class ActionModule(ActionBase):
 def _entry(host, variables):
     read = variables.get("node_devices_status") or {}
     # Nothing is registered for a host that the play did not reach.
-    return plain(read.get("status")) or node.not_read(host, "the play ended for this host before it was asked")
+    return plain(read.get("status")) or node.not_read(host, "the play ended for this host before its status was read")
 
 
 def _written(path, text):

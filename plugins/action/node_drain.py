@@ -51,12 +51,12 @@ class ActionModule(ActionBase):
         names = [drain.name_of(pod) for pod in pods]
         if pods and not self._task.check_mode:
             Display().display(
-                f"{self._node}: waiting up to {self._rules.minutes:g} minutes for {', '.join(names)} to go"
+                f"{self._node}: waiting up to {self._rules.minutes:g} minutes for {', '.join(names)} to end"
             )
         blocked = self._drain.evict(pods, self._rules, self._renew)
         if blocked:
             result["warnings"] = [
-                f"{self._node}: would wait up to {self._rules.minutes:g} minutes for {'; '.join(blocked)}"
+                f"{self._node}: would wait up to {self._rules.minutes:g} minutes, because {'; '.join(blocked)}"
             ]
         result.update(changed=result["changed"] or bool(pods), evicted=names)
 
@@ -73,8 +73,8 @@ class ActionModule(ActionBase):
             except Unavailable as error:
                 if time.monotonic() >= deadline:
                     raise drain.NotDrained(
-                        f"the node {self._node} may still be cordoned, because {error}; "
-                        f"or kubectl uncordon {self._node}"
+                        f"node {self._node} may still be cordoned, because {error}; otherwise run kubectl uncordon "
+                        f"{self._node}"
                     ) from error
                 time.sleep(_PAUSE)
 

@@ -78,8 +78,8 @@ class ActionModule(ActionBase):
         problems.extend(requirements.unmet(_REQUIRED, facts, {}, (declared or {}).get("needs_cdi", True)))
         if facts["transaction_left"]:
             problems.append(
-                "an earlier change of the container runtime's configuration was cut off: the next run of site.yml "
-                "finishes or undoes it"
+                "an earlier run was interrupted while it changed the container runtime's configuration: run "
+                "site.yml, which finishes or undoes the change"
             )
         if facts["uid"] != 0 or not facts["commands"]:
             return {"facts": facts}
@@ -101,7 +101,10 @@ class ActionModule(ActionBase):
         """The node's facts from the API; empty without a kubeconfig."""
         declared = parts["declaration"]
         if not self._arguments.get("kubeconfig") and self._arguments.get("mode") == "daemonset":
-            problems.append("the plugin is deployed through the Kubernetes API: set node_devices_kubeconfig")
+            problems.append(
+                "node_devices_kubeconfig: not set, but the DaemonSet is read through the Kubernetes API: set it to a "
+                "kubeconfig file on the controller"
+            )
         if not self._arguments.get("kubeconfig") or declared is None:
             return {}
         try:

@@ -51,7 +51,10 @@ class ActionModule(ActionBase):
         pod, trouble, command = None, None, arguments.get("command")
         if arguments["mode"] == "daemonset":
             if api is None:
-                raise DeploymentError("the plugin is deployed through the Kubernetes API: set node_devices_kubeconfig")
+                raise DeploymentError(
+                    "node_devices_kubeconfig: not set, but the DaemonSet is read through the Kubernetes API: set it "
+                    "to a kubeconfig file on the controller"
+                )
             cluster = DaemonSet(api, deployed.parse(arguments.get("deployment", {})))
             pod, seen = rollout.newest(cluster, node), rollout.look(cluster, node)
             trouble = seen["reason"]
@@ -66,7 +69,9 @@ class ActionModule(ActionBase):
         elif pod is not None:
             running = rollout.ask_through_api(api, pod)
         else:
-            running = rollout.Running("", ("nothing but the Kubernetes API reaches the node, which serves no service",))
+            running = rollout.Running(
+                "", ("only the Kubernetes API reaches the node, so a plugin that runs as a service cannot be queried",)
+            )
         result["configuration"] = running.sha256[:12] or "-"
         return running, trouble
 
@@ -75,17 +80,17 @@ def _state(arguments, running, trouble):
     mode = arguments["mode"]
     there = _KINDS.get((arguments.get("instance") or {}).get("mode"), mode)
     if there != mode:
-        return f"it runs as a {there}, and device_plugin_mode is {mode}"
+        return f"it runs as a {there}, but device_plugin_mode is {mode}: run site.yml with device_plugin_takeover: true"
     if trouble:
         return trouble
     if not running.sha256:
         return "; ".join(running.not_ready)
     if running.problems:
-        return f"it refuses its configuration, an older one is in force: {'; '.join(running.problems)}"
+        return f"it refuses its configuration and runs with an older one: {'; '.join(running.problems)}"
     if mode == "daemonset":
         wanted = manifests.sha256_of(deployed.configuration_text(arguments["declaration"]))
         if running.sha256 != wanted:
-            return f"it runs with another configuration than the declaration's, {wanted[:12]}: run site.yml"
+            return f"it does not run with the declared configuration {wanted[:12]}: run site.yml"
     return "; ".join(running.not_ready) or AS_DECLARED
 
 
@@ -97,7 +102,7 @@ def _shown_by(api, node, arguments):
         wrong = [name for name, count in healthy.items() if not quantity.same(allocatable.get(name), count)]
         if not wrong or time.monotonic() >= deadline:
             return [
-                f"{name}: the kubelet lists {healthy[name]} healthy, and its node object shows "
+                f"{name}: the kubelet lists {healthy[name]} healthy, but the node object shows "
                 f"{allocatable.get(name, 'none')} allocatable"
                 for name in wrong
             ]

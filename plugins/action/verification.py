@@ -30,7 +30,7 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         host = (task_vars or {}).get("inventory_hostname", "")
         if self._task.check_mode:
-            return {**result, "skipped": True, "msg": "a proof needs a pod, which check mode does not make"}
+            return {**result, "skipped": True, "msg": "a proof needs a pod, which check mode does not create"}
         arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name")
         look = preflight.Preflight(self, task_vars)
         try:

@@ -142,4 +142,6 @@ def _id(name, look_up, what):
     try:
         return look_up(name)
     except KeyError:
-        raise LedgerConflict(f"the node has no {what} {name}") from None
+        raise LedgerConflict(
+            f"the node has no {what} {name}: create it, or set another one in host_devices_nodes"
+        ) from None

@@ -12,7 +12,7 @@ def normal(path):
     return path[len("/var") :] if path == "/var/run" or path.startswith("/var/run/") else path
 
 
-def lacking(wanted, there):
+def missing(wanted, there):
     """Return the directories of ``wanted`` that are not in ``there``, whatever their spelling."""
     names = {normal(directory) for directory in there}
     return [directory for directory in wanted if normal(directory) not in names]
@@ -24,10 +24,10 @@ def with_ours(spec_dirs, static, running):
     A spec in a later directory overrides one in an earlier directory, so ``running`` comes after ``static``.
     """
     wanted = list(spec_dirs)
-    missing = lacking([static, running], spec_dirs)
-    if static in missing:
+    absent = missing([static, running], spec_dirs)
+    if static in absent:
         names = [normal(directory) for directory in wanted]
-        wanted.insert(len(wanted) if running in missing else names.index(normal(running)), static)
-    if running in missing:
+        wanted.insert(len(wanted) if running in absent else names.index(normal(running)), static)
+    if running in absent:
         wanted.append(running)
     return wanted

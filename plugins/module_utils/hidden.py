@@ -126,7 +126,7 @@ class Hidden:
                 if text.endswith(before, end, token.start()) and text.startswith(after, token.end())
             ]
             if not fitting:
-                raise UnknownToken("the runtime's configuration changed after it was read; run the play again")
+                raise UnknownToken("the runtime's configuration changed after it was read: run the play again")
             before, after = max(fitting, key=lambda around: sum(map(len, around)))
             revealed += text[end : token.start() - len(before)], self._originals[token.group()][before, after]
             end = token.end() + len(after)

@@ -99,8 +99,8 @@ class HostDevices:
                 is_the_kernels = device_nodes.is_the_kernels(path, node.device)
                 if not is_the_kernels:
                     self._module.warn(
-                        f"{path} counts as made by us, because the release that asked for it did not record what was "
-                        "there before: an uninstall deletes it"
+                        f"{path} counts as created by this collection, because the earlier release did not record "
+                        "what was there before: an uninstall deletes it"
                     )
                 records[path] = node.entry(device_nodes.access_of(path) if is_the_kernels else None)
         return records
@@ -141,7 +141,9 @@ class HostDevices:
             entry = records.get(path)
             is_ours = entry is not None and entry["before"] is None
             if not is_ours or not device_nodes.is_node(path, device_nodes.of_entry(entry)):
-                raise LedgerConflict(f"{path} is there already, and it is something else")
+                raise LedgerConflict(
+                    f"{path} already exists and is another device or file: remove it, or declare another path"
+                )
             who = self._holders_of(path)
             if who:
                 raise LedgerConflict(
@@ -215,7 +217,7 @@ class HostDevices:
                     os.unlink(path)
             elif before is not None and before != access:
                 self._diff(path, device_nodes.shown(device, access), device_nodes.shown(device, before))
-                self.actions.append(f"put back {path}")
+                self.actions.append(f"restored {path}")
                 if not self._check:
                     device_nodes.set_access(path, before)
         if not self._check:
@@ -272,11 +274,11 @@ class HostDevices:
             self._run("udevadm", "settle", "--timeout=30")
             if unnamed:
                 self._module.warn(
-                    "these udev rules name neither SUBSYSTEM== nor KERNEL==, so they count for devices that come from "
-                    "now on, and for all at the next boot: {}".format("; ".join(unnamed))
+                    "these udev rules have neither SUBSYSTEM== nor KERNEL==, so until the next boot they apply only "
+                    "to new devices: {}".format("; ".join(unnamed))
                 )
         else:
-            self._module.warn("udevd does not run on this node; the udev rules count once it does")
+            self._module.warn("udevd does not run on this node; the udev rules apply once it runs")
         if not self._check:
             self._ledger.entries.pop(_PENDING, None)
             self._ledger.save()

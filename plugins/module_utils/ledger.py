@@ -43,9 +43,9 @@ class LedgerConflict(Exception):
 
 #: Likely cause and fix of file system errors, by error number.
 _HINTS = {
-    errno.EBUSY: "it is a mount point: change it where it is mounted from",
-    errno.EPERM: "it may be immutable: lsattr tells, chattr -i ends it",
-    errno.EROFS: "change it where it comes from, or mount it for writing",
+    errno.EBUSY: "it is a mount point: change the file at the mount's source",
+    errno.EPERM: "it may be immutable: check with lsattr, then run chattr -i",
+    errno.EROFS: "change the file at its source, or remount the file system read-write",
 }
 
 
@@ -84,16 +84,19 @@ class Ledger:
             raise self._damaged(error) from error
         written = data.get("format") if isinstance(data, dict) else None
         if isinstance(written, int) and written > _FORMAT:
-            raise LedgerConflict("%s was written by a later release: its format is %d" % (self.path, written))
+            raise LedgerConflict(
+                "%s was written by a later release, in format %d: use the collection of that release"
+                % (self.path, written)
+            )
         if written != _FORMAT or not _are_entries(data.get("entries")):
-            raise self._damaged("it has not the form of a ledger")
+            raise self._damaged("it does not have the form of a ledger")
         self.entries = data["entries"]
         self._saved = json.loads(json.dumps(self.entries))
 
     def _damaged(self, why):
         return LedgerConflict(
-            f"{self.path} is damaged ({why}); put it back from a backup. Without one remove it, and run site.yml: "
-            "it knows its own files by their names, but not what was there before them"
+            f"{self.path} is damaged ({why}): restore it from a backup. Without a backup, remove it and run site.yml, "
+            "which recognises its own files by their names, but not what was there before"
         )
 
     def __enter__(self):

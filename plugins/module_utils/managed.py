@@ -171,12 +171,14 @@ class Managed:
     def _refuse_unsafe(self, item, state):
         owner = self.ledger.entries.get(item["path"], {}).get("owner", self.owner)
         if owner != self.owner:
-            raise LedgerConflict("{} belongs to {}; {} does not write it".format(item["path"], owner, self.owner))
+            raise LedgerConflict("{} belongs to {}, so {} does not write it".format(item["path"], owner, self.owner))
         kind = state["kind"] if state else "file"
         if kind not in ("file", "link") and kind != item["kind"]:
-            raise LedgerConflict("{} is a {}; a {} is wanted there".format(item["path"], kind, item["kind"]))
+            raise LedgerConflict(
+                "{} is a {}, but a {} must be there: move it away".format(item["path"], kind, item["kind"])
+            )
         if item["kind"] == "directory" and kind != "directory":
-            raise LedgerConflict("{} is a {}; a directory is wanted there".format(item["path"], kind))
+            raise LedgerConflict("{} is a {}, but a directory must be there: move it away".format(item["path"], kind))
 
     def _directories_around(self, wanted):
         """Return our own directories around ``wanted`` as wanted items, because their writers can replace the files."""
@@ -278,10 +280,10 @@ class Managed:
 
     def _leave(self, path, state, before):
         """Leave what someone else changed, and write the original beside it."""
-        reason = "it was %s by someone else since" % ("changed" if state else "removed")
+        reason = "it was %s by someone else" % ("changed" if state else "removed")
         if before is not None and os.path.isdir(os.path.dirname(path)):
             copy = path + BEFORE
-            reason += f"; what was there before us is in {copy}"
+            reason += f"; the original is in {copy}"
             self.report.written.append(copy)
             self.report.add_diff(copy, ledgers.state_of(copy), before)
             if not self.check:

@@ -89,7 +89,7 @@ class NodeProcess:
             raise NotTrusted(f"runs a setuid program, {self.executable}")
         obstacle = not_roots_alone(os.path.dirname(self.executable)) or _not_roots(self.executable, program)
         if obstacle:
-            raise NotTrusted(f"runs a program that others can replace: {obstacle}")
+            raise NotTrusted(f"runs a program that users other than root can replace: {obstacle}")
 
     def _link(self, name: str) -> str:
         return os.readlink(name, dir_fd=self._directory)
@@ -166,12 +166,12 @@ def listener(path: str, seconds: float = _START) -> tuple[NodeProcess | None, st
     try:
         pid = peer(path)
         if pid == 0:
-            return None, "a process of another PID namespace listens there"
+            return None, "a process of another PID namespace listens on the socket"
         if pid == 1:
             # systemd called listen(), and gave the socket to the service that it starts.
             pid = _activated(path, seconds)
             if pid == 0:
-                return None, "systemd listens there, and has not started a service for it"
+                return None, "systemd listens on the socket but has not started a service for it"
         return node_process(pid), None
     except OSError as error:
         return None, (error.strerror or str(error)).lower()
@@ -226,10 +226,10 @@ def not_roots_alone(path: str) -> str | None:
 
 def _not_roots(path: str, status: os.stat_result) -> str | None:
     if status.st_uid != 0:
-        return "%s belongs to user %d" % (path, status.st_uid)
+        return "%s belongs to user id %d, not to root" % (path, status.st_uid)
     # The group bits show an access control list that lets others write: see acl(5).
     if status.st_mode & 0o022:
-        return f"others than root can write {path} (mode {stat.S_IMODE(status.st_mode):04o})"
+        return f"users other than root can write {path} (mode {stat.S_IMODE(status.st_mode):04o}): chmod go-w {path}"
     return None
 
 

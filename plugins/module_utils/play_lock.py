@@ -70,14 +70,14 @@ def renew(module, at_least=0):
             # The holder is this same play, which took the lock under another name of the node.
             return
     except (KeyError, TypeError, ValueError) as error:
-        module.fail_json(msg=f"{VARIABLE} is no lock of a play: {error!r}")
+        module.fail_json(msg=f"{VARIABLE} is not a play's lock: {error!r}")
     except OSError as error:
         module.fail_json(msg=f"{PATH}: {error.strerror}")
     else:
         if holder:
             module.fail_json(
-                msg="another play has taken this node from this one: {play} of {who} (process {pid}). This one "
-                "writes nothing more on it; run it again when the other one has ended".format(**holder)
+                msg="another play has taken this node from this play: {play} of {who} (process {pid}). This play "
+                "writes nothing more on the node: run it again when the other play has ended".format(**holder)
             )
 
 

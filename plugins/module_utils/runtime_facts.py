@@ -133,7 +133,7 @@ def file_facts(path):
         "other_names": os.stat(path).st_nlink - 1 if os.path.exists(path) else 0,
         "content": content,
         # Docker creates a directory for a mount source that is missing.
-        "why_no_text": "it is a folder" if os.path.isdir(path) else "it is not UTF-8",
+        "why_no_text": "it is a directory" if os.path.isdir(path) else "it is not UTF-8",
         "sha256": ledgers.sha256(content.encode()) if content is not None else None,
     }
 

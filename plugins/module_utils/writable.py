@@ -29,10 +29,10 @@ def obstacle(path, mounts="/proc/self/mountinfo"):
     except OSError:
         return None
     if os.path.lexists(path) and path in mount_points(mounts):
-        return "it is a mount point: change it where it is mounted from"
+        return "it is a mount point: change the file at the mount's source"
     for each in (path, directory):
         if _flags(each) & (_IMMUTABLE | _APPEND_ONLY):
-            return f"{each} is immutable: chattr -i -a {each} ends it"
+            return f"{each} is immutable: run chattr -i -a {each}"
     return None
 
 

@@ -102,11 +102,11 @@ def item_of(module, file):
     """Return an element of ``files`` as a wanted item of Managed."""
     path, kind = file["path"], file["type"]
     if not os.path.isabs(path) or os.path.normpath(path) != path:
-        module.fail_json(msg=f"{path} is not an absolute path in its shortest form")
+        module.fail_json(msg=f"{path}: must be an absolute path in its shortest form")
     if kind == "directory":
         return {"path": path, "kind": kind, "mode": 0o755}
     if file["content"] is None:
-        module.fail_json(msg=f"{path}: a file needs content")
+        module.fail_json(msg=f"{path}: content is required for a file")
     content = file["content"].encode()
     return {"path": path, "kind": kind, "mode": 0o644, "content": content, "validate": file["validate"]}
 

@@ -186,7 +186,9 @@ def check(params):
         staged = stack.enter_context(copy_of(content, directory))
         code, output, error = run([params["program"], "--config", staged, "config", "dump"])
     if code:
-        raise Failed("{} refuses it: {}".format(params["program"], error.strip().replace(staged, path)))
+        raise Failed(
+            "{} rejects the new configuration: {}".format(params["program"], error.strip().replace(staged, path))
+        )
     return output, staged
 
 
@@ -203,7 +205,9 @@ def check_drop_in(params):
             file.write(params["files"][0]["content"] or "")
         code, output, error = run([word.replace("{staged}", staged) for word in params["check_command"]])
     if code:
-        raise Failed("{} refuses it: {}".format(params["program"], error.strip().replace(file_path, path)))
+        raise Failed(
+            "{} rejects the new configuration: {}".format(params["program"], error.strip().replace(file_path, path))
+        )
     return output, file_path
 
 

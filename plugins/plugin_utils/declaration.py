@@ -94,7 +94,7 @@ def read(variables: Mapping[str, Any], template: Callable[[Any], Any], settings:
         if failed and value is None:
             continue
         if not isinstance(value, list):
-            found = "nothing ([] says that there are none)" if value is None else type(value).__name__
+            found = "nothing (write [] for no resources)" if value is None else type(value).__name__
             problems.append(f"{name}: must be a list of resources, not {found}")
             continue
         for position, item in enumerate(value):
@@ -116,7 +116,10 @@ def read(variables: Mapping[str, Any], template: Callable[[Any], Any], settings:
         problems.append(f"{SETTINGS}: must be a mapping of the plugin's settings, not {type(settings).__name__}")
         settings = None
     if settings and "resources" in settings:
-        problems.append(f"{SETTINGS}.resources: resources are declared in {PREFIX} and variables that begin so")
+        problems.append(
+            f"{SETTINGS}.resources: must not be set: declare resources in {PREFIX} or in variables whose names begin "
+            "with it"
+        )
     try:
         configuration = declaration.parse_configuration({**(settings or {}), "resources": []})
     except declaration.DeclarationError as error:
@@ -163,7 +166,7 @@ def _failures(raw: Any, where: str, template: Callable[[Any], Any], levels: int 
 
 
 def _failure(where: str, error: Exception) -> str:
-    hint = "; facts are gathered where node_devices_gather_facts is true" if _FACT.search(str(error)) else ""
+    hint = "; to gather facts, set node_devices_gather_facts: true" if _FACT.search(str(error)) else ""
     return f"{where}: {error}{hint}"
 
 

@@ -30,7 +30,7 @@ def problems(
     return [
         *_module_problems(modules),
         *(
-            f'host_devices_udev_rules[{position}]: is no udev rule in one line (KEY=="value", …): {rule!r}'
+            f'host_devices_udev_rules[{position}]: must be a udev rule on one line (KEY=="value", …), not {rule!r}'
             for position, rule in enumerate(udev_rules)
             if not _RULE.fullmatch(rule) or "\n" in rule
         ),
@@ -43,9 +43,9 @@ def _module_problems(modules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for position, module in enumerate(modules):
         where = f"host_devices_modules[{position}]"
         if not _MODULE.fullmatch(module["name"]):
-            yield f"{where}.name: is no name of a kernel module: {module['name']!r}"
+            yield f"{where}.name: must be the name of a kernel module, not {module['name']!r}"
         if module["name"].replace("-", "_") in seen:
-            yield f"{where}.name: {module['name']} is given twice"
+            yield f"{where}.name: {module['name']} is listed twice: remove one entry"
         seen.add(module["name"].replace("-", "_"))
         if "\n" in (module.get("options") or ""):
             yield f"{where}.options: must be one line"
@@ -56,9 +56,12 @@ def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for position, node in enumerate(nodes):
         where, path = f"host_devices_nodes[{position}]", node["path"]
         if not path.startswith("/dev/") or posixpath.normpath(path) != path or re.search(r"[\s%\"'\\]", path):
-            yield f"{where}.path: must be a path below /dev, in its shortest form, without spaces: {path!r}"
+            yield (
+                f"{where}.path: must be a path below /dev, in its shortest form, without spaces, quotes or %, not "
+                f"{path!r}"
+            )
         if path in seen:
-            yield f"{where}.path: {path} is given twice"
+            yield f"{where}.path: {path} is listed twice: remove one entry"
         seen.add(path)
         # The kernel's limits: 12 bits and 20 bits (include/linux/kdev_t.h).
         for key, bits in (("major", 12), ("minor", 20)):

@@ -48,7 +48,7 @@ class Target(NamedTuple):
     def platforms(self) -> list[str]:
         """The platform tags that the target accepts, best first (PEP 600). Raises WheelsError if glibc is not 2.x."""
         if self.glibc[0] != 2:
-            raise WheelsError(f"glibc {self.glibc[0]}.{self.glibc[1]} is not known")
+            raise WheelsError(f"glibc {self.glibc[0]}.{self.glibc[1]} is not supported")
         names = []
         for minor in range(self.glibc[1], _OLDEST_GLIBC_MINOR - 1, -1):
             names.append(f"manylinux_2_{minor}_{self.machine}")
@@ -121,14 +121,14 @@ def read_lock(lock: pathlib.Path) -> list[Requirement]:
 def find(lock: pathlib.Path, target: Target, directory: pathlib.Path, fetch: bool = True) -> list[Wheel]:
     """The locked wheels for the target; raises WheelsError if one is missing. fetch: let pip download missing ones."""
     requirements = _needed(lock, target)
-    chosen, lacking = select(directory, requirements, target)
-    if lacking and fetch:
-        _fetch(directory, lacking, target)
-        chosen, lacking = select(directory, requirements, target)
-    if lacking:
+    chosen, missing = select(directory, requirements, target)
+    if missing and fetch:
+        _fetch(directory, missing, target)
+        chosen, missing = select(directory, requirements, target)
+    if missing:
         raise WheelsError(
-            f"{directory} lacks wheels for {target.name} (glibc {target.glibc[0]}.{target.glibc[1]}) with the "
-            f"hashes in {lock.name}: {_named(lacking)}"
+            f"{directory} has no wheels for {target.name} (glibc {target.glibc[0]}.{target.glibc[1]}) with the hashes "
+            f"in {lock.name}: {_named(missing)}"
         )
     return chosen
 
@@ -147,7 +147,7 @@ def select(
         rank = min((ranks[tag] for tag in tags if tag in ranks), default=None)
         if rank is not None:
             candidates.setdefault((name, number), []).append((rank, path))
-    chosen, lacking = [], []
+    chosen, missing = [], []
     for requirement in requirements:
         for _rank, path in sorted(candidates.get((requirement.name, requirement.version), [])):
             digest = file_digest(path)
@@ -155,8 +155,8 @@ def select(
                 chosen.append(Wheel(path, digest))
                 break
         else:
-            lacking.append(requirement)
-    return chosen, lacking
+            missing.append(requirement)
+    return chosen, missing
 
 
 def file_digest(path: pathlib.Path) -> str:
@@ -181,8 +181,8 @@ def run(command: list[str], cwd: pathlib.Path, missing: str) -> None:
         return
     if f"No module named {missing}" in done.stderr:
         raise WheelsError(
-            f"the Python that Ansible runs with on the controller ({sys.executable}) has no {missing}; install "
-            f"requirements/controller.txt into its environment"
+            f"the controller's Python ({sys.executable}) has no {missing}: install requirements/controller.txt into "
+            "Ansible's Python environment"
         )
     said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-8:]
     raise WheelsError(f"{' '.join(command[1:5])} failed on the controller: " + "\n".join(said))

@@ -110,13 +110,13 @@ def sentence(holder: Mapping[str, Any]) -> str:
     """A message that says which play holds a node, since when, and what to do."""
     if (holder["controller"], holder["pid"]) == (_controller(), os.getppid()):
         return (
-            f"it is the node that {holder.get('host')} of this play is, too: take one of them out of the inventory, or "
-            f"give it its own address"
+            f"host {holder.get('host')} of this play is the same node: remove one of the two hosts from the "
+            "inventory, or give each its own address (ansible_host)"
         )
     return (
         f"another play works on this node: {holder['play']} of {holder['who']} (process {holder['pid']}), since "
-        f"{_moment(holder['since'])}. Wait for its end. If it has died, its lock lapses at {_moment(holder['until'])}; "
-        f"to take it now, add -e node_devices_lock_break=true"
+        f"{_moment(holder['since'])}. Wait until it ends. If it has died, its lock expires at "
+        f"{_moment(holder['until'])}; to take the lock now, add -e node_devices_lock_break=true"
     )
 
 

@@ -20,7 +20,7 @@ class PluginCliMissing(PluginCliError):
     """The command is missing."""
 
     def __init__(self, command: str) -> None:
-        super().__init__(f"{command} is not on the node: run the role node_tools first")
+        super().__init__(f"{command} is not installed on the node: run role node_tools (site.yml) first")
 
 
 def is_there(action: Any, command: str) -> bool:
@@ -53,8 +53,8 @@ def refuse_if_a_kubelet_gave_devices(action: Any, arguments: Mapping[str, Any], 
     checkpoint = f"{arguments.get('device_plugin_dir') or _DEVICE_PLUGIN_DIR}/{_CHECKPOINT}"
     if action._low_level_execute_command(f"test -e {shlex.quote(checkpoint)}")["rc"] == 0:
         raise PluginCliError(
-            f"{missing}; without it nobody can say whether a pod holds a device of what is to go, and "
-            f"{checkpoint} is there, so the kubelet may have given one"
+            f"{missing}; without this command, the play cannot tell whether a pod holds a device that would be "
+            f"removed, and {checkpoint} exists, so the kubelet may have allocated one"
         )
 
 
@@ -64,14 +64,17 @@ def answer(action: Any, command: list[str], given: str = "", task_vars: Any = No
     if said["rc"] in (126, 127):
         if "/" in command[0]:
             raise PluginCliMissing(command[0])
-        raise PluginCliError(f"{command[0]} is not on the node: install it")
+        raise PluginCliError(f"{command[0]} is not installed on the node: install it")
     try:
         return json.loads(said["stdout"])
     except (RecursionError, ValueError):
         lines = (said["stderr"].strip() or said["stdout"].strip()).splitlines()
         why = lines[-1] if lines else str(said["rc"])
         if "unrecognized arguments" in why:
-            why += "; the node has the command of another release: run upgrade.yml, or use that release's collection"
+            why += (
+                "; the node's command is of another release than this collection: run upgrade.yml, or use the "
+                "collection of the node's release"
+            )
         raise PluginCliError(f"{command[0]} {command[1]} failed: {why}") from None
 
 

@@ -244,7 +244,7 @@ class Preflight:
         facts = self._facts(arguments)
         holder = facts.pop("locked_by", None)
         if holder and self._action._task.check_mode:
-            warnings.append(f"{self.host}: {play.sentence(holder)}; this answer may show that play half done")
+            warnings.append(f"{self.host}: {play.sentence(holder)}; this result may show that play half done")
         elif holder:
             raise NotReady(f"Nothing was written.\n{self.host}: {play.sentence(holder)}")
         if facts.get("transaction_left"):
@@ -311,7 +311,10 @@ def _wanted_lock(lock: Mapping[str, Any], host: str, hosts: int) -> dict[str, An
     except (TypeError, ValueError):
         minutes = 0
     if not minutes > 0:
-        raise AnsibleError(f"lock: minutes must be a number above 0, not {lock.get('minutes')}")
+        raise AnsibleError(
+            f"lock.minutes: must be a number above 0, not {lock.get('minutes')} (the playbooks read it from "
+            "node_devices_lock_minutes)"
+        )
     return play.wanted_lock(minutes, "*" if boolean(lock.get("break", False)) else "", host, hosts)
 
 
@@ -326,12 +329,12 @@ def _foreseen_by_node(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:
     """The outcome of an unfinished change of the runtime's configuration, as a message."""
-    change = "an earlier change of the container runtime's configuration, whose run was cut off,"
+    change = "a change of the container runtime's configuration by an earlier, interrupted run"
     if check_mode:
-        return f"{change} is there; the next run finishes or undoes it first, so this answer may show it half done"
+        return f"{change} is unfinished; the next run finishes or undoes it first, so this result may show it half done"
     if outcome["error"]:
-        return f"{change} has been undone: {outcome['error']}"
-    return f"{change} has been finished" if outcome["begun"] else f"{change} had not been begun"
+        return f"{change} was undone: {outcome['error']}"
+    return f"{change} was finished" if outcome["begun"] else f"{change} had not begun, so nothing was undone"
 
 
 def _specs_of(declared: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[list[str], list[str]]:

@@ -31,11 +31,12 @@ def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[st
     }
     unknown = set(requires) - set(checks)
     if unknown:
-        return [f"requires: {', '.join(sorted(unknown))} is none of {', '.join(checks)}"]
+        return [f"requires: {', '.join(sorted(unknown))} is not a known requirement: use {', '.join(checks)}"]
     if node["uid"] != 0:
         # Without root, the other checks would only guess.
         return [
-            f"tasks run as user {node['uid']}, not as root: set ansible_become: true (and how, if it needs a password)"
+            f"tasks run as user id {node['uid']}, but the collection needs root: set ansible_become: true (if sudo "
+            "asks for a password, add --ask-become-pass)"
         ]
     sentences = [sentence for name in requires for sentence in checks[name]()]
     if node.get("ledger_problem"):
@@ -55,12 +56,15 @@ def unanswered(facts: Mapping[str, Any], interpreter: str | None) -> str:
     missing = any("python" in line and _MISSING.search(line) for line in text.splitlines())
     if missing or "no python interpreters found" in text:
         return (
-            f"there is no Python {where}: install Python 3.9 or later (Debian: apt-get install python3), or "
-            f"name the interpreter in ansible_python_interpreter"
+            f"Python was not found {where}: install Python 3.9 or later (Debian: apt-get install python3), or set "
+            "ansible_python_interpreter to the interpreter's path"
         )
     if "syntaxerror" in text or "requires a minimum of python" in text or "future feature annotations" in text:
-        return f"the Python {where} is too old: 3.9 is the oldest that the plugin runs on"
-    return f"the node could not be looked at: {said[-400:] or 'no answer'}"
+        return (
+            f"the Python {where} is too old: install Python 3.9 or later, which the plugin needs, and set "
+            "ansible_python_interpreter to its path"
+        )
+    return f"the preflight module failed on the node (-vvv shows its whole output): {said[-400:] or 'no output'}"
 
 
 def taken(plugins: Mapping[str, Any], names: list[str], mode: str) -> Iterator[str]:
@@ -73,30 +77,32 @@ def taken(plugins: Mapping[str, Any], names: list[str], mode: str) -> Iterator[s
     if there != mode:
         kinds = {"service": "a systemd service", "daemonset": "a DaemonSet's pod"}
         yield (
-            f"the plugin runs here as {kinds[there]}, and device_plugin_mode is {mode}: set device_plugin_takeover: "
-            f"true to have it switched"
+            f"the plugin runs on this node as {kinds[there]}, but device_plugin_mode is {mode}: set "
+            f"device_plugin_mode: {there}, or device_plugin_takeover: true to switch the node"
         )
     foreign = [name for name in names if name in plugins["registered"] and name not in instance["resources"]]
     if foreign and plugins["others"]:
         yield (
-            f"another device plugin serves {', '.join(foreign)} here (one listens at {', '.join(plugins['others'])}): "
-            f"remove it first, or set device_plugin_takeover: true and remove it right after"
+            f"another device plugin already serves {', '.join(foreign)} on this node (sockets of other plugins: "
+            f"{', '.join(plugins['others'])}): remove that plugin first, or set device_plugin_takeover: true and "
+            "remove it right after the run"
         )
 
 
 def _python(python: Mapping[str, Any]) -> Iterator[str]:
     if tuple(python["version"]) < _OLDEST_PYTHON:
         yield (
-            f"{python['executable']} is Python {'.'.join(map(str, python['version']))}, and 3.9 is the oldest that the "
-            f"plugin runs on: install a later one and name it in ansible_python_interpreter"
+            f"{python['executable']} is Python {'.'.join(map(str, python['version']))}, but the plugin needs 3.9 or "
+            "later: install a later Python and set ansible_python_interpreter to its path"
         )
 
 
 def _systemd(init: str) -> Iterator[str]:
     if init != "systemd":
         yield (
-            f"the first process is {init or 'unknown'}, not systemd, and the plugin is a systemd service here: on a "
-            f"node that only the Kubernetes API reaches, deploy it as a DaemonSet"
+            f"the first process is {init or 'unknown'}, not systemd, which this collection needs on a node: if only "
+            "the Kubernetes API should reach this node, set node_devices_api_only: true and device_plugin_mode: "
+            "daemonset"
         )
 
 
@@ -105,7 +111,7 @@ def _runtime(runtime: Mapping[str, Any], cdi: bool) -> Iterator[str]:
     if runtime.get("problem"):
         yield (
             f"no container runtime answers at {place} ({runtime['problem']}): install and start containerd 1.7.2 or "
-            f"later, or name the runtime's socket in node_devices_cri_socket"
+            "later, or set node_devices_cri_socket to the runtime's socket"
         )
         return
     yield from runtimes.of(runtime).obstacles(cdi)
@@ -116,12 +122,15 @@ def _kubelet(kubelet: Mapping[str, Any] | None) -> Iterator[str]:
         return
     version = kubelet["version"]
     if version is None:
-        yield f"the kubelet (process {kubelet['pid']}) does not tell its version, so what it makes of CDI is not known"
+        yield (
+            f"the kubelet (process {kubelet['pid']}) prints no version with --version, so its CDI support is unknown: "
+            "fix the kubelet's program, or set injection: device_nodes"
+        )
     elif cdi_versions.version_tuple(version)[:2] < cdi_versions.FIRST_KUBELET:
         oldest = ".".join(map(str, cdi_versions.TESTED_KUBELETS[0]))
         yield (
-            f"kubelet {version} drops CDI names without a word, so containers would start without their devices: "
-            f"upgrade it to {oldest} or later, or give devices with injection: device_nodes"
+            f"kubelet {version} silently drops CDI device names, so containers would start without their devices: "
+            f"upgrade it to {oldest} or later, or set injection: device_nodes for the resources"
         )
 
 
@@ -139,11 +148,12 @@ def _devices(node: Mapping[str, Any], device_paths: Mapping[str, Any]) -> Iterat
             continue
         if path in missing:
             yield (
-                f"{path} is missing, which {wanted['device']} is made of: attach the device or load its driver, or "
-                f"declare it with required: false to leave it out until it is there"
+                f"{path} does not exist, but device {wanted['device']} needs it: attach the device or load its "
+                "driver, or set required: false to leave it out until it exists"
             )
         elif path in node["other_than_devices"]:
             yield (
-                f"{path} is {node['other_than_devices'][path]}, not a device node, and {wanted['device']} is made of "
-                f"it: name the device nodes themselves (discover takes patterns), or give it as a mount"
+                f"{path} is {node['other_than_devices'][path]}, not a device node, as device {wanted['device']} "
+                "needs: declare the device nodes themselves (discover accepts patterns), or declare the path as a "
+                "mount"
             )

@@ -40,7 +40,10 @@ def problems(roles: Iterable[Any], variables: Mapping[str, Any], template: Calla
 
 def _options(role: str) -> dict[str, Any]:
     if role not in _OPTIONS:
-        raise AnsibleError(f"roles: there is no role {role} with argument specs ({_ROLES / role})")
+        raise AnsibleError(
+            f"roles: {role} is not a role of this collection with argument specs ({_ROLES / role}): use "
+            f"{', '.join(_OPTIONS)}"
+        )
     return _OPTIONS[role]
 
 

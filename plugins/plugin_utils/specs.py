@@ -105,7 +105,7 @@ class Specs:
             if who:
                 problems.append(
                     f"{device.name} is held by {', '.join(sorted(set(who)))} and would become another device ({now} "
-                    f"instead of {before}): declare that one by another id, or end the pod first"
+                    f"instead of {before}): declare the new device with another id, or end the pod first"
                 )
         if problems:
             raise SpecsError(problems)
@@ -125,8 +125,8 @@ class Specs:
         """Raise SpecsError if this node's runtime would refuse a spec, or if a foreign file would override a device."""
         specs = {file: json.loads(text) for file, text in self.texts(staying).items()}
         harm = [
-            f"{file.path}: {file.harm[0]}{_and_more(file.harm)}; the file is not ours: remove it there, or declare "
-            f"another name"
+            f"{file.path}: {file.harm[0]}{_and_more(file.harm)}; the file belongs to another owner: remove the entry "
+            "there, or declare another name"
             for file in self._checked(specs)
             if file.owner == directories.FOREIGN and file.harm
         ]
@@ -140,8 +140,8 @@ class Specs:
         ``node-device-plugin doctor`` reports the same.
         """
         return [
-            f"{file.path}: {file.problems[0]}{_and_more(file.problems)}; it is not ours and hurts no device of ours: "
-            f"whoever wrote it has to fix it"
+            f"{file.path}: {file.problems[0]}{_and_more(file.problems)}; the file belongs to another owner and "
+            "affects no declared device: its owner has to fix it"
             for file in self._checked({})
             if file.owner == directories.FOREIGN and file.problems and not file.harm
         ]
@@ -152,7 +152,7 @@ class Specs:
             for feature in cdi.refused_features(spec, accepted) if accepted else []:
                 yield (
                     f"{spec['kind']}: {feature.name} ({feature.where}) needs CDI {feature.since}, and containerd "
-                    f"{version} accepts CDI up to {accepted}: leave it out, or upgrade containerd"
+                    f"{version} accepts CDI up to {accepted}: remove it, or upgrade containerd"
                 )
 
     def _accepted(self) -> str | None:

@@ -40,5 +40,5 @@ def minutes(arguments: Mapping[str, Any], variable: str) -> float:
         number = -1
     # Written this way, the condition also refuses NaN.
     if not number >= 0:
-        raise AnsibleError(f"{variable} must be a number that is not below 0, not {given}")
+        raise AnsibleError(f"{variable}: must be a number of minutes, 0 or more, not {given}")
     return number

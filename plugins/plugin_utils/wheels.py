@@ -99,9 +99,12 @@ def locked(cache: pathlib.Path) -> Iterator[None]:
     status = cache.stat()
     # Whoever can write the cache decides what nodes run as root.
     if status.st_uid != os.geteuid():
-        raise WheelsError(f"{cache}: it belongs to uid {status.st_uid}, and this is uid {os.geteuid()}")
+        raise WheelsError(
+            f"{cache}: belongs to uid {status.st_uid}, but Ansible runs as uid {os.geteuid()}: change its owner, or "
+            "set another node_tools_cache"
+        )
     if status.st_mode & 0o022:
-        raise WheelsError(f"{cache}: others can write it: chmod -R go-w {cache}")
+        raise WheelsError(f"{cache}: other users can write to it: chmod -R go-w {cache}")
     with (cache / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

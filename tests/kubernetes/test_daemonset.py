@@ -109,7 +109,7 @@ def test_an_update_that_needs_a_second_slot_is_refused_where_the_node_has_none(c
     _pending, unchanged = deployed(run, node, other, down)
     assert unchanged["changed"] is False
     _pending, refused = deployed(run, node, other, down, deployment={"resources": {"requests": {"cpu": "20m"}}})
-    said = f"the new pod of the plugin starts before the old one ends, and node {node.name} has no free pod slot:"
+    said = f"node {node.name} has no free pod slot for the plugin's new pod, which starts before the old one ends"
     assert said in refused["msg"]
     assert read("/apis/apps/v1", "daemonsets")["spec"] == before["spec"]
     for way_out in ({"overlap": "never"}, {"priority_class": ""}):
@@ -219,7 +219,7 @@ def test_nobody_goes_while_it_is_not_known_who_has_left(cluster, run, read, told
     assert LABEL in labels(other)
     warnings = result.get("warnings", [])
     assert [each.split(":")[0] for each in warnings] == (["b"] if told == "too few hosts" else [])
-    assert all(f"which of {other.name}, {third.name} the inventory no longer has" in each for each in warnings)
+    assert all(f"some of the nodes {other.name}, {third.name} may have left the inventory" in each for each in warnings)
 
 
 def test_removed_with_the_last_node_and_nothing_is_left(cluster, run, read, namespace):
@@ -294,7 +294,7 @@ def test_a_namespace_that_is_being_deleted(cluster, run, read, namespace, monkey
         assert set(read("/api/v1", "configmaps")["data"]) == {node.name}
     else:
         assert result["msg"].startswith(
-            f"worker1: the namespace {namespace} is being deleted: run again when it is gone"
+            f"worker1: namespace {namespace} is still being deleted: run again when it is gone"
         )
 
 
@@ -466,9 +466,9 @@ def test_what_others_have_under_our_name_stays_as_it_is(cluster, run, read, name
     for check in (True, False):
         result = run("configured", node, IMAGINARY, check=check)
         assert result["msg"] == (
-            f"worker1: {kinds[:-1]} node-device-plugin in namespace {namespace} was there before us, and is not ours "
-            f"to change (it has no label app.kubernetes.io/managed-by=nodedevices): give device_plugin_deployment "
-            f"another name or namespace, or delete it first"
+            f"worker1: {kinds[:-1]} node-device-plugin in namespace {namespace} belongs to others, because it has no "
+            "label app.kubernetes.io/managed-by=nodedevices: set another name or namespace in "
+            "device_plugin_deployment, or delete it first"
         )
     # Nor does a deployment of before take it over, or an uninstall take it away.
     pending = [{"host": "a", "node": node.name, "text": "", "kubeconfig": cluster.kubeconfig()}]
@@ -493,8 +493,8 @@ def test_another_plugin_on_a_node_that_only_the_api_reaches(cluster, run, read, 
         for check in (True, False):
             result = run("configured", node, IMAGINARY, fixed, check=check, api_only=True)
             assert result["msg"] == (
-                f"worker1: another device plugin serves {name} on node {node.name}, as its node object shows: remove "
-                f"it first, or set device_plugin_takeover: true and remove it right after"
+                f"worker1: another device plugin already serves {name} on node {node.name}, as its node object shows: "
+                "remove that plugin first, or set device_plugin_takeover: true and remove it right after the run"
             )
         assert read("/api/v1") is None
         assert run("configured", node, fixed, api_only=True)["changed"] is True
@@ -526,9 +526,8 @@ def test_what_was_rendered_without_ansible_is_left_to_who_applied_it(cluster, ru
         api.apply(place, manifest.content, "kubectl")
     before = read("/apis/apps/v1", "daemonsets")
     assert run("configured", node, IMAGINARY)["msg"] == (
-        f"worker1: daemonset node-device-plugin in namespace {namespace} names its nodes itself, so it was not "
-        f"deployed by these playbooks: give device_plugin_deployment another name and take the nodes out there, or "
-        f"delete it first"
+        f"worker1: daemonset node-device-plugin in namespace {namespace} lists its nodes itself, so these playbooks "
+        "did not deploy it: set another device_plugin_deployment.name and remove the nodes there, or delete it first"
     )
     assert set(read("/api/v1", "configmaps")["data"]) == {other.name}
     assert read("/apis/apps/v1", "daemonsets") == before
@@ -595,7 +594,7 @@ def test_a_namespace_that_refuses_hostpath(cluster, run, read, namespace, check)
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     cluster.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace, "labels": restricted}})
     result = run("configured", cluster.node({}), IMAGINARY, check=check)
-    assert result["msg"].startswith(f"worker1: the namespace {namespace} was there before us and enforces Pod Security")
+    assert result["msg"].startswith(f"worker1: namespace {namespace} belongs to others and enforces Pod Security")
     assert read("/api/v1", "configmaps") is None
 
 
@@ -606,7 +605,7 @@ def test_a_namespace_that_says_nothing_in_a_cluster_that_refuses_hostpath(cluste
     cluster.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
     result = run("configured", cluster.node({}), IMAGINARY, check=check)
     assert result["msg"].startswith(
-        f"worker1: the namespace {namespace} was there before us and enforces Pod Security level baseline, which lets"
+        f"worker1: namespace {namespace} belongs to others and enforces Pod Security level baseline, which forbids"
     )
     assert read("/api/v1", "configmaps") is None
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}}
@@ -618,8 +617,8 @@ def test_a_cluster_without_the_prometheus_operator(cluster, run):
     node = cluster.node({})
     _pending, result = deployed(run, node, deployment={"pod_monitor": True})
     assert result["msg"] == (
-        "worker1: the cluster has no PodMonitors (monitoring.coreos.com/v1): install the Prometheus operator, or do "
-        "without pod_monitor and alert_rules in device_plugin_deployment"
+        "worker1: the cluster does not serve PodMonitors (monitoring.coreos.com/v1): install the Prometheus "
+        "operator, or remove pod_monitor and alert_rules from device_plugin_deployment"
     )
 
 
@@ -669,8 +668,9 @@ def test_hosts_that_differ_in_what_a_daemonset_has_once(cluster, run, read, kube
     pending[1]["host"] = "worker2"
     result = run("deployed", pending=pending, nodes=[one.name, other.name])
     assert result["msg"] == (
-        "worker1, worker2: device_plugin_deployment.priority_class: is '' for worker2, and 'system-node-critical' for "
-        "worker1: a DaemonSet has it once, so give the hosts that differ another one (name)"
+        "worker1, worker2: device_plugin_deployment.priority_class: is '' for worker2, but 'system-node-critical' "
+        "for worker1: all hosts of a DaemonSet need the same value, so set it, or another "
+        "device_plugin_deployment.name for one of them"
     )
     assert read("/apis/apps/v1", "daemonsets") is None
 
@@ -680,8 +680,8 @@ def test_hosts_that_are_one_node(cluster, run, kubeconfigs):
     pending = [run("configured", node, IMAGINARY, kubeconfig=path) for path in kubeconfigs]
     pending[1]["host"] = "worker2"
     assert run("deployed", pending=pending, nodes=[node.name])["msg"] == (
-        f"worker1, worker2: worker1 and worker2 are both the node {node.name} of this cluster: set "
-        f"node_devices_node_name to the name of each"
+        f"worker1, worker2: hosts worker1 and worker2 both have the node name {node.name} in this cluster: set "
+        "node_devices_node_name of each host to its own node's name"
     )
 
 
@@ -692,7 +692,7 @@ def test_clusters_that_do_not_say_who_they_are(cluster, run, unused_server):
     away = [{**done, "host": host, "kubeconfig": cluster.kubeconfig(server=unused_server)} for host in ("a", "b")]
     unread = {**done, "host": "c", "kubeconfig": "/nonexistent"}
     lines = run("deployed", pending=[done, *away, unread], nodes=[node.name])["msg"].splitlines()
-    assert lines[0].startswith("a, b: a and b are both the node ")
+    assert lines[0].startswith("a, b: hosts a and b both have the node name ")
     assert lines[1:] == ["c: /nonexistent: No such file or directory"]
 
 
@@ -840,7 +840,7 @@ def test_a_node_that_only_the_api_reaches_without_a_slot_is_named(cluster, run, 
         node.version()
         result = run("configured", node, IMAGINARY, api_only=True)
         assert result["msg"].startswith(
-            f"worker1: node {node.name} has no free pod slot (its kubelet takes 0), and for"
+            f"worker1: node {node.name} has no free pod slot (its kubelet accepts 0 pods), so "
         )
         assert read("/api/v1") is None
         node.set_capacity("kubelet", "pods", "1")

@@ -72,10 +72,10 @@ def test_another_namespace_under_the_same_name_is_refused(cluster, run, namespac
     # Nodes that were in neither would be of both, too.
     for node in (one, other):
         assert run("configured", node, IMAGINARY, deployment=moved, check=check)["msg"] == (
-            f"worker1: DaemonSet node-device-plugin in namespace {namespace} has the same nodes as one of that name in "
-            f"namespace {namespace}-2 would have, because both know them by a label that says node-device-plugin: give "
-            f"device_plugin_deployment another name as well, and nodes go from one to the other, or run uninstall.yml "
-            f"with namespace {namespace} before"
+            f"worker1: DaemonSet node-device-plugin in namespace {namespace} has the same name as the new one in "
+            f"namespace {namespace}-2, so both would select the same nodes by the label value node-device-plugin: set "
+            "another device_plugin_deployment.name as well, so that the nodes move, or run uninstall.yml with "
+            f"namespace {namespace} first"
         )
     with pytest.raises(urllib.error.HTTPError, match="404"):
         cluster.ask("GET", f"/api/v1/namespaces/{namespace}-2")
@@ -87,9 +87,9 @@ def test_two_namespaces_under_one_name_in_one_play(cluster, run, read, namespace
     pending = [run("configured", one, IMAGINARY), run("configured", other, IMAGINARY, deployment=moved)]
     pending[1]["host"] = "worker2"
     assert run("deployed", pending=pending, nodes=[one.name, other.name])["msg"] == (
-        f"worker2: device_plugin_deployment.namespace: is '{namespace}-2' for worker2, and '{namespace}' for worker1, "
-        f"and both DaemonSets are called node-device-plugin, by which they know their nodes: give one of them another "
-        f"name"
+        f"worker2: device_plugin_deployment.namespace: is '{namespace}-2' for worker2, but '{namespace}' for worker1, "
+        "and both DaemonSets select their nodes by the same name node-device-plugin: set another "
+        "device_plugin_deployment.name for one of them"
     )
     assert read("/apis/apps/v1", "daemonsets") is not None
 
@@ -120,8 +120,8 @@ def test_a_daemonset_that_names_its_nodes_itself(cluster, run, namespace):
         path = paths.get(manifest.content["kind"], f"/apis/apps/v1/namespaces/{theirs}/daemonsets")
         cluster.ask("POST", path, manifest.content)
     assert run("configured", node, IMAGINARY)["msg"] == (
-        f"worker1: DaemonSet node-device-plugin in namespace {theirs} names its nodes itself, {node.name} among them, "
-        f"so it was not deployed by these playbooks: take the node out there first"
+        f"worker1: DaemonSet node-device-plugin in namespace {theirs} lists its nodes itself, including {node.name}, "
+        "so these playbooks did not deploy it: remove the node there first"
     )
     # Of other nodes it is nobody's business, and an uninstall leaves it alone.
     assert run("configured", cluster.node({}), IMAGINARY)["changed"] is True

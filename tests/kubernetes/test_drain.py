@@ -156,7 +156,7 @@ def test_drained_and_let_go_again(run, node, pods):
     is_cordoned, annotation = cordoned(node)
     assert is_cordoned
     assert " by ansible of " in annotation
-    assert run.said == [f"{node.name}: waiting up to 0.5 minutes for {', '.join(result['evicted'])} to go"]
+    assert run.said == [f"{node.name}: waiting up to 0.5 minutes for {', '.join(result['evicted'])} to end"]
     again = run("drained")
     assert (again["changed"], again["cordoned"], again["evicted"]) == (False, True, [])
     assert cordoned(node) == (True, annotation)
@@ -199,13 +199,13 @@ def test_a_play_that_was_killed_left_a_cordon_which_the_next_one_lifts(run, node
 @pytest.mark.parametrize(
     ("given", "variable", "says"),
     [
-        ({"owner": None}, "force", "nobody makes {} again"),
+        ({"owner": None}, "force", "no controller would recreate {}"),
         # An owner that makes nothing again, such as one that it goes with.
-        ({"owner": "ConfigMap", "controls": False}, "force", "nobody makes {} again"),
+        ({"owner": "ConfigMap", "controls": False}, "force", "no controller would recreate {}"),
         (
             {"volumes": [{"name": "data", "emptyDir": {}}]},
             "delete_emptydir_data",
-            "data of {} in an emptyDir would be lost",
+            "the emptyDir data of {} would be lost",
         ),
     ],
 )
@@ -215,8 +215,8 @@ def test_what_would_be_lost_is_refused_before_the_node_is_cordoned(run, node, po
     result = run("drained")
     assert result["failed"] is True
     assert result["msg"] == (
-        f"worker1: the node {node.name} cannot be drained: {says.format(name)} (node_devices_drain_{variable}=true "
-        f"evicts all the same)"
+        f"worker1: node {node.name} cannot be drained: {says.format(name)} (to evict "
+        f"anyway, set node_devices_drain_{variable}: true)"
     )
     assert result["changed"] is False
     assert cordoned(node) == (False, None)
@@ -230,9 +230,9 @@ def test_a_pod_that_its_budget_keeps_is_named_and_goes_when_it_may(run, node, po
     result = run("drained", minutes=0.01)
     assert result["failed"] is True
     assert result["msg"] == (
-        f"worker1: after 0.01 minutes there is still on node {node.name}: {name}, which may not be evicted: The "
-        f"disruption budget {budget} needs 2 healthy pods and has 2 currently. Fix that, or give it longer "
-        f"(node_devices_drain_minutes)"
+        f"worker1: node {node.name} still has pods after 0.01 minutes: {name} cannot be evicted: The disruption "
+        f"budget {budget} needs 2 healthy pods and has 2 currently. Remove the cause, or raise "
+        "node_devices_drain_minutes"
     )
     # The playbook lets it go again.
     assert (result["changed"], result["cordoned"]) == (True, True)
@@ -247,7 +247,7 @@ def test_a_pod_that_does_not_end_is_named(run, node, pods):
     name = pods.make()
     result = run("drained", minutes=0.01)
     assert result["failed"] is True
-    assert f"{name}, which was asked to end and has 7 s for it" in result["msg"]
+    assert f"{name} is terminating, with a grace period of 7 s" in result["msg"]
     assert "deletionTimestamp" in pods.all()[name]["metadata"]
 
 
@@ -258,8 +258,8 @@ def test_check_mode_says_it_and_keeps_nothing(run, node, pods):
     result = run("drained", check=True)
     assert (result["changed"], result["cordoned"], sorted(result["evicted"])) == (True, True, sorted([name, kept]))
     assert result["warnings"] == [
-        f"{node.name}: would wait up to 0.5 minutes for {kept}, which may not be evicted: The disruption budget "
-        f"{budget} needs 2 healthy pods and has 2 currently"
+        f"{node.name}: would wait up to 0.5 minutes, because {kept} cannot be evicted: The disruption budget {budget} "
+        "needs 2 healthy pods and has 2 currently"
     ]
     assert run("uncordoned", check=True, pending=True)["changed"] is True
     assert run("uncordoned", check=True, pending=False)["changed"] is False
@@ -299,14 +299,16 @@ def test_a_node_that_cannot_be_let_go_is_said(run, node, unused_server, cluster,
     monkeypatch.setattr(node_drain, "_PAUSE", 0.02)
     result = run("uncordoned", kubeconfig=cluster.kubeconfig(server=unused_server))
     assert result["failed"] is True
-    assert f"the node {node.name} may still be cordoned, because the API server {unused_server}" in result["msg"]
-    assert result["msg"].endswith(f"; or kubectl uncordon {node.name}")
+    assert f"node {node.name} may still be cordoned, because the API server {unused_server}" in result["msg"]
+    assert result["msg"].endswith(f"; otherwise run kubectl uncordon {node.name}")
 
 
 def test_what_is_looked_at_before_anything_is_touched(run, node, cluster):
-    assert "set node_devices_kubeconfig" in run("drained", kubeconfig="")["msg"]
+    assert "node_devices_kubeconfig: not set" in run("drained", kubeconfig="")["msg"]
     assert "the cluster has no node nowhere" in run("drained", node_name="nowhere")["msg"]
-    with pytest.raises(AnsibleError, match="node_devices_drain_minutes must be a number that is not below 0, not soon"):
+    with pytest.raises(
+        AnsibleError, match="node_devices_drain_minutes: must be a number of minutes, 0 or more, not soon"
+    ):
         run("drained", minutes="soon")
     assert cordoned(node) == (False, None)
 

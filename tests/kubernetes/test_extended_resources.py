@@ -151,7 +151,7 @@ def test_the_device_plugins_keys_go_once_the_kubelet_forgot_it(run, node):
     # Uninstalled: the kubelet knows it for 5 minutes more, and would write the key again.
     result = run(node, {}, (KVM,), state="absent")
     assert result["lingering"] == [KVM]
-    assert result["warnings"][0].startswith(f"worker1: the kubelet still lists {KVM}: ")
+    assert result["warnings"][0].startswith(f"worker1: the kubelet still lists {KVM}, because ")
     assert node.extended == {KVM: "8"}
     node.registered = set()
     node.set_capacity("kubelet", KVM, "0")
@@ -242,8 +242,8 @@ def test_a_kubelet_that_does_not_follow(run, cluster):
     node.patch("kubelet", status)
     result = run(node, {DONGLE: 4}, timeout=0)
     assert result["msg"] == (
-        f"worker1: the capacity of {DONGLE} is patched, but within 0 s the kubelet has not made it allocatable: the "
-        f"node is not Ready (Kubelet stopped posting node status.): retry when it is Ready"
+        f"worker1: the kubelet has not made the patched capacity of {DONGLE} allocatable within 0 s: the node is not "
+        "Ready (Kubelet stopped posting node status.): retry when it is Ready"
     )
     assert states(run(node, {DONGLE: 4}, state="reported")) == {DONGLE: "not allocatable yet"}
     with node.kubelet():
@@ -295,7 +295,7 @@ def test_of_a_node_that_has_left_the_cluster_there_is_nothing_to_take_away(run, 
     result = run(node, {DONGLE: 4}, (KVM,), node_name="gone", state="absent", check=check, api_only=api_only)
     assert (result["changed"], result["resources"], result["lingering"]) == (False, [], [])
     assert result["warnings"] == [
-        "worker1: the cluster has no node gone, so nothing is taken off it there; if that is not its name, set "
+        "worker1: the cluster has no node gone, so nothing is removed there: if the node has another name, set "
         "node_devices_node_name and run again"
     ]
 
@@ -381,5 +381,5 @@ def test_what_the_kubelet_has_not_forgotten_goes_with_a_later_run(run, node):
 
 def test_without_a_cluster_only_a_capacity_is_an_error(run, node):
     assert run(node, {}, (KVM,), kubeconfig=None)["changed"] is False
-    assert "set node_devices_kubeconfig" in run(node, {DONGLE: 4}, kubeconfig=None)["msg"]
+    assert "node_devices_kubeconfig: not set" in run(node, {DONGLE: 4}, kubeconfig=None)["msg"]
     assert run(node, {DONGLE: 4}, kubeconfig=None, state="absent")["changed"] is False

@@ -64,7 +64,7 @@ def test_a_kind_of_another_version_than_the_preferred_one_is_found(api):
 def test_an_object_of_such_a_kind_keeps_the_namespace(api):
     place = Place("tcp", namespace="ours", group="routes.example/v1alpha2")
     api.items[str(place)] = [{"metadata": {"name": "theirs"}}]
-    assert remove(api) == ([], "it has tcp theirs")
+    assert remove(api) == ([], "it still contains tcp theirs")
 
 
 def test_events_keep_no_namespace_and_hide_no_other_kind(api, monkeypatch):
@@ -73,7 +73,7 @@ def test_events_keep_no_namespace_and_hide_no_other_kind(api, monkeypatch):
     api.items[str(Place("events", namespace="ours"))] = [{"metadata": {"name": "started"}}]
     assert remove(api) == (["ours"], "")
     api.items[str(Place("configmaps", namespace="ours"))] = [{"metadata": {"name": "theirs"}}]
-    assert remove(api) == ([], "it has configmaps theirs")
+    assert remove(api) == ([], "it still contains configmaps theirs")
 
 
 def test_a_kind_that_somebody_removes_meanwhile_hides_no_other_kind(api, monkeypatch):
@@ -81,7 +81,7 @@ def test_a_kind_that_somebody_removes_meanwhile_hides_no_other_kind(api, monkeyp
     api.removed.add("http")
     place = Place("tcp", namespace="ours", group="routes.example/v1alpha2")
     api.items[str(place)] = [{"metadata": {"name": "theirs"}}]
-    assert remove(api) == ([], "it has tcp theirs")
+    assert remove(api) == ([], "it still contains tcp theirs")
     api.items.clear()
     assert remove(api) == (["ours"], "")
 
@@ -93,11 +93,11 @@ def test_a_server_of_measurements_that_is_away_keeps_nothing(api, monkeypatch):
 
 def test_a_server_of_objects_that_is_away_keeps_it(api):
     api.pages["/apis"]["groups"].append(group("away.example", "v1"))
-    assert remove(api) == ([], "it cannot be told whether others have something in it: 503")
+    assert remove(api) == ([], "it cannot be checked for objects of others: 503")
 
 
 def test_a_kind_named_as_one_of_kubernetes_counts(api):
     api.pages["/apis/routes.example/v1"]["resources"].append({"name": "events", **VERBS})
     place = Place("events", namespace="ours", group="routes.example/v1")
     api.items[str(place)] = [{"metadata": {"name": "theirs"}}]
-    assert remove(api)[1] == "it has events theirs"
+    assert remove(api)[1] == "it still contains events theirs"

@@ -51,7 +51,7 @@ def test_nothing_of_others_is_deleted_or_written(api, labels):
     made = objects.Objects(api)
     for place in (CONFIG_MAP, DAEMON_SET):
         assert made.delete(place).changed is False
-        with pytest.raises(DeploymentError, match="was there before us, and is not ours to change"):
+        with pytest.raises(DeploymentError, match="belongs to others, because it has no label"):
             made.apply(place, {"metadata": {}})
     assert namespace.Namespace(made, DEPLOYMENT, ()).remove() == []
     cluster = DaemonSet(api, DEPLOYMENT)
@@ -64,7 +64,7 @@ def test_nothing_of_others_is_deleted_or_written(api, labels):
 @pytest.mark.parametrize("place", [CONFIG_MAP, DAEMON_SET])
 def test_a_node_is_not_configured_beside_what_others_have_under_our_name(api, place, labels):
     api.there = {Place("nodes", "worker1"): labelled({}), place: labelled(labels)}
-    with pytest.raises(DeploymentError, match=f"^{place} was there before us"):
+    with pytest.raises(DeploymentError, match=f"^{place} belongs to others"):
         DaemonSet(api, DEPLOYMENT).configure("worker1", "{}")
     assert api.changes == []
 

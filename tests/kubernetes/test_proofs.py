@@ -64,7 +64,7 @@ def test_a_proofs_pod_is_below_all_others_and_takes_no_place(api, namespace, pro
     owner = {"metadata": {"name": "node-device-plugin", "uid": "00000000-0000-0000-0000-000000000001"}}
     needs = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "96Mi"}}
     outcome = prove(pull_secrets=("a",), owner=owner, ends=True, **needs)
-    assert outcome == proof.Outcome(unproven="its pod is Pending after 0.1 s: nobody says why")
+    assert outcome == proof.Outcome(unproven="its pod is Pending after 0.1 s: no reason was reported")
     (pod,) = seen
     spec = pod["spec"]
     assert (spec["priority"], spec["preemptionPolicy"], spec["activeDeadlineSeconds"]) == (-1_000_000, "Never", 240)

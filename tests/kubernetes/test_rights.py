@@ -64,7 +64,7 @@ def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with):
     kind = proof.Kind(namespace, "pause:1", (), owner=read("/apis/apps/v1", "daemonsets"))
     proofs = proof.Proofs(daemon_set.api, kind, node.name, 0.01)
     outcomes = proofs.prove([proof.Wanted(IMAGINARY["name"], 1)], lambda _pods: {})
-    assert outcomes[IMAGINARY["name"]].unproven == "its pod is Pending after 0.01 s: nobody says why"
+    assert outcomes[IMAGINARY["name"]].unproven == "its pod is Pending after 0.01 s: no reason was reported"
     assert proof.remove(daemon_set.api, [namespace], node.name).changed is True
     assert proof.in_use(daemon_set.api, node.name) == {}
     proven.write(daemon_set.api, node.name, {IMAGINARY["name"]: "a" * 64})

@@ -99,16 +99,18 @@ def unpack_wheel(archive, member, digest, site):
     # Read once, so that the unpacked bytes are the hashed bytes even if the archive changes meanwhile.
     content = archive.extractfile(member).read()
     if ledgers.sha256(content) != digest:
-        raise VersionError(f"{member} did not arrive as it was sent")
+        raise VersionError(
+            f"{member} arrived with another SHA-256 than the one that was sent, so it was not installed: run again"
+        )
     with zipfile.ZipFile(io.BytesIO(content)) as wheel:
         names = wheel.namelist()
         for entry in wheel.infolist():
             outside = os.path.isabs(entry.filename) or "\\" in entry.filename or ".." in entry.filename.split("/")
             if outside or stat.S_ISLNK(entry.external_attr >> 16):
-                raise VersionError(f"{member} has a file for another place, or a link: {entry.filename}")
+                raise VersionError(f"{member} contains a link or a file outside site-packages: {entry.filename}")
         data = [name for name in names if name.split("/")[0].endswith(".data")]
         if data:
-            raise VersionError(f"{member} has files for other places than site-packages: {data[0]}")
+            raise VersionError(f"{member} contains files outside site-packages: {data[0]}")
         wheel.extractall(site)  # noqa: S202 (its names are checked above)
     return next(name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info"))
 

@@ -21,9 +21,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_proces
 _GUARD = "node-devices-version.service"
 _PAUSE = 0.3
 _TEXT = """\
-# Written by node-devices while another version of the device plugin is on trial; it goes with the trial.
+# Written by node-devices while another version of the device plugin is on trial; removed after the trial.
 [Unit]
-Description=Go back to the version of the device plugin before a trial that was cut off
+Description=Restore the previous version of the device plugin after an interrupted trial
 Before={unit}
 RequiresMountsFor={root}
 
@@ -87,7 +87,7 @@ class Versions:
         """
         config = self.unit.config_run_from(self.root)
         if config is None:
-            raise VersionError(f"{self.unit.name} does not run from {self.root} any more")
+            raise VersionError(f"{self.unit.name} no longer runs from {self.root}: run site.yml")
         self._refuse_invalid(name, config)
         before = serving.ask(self.directory(was), config)
         if before.resources is None:
@@ -110,13 +110,14 @@ class Versions:
         last = f"\nThe last journal lines of {name}:\n{journal}" if journal else ""
         if not way_back:
             raise VersionError(
-                f"version {name} does not serve what was served before: {all_wrong}; "
-                f"there is no version to go back to{last}"
+                f"version {name} does not serve all that was served before: {all_wrong}; no previous version can be "
+                f"restored{last}"
             )
         still_wrong = self._go_back(was, config, before)
-        outcome = ", and that does not serve it either: {}".format("; ".join(still_wrong)) if still_wrong else ""
+        outcome = ", but does not serve it either: {}".format("; ".join(still_wrong)) if still_wrong else ""
         raise NotReady(
-            f"version {name} did not serve what {was} did: {all_wrong}. Version {was} runs again{outcome}{last}",
+            f"version {name} did not serve all that version {was} served: {all_wrong}. Version {was} was "
+            f"restored{outcome}{last}",
             all_wrong,
         )
 
@@ -157,7 +158,7 @@ class Versions:
             return [problem]
         invocation = self.unit.show().get("InvocationID")
         while True:
-            wrong = serving.lacking(before, serving.ask(self.directory(name), config))
+            wrong = serving.missing(before, serving.ask(self.directory(name), config))
             if not self.unit.is_running_since(invocation):
                 return ["its process ended"]
             if not wrong or time.monotonic() > until:
@@ -169,7 +170,7 @@ class Versions:
         _said, problem = answer_of([command, "validate", "--config", config], 60)
         if problem:
             raise VersionError(
-                f"version {name} does not take the configuration in force, so nothing was changed: {problem} "
+                f"version {name} does not accept the current configuration, so nothing was changed: {problem} "
                 "(site.yml of the release in use writes that file again)"
             )
 

@@ -80,7 +80,7 @@ class Environments:
         """Undo the interrupted change of an earlier run."""
         known = self.ledger.entries.get(self.versions.link, {}).get("target", "")
         if self.versions.settle(os.path.basename(known) or None):
-            self.module.warn("a change of the plugin's version, whose run was cut off, has been undone")
+            self.module.warn("a change of the plugin's version by an earlier, interrupted run was undone")
 
     def install(self, name):
         """Create the environment if it is not complete; returns whether that is necessary."""
@@ -152,7 +152,7 @@ class Environments:
         """Undo the last upgrade, or make the version ``wanted`` current, given by its name or by its version alone."""
         was, previous = self.versions.current(), self._previous()
         if was is None:
-            raise VersionError(f"there is no version below {self.root}: site.yml installs one")
+            raise VersionError(f"no version is installed below {self.root}: run site.yml first")
         if not wanted:
             name = previous or was
         elif _is_named(was, wanted):
@@ -161,12 +161,15 @@ class Environments:
             name = next((each for each in self.names() if _is_named(each, wanted)), None)
         if name is None:
             raise VersionError(
-                "version {} is not below {}; there are: {}".format(wanted, self.root, ", ".join(self.names()))
+                "version {} is not installed below {}: use one of {}".format(wanted, self.root, ", ".join(self.names()))
             )
         if name == was:
             return self._go_to(was, was, previous)
         if not self._can_run(name):
-            raise VersionError(f"version {name} cannot run here any more: its Python has gone")
+            raise VersionError(
+                f"version {name} can no longer run on this node, because its Python was removed: reinstall that "
+                "Python, or use another version"
+            )
         return self._go_to(was, name, None)
 
     def _previous(self):
@@ -210,7 +213,10 @@ class Environments:
         if not self.ledger.of(self.owner) and not self.ledger.directories_of(self.owner):
             report = Report()
             if os.path.isdir(self.directories):
-                reason = "%s does not know what is ours: run site.yml, which records it again, and then uninstall"
+                reason = (
+                    "%s does not list what this collection installed: run site.yml, which records it again, then "
+                    "uninstall.yml"
+                )
                 report.kept.append({"path": self.root, "reason": reason % self.ledger.path})
             return report
         left = self.module.params["left"]
@@ -218,7 +224,7 @@ class Environments:
         if not others:
             return self.managed().converge([])
         report = Report()
-        reason = "needed to take away what is left of {}".format(" and ".join(others))
+        reason = "still needed to remove what is left of {}".format(" and ".join(others))
         report.kept.append({"path": self.root, "reason": reason})
         return report
 
@@ -246,7 +252,7 @@ def _edited_environment(files):
     if not files:
         return None
     more = ["and %d more" % (len(files) - _SHOWN)] if len(files) > _SHOWN else []
-    return {"kind": "virtual environment, in which these files were changed: " + ", ".join(files[:_SHOWN] + more)}
+    return {"kind": "virtual environment with these changed files: " + ", ".join(files[:_SHOWN] + more)}
 
 
 def _is_named(name, wanted):

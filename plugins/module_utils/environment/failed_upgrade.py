@@ -25,9 +25,9 @@ class FailedUpgrade(NamedTuple):
     def sentence(self, current):
         """Return the message that replaces a retry. current: name of the version that runs."""
         return (
-            f"version {self.name} failed its trial on this node at {self.when}, and is not retried automatically: "
-            f"{self.why}. Version {current} goes on. Once that is fixed, -e node_tools_retry=true tries it again; "
-            "any other version is tried as ever"
+            f"version {self.name} failed its health check on this node at {self.when} and is not retried "
+            f"automatically: {self.why}. Version {current} stays in use. After fixing the cause, add -e "
+            "node_tools_retry=true; any other version is tried as usual"
         )
 
 

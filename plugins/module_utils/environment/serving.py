@@ -46,7 +46,7 @@ def ask(environment, config):
         return Serving(None, None, problem=str(error))
     except (ValueError, KeyError, TypeError):
         said = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
-        said = said or ["it ended with exit code %d and said nothing" % done.returncode]
+        said = said or ["exit code %d without output" % done.returncode]
         return Serving(None, None, problem=f"{command[0]} status: {said[-1]}")
 
 
@@ -70,7 +70,7 @@ def _waiting(resource):
     return {device for device, (_state, reason) in resource["devices"].items() if (reason or "").startswith(_WAITS)}
 
 
-def lacking(before, now):
+def missing(before, now):
     """Return a sentence for each thing that is no longer served; empty if nothing is missing.
 
     What was not registered or not healthy before need not be so now. If no plugin answered before, the plugin must now
@@ -87,7 +87,7 @@ def lacking(before, now):
             sentences.append(f"{name} is not served")
             continue
         if resource["registered"] and not there["registered"]:
-            sentences.append(f"{name}: the kubelet has no stream open")
+            sentences.append(f"{name}: the kubelet has no ListAndWatch stream open")
         elif before.listed is not None and now.listed is not None:
             gone = set(before.listed.get(name, ())) - set(now.listed.get(name, ()))
             # A share's id is the device's id with a number.
@@ -95,9 +95,9 @@ def lacking(before, now):
             if gone:
                 sentences.append("{}: the kubelet does not list {}".format(name, ", ".join(sorted(gone))))
         for device, (state, _reason) in sorted(resource["devices"].items()):
-            state_now, reason = there["devices"].get(device, ("not there", None))
+            state_now, reason = there["devices"].get(device, ("missing", None))
             if state == "healthy" and state_now != "healthy" and device not in _waiting(there):
                 sentences.append("{}: {} is {}{}".format(name, device, state_now, ", " + reason if reason else ""))
     if before.listed is not None and now.listed is None:
-        sentences.append("no kubelet answers any more")
+        sentences.append("the kubelet no longer answers")
     return sentences

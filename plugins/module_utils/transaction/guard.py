@@ -15,12 +15,12 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot
 NAME = "node-devices-recovery.service"
 
 _UNIT = """\
-# Written by node-devices while a change of the container runtime is under way; it goes with it.
+# Written by node-devices while a change of the container runtime is in progress; removed afterwards.
 [Unit]
-Description=Finish or undo a change of the container runtime that was cut off
+Description=Finish or undo an interrupted change of the container runtime
 Before={unit} kubelet.service
 RequiresMountsFor={mounts}
-# Its folder may have been removed by hand, where nobody could read it any more.
+# Its directory may have been removed by hand.
 ConditionPathExists={program}
 
 [Service]

@@ -51,10 +51,10 @@ def carry_out(places, plan):
     said = _as_service(command, "--property=" + after)
     if os.path.isdir(prepared):
         shutil.rmtree(prepared)
-        raise Failed(f"the change could not be started, nothing was changed: {said}")
+        raise Failed(f"the change could not be started, so nothing was changed: {said}")
     outcome = settle(places)
     if outcome is None or outcome.identity != plan.identity:
-        raise Failed(f"it is not known how the change ended: journalctl --unit {UNIT}")
+        raise Failed(f"the change recorded no outcome: see journalctl --unit {UNIT}")
     return outcome
 
 
@@ -72,8 +72,8 @@ def settle(places):
     if os.path.isdir(places.open):
         lines = ["journalctl", "--unit", UNIT, "--lines", "5", "--no-pager", "--output", "cat"]
         raise Failed(
-            "a change of the container runtime was cut off and cannot be undone: %s; once that is fixed, run again, "
-            "or boot" % (said or run(lines)[1].strip())
+            "an interrupted change of the container runtime cannot be undone: %s. Fix that, then run the play again "
+            "or reboot the node" % (said or run(lines)[1].strip())
         )
     outcome = _outcome(places)
     for directory in places.left():

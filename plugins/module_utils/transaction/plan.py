@@ -122,7 +122,7 @@ class Plan(NamedTuple):
             return cls(**data)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ledgers.LedgerConflict(
-                f"{path} is damaged ({error}), so nobody knows what was under way. See whether the runtime's "
-                "configuration is as it should be (a copy of the former one may be beside it, "
-                f".config.toml.node-devices-old), put it in order, remove that copy and {directory}"
+                f"{path} is damaged ({error}), so the interrupted change is unknown. Check and correct the runtime's "
+                "configuration (the previous one may be beside it, as .config.toml.node-devices-old), then remove "
+                f"that copy and {directory}"
             ) from error

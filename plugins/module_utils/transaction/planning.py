@@ -37,12 +37,12 @@ class Planning:
         """
         state = ledgers.state_of(path)
         if state is not None and state["kind"] != "file":
-            raise LedgerConflict("{} is a {}; a file is wanted there".format(path, state["kind"]))
+            raise LedgerConflict("{} is a {}, but a file must be there: move it away".format(path, state["kind"]))
         known = self._entries_now.get(path)
         if known is not None and known["owner"] != self._owner:
-            raise LedgerConflict("{} belongs to {}; {} does not write it".format(path, known["owner"], self._owner))
+            raise LedgerConflict("{} belongs to {}, so {} does not write it".format(path, known["owner"], self._owner))
         if self._undo and known is None:
-            raise LedgerConflict(f"the ledger knows of no change of ours in {path}")
+            raise LedgerConflict(f"the ledger records no change of this collection in {path}")
         wanted = self._undone(known, content, state) if self._undo else self._wanted(content, state)
         if self._undo:
             self.entries[path] = None

@@ -22,7 +22,9 @@ def exclusive(places):
         try:
             stack.enter_context(kernel_lock.locked(places.lock, wait=False))
         except BlockingIOError as error:
-            raise Failed("another change of the container runtime is under way on this node") from error
+            raise Failed(
+                "another change of the container runtime is in progress on this node: run again when it has ended"
+            ) from error
         try:
             yield
         finally:
@@ -67,4 +69,4 @@ def _recover(places, boot):
         return
     steps = [record["step"] for record in transaction.journal.records]
     where = f"in step {steps[-1]}" if steps else "before its first step"
-    transaction.undo(f"it was cut off {where}: its process was killed, or the power failed", boot=boot)
+    transaction.undo(f"it was interrupted {where}: its process was killed, or the power failed", boot=boot)

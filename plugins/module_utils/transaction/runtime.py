@@ -110,12 +110,14 @@ class Runtime:
                     raise
             time.sleep(_PAUSE)
         if not answer.get("conditions", {}).get("RuntimeReady", True):
-            raise Failed("the running daemon says that it is not ready")
+            raise Failed("the running daemon reports that it is not ready")
         if cdi and self.plan.spec_dirs is not None:
             said = answer["cdi"]
-            if not said["enabled"] or directory_names.lacking(self.plan.spec_dirs, said["spec_dirs"] or []):
+            if not said["enabled"] or directory_names.missing(self.plan.spec_dirs, said["spec_dirs"] or []):
                 raise Failed(
-                    "the running daemon says that CDI is {}, folders {}".format(said["enabled"], said["spec_dirs"])
+                    "the running daemon reports CDI enabled: {}, spec directories: {}".format(
+                        said["enabled"], said["spec_dirs"]
+                    )
                 )
         return answer
 
@@ -161,4 +163,4 @@ def _own_end(end):
 
 
 def _ending(end):
-    return "exit code %d" % end["exit_code"] if end else "no end of it is known"
+    return "exit code %d" % end["exit_code"] if end else "no exit was recorded"

@@ -84,7 +84,9 @@ class Transaction:
         path = self.plan.files[0].path
         code, _output, error = run([word.replace("{staged}", kept.new(path)) for word in self.plan.check])
         if code:
-            raise Failed(f"{self.plan.check[0]} refuses it: {error.strip().replace(kept.new(path), path)}")
+            raise Failed(
+                f"{self.plan.check[0]} rejects the new configuration: {error.strip().replace(kept.new(path), path)}"
+            )
 
     def write(self):
         """Move the new files into place."""
@@ -109,7 +111,7 @@ class Transaction:
         ended = self.runtime.torn_down(self.journal.find("restart")["containers"], answer)
         if ended:
             raise Failed(
-                "container {} ran before the restart, and does not run after it ({})".format(
+                "container {} ran before the restart but does not run after it ({})".format(
                     ", ".join(ended), ", ".join(ended.values())
                 )
             )
@@ -174,16 +176,16 @@ class Transaction:
         """Run the runtime with its old files; returns whether it works, and the outcome as a sentence."""
         state, start = self.runtime.state()
         if boot and state == "inactive":
-            return True, "The old configuration was put back, before the runtime started."
+            return True, "The previous configuration was restored before the runtime started."
         try:
             if state != "active" or start != self.journal.find("snapshot")["start"]:
                 self.runtime.restart()
             self.runtime.wait(cdi=False)
         except Failed as failure:
-            return False, f"The old configuration was put back, and still: {failure}"
+            return False, f"The previous configuration was restored, but the runtime still fails: {failure}"
         if self._away_since is not None:
             self._seconds = round(time.monotonic() - self._away_since, 2)
-        return True, "The old configuration was put back, and the runtime answers again."
+        return True, "The previous configuration was restored, and the runtime answers again."
 
     def close(self, outcome, **fields):
         """Record the outcome and remove what only an open transaction needs. An interrupted close can be repeated."""
@@ -213,20 +215,20 @@ class Transaction:
 def _refuse_changed(file, state):
     """Raise Failed if a plan's file changed since the plan was made. state: the result of ``kept.look``."""
     if kept.text_of(state) != file.expected_sha256:
-        raise Failed(f"{file.path} was changed by someone else in the meantime; run again")
+        raise Failed(f"{file.path} was changed by someone else in the meantime: run again")
 
 
 def _stays(path, original):
     """Leave in place what others wrote; returns a sentence about it."""
-    beside = "" if original is None else f"; what was there before is in {kept.set_aside(path, original)}"
-    return f"{path} was changed by someone else in the meantime and stays as they wrote it{beside}.\n"
+    beside = "" if original is None else f"; the original is in {kept.set_aside(path, original)}"
+    return f"{path} was changed by someone else in the meantime and stays as it is{beside}.\n"
 
 
 def _replaced(path, original):
     """Replace what others wrote, because the runtime does not run with it; returns a sentence about it."""
     theirs = kept.swap_back(path, original)
-    where = "" if theirs is None else f", which is in {theirs} now"
-    return f"{path} was changed by someone else in the meantime; the runtime does not run with that{where}.\n"
+    where = "" if theirs is None else f", which is now in {theirs}"
+    return f"{path} was changed by someone else in the meantime; the runtime does not start with that change{where}.\n"
 
 
 def _message(reason, outcome, lines):

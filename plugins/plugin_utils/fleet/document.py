@@ -88,8 +88,8 @@ def _contents(nodes: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list[st
         fewer = sorted(found.values(), key=len)[:-1]
         if fewer:
             text = (
-                f"{image} is not the same image on all nodes, so some pods run another build: give each build a tag of "
-                f"its own (image_pull_policy IfNotPresent pulls a tag once)"
+                f"{image} is not the same image on all nodes, so some pods run another build: give each build its own "
+                "tag (image_pull_policy IfNotPresent pulls a tag only once)"
             )
             yield text, [name for names in fewer for name in names]
 

@@ -158,13 +158,13 @@ def _runtime(read: Read) -> dict[str, Any] | None:
         return None
     runtime = read.facts["runtime"]
     cdi = (read.runtime or {}).get("cdi") or {"enabled": None, "spec_dirs": None}
-    lacking = directory_names.lacking(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
+    missing = directory_names.missing(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
     return {
         "name": runtime["name"],
         "version": runtime["version"],
         "socket": runtime["socket"],
         "cdi": {
-            "effective": None if cdi["enabled"] is None else cdi["enabled"] and not lacking,
+            "effective": None if cdi["enabled"] is None else cdi["enabled"] and not missing,
             "enabled": cdi["enabled"],
             # The plugin's command on the node may be older than this collection.
             "always_on": cdi.get("always_on"),
@@ -180,18 +180,18 @@ def _of_runtime(read: Read, runtime: Mapping[str, Any] | None) -> Iterator[str]:
     if cdi["enabled"] is False:
         yield "CDI is off in the running container runtime, so containers do not get their devices: run site.yml"
     elif cdi["effective"] is False:
-        lacking = ", ".join(directory_names.lacking(SPEC_DIRS, cdi["spec_dirs"]))
-        yield f"the running container runtime does not read {lacking}: run site.yml"
+        missing = ", ".join(directory_names.missing(SPEC_DIRS, cdi["spec_dirs"]))
+        yield f"the running container runtime does not read {missing}: run site.yml"
 
 
 def _of_kubelet(read: Read, kubelet: Mapping[str, Any] | None) -> Iterator[str]:
     if kubelet and not kubelet["running"] and (read.status or {}).get("source") == "checkpoint":
-        yield "no kubelet runs, although one did before: its checkpoint is there (systemctl status kubelet)"
+        yield "no kubelet runs, but its checkpoint shows that one did: see systemctl status kubelet"
     unanswered = (read.status or {}).get("unanswered")
     if unanswered and (read.facts or {}).get("kubelet"):
         yield (
-            f"the kubelet runs and does not answer: {unanswered}: it hangs, or its root directory is another one than "
-            f"kubelet_root_dir"
+            f"the kubelet runs but does not answer ({unanswered}): it hangs, or its root directory is not "
+            "kubelet_root_dir"
         )
 
 
@@ -202,8 +202,8 @@ def _of_plugin(read: Read, plugin: Mapping[str, Any] | None, resource_names: set
     running = _plugin(read, plugin)
     if running and read.wanted_sha256 and running["configuration_sha256"] != read.wanted_sha256:
         yield (
-            f"the plugin runs with configuration {running['configuration_sha256'][:12]}, and what is declared is "
-            f"{read.wanted_sha256[:12]}: run site.yml"
+            f"the plugin runs with configuration {running['configuration_sha256'][:12]}, but "
+            f"{read.wanted_sha256[:12]} is declared: run site.yml"
         )
     if read.by_api and read.by_api.running:
         yield from read.by_api.running.not_ready
@@ -221,4 +221,4 @@ def _of_plugin(read: Read, plugin: Mapping[str, Any] | None, resource_names: set
         if not any(reason.startswith(f"{name}: ") for name in resource_names):
             yield f"the plugin is not ready: {reason}"
     for problem in plugin["configuration"]["problems"]:
-        yield f"{plugin['configuration']['path']} is refused, and an older configuration in force: {problem}"
+        yield f"{plugin['configuration']['path']} is refused, so the plugin runs with an older configuration: {problem}"

@@ -52,7 +52,7 @@ def of_plugin(declaration: Mapping[str, Any] | None, served: Served) -> Iterator
             by_cdi = declared.get(name, {}).get("injection", "cdi") == "cdi"
             row = _served(serving[name], served, by_cdi)
             if declaration is not None and name not in declared:
-                row["reasons"].append("it is served, but not declared: the next run of site.yml takes it away")
+                row["reasons"].append("it is served but not declared: run site.yml to remove it")
                 row["state"] = _worse(row["state"], "not declared")
         else:
             row = _not_served(name, served)
@@ -91,7 +91,7 @@ def by_node_object(row: dict[str, Any], shown: list[Mapping[str, str]] | None) -
         return row
     capacity, healthy = _number(found["capacity"]), _number(found["allocatable"])
     if capacity is None or healthy is None:
-        return {**row, "state": "not registered", "reasons": ["its node object does not show it"]}
+        return {**row, "state": "not registered", "reasons": ["the node object does not list it"]}
     return {**row, "capacity": capacity, "healthy": healthy, "state": _health(capacity, healthy, False)}
 
 
@@ -118,10 +118,10 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
     if not resource["registered"]:
         state = "not registered" if served.kubelet else "pending"
         if served.kubelet:
-            reasons.insert(0, "the kubelet has no stream open")
+            reasons.insert(0, "the kubelet has no ListAndWatch stream open")
     elif listed is not None and listed != healthy:
         state = _worse(state, "degraded")
-        reasons.insert(0, f"the plugin offers {healthy} healthy, the kubelet lists {listed}")
+        reasons.insert(0, f"the plugin offers {healthy} healthy, but the kubelet lists {listed}")
     if by_cdi and served.cdi is False and capacity:
         state = _worse(state, "without CDI")
     return {

@@ -91,8 +91,8 @@ class DaemonSet:
                 changes.append(self._objects.apply(place, wanted[kind]))
             except NotFound as error:
                 raise DeploymentError(
-                    f"the cluster has no {kind}s ({_MONITORING}): install the Prometheus operator, or do without "
-                    f"pod_monitor and alert_rules in device_plugin_deployment"
+                    f"the cluster does not serve {kind}s ({_MONITORING}): install the Prometheus operator, or remove "
+                    "pod_monitor and alert_rules from device_plugin_deployment"
                 ) from error
         return changes
 
@@ -114,10 +114,10 @@ class DaemonSet:
             return
         if full:
             raise DeploymentError(
-                f"the new pod of the plugin starts before the old one ends, and node {', '.join(full)} has no free pod "
-                f"slot: for a pod of priority class {self.deployment.priority_class} another one would be ended. Free "
-                f"a slot, raise maxPods of the kubelet, or have device_plugin_deployment.overlap: never, with which "
-                f"the old pod ends first"
+                f"node {', '.join(full)} has no free pod slot for the plugin's new pod, which starts before the old "
+                f"one ends, so with priority class {self.deployment.priority_class} it would preempt another pod. "
+                "Free a slot, raise the kubelet's maxPods, or set device_plugin_deployment.overlap: never to end the "
+                "old pod first"
             )
 
     def _kubelets_overlap(self, nodes: Iterable[str]) -> bool:
@@ -250,6 +250,6 @@ def _by_label(place: Place, found: dict[str, Any] | None) -> None:
     """Raises DeploymentError for a DaemonSet from the command ``manifests``; only its owner may change it."""
     if found and manifests.NODE_LABEL not in (found["spec"]["template"]["spec"].get("nodeSelector") or {}):
         raise DeploymentError(
-            f"{place} names its nodes itself, so it was not deployed by these playbooks: give device_plugin_deployment "
-            f"another name and take the nodes out there, or delete it first"
+            f"{place} lists its nodes itself, so these playbooks did not deploy it: set another "
+            "device_plugin_deployment.name and remove the nodes there, or delete it first"
         )

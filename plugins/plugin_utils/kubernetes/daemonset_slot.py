@@ -32,7 +32,7 @@ def refusal(api: Api, node: str, deployment: manifests.Deployment) -> str:
     if slots is None or slots.free:
         return ""
     return (
-        f"node {node} has no free pod slot (its kubelet takes {slots.total}), and for the DaemonSet's pod, of priority "
-        f"class {deployment.priority_class}, another pod would be ended: free a slot, raise maxPods of the kubelet, or "
-        f"set device_plugin_deployment.priority_class to '', and the pod waits"
+        f"node {node} has no free pod slot (its kubelet accepts {slots.total} pods), so the DaemonSet's pod, with "
+        f"priority class {deployment.priority_class}, would preempt another pod: free a slot, raise the kubelet's "
+        "maxPods, or set device_plugin_deployment.priority_class: '' to let the pod wait"
     )

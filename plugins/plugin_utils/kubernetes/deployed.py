@@ -18,7 +18,7 @@ from .rollout import Running
 
 #: The message if no kubeconfig is set.
 NO_CLUSTER = (
-    "a DaemonSet is deployed through the Kubernetes API: set node_devices_kubeconfig to a kubeconfig file on the "
+    "node_devices_kubeconfig: not set, but a DaemonSet needs the Kubernetes API: set it to a kubeconfig file on the "
     "controller"
 )
 # The image that `make image` builds.

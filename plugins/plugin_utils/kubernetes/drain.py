@@ -33,7 +33,8 @@ _ENDED = ("Succeeded", "Failed")
 
 
 NO_CLUSTER = (
-    "a node is drained through the Kubernetes API: set node_devices_kubeconfig to a kubeconfig file on the controller"
+    "node_devices_kubeconfig: not set, but a drain needs the Kubernetes API: set it to a kubeconfig file on the "
+    "controller"
 )
 
 
@@ -56,9 +57,9 @@ def obstacles(wanted: Mapping[str, Any], has_cluster: bool) -> Iterator[str]:
     together = wanted.get("together", ())
     if len(together) > 1:
         yield (
-            f"{len(together)} nodes would be drained together, because Ansible made the batches before it knew "
-            f"node_devices_drain: give it with -e or as vars of import_playbook, or set node_devices_serial to the "
-            f"number of nodes to drain together"
+            f"{len(together)} nodes would be drained at the same time, because Ansible made the batches before it "
+            "read node_devices_drain: set node_devices_drain with -e or in the vars of import_playbook, or set "
+            "node_devices_serial to the number of nodes to drain at the same time"
         )
 
 
@@ -113,7 +114,11 @@ class Drain:
         """The pods to evict. Raises NotDrained if something would be lost, ApiError."""
         pods = [pod for pod in self._api.list(Place("pods"), fieldSelector=f"spec.nodeName={self._node}") if _goes(pod)]
         lost = [
-            *([] if rules.force else _sentences(pods, _is_alone, "node_devices_drain_force", "nobody makes {} again")),
+            *(
+                []
+                if rules.force
+                else _sentences(pods, _is_alone, "node_devices_drain_force", "no controller would recreate {}")
+            ),
             *(
                 []
                 if rules.delete_emptydir_data
@@ -121,12 +126,12 @@ class Drain:
                     pods,
                     _has_data,
                     "node_devices_drain_delete_emptydir_data",
-                    "data of {} in an emptyDir would be lost",
+                    "the emptyDir data of {} would be lost",
                 )
             ),
         ]
         if lost:
-            raise NotDrained(f"the node {self._node} cannot be drained: {'; '.join(lost)}")
+            raise NotDrained(f"node {self._node} cannot be drained: {'; '.join(lost)}")
         return pods
 
     def evict(self, pods: Iterable[dict[str, Any]], rules: Rules, meanwhile: Callable[[], None]) -> list[str]:
@@ -152,9 +157,9 @@ class Drain:
                     raise
             if staying and time.monotonic() >= deadline:
                 raise NotDrained(
-                    f"after {rules.minutes:g} minutes there is still on node {self._node}: "
-                    f"{'; '.join(str(going) for going in staying.values())}. Fix that, or give it longer "
-                    f"(node_devices_drain_minutes)"
+                    f"node {self._node} still has pods after {rules.minutes:g} minutes: "
+                    f"{'; '.join(str(going) for going in staying.values())}. Remove the cause, or raise "
+                    "node_devices_drain_minutes"
                 )
             if staying:
                 meanwhile()
@@ -168,7 +173,7 @@ class _Going:
     def __init__(self, pod: dict[str, Any]) -> None:
         self._pod = pod
         self.asked = "deletionTimestamp" in pod["metadata"]
-        self._why = "the API server was not reached"
+        self._why = "the API server could not be reached"
         self._next = 0.0
 
     def ask(self, api: Api, dry_run: bool) -> None:
@@ -187,9 +192,9 @@ class _Going:
 
     def __str__(self) -> str:
         if not self.asked:
-            return f"{name_of(self._pod)}, which may not be evicted: {self._why}"
+            return f"{name_of(self._pod)} cannot be evicted: {self._why}"
         seconds = (self._pod.get("spec") or {}).get("terminationGracePeriodSeconds", 30)
-        return f"{name_of(self._pod)}, which was asked to end and has {seconds} s for it"
+        return f"{name_of(self._pod)} is terminating, with a grace period of {seconds} s"
 
 
 def is_cordoned(node: Mapping[str, Any]) -> bool:
@@ -230,4 +235,4 @@ def _sentences(
     pods: Iterable[Mapping[str, Any]], is_lost: Callable[[Mapping[str, Any]], bool], variable: str, sentence: str
 ) -> list[str]:
     names = [name_of(pod) for pod in pods if is_lost(pod)]
-    return [f"{sentence.format(', '.join(names))} ({variable}=true evicts all the same)"] if names else []
+    return [f"{sentence.format(', '.join(names))} (to evict anyway, set {variable}: true)"] if names else []

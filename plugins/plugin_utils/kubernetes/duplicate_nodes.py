@@ -38,4 +38,7 @@ def found(hosts: Iterable[Host], cluster_of: Callable[[str], str]) -> Iterator[s
 
 def sentence(one: str | None, other: str | None, node: str) -> str:
     """The message for two hosts that are one node."""
-    return f"{one} and {other} are both the node {node} of this cluster: set node_devices_node_name to the name of each"
+    return (
+        f"hosts {one} and {other} both have the node name {node} in this cluster: set node_devices_node_name of each "
+        "host to its own node's name"
+    )

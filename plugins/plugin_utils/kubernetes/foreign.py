@@ -39,8 +39,8 @@ def refuse(cluster: DaemonSet, node: str, names: Iterable[str], places: Iterable
             return
         if time.monotonic() >= deadline:
             raise DeploymentError(
-                f"another device plugin serves {', '.join(taken)} on node {node}, as its node object shows: remove it "
-                f"first, or set device_plugin_takeover: true and remove it right after"
+                f"another device plugin already serves {', '.join(taken)} on node {node}, as its node object shows: "
+                "remove that plugin first, or set device_plugin_takeover: true and remove it right after the run"
             )
         time.sleep(_PAUSE)
 

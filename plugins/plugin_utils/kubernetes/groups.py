@@ -61,9 +61,9 @@ def without_namesakes(found: Iterable[Group]) -> list[Group]:
         other = first.setdefault((group.cluster, deployment.name), group)
         if other is not group:
             problem = (
-                f"device_plugin_deployment.namespace: is {deployment.namespace!r} for {', '.join(group.hosts)}, and "
-                f"{other.deployment.namespace!r} for {', '.join(other.hosts)}, and both DaemonSets are called "
-                f"{deployment.name}, by which they know their nodes: give one of them another name"
+                f"device_plugin_deployment.namespace: is {deployment.namespace!r} for {', '.join(group.hosts)}, but "
+                f"{other.deployment.namespace!r} for {', '.join(other.hosts)}, and both DaemonSets select their nodes "
+                f"by the same name {deployment.name}: set another device_plugin_deployment.name for one of them"
             )
             group = group._replace(problems=(*group.problems, problem))
         result.append(group)
@@ -75,8 +75,9 @@ def _differences(host: str | None, deployment: manifests.Deployment, group: Grou
         one, other = getattr(group.deployment, field), getattr(deployment, field)
         if one != other:
             yield (
-                f"device_plugin_deployment.{field}: is {other!r} for {host}, and {one!r} for {group.hosts[0]}: a "
-                f"DaemonSet has it once, so give the hosts that differ another one (name)"
+                f"device_plugin_deployment.{field}: is {other!r} for {host}, but {one!r} for {group.hosts[0]}: all "
+                "hosts of a DaemonSet need the same value, so set it, or another device_plugin_deployment.name for "
+                "one of them"
             )
 
 

@@ -51,8 +51,8 @@ class Namespace:
             if time.monotonic() >= deadline:
                 name = self._deployment.namespace
                 raise DeploymentError(
-                    f"the namespace {name} is being deleted: run again when it is gone (kubectl get namespace {name} "
-                    f"--output yaml says what holds it up)"
+                    f"namespace {name} is still being deleted: run again when it is gone (kubectl get namespace "
+                    f"{name} --output yaml shows what blocks it)"
                 )
             time.sleep(_PAUSE)
 
@@ -63,9 +63,9 @@ class Namespace:
             level = (now["metadata"].get("labels") or {}).get(_ENFORCE) or self._enforced_by_default()
             if level != "privileged":
                 raise DeploymentError(
-                    f"the namespace {self._deployment.namespace} was there before us and enforces Pod Security level "
-                    f"{level}, which lets no pod mount directories of its host: label it {_ENFORCE}=privileged, or "
-                    f"name another one in device_plugin_deployment.namespace"
+                    f"namespace {self._deployment.namespace} belongs to others and enforces Pod Security level "
+                    f"{level}, which forbids the plugin's host directories: label it {_ENFORCE}=privileged, or set "
+                    "another device_plugin_deployment.namespace"
                 )
             return []
         return [self._objects.apply(self._place, manifests.namespace(self._deployment).content)]
@@ -113,9 +113,9 @@ class Namespace:
                     continue
                 for each in objects:
                     if self._is_others(kind.kinds, each):
-                        return f"it has {kind.kinds} {each['metadata']['name']}"
+                        return f"it still contains {kind.kinds} {each['metadata']['name']}"
         except ApiError as error:
-            return f"it cannot be told whether others have something in it: {error}"
+            return f"it cannot be checked for objects of others: {error}"
         return ""
 
     def _is_others(self, kind: str, found: Mapping[str, Any]) -> bool:

@@ -28,7 +28,10 @@ def reason(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
     """The reason, without a full stop; empty if neither taints nor a waiting pod show it. node: the node object."""
     taints = [_shown(taint) for taint in (node.get("spec") or {}).get("taints") or () if _keeps_off(cluster, taint)]
     if taints:
-        return f"the node has the taint {', '.join(taints)}, which device_plugin_deployment.tolerations do not tolerate"
+        return (
+            f"the node has the taint {', '.join(taints)}, which device_plugin_deployment.tolerations does not "
+            "tolerate: add a toleration, or remove the taint"
+        )
     try:
         waiting = [pod for pod in cluster.unassigned() if node["metadata"]["name"] in _meant_for(pod)]
     except ApiError:
@@ -37,7 +40,7 @@ def reason(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
         conditions = (pod.get("status") or {}).get("conditions") or ()
         said = next((each.get("message") for each in conditions if each.get("type") == "PodScheduled"), "")
         name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-        return f"pod {name} waits for the scheduler: {' '.join((said or 'it has not looked at it yet').split())}"
+        return f"pod {name} waits for the scheduler: {' '.join((said or 'no attempt to schedule it yet').split())}"
     return ""
 
 

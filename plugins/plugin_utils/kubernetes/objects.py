@@ -77,8 +77,8 @@ def own(place: Place, found: dict[str, Any] | None) -> dict[str, Any] | None:
         return found
     label = ", ".join(f"{key}={value}" for key, value in manifests.MANAGED_BY.items())
     raise DeploymentError(
-        f"{place} was there before us, and is not ours to change (it has no label {label}): give "
-        f"device_plugin_deployment another name or namespace, or delete it first"
+        f"{place} belongs to others, because it has no label {label}: set another name or namespace in "
+        "device_plugin_deployment, or delete it first"
     )
 
 

@@ -46,16 +46,16 @@ def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
         where = f"DaemonSet {other.name} in namespace {other.namespace}"
         if other.by_label and other.name == own.name:
             raise DeploymentError(
-                f"{where} has the same nodes as one of that name in namespace {own.namespace} would have, because both "
-                f"know them by a label that says {own.name}: give device_plugin_deployment another name as well, and "
-                f"nodes go from one to the other, or run uninstall.yml with namespace {other.namespace} before"
+                f"{where} has the same name as the new one in namespace {own.namespace}, so both would select the "
+                f"same nodes by the label value {own.name}: set another device_plugin_deployment.name as well, so "
+                f"that the nodes move, or run uninstall.yml with namespace {other.namespace} first"
             )
         if not other.has(cluster, node):
             continue
         if not other.by_label:
             raise DeploymentError(
-                f"{where} names its nodes itself, {node} among them, so it was not deployed by these playbooks: take "
-                f"the node out there first"
+                f"{where} lists its nodes itself, including {node}, so these playbooks did not deploy it: remove the "
+                "node there first"
             )
         places.append({"namespace": other.namespace, "name": other.name})
     return places

@@ -297,12 +297,12 @@ def _outcome(pod: Mapping[str, Any] | None, words: str, waited: float | None) ->
 
     words: what the cluster reports about the pod. waited: seconds, None if the timeout is not reached.
     """
-    words = words or "nobody says why"
+    words = words or "no reason was reported"
     if pod is None:
-        return Outcome(unproven=f"somebody else deleted the proof's pod: {words}")
+        return Outcome(unproven=f"another client deleted the proof's pod: {words}")
     status, name = pod.get("status") or {}, pod["metadata"]["name"]
     if pod["metadata"].get("deletionTimestamp"):
-        return Outcome(unproven=f"pod {name} was taken away for another one: {words}")
+        return Outcome(unproven=f"pod {name} was deleted before the proof, for example by preemption: {words}")
     if status.get("phase") == "Failed":
         # Either the kubelet did not admit the devices, or the program failed. For other reasons (Preempting, Evicted,
         # OutOfpods, node shutdown) the devices are not the cause.
@@ -311,7 +311,7 @@ def _outcome(pod: Mapping[str, Any] | None, words: str, waited: float | None) ->
         said = f"pod {name} failed: {words}"
         return Outcome(failed=said) if is_wrong else Outcome(unproven=said)
     if status.get("phase") == "Succeeded":
-        return Outcome(unproven=f"pod {name} ended before it could be looked into: {words}")
+        return Outcome(unproven=f"pod {name} ended before it could be inspected: {words}")
     if waited is None:
         return None
     waiting = [((each.get("state") or {}).get("waiting") or {}) for each in status.get("containerStatuses") or ()]

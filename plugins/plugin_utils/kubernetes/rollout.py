@@ -68,7 +68,7 @@ def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:
     return Running(
         found.group(1) if found else "",
         () if is_ready(pod) else ("its pod is not ready",),
-        ("it refuses its configuration: its log says why",) if refused else (),
+        ("it refuses its configuration: see the pod's log",) if refused else (),
         version.group(1) if version else "",
     )
 
@@ -121,7 +121,7 @@ def await_node(
                 others = [each["metadata"]["name"] for each in pods if each is not pod]
                 if others and not said.not_ready:
                     # A terminating pod may still answer on the node and write the CDI specs.
-                    said = said._replace(not_ready=(f"pod {others[0]}, whose place it takes, has not ended",))
+                    said = said._replace(not_ready=(f"pod {others[0]}, which it replaces, has not ended",))
                 if said.sha256 == sha256 and not said.not_ready and is_ready(pod):
                     return pod
                 if said.sha256 != sha256 and time.monotonic() >= look_again:
@@ -177,7 +177,7 @@ def await_end(cluster: DaemonSet, node: str, timeout: float, renew: Renew = _nob
                 return
             if time.monotonic() >= deadline:
                 condition = readiness(cluster.api.node(node))
-                raise DeploymentError(f"the pod {pods[0]} has not ended within {timeout:g} s: {condition}")
+                raise DeploymentError(f"pod {pods[0]} has not ended within {timeout:g} s: {condition}")
         except Unavailable:
             if time.monotonic() >= deadline:
                 raise
@@ -221,22 +221,22 @@ def _why(
     cluster: DaemonSet, node: str, pod: Mapping[str, Any] | None, said: Running, sha256: str, timeout: float
 ) -> str:
     """The message that explains why a node's pod is not as expected."""
-    head = f"within {timeout:g} s"
+    head = f"after {timeout:g} s,"
     of_node = cluster.api.node(node)
     condition = readiness(of_node)
     if "is not Ready" in condition:
         return f"{head} the plugin's pod does not run: {condition}"
     if pod is None:
-        return f"{head} there is no pod of DaemonSet {cluster.deployment.name} on the node{_why_none(cluster, of_node)}"
+        return f"{head} DaemonSet {cluster.deployment.name} has no pod on the node{_why_none(cluster, of_node)}"
     name = f"pod {_name(pod)}"
     _state, trouble = _trouble(cluster, pod)
     if trouble:
         return f"{head} {trouble}"
     if said.problems:
-        return f"{name} refuses its configuration, an older one stays in force: {'; '.join(said.problems)}"
+        return f"{name} refuses its configuration and runs with an older one: {'; '.join(said.problems)}"
     if sha256 and said.sha256 and said.sha256 != sha256:
         return f"{head} {name} runs with configuration {said.sha256[:12]}, not {sha256[:12]}"
-    return f"{head} {name} is not ready: {'; '.join(said.not_ready) or 'its kubelet says so'}"
+    return f"{head} {name} is not ready: {'; '.join(said.not_ready) or 'the kubelet reports no reason'}"
 
 
 def _why_none(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
@@ -270,8 +270,8 @@ def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
     elif not trouble and newest(cluster, node) is None:
         state = "outdated"
         trouble = (
-            f"pod {_name(pod)} is of an earlier state of its DaemonSet: max_unavailable are replaced at once, and one "
-            f"that does not become ready holds up the others"
+            f"pod {_name(pod)} does not have the DaemonSet's current template yet: at most max_unavailable pods are "
+            "replaced at once, and a pod that does not become ready blocks the others"
         )
     elif not trouble and not is_ready(pod):
         state = "not ready"
@@ -309,7 +309,7 @@ def _trouble(cluster: DaemonSet, pod: Mapping[str, Any]) -> tuple[str, str]:
     status = pod.get("status") or {}
     phase = str(status.get("phase") or "Pending")
     if phase == "Failed" and status.get("reason"):
-        said = status.get("message") or "its kubelet says no more"
+        said = status.get("message") or "the kubelet reports no reason"
         return phase, f"pod {_name(pod)} has failed: {status['reason']}: {' '.join(said.split())}"
     return phase, f"pod {_name(pod)} has not started{_events(cluster, pod['metadata']['name'])}"
 

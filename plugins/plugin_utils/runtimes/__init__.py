@@ -5,9 +5,9 @@
 |---|---|---|---|
 | Containerd | the root file, from --config | config dump | CRI |
 | Rancher (k3s, RKE2) | a drop-in that the generated file imports, or its template | config dump | CRI |
-| Crio | /etc/crio/crio.conf.d/99-node-devices.conf | crio config | CRI; before 1.33 it does not tell its directories |
-| Microk8s, K0s | nothing: if CDI is not effective, they say what to do by hand | config dump | CRI |
-| CriDockerd, Unknown | nothing: they say what to do by hand | - | - |
+| Crio | /etc/crio/crio.conf.d/99-node-devices.conf | crio config | CRI; before 1.33 without its directories |
+| Microk8s, K0s | nothing: if CDI is not effective, the message says what to do by hand | config dump | CRI |
+| CriDockerd, Unknown | nothing: the message says what to do by hand | - | - |
 
 Adapters run on the controller and work only on texts. `adapter.Adapter` lists the methods that all of them have.
 """

@@ -77,7 +77,7 @@ class _Distribution(Containerd):
 class Microk8s(_Distribution):
     """MicroK8s generates containerd's configuration from a template in the snap's data. Source: canonical/microk8s."""
 
-    name = "MicroK8s'"
+    name = "MicroK8s' containerd"
 
     @classmethod
     def claims(cls, runtime: Mapping[str, Any]) -> bool:
@@ -87,14 +87,15 @@ class Microk8s(_Distribution):
     def advice(self) -> str:
         return (
             f'set {self._wanted} below [plugins."{TABLES[2]}"] in '
-            f"/var/snap/microk8s/current/args/containerd-template.toml, and `snap restart microk8s.daemon-containerd`"
+            "/var/snap/microk8s/current/args/containerd-template.toml, then run `snap restart "
+            "microk8s.daemon-containerd`"
         )
 
 
 class K0s(_Distribution):
     """k0s imports the files of a directory; for a new file it restarts its containerd. Source: k0s, docs/runtime.md."""
 
-    name = "k0s'"
+    name = "k0s' containerd"
 
     @classmethod
     def claims(cls, runtime: Mapping[str, Any]) -> bool:
@@ -105,9 +106,9 @@ class K0s(_Distribution):
         # k0s 1.36 has containerd 2, which does not start with a file of the old version.
         file_version = 3 if version_tuple(self.version) >= (2, 0, 0) else 2
         return (
-            f"write /etc/k0s/containerd.d/cdi.toml with version = {file_version}, "
-            f'[plugins."{TABLES[file_version]}"] and {self._wanted}; k0s restarts its containerd with it by itself, '
-            f"as long as {self.config['path']} begins with # k0s_managed=true"
+            f'write /etc/k0s/containerd.d/cdi.toml with version = {file_version}, [plugins."{TABLES[file_version]}"] '
+            f"and {self._wanted}; k0s then restarts its containerd by itself, if {self.config['path']} begins with # "
+            "k0s_managed=true"
         )
 
 
@@ -117,9 +118,9 @@ class CriDockerd(ByHand):
     name = "cri-dockerd"
     # Read up to 0.4.3. A change of March 2026 (Mirantis/cri-dockerd#522) passes them on; no release has it yet.
     advice = (
-        "it does not pass the kubelet's CDI names on to Docker: run the kubelet with containerd "
-        "(--container-runtime-endpoint=unix:///run/containerd/containerd.sock; k3s without --docker), or give devices "
-        "with injection: device_nodes"
+        "it does not pass the kubelet's CDI device names to Docker: run the kubelet with containerd "
+        "(--container-runtime-endpoint=unix:///run/containerd/containerd.sock; k3s without --docker), or set "
+        "injection: device_nodes for the resources"
     )
 
     @classmethod
@@ -132,8 +133,8 @@ class Unknown(ByHand):
     """Any other runtime."""
 
     advice = (
-        "containerd and CRI-O are known, also those of k3s, RKE2 and kind; name another socket in "
-        "node_devices_cri_socket if the node has one of them too"
+        "only containerd and CRI-O are supported, also in k3s, RKE2 and kind: if the node runs one of them too, set "
+        "node_devices_cri_socket to its socket"
     )
 
     @property

@@ -27,7 +27,7 @@ class Cdi(NamedTuple):
 
     @property
     def missing_dirs(self) -> list[str]:
-        return directory_names.lacking(SPEC_DIRS, self.spec_dirs)
+        return directory_names.missing(SPEC_DIRS, self.spec_dirs)
 
     @property
     def wanted_dirs(self) -> list[str]:

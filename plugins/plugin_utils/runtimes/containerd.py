@@ -49,7 +49,7 @@ class Containerd(Adapter):
         """The CDI settings from ``containerd config dump``. Raises UnsupportedConfig if the command failed."""
         if not self.config["effective"]:
             command = f"{self.program} --config {self.config['path']} config dump"
-            raise UnsupportedConfig(f"{command} fails with it ({self.config['problem']}); fix it first")
+            raise UnsupportedConfig(f"`{command}` fails ({self.config['problem']}): fix the file first")
         return effective(self.config["effective"])
 
     def plan(self, check: Check) -> Change | None:
@@ -73,7 +73,7 @@ class Containerd(Adapter):
         In a file of version 1 with two CRI tables, containerd 2.0 to 2.3 picks one table at random.
         """
         is_effective = self.cdi.suffices
-        files = {"it": self.config["content"] or "", **self._imported}
+        files = {"the file": self.config["content"] or "", **self._imported}
         if not self._merges or always_on(self.version):
             files = {}
         for name, text in files.items():
@@ -83,7 +83,7 @@ class Containerd(Adapter):
             if data.get("version") in (None, 0, 1) and former and full and not (agree and is_effective):
                 names = "[plugins.cri]", f'[plugins."{TABLES[2]}"]'
                 raise UnsupportedConfig(
-                    f"{name} has {names[0]} and {names[1]} and no version above 1, so containerd {self.version} takes "
+                    f"{name} has {names[0]} and {names[1]} and no version above 1, so containerd {self.version} uses "
                     f"one of them at random: move the keys of {names[0]} into {names[1]}, and remove {names[0]}"
                 )
         return is_effective
@@ -93,15 +93,16 @@ class Containerd(Adapter):
         installed = self.runtime.get("installed_version", self.version)
         if installed != self.version:
             raise UnsupportedConfig(
-                f"containerd {self.version} runs, and {self.program} is {installed or 'gone'} by now: restart "
-                f"{self.runtime.get('unit') or 'it'} first, as CDI is planned for what the next start runs"
+                f"containerd {self.version} runs, but {self.program} is now {installed or 'missing'}, and CDI must be "
+                "planned for the version that the next start runs: restart "
+                f"{self.runtime.get('unit') or 'the runtime'} first"
             )
 
     def _overridden(self) -> str:
         """The message that explains why an edit of the root file has no effect."""
         unreadable = self.config.get("unreadable_imports")
         if unreadable:
-            return f"{unreadable[0]}, which it imports, is not UTF-8 and may override it; fix it first"
+            return f"its import {unreadable[0]} is not UTF-8 and may override this file: fix the import first"
         return containerd_imports.overridden(self._imported, self.version, wanted_keys(self.cdi))
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
@@ -155,7 +156,7 @@ class Containerd(Adapter):
             text = with_version(text, file_version)
         if file_version not in TABLES:
             raise UnsupportedConfig(
-                f"its version is {file_version}, and {min(TABLES)} to {max(TABLES)} are known; fix it"
+                f"version = {file_version} is not supported: set a version from {min(TABLES)} to {max(TABLES)}"
             )
         wanted = wanted_keys(self.cdi)
         return edited(text, self._table_with(wanted, data, file_version), wanted)
@@ -194,8 +195,8 @@ class Containerd(Adapter):
             return usual
         if not self._merges:
             raise UnsupportedConfig(
-                f'it has no version above 1, so containerd {self.version} ignores [plugins."{there}"] in it: set '
-                f"version = 2 before its first table"
+                f"the file has no version above 1, so containerd {self.version} ignores its table "
+                f'[plugins."{there}"]: set version = 2 before the first table'
             )
         return there
 
@@ -257,8 +258,8 @@ class Containerd(Adapter):
             differences = [path for path in differences if path != "imports"]
         if differences:
             raise UnsupportedConfig(
-                f"the edit would change more than CDI: {', '.join(differences)} would differ in what containerd makes "
-                f"of it; nothing was written"
+                f"the edit would also change {', '.join(differences)} in containerd's effective configuration, so "
+                "nothing was written: edit the CDI keys by hand"
             )
         return effective(answer.effective)
 

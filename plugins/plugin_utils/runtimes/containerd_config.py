@@ -51,7 +51,7 @@ def printed(dump: str) -> dict[str, Any]:
     try:
         return tomllib.loads(_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", dump))
     except tomllib.TOMLDecodeError as error:
-        raise UnsupportedConfig(f"what `containerd config dump` prints is not valid TOML ({error})") from error
+        raise UnsupportedConfig(f"the output of `containerd config dump` is not valid TOML ({error})") from error
 
 
 def texts_in(data: Mapping[str, Any], key: str) -> list[str]:

@@ -41,10 +41,10 @@ def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> 
     names = _absolute(data, path)
     for file in config.get("missing_imports", ()):
         if file in names:
-            yield file, "no file", "take it out of imports"
+            yield file, "not a file", "remove it from imports"
     for file in config.get("dangling_imports", ()):
         if any(_matches(file, name) for name in names):
-            yield file, "a link to nothing", "remove it"
+            yield file, "a dangling link", "remove it"
 
 
 def has_relative(text: str) -> bool:
@@ -57,7 +57,7 @@ def data_of(path: str, text: str) -> dict[str, Any]:
     try:
         return parsed(text)
     except UnsupportedConfig as error:
-        raise UnsupportedConfig(f"{path}, which is imported: {error}") from error
+        raise UnsupportedConfig(f"{path} (imported): {error}") from error
 
 
 def taken_in(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> list[str]:
@@ -85,8 +85,8 @@ def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]
     if not any(tables.values()):
         keys = " and ".join(key_lines(wanted))
         return (
-            f"containerd does not heed an edit of it: set {keys} by hand, and see with `containerd config dump` that "
-            f"it took effect"
+            f"an edit of this file has no effect on containerd: set {keys} by hand, then check the effect with "
+            "`containerd config dump`"
         )
     always_on = containerd_config.always_on(version)
     whole = version_tuple(version) < (2, 0, 0)
@@ -98,9 +98,9 @@ def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]
         if not table or there.suffices:
             continue
         advice.append(f"{' and '.join(key_lines(containerd_config.wanted_keys(there)))} in {path}")
-    by = "an imported CRI table replaces its own" if whole else "what it imports overrides it"
-    what = "turning CDI on" if containerd_config.ENABLE in wanted else "naming CDI's directories"
-    return f"{what} in it has no effect, because {by}: set {', '.join(advice) or 'the same in its imports'}"
+    by = "an imported CRI table replaces the file's own" if whole else "its imports override it"
+    what = "turning CDI on" if containerd_config.ENABLE in wanted else "listing the CDI directories"
+    return f"{what} in this file has no effect, because {by}: set {', '.join(advice) or 'the same keys in its imports'}"
 
 
 def staged(content: str, path: str, real_path: str) -> str:
@@ -115,8 +115,8 @@ def staged(content: str, path: str, real_path: str) -> str:
     for given, name in zip(given_names, names, strict=True):
         if any(_matches(file, name) for file in (path, real_path)):
             raise UnsupportedConfig(
-                f"its import {given} takes in the file itself, so that a change of it cannot be tried before it is "
-                f"written; import a folder of its own, such as conf.d/*.toml"
+                f"its import {given} matches the file itself, so a change cannot be checked before it is written: "
+                "import a separate directory, such as conf.d/*.toml"
             )
     others = [given for given, name in zip(given_names, names, strict=True) if name not in (path, real_path)]
     return content if others == given_names else _with_imports(content, others)
@@ -195,7 +195,7 @@ def _with_imports(content: str, names: list[str]) -> str:
         if statement.path == ("imports",) and statement.value:
             start, end = statement.value
             return content[:start] + json.dumps(names) + content[end:]
-    raise UnsupportedConfig("it imports nothing")
+    raise UnsupportedConfig("the file has no imports")
 
 
 def _nested(texts: Mapping[str, str]) -> bool:

@@ -31,39 +31,41 @@ def obstacles(
     cdi: whether devices are injected by CDI.
     """
     if cdi and version is None:
-        yield f"{program} --version does not tell a version, so what it makes of CDI is not known"
+        yield (
+            f"{program} --version prints no version, so its CDI support is unknown: fix the program, or set "
+            "injection: device_nodes for the resources"
+        )
     elif cdi and version_tuple(version) < OLDEST:
         yield (
-            f"containerd {version} cannot give devices to containers by CDI: below 1.7.2 it drops the CDI "
-            f"names that the kubelet passes on, without a word. Upgrade it to 1.7.2 or later (Debian 13 has "
-            f"1.7.24, docker.com's containerd.io packages have 1.7 and 2.x), or give devices with injection: "
-            f"device_nodes"
+            f"containerd {version} silently drops the kubelet's CDI device names, so containers would start without "
+            "their devices: upgrade it to 1.7.2 or later (Debian 13 has 1.7.24, docker.com's containerd.io packages "
+            "have 1.7 and 2.x), or set injection: device_nodes for the resources"
         )
     path = config["path"]
     if config["exists"] and config["content"] is None:
-        yield f"{path} cannot be read as text: {config['why_no_text']}; fix it first"
+        yield f"{path} cannot be read as text, because {config['why_no_text']}: fix the file first"
         return
     try:
         data = tomllib.loads(config["content"] or "")
     except tomllib.TOMLDecodeError as error:
         # Some of containerd's parsers accept what is not valid TOML.
-        but = "this containerd reads it all the same" if config.get("effective") else "it will not start again"
+        but = "although this containerd accepts it" if config.get("effective") else "so containerd cannot start again"
         why = "it begins with a byte order mark" if config["content"].startswith("\ufeff") else error
-        yield f"{path} is not valid TOML ({why}): {but}; fix it first"
+        yield f"{path} is not valid TOML ({why}), {but}: fix the file first"
         return
     files = {path: data, **{name: lenient(text) for name, text in imported.items()}}
     for name, text in files.items():
         for file, what, way_out in containerd_imports.not_there(text, name, config):
             yield (
-                f"{name} imports {file}, which is {what}: containerd will not start again; {way_out}, or put the file "
-                f"there"
+                f"{name} imports {file}, which is {what}, so containerd cannot start again: {way_out}, or create the "
+                "file"
             )
     if not config.get("effective"):
         yield from _invalid_imports(path, config.get("unreadable_imports", ()), imported)
     for name, disabled in _turning_off(files, version):
         yield (
-            f"{name} turns CRI off (disabled_plugins has {', '.join(disabled)}), so no kubelet can use this "
-            f"containerd: take it out of disabled_plugins and restart containerd"
+            f"{name} disables CRI (disabled_plugins has {', '.join(disabled)}), so the kubelet cannot use this "
+            "containerd: remove it from disabled_plugins and restart containerd"
         )
     if config.get("effective"):
         yield from _no_default_runtime(path, config["effective"], version, imported)
@@ -102,19 +104,22 @@ def _no_default_runtime(path: str, effective: str, version: str | None, imported
     if name is None or names is None or name in names or settings.get("default_runtime", {}).get("runtime_type"):
         return
     replaced = imported and version is not None and version_tuple(version) < (2, 0, 0)
-    where = " to what it imports (before containerd 2 the last CRI table replaces the others whole)" if replaced else ""
+    where = (
+        " to its last import with a CRI table (before containerd 2, that table replaces all others)" if replaced else ""
+    )
     yield (
-        f"{path} has CRI's default_runtime_name {name}, and its runtimes are {', '.join(sorted(names)) or 'none'}: CRI "
-        f"will not come up again, and no kubelet can use this containerd; add that one{where}, or name another"
+        f"{path} sets CRI's default_runtime_name to {name}, but its runtimes are "
+        f"{', '.join(sorted(names)) or 'none'}, so CRI cannot start again and the kubelet cannot use this containerd: "
+        f"add that runtime{where}, or name another"
     )
 
 
 def _invalid_imports(path: str, unreadable: list[str], imported: Mapping[str, str]) -> Iterator[str]:
     """One message for each import that makes containerd refuse the configuration."""
     for name in unreadable:
-        yield f"{name}, which {path} imports, is not UTF-8: containerd will not start again; fix it first"
+        yield f"{name}, which {path} imports, is not UTF-8, so containerd cannot start again: fix the file first"
     for name, text in imported.items():
         try:
             parsed(text)
         except UnsupportedConfig as error:
-            yield f"{name}, which {path} imports: {error}, as containerd will not start again"
+            yield f"{name}, which {path} imports: {error}, because containerd cannot start again"

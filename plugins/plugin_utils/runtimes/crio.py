@@ -55,8 +55,8 @@ class Crio(Adapter):
         """A message if the version is too old."""
         if cdi and self.version is not None and version_tuple(self.version) < _OLDEST:
             yield (
-                f"CRI-O {self.version} does not know the field in which the kubelet passes CDI names on: upgrade it to "
-                f"1.28 or later, or give devices with injection: device_nodes"
+                f"CRI-O {self.version} ignores the kubelet's CDI device names, so containers would start without "
+                "their devices: upgrade it to 1.28 or later, or set injection: device_nodes for the resources"
             )
 
     @property
@@ -68,7 +68,7 @@ class Crio(Adapter):
     def _effective(self) -> dict[str, Any]:
         if not self.config["effective"]:
             raise UnsupportedConfig(
-                f"{self.program} config fails with its files ({self.config['problem']}); fix them first"
+                f"`{self.program} config` fails ({self.config['problem']}): fix CRI-O's configuration files first"
             )
         return tomllib.loads(self.config["effective"])
 
@@ -86,11 +86,15 @@ class Crio(Adapter):
         later = [file for file in files if _after(path, file) and _dirs_in(files[file]) is not None]
         if later:
             raise UnsupportedConfig(
-                f"{max(later)} is read after any drop-in of ours: set {line} there, and restart CRI-O"
+                f"{max(later)} is read after this collection's drop-in and overrides it: set {line} there and restart "
+                "CRI-O"
             )
         before = files.get(path)
         if before is not None and lenient(before) != {"crio": {"runtime": {DIRS: _dirs_in(before)}}}:
-            raise UnsupportedConfig(f"{path} has more in it than ours: set {line} there, and restart CRI-O")
+            raise UnsupportedConfig(
+                f"{path} has settings of others, so this collection does not edit it: set {line} there and restart "
+                "CRI-O"
+            )
         after = "\n".join(["[crio.runtime]", line, ""])
         self._require_effective(path, after, check)
         return Change(path, before, after)
@@ -101,8 +105,8 @@ class Crio(Adapter):
         cdi = Cdi(True, tuple(value.split(",")))
         if not cdi.suffices:
             raise UnsupportedConfig(
-                f"{given} in {self.runtime.get('unit') or 'its command line'} overrides its files: have "
-                f"{name}={','.join(cdi.wanted_dirs)} there, or take it out, and restart CRI-O"
+                f"{given} in {self.runtime.get('unit') or 'the command line'} overrides CRI-O's files: change it to "
+                f"{name}={','.join(cdi.wanted_dirs)}, or remove it, and restart CRI-O"
             )
 
     def _require_effective(self, path: str, text: str, check: Check) -> None:
@@ -111,8 +115,8 @@ class Crio(Adapter):
         changed = [key for key in differences(self._effective, after) if key != ".".join(_KEY)]
         if changed:
             raise UnsupportedConfig(
-                f"a drop-in would change more than CDI: {', '.join(changed)} would differ in what CRI-O makes of it; "
-                f"nothing was written"
+                f"the drop-in would also change {', '.join(changed)} in CRI-O's effective configuration, so nothing "
+                f"was written: set {DIRS} by hand"
             )
         if not _cdi(after).suffices:
             raise UnsupportedConfig(f"a drop-in at {path} has no effect: set {text.splitlines()[1]} by hand")

@@ -49,14 +49,15 @@ class Rancher(Containerd):
         if template is not None:
             return Change(path, template, self._in_template(template, wanted))
         why = (
-            "imports no folder in which a drop-in would be read last:"
+            "it imports no directory in which a drop-in would be read last:"
             if self._merges
             else f"containerd {self.version} would not merge a drop-in: upgrade to a release with containerd 2 (k3s or "
-            f"RKE2 1.31.6, 1.32.2 or later), where CDI is on; or"
+            "RKE2 1.31.6, 1.32.2 or later), where CDI is on by default; or"
         )
         raise UnsupportedConfig(
-            f"it is generated at every start, and {why} copy the file to {path}, set "
-            f"{' and '.join(key_lines(wanted))} below [plugins.'{self._table}'] in the copy, and keep it up to date"
+            f"the file is generated at every start, and {why} copy it to {path}, set "
+            f"{' and '.join(key_lines(wanted))} below [plugins.'{self._table}'] in the copy, and keep the copy up to "
+            "date"
         )
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
@@ -89,13 +90,14 @@ class Rancher(Containerd):
         """The template with the keys, edited line by line: a Go template is no TOML. Raises UnsupportedConfig."""
         if any(_is_key(line) for line in lines_of(template)):
             raise UnsupportedConfig(
-                f"{self._template()[0]} has {' or '.join(KEYS)} already: set {', '.join(key_lines(wanted))}"
+                f"{self._template()[0]} already has {' or '.join(KEYS)}, so it is not edited: set "
+                f"{', '.join(key_lines(wanted))} there"
             )
         text = _below_header(template, self._table, key_lines(wanted))
         if text is None:
             raise UnsupportedConfig(
                 f'{self._template()[0]} has no line [plugins."{self._table}"] below which CDI could be turned on '
-                f"(a base template's cannot be reached): set {', '.join(key_lines(wanted))} there by hand"
+                f"(lines of a base template cannot be edited): set {', '.join(key_lines(wanted))} there by hand"
             )
         return text
 

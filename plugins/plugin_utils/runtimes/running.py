@@ -14,17 +14,17 @@ from .cdi import SPEC_DIRS, Cdi
 def shortfall(cdi: Cdi) -> str:
     """Why a configuration does not suffice. cdi: its CDI settings."""
     if not cdi.enabled:
-        return "CDI is off in its configuration"
-    return f"its configuration does not read {', '.join(cdi.missing_dirs)}"
+        return "CDI is off in the runtime's configuration"
+    return f"the runtime's configuration does not list {', '.join(cdi.missing_dirs)} in cdi_spec_dirs"
 
 
 def difference(cdi: Mapping[str, Any]) -> str | None:
     """Why the daemon's behaviour differs from its files; None if it does not. cdi: from the daemon's answer."""
     # None: the runtime does not report CDI, so its files count.
     if cdi["enabled"] is False:
-        return "its running daemon has CDI off, although its configuration turns it on"
-    lacking = directory_names.lacking(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
-    return f"its running daemon does not read {', '.join(lacking)}" if lacking else None
+        return "the running daemon has CDI off, although its configuration turns it on"
+    missing = directory_names.missing(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
+    return f"the running daemon does not read {', '.join(missing)}" if missing else None
 
 
 def wrong_order(name: str, cdi: Mapping[str, Any]) -> str | None:
@@ -38,8 +38,8 @@ def wrong_order(name: str, cdi: Mapping[str, Any]) -> str | None:
     if there[::-1].index(directory_names.normal(running)) < there[::-1].index(directory_names.normal(static)):
         return None
     return (
-        f"{name} reads {running} before {static}: where a declared node is a link on this node, containers are given "
-        f"the link and not what it leads to; have {static} first in its CDI folders"
+        f"{name} reads {running} before {static}, so a container gets a link instead of its target if a declared "
+        f"device node is a link: list {static} first in cdi_spec_dirs"
     )
 
 
@@ -51,7 +51,7 @@ def other_start(name: str, unit: str, changes: Iterable[Mapping[str, Any]]) -> s
             for when in ("now", "then")
         )
         return (
-            f"{name} runs with {now}, and {unit} starts it with {then} by now: restart {unit} first, as CDI is planned "
-            f"for what it runs with"
+            f"{name} runs with {now}, but {unit} would now start it with {then}: restart {unit} first, because CDI is "
+            "planned for the options in use"
         )
     return None

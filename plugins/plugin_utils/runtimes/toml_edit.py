@@ -38,7 +38,7 @@ def parsed(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UnsupportedConfig(f"it is not valid TOML ({error}); fix it first") from error
+        raise UnsupportedConfig(f"not valid TOML ({error}): fix the file first") from error
 
 
 def lenient(text: str) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
     expected = _exact(text)
     plugins = expected.setdefault("plugins", {})
     if not isinstance(plugins, dict) or not isinstance(plugins.setdefault(table_name, {}), dict):
-        raise UnsupportedConfig(f'plugins."{table_name}" in it is not a table; fix it first')
+        raise UnsupportedConfig(f'plugins."{table_name}" is not a table: fix the file first')
     result = text
     # In reverse, because each new key is inserted before the existing ones.
     for key, value in reversed(wanted.items()):
@@ -75,8 +75,8 @@ def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
         pass
     lines = key_lines({key: value for key, value in wanted.items() if value is not None})
     raise UnsupportedConfig(
-        f"an edit would change more than CDI's keys; have {' and '.join(lines) or 'neither of them'} below "
-        f'[plugins."{table_name}"] in it by hand'
+        "an edit would change more than the CDI keys: edit the file by hand, so that it has "
+        f'{" and ".join(lines) or "neither key"} below [plugins."{table_name}"]'
     )
 
 
@@ -113,8 +113,8 @@ def tomlkit() -> Any:
         import tomlkit
     except ImportError:
         raise UnsupportedConfig(
-            "the Python that Ansible runs with on the controller has no tomlkit, which edits it; install "
-            "requirements/controller.txt into its environment"
+            "the controller's Python has no tomlkit, which edits this file: install requirements/controller.txt into "
+            "Ansible's Python environment"
         ) from None
     return tomlkit
 

@@ -35,9 +35,10 @@ def running(command, **options):
 
 
 def started(pid, name):
-    """Waits until a process that was just forked runs its program."""
+    """Waits until a process that was just forked runs its program; the kernel sets the name before the command line."""
     until = time.monotonic() + 30
-    while pathlib.Path(f"/proc/{pid}/comm").read_text().strip() != name:
+    proc = pathlib.Path(f"/proc/{pid}")
+    while (proc / "comm").read_text().strip() != name or not (proc / "cmdline").read_bytes():
         assert time.monotonic() < until
         time.sleep(0.01)
     return pid

@@ -41,7 +41,7 @@ def test_the_declaration_is_left_to_its_own_schema():
 
 
 def test_no_such_role():
-    with pytest.raises(AnsibleError, match="there is no role somewhere with argument specs"):
+    with pytest.raises(AnsibleError, match="somewhere is not a role of this collection with argument specs"):
         problems("somewhere")
 
 

@@ -73,7 +73,7 @@ def test_cdi_stays_on_while_a_spec_stays_and_the_pod_is_named(run):
 def test_cdi_stays_on_for_a_spec_that_nobody_told_of(run):
     result, executed = take_cdi_back(run, {**BEFORE, **OF_SPECS})
     assert executed == ["node_preflight"]
-    assert result["kept"] == [f"{SPEC} is there, whose devices a pod may hold"]
+    assert result["kept"] == [f"{SPEC} exists and a pod may hold its devices"]
 
 
 def test_cdi_goes_when_the_specs_have_gone_since_the_node_was_looked_at(run):
@@ -95,7 +95,7 @@ def test_cdi_stays_on_for_a_spec_that_the_plugin_wrote(run):
     foreign, ours = {**DYNAMIC, "name": "vendor.json"}, {**DYNAMIC, "path": SPEC, "directory": "/etc/cdi"}
     result, executed = take_cdi_back(run, BEFORE, cdi_files=[foreign, ours, DYNAMIC])
     assert executed == ["node_preflight"]
-    assert result["kept"] == [f"{DYNAMIC['path']} is there, whose devices a pod may hold"]
+    assert result["kept"] == [f"{DYNAMIC['path']} exists and a pod may hold its devices"]
 
 
 def test_cdi_is_not_touched_where_the_ledger_cannot_be_read(run):
@@ -131,8 +131,10 @@ def test_without_plugin_cli_a_checkpoint_keeps_every_spec(run):
     result, executed = take_specs_away(run, plugin=127, test=0)
     assert executed == []
     assert result["failed"] is True
-    assert result["msg"].startswith("node1: /bin/plugin is not on the node: run the role node_tools first; without it ")
-    assert "/plugins/kubelet_internal_checkpoint is there" in result["msg"]
+    assert result["msg"].startswith(
+        "node1: /bin/plugin is not installed on the node: run role node_tools (site.yml) first; without this command, "
+    )
+    assert "/plugins/kubelet_internal_checkpoint exists" in result["msg"]
 
 
 @pytest.mark.parametrize("ledger", [{}, OF_SPECS])
@@ -186,11 +188,11 @@ def test_the_plugin_cli_stays_while_another_role_has_something(environments):
     root, tools = environments({**OF_SPECS, **BEFORE})
     report = tools.absent()
     assert report.kept == [
-        {"path": str(root), "reason": "needed to take away what is left of cdi_runtime and cdi_specs"}
+        {"path": str(root), "reason": "still needed to remove what is left of cdi_runtime and cdi_specs"}
     ]
     warnings = []
     node_module.end(types.SimpleNamespace(warn=warnings.append, exit_json=lambda **_answer: None), report)
-    assert warnings == [f"kept: {root}, needed to take away what is left of cdi_runtime and cdi_specs"]
+    assert warnings == [f"kept: {root}, still needed to remove what is left of cdi_runtime and cdi_specs"]
     assert not report.changed
     assert root.is_dir()
 
@@ -238,4 +240,4 @@ def test_cdi_runtime_writes_nothing_without_the_plugin_cli(run):
     arguments = {"state": "absent", "command": "/bin/plugin", "node": node}
     result, executed = run(cdi_runtime, arguments, answers, False, {"test": 1})
     assert executed == ["node_preflight"]
-    assert result["msg"] == "node1: /bin/plugin is not on the node: run the role node_tools first"
+    assert result["msg"] == "node1: /bin/plugin is not installed on the node: run role node_tools (site.yml) first"

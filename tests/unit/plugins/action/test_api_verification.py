@@ -212,11 +212,16 @@ def test_the_pod_is_the_nodes_and_has_no_power(cluster):
 @pytest.mark.parametrize(
     ("resource", "shown", "state", "detail"),
     [
-        (IMAGINARY, None, "failed", "the node object does not show it: the kubelet has no registration of it"),
+        (
+            IMAGINARY,
+            None,
+            "failed",
+            "the node object does not list it, because no plugin registered it with the kubelet",
+        ),
         (IMAGINARY, "1", "failed", "expected 2 healthy devices in the node object's allocatable, found 1"),
         (NONE, "0", "empty", ""),
-        (NONE, None, "failed", "the node object does not show it: the kubelet has no registration of it"),
-        (FOUND, "3", "unproven", "its devices are discovered on the node, and the API does not say which they are"),
+        (NONE, None, "failed", "the node object does not list it, because no plugin registered it with the kubelet"),
+        (FOUND, "3", "unproven", "its devices are discovered on the node, and the API does not list them"),
         (FOUND, "0", "empty", ""),
     ],
 )
@@ -339,9 +344,9 @@ def test_devices_that_look_alike(cluster):
             "in a container: /dev/crand0: expected a device node, found another kind of file; "
             "mount /crand: expected a mount, found nothing",
         ),
-        ("usage: node-device-plugin\n", "the proof's pod did not say what it has: usage: node-device-plugin"),
-        ('{"env": 1}\n', 'the proof\'s pod did not say what it has: {"env": 1}'),
-        ("", "the proof's pod did not say what it has: nothing"),
+        ("usage: node-device-plugin\n", "the proof's pod printed no report: usage: node-device-plugin"),
+        ('{"env": 1}\n', 'the proof\'s pod printed no report: {"env": 1}'),
+        ("", "the proof's pod printed no report: nothing"),
     ],
 )
 def test_what_a_container_lacks(cluster, says, detail):
@@ -399,7 +404,7 @@ def _waits(reason, message=""):
             f"{WAITING}: 0/3 nodes are available: 1 Too many pods",
         ),
         (_waits("ErrImageNeverPull"), "unproven", f"{WAITING}: ErrImageNeverPull"),
-        ({"phase": "Pending"}, "unproven", f"{WAITING}: nobody says why"),
+        ({"phase": "Pending"}, "unproven", f"{WAITING}: no reason was reported"),
         (
             {"phase": "Failed", "reason": "Preempting", "message": "Preempted in order to admit critical pod"},
             "unproven",
@@ -441,7 +446,7 @@ def test_a_pod_whose_place_somebody_else_needs(cluster, monkeypatch):
 
     monkeypatch.setattr(cluster, "get", preempt)
     found = row(IMAGINARY, timeout=30)
-    name = "pod node-device-proof-0 was taken away for another one"
+    name = "pod node-device-proof-0 was deleted before the proof, for example by preemption"
     assert (found["state"], found["detail"]) == ("unproven", f"{name}: {PREEMPTED['message']}")
 
 
@@ -473,7 +478,7 @@ def test_a_class_of_somebody_else_and_a_missing_right_are_reasons(cluster, monke
     cluster.allocatable = {"a.example/imaginary": "2"}
     cluster.classes = {"node-device-proof": {"metadata": {"name": "node-device-proof"}, "value": 5}}
     found = row(IMAGINARY)
-    assert (found["state"], "priorityclass node-device-proof was there before us" in found["detail"]) == (
+    assert (found["state"], "priorityclass node-device-proof belongs to others" in found["detail"]) == (
         "unproven",
         True,
     )
@@ -586,7 +591,8 @@ def test_what_plays_left_that_died_is_taken_away(cluster):
 def test_without_a_kubeconfig_and_in_check_mode(cluster):
     assert verify(IMAGINARY, check=True)["skipped"] is True
     assert verify(IMAGINARY, kubeconfig="")["msg"] == (
-        "worker1: what only the Kubernetes API reaches is proven through it: set node_devices_kubeconfig"
+        "worker1: node_devices_kubeconfig: not set, but only the Kubernetes API reaches this node: set it to a "
+        "kubeconfig file on the controller"
     )
     assert cluster.made == []
 
@@ -600,7 +606,7 @@ def test_what_is_held_by_another_name_is_in_use_and_not_missed(cluster):
     result = verify(IMAGINARY)
     (row,) = result["resources"]
     assert (row["state"], row["healthy"], result["problems"]) == ("in use", 1, [])
-    assert row["detail"] == "1 held by another name; the log of the plugin's pod says by whom"
+    assert row["detail"] == "1 held by another name; the log of the plugin's pod names the pods"
     assert cluster.made == []
     # Another one is missing for another reason.
     cluster.allocatable = {"a.example/imaginary": "0"}

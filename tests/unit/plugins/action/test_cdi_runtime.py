@@ -97,7 +97,7 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_tried(action, 
     action._adapter.plan = lambda check: Change(ROOT, "version = 2\n", "version = 2\nenable_cdi = true\n")
     action._runtime["config"]["unwritable"] = "its file system is mounted read-only"
     with pytest.raises(
-        UnsupportedConfig, match=r"mounted read-only\. It would have enable_cdi = true: write that where"
+        UnsupportedConfig, match=r"mounted read-only\)\. Add enable_cdi = true where the file comes from"
     ):
         action._make_effective()
     assert action.asked == []
@@ -106,16 +106,19 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_tried(action, 
 @pytest.mark.parametrize(
     ("cdi", "reason"),
     [
-        (Cdi(enabled=False, spec_dirs=("/opt/cdi",)), "CDI is off in its configuration"),
+        (Cdi(enabled=False, spec_dirs=("/opt/cdi",)), "CDI is off in the runtime's configuration"),
         # containerd 2.4 and CRI-O, where CDI is always on.
-        (Cdi(enabled=True, spec_dirs=("/etc/cdi",)), "its configuration does not read /var/run/cdi"),
+        (
+            Cdi(enabled=True, spec_dirs=("/etc/cdi",)),
+            "the runtime's configuration does not list /var/run/cdi in cdi_spec_dirs",
+        ),
     ],
 )
 def test_a_run_says_why_it_edits(action, cdi, reason):
     action._adapter.cdi = cdi
     action._adapter.plan = lambda check: Change(ROOT, "x", "y")
     action._node["ledger"] = {}
-    assert action._make_effective()["msg"] == f"{reason}: containerd.service is restarted; it was away for 0.1 s"
+    assert action._make_effective()["msg"] == f"{reason}: containerd.service is restarted; it did not answer for 0.1 s"
 
 
 def test_check_mode_asks_the_node_whether_it_could_be_done(action):
@@ -146,7 +149,7 @@ def test_directories_in_the_order_that_gives_links_are_told(action, monkeypatch,
     result = action._make_effective()
     assert (result["changed"], result["msg"], len(asked)) == (False, "CDI is effective", 1)
     words = (
-        "containerd reads /var/run/cdi before /etc/cdi: where a declared node is a link on this node, containers are"
+        "containerd reads /var/run/cdi before /etc/cdi, so a container gets a link instead of its target if a declar"
     )
     assert [warning[: len(words)] for warning in result["warnings"]] == [words] * warned
 
@@ -157,8 +160,8 @@ def test_a_restart_brings_no_other_command_line_into_force(action, check_mode):
     action._runtime["next_start"] = [{"option": "--config", "now": [], "then": ["/b.toml"]}]
     with pytest.raises(
         UnsupportedConfig,
-        match=r"^containerd runs with no --config, and containerd.service starts it with --config=/b.toml by now: "
-        r"restart containerd.service first, as CDI is planned for what it runs with$",
+        match=r"^containerd runs with no --config, but containerd.service would now start it with --config=/b.toml: "
+        r"restart containerd.service first, because CDI is planned for the options in use$",
     ):
         action._apply([Change(ROOT, "x", "y")], "CDI is off")
     assert action.asked == []
@@ -172,7 +175,7 @@ def test_containers_that_a_restart_would_end_are_not_ended(action, monkeypatch, 
     answer = {"number": 2}
     monkeypatch.setattr(cdi_runtime.plugin_cli, "answer", lambda *_arguments: answer)
     with pytest.raises(
-        UnsupportedConfig, match=r"would end its running containers \(2\): let them, or stop them first"
+        UnsupportedConfig, match=r"would stop its running containers \(2\): let them, or stop the containers first"
     ):
         action._apply([Change(ROOT, "x", "y")], "CDI is off")
     assert action.asked == []
@@ -184,7 +187,7 @@ def test_containers_that_a_restart_would_end_are_not_ended(action, monkeypatch, 
 def test_a_change_that_was_undone_says_whether_the_runtime_answers(action, monkeypatch, answers):
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
     action._task.args = {"command": "plugin", "state": "absent", "node": {**action._node, "runtime": action._runtime}}
-    action._on_node = lambda **_arguments: {"failed": True, "msg": "The old configuration was put back."}
+    action._on_node = lambda **_arguments: {"failed": True, "msg": "The previous configuration was restored."}
 
     def answer(_action, command):
         assert command == ["plugin"]
@@ -198,7 +201,7 @@ def test_a_change_that_was_undone_says_whether_the_runtime_answers(action, monke
     result = action.run(None, {"inventory_hostname": "worker1"})
     assert result == {
         "failed": True,
-        "msg": f"worker1: {ROOT}: The old configuration was put back.",
+        "msg": f"worker1: {ROOT}: The previous configuration was restored.",
         "answers": answers,
     }
 
@@ -215,7 +218,7 @@ def test_what_is_refused_before_anything_changed_says_nothing_of_the_runtime(act
 def test_a_daemon_whose_file_is_gone_is_restarted(action):
     action._adapter.plan = lambda check: None
     action._adapter.by_hand = False
-    action._running_differs = lambda: "its running daemon has CDI off"
+    action._running_differs = lambda: "the running daemon has CDI off"
     action._runtime["config"]["content"] = None
     action._make_effective()
     assert [asked["files"] for asked in action.asked] == [
@@ -280,7 +283,7 @@ def test_who_waits_for_its_turn_keeps_the_lock_of_the_play(tmp_path, monkeypatch
 def test_other_names_of_a_file_that_is_replaced_are_named(action, check_mode):
     action._task.check_mode = check_mode
     action._runtime["config"]["other_names"] = 2
-    words = f"{ROOT} has other names (hard links, 2): they keep the former text"
+    words = f"{ROOT} has other hard links (2), which keep the former text: update them by hand"
     assert action._apply([Change(ROOT, "x", "y")], "CDI is off")["warnings"] == [words]
     for harmless in (Change(ROOT, "x", "x"), Change(DROP_IN, "x", "y")):
         assert action._apply([harmless], "CDI is off")["warnings"] == []
@@ -310,7 +313,7 @@ def test_what_somebody_wrote_since_the_runtime_started_is_named(action, check_mo
     action._task.check_mode = check_mode
     action._answers = lambda: True
     action._runtime["config"]["later"] = [ROOT]
-    words = f"{ROOT} was written after containerd started: a restart brings whatever was changed in it into force, too"
+    words = f"{ROOT} was changed after containerd started: a restart also applies that change"
     assert action._apply([Change(ROOT, "x", "y")], "CDI is off")["warnings"] == [words]
     action._on_node = lambda **arguments: {"failed": True, "msg": "CRI did not come up"}
     with pytest.raises(UnsupportedConfig, match=f"^CRI did not come up\n{words}$"):
@@ -330,8 +333,9 @@ def test_a_file_of_others_that_keeps_cdi_on_is_named(action, monkeypatch, check)
     action._adapter = NvidiaCtk()
     (warning,) = action._take_back()["warnings"]
     assert warning == (
-        "kept: CDI stays on, because /etc/containerd/conf.d/99-nvidia.toml has enable_cdi = true, and that file is not "
-        "ours; if the line was copied from ours, as nvidia-ctk does, remove it there and restart containerd.service"
+        "kept: CDI stays on, because /etc/containerd/conf.d/99-nvidia.toml of another owner has enable_cdi = true. "
+        "If that line was copied from this collection's change, as nvidia-ctk does, remove it there and restart "
+        "containerd.service"
     )
 
 

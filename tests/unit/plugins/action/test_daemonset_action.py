@@ -185,10 +185,7 @@ def test_the_life_of_a_node(cluster):
     assert (kinds(result), "warnings" in result) == (["daemonset"], False)
     assert run("selected", "worker1")["what"] == [f"label {LABEL} of node worker1"]
     assert (cluster.label("worker1"), cluster.label("worker2")) == (NAME, None)
-    assert (
-        "within 0.05 s there is no pod of DaemonSet node-device-plugin"
-        in (run("selected", "worker1", started=True)["msg"])
-    )
+    assert "after 0.05 s, DaemonSet node-device-plugin has no pod" in (run("selected", "worker1", started=True)["msg"])
     cluster.run_pod("worker1")
     assert "msg" not in run("selected", "worker1", started=True)
     sha256 = manifests.sha256_of(configured["text"])
@@ -226,7 +223,7 @@ def test_what_others_have_in_the_namespace_keeps_it_and_that_is_said(cluster):
     run("removed", "worker1")
     gone = run("absent", nodes=["worker1"])
     assert kinds(gone) == ["daemonset", "configmap"]
-    assert gone["warnings"] == ["the namespace ours stays: it has configmaps theirs"]
+    assert gone["warnings"] == ["namespace ours stays: it still contains configmaps theirs"]
     assert NAMESPACE in cluster.there
 
 
@@ -241,7 +238,7 @@ def test_nothing_goes_while_another_node_needs_it(cluster):
 
 def test_a_pod_that_does_not_end_is_named(cluster):
     deployed(cluster, "worker1")
-    assert "the pod pod-of-worker1 has not ended within 0.05 s" in run("removed", "worker1")["msg"]
+    assert "pod pod-of-worker1 has not ended within 0.05 s" in run("removed", "worker1")["msg"]
 
 
 def tidied(cluster, monkeypatch):
@@ -295,7 +292,7 @@ def test_a_node_without_a_plugin_of_ours_has_nothing_to_take_away(cluster, monke
     ("started", "why"),
     [
         (False, "its pod does not run"),
-        (True, "within 0.05 s pod ours/pod-of-worker1 is not ready: its pod is not ready"),
+        (True, "after 0.05 s, pod ours/pod-of-worker1 is not ready: its pod is not ready"),
     ],
 )
 def test_cdi_specs_that_stay_on_a_node_are_said(cluster, monkeypatch, started, why):
@@ -325,8 +322,8 @@ def test_a_node_of_which_nobody_knows_whether_it_has_left_stays_and_that_is_said
     deployed(cluster, "worker1", "worker2")
     (said,) = run("absent", pending=[], known=[], nameless=["hostb"])["warnings"]
     assert said == (
-        "hostb: node_devices_node_name cannot be worked out in this play, so it is not known which of worker1, worker2 "
-        "the inventory no longer has: they stay in DaemonSet node-device-plugin until a run in which it can"
+        "hostb: node_devices_node_name cannot be evaluated in this play, so some of the nodes worker1, worker2 may "
+        "have left the inventory: they stay in DaemonSet node-device-plugin until a run can evaluate it"
     )
     # As many as there may be hosts of: they are theirs.
     assert "warnings" not in run("absent", pending=[], known=["worker1"], nameless=["hostb"])
@@ -355,6 +352,6 @@ def test_another_plugin_is_not_taken_over_where_only_the_api_reaches_the_node(cl
     node["metadata"]["managedFields"] = [{"manager": "kubelet", "subresource": "status", "fieldsV1": fields}]
     node["status"].update(capacity=offered, allocatable=offered)
     said = run("configured", "worker1", IMAGINARY, api_only=True)["msg"]
-    assert said.startswith("host1: another device plugin serves a.example/imaginary on node worker1")
+    assert said.startswith("host1: another device plugin already serves a.example/imaginary on node worker1")
     assert cluster.changes == []
     assert run("configured", "worker1", IMAGINARY, api_only=True, takeover=True)["changed"] is True

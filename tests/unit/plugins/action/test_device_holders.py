@@ -75,8 +75,8 @@ def test_refuses_and_says_who_holds_what(run):
     assert result["changed"] is False
     assert result["msg"] == (
         "Nothing was removed.\nnode1: default/viewer holds example.com/camera (cam0, cam1), pod 1f-2e holds "
-        "example.com/plain (p0): end these pods (kubectl drain), or have what they need kept "
-        "(node_devices_in_use: keep)"
+        "example.com/plain (p0): end these pods (kubectl drain), or set node_devices_in_use: keep to keep what they "
+        "need"
     )
     assert run.clock.now == 0
 
@@ -107,7 +107,7 @@ def test_waits_for_the_pods_end_and_says_so_once(run):
     assert (result.get("failed"), result["held"]) == (None, [])
     assert run.clock.now == 8
     assert run.shown == [
-        f"node1: waiting up to 10 minutes, while default/viewer holds example.com/camera ({devices})"
+        f"node1: waiting up to 10 minutes, because default/viewer holds example.com/camera ({devices})"
         for devices in ("cam0, cam1", "cam0")
     ]
 
@@ -124,7 +124,7 @@ def test_check_mode_foretells_it_and_does_not_wait(run):
     result = run.action("wait", a_node([CAMERA]), [of(CAMERA, "cam0")], check=True)
     assert "failed" not in result
     assert result["warnings"] == [
-        "node1: would wait up to 10 minutes, while default/viewer holds example.com/camera (cam0)"
+        "node1: would wait up to 10 minutes, because default/viewer holds example.com/camera (cam0)"
     ]
     assert run.clock.now == 0
 
@@ -137,7 +137,10 @@ def test_a_node_without_anything_of_ours_is_not_asked(run):
 def test_a_node_that_cannot_say_is_not_touched(run):
     result = run.action("wait", a_node([CAMERA]), plugin_cli.PluginCliMissing("/bin/plugin"))
     assert result["failed"] is True
-    assert result["msg"] == "Nothing was removed.\nnode1: /bin/plugin is not on the node: run the role node_tools first"
+    assert (
+        result["msg"]
+        == "Nothing was removed.\nnode1: /bin/plugin is not installed on the node: run role node_tools (site.yml) first"
+    )
 
 
 def test_asks_the_kubelet_where_it_is(run):
@@ -148,9 +151,9 @@ def test_asks_the_kubelet_where_it_is(run):
 @pytest.mark.parametrize(
     ("policy", "more", "says"),
     [
-        ("perhaps", {}, "node_devices_in_use: perhaps is none of keep, refuse, wait"),
-        ("wait", {"minutes": "soon"}, "node_devices_in_use_minutes must be a number that is not below 0, not soon"),
-        ("wait", {"minutes": -1}, "node_devices_in_use_minutes must be a number that is not below 0, not -1"),
+        ("perhaps", {}, "node_devices_in_use: must be one of keep, refuse, wait, not perhaps"),
+        ("wait", {"minutes": "soon"}, "node_devices_in_use_minutes: must be a number of minutes, 0 or more, not soon"),
+        ("wait", {"minutes": -1}, "node_devices_in_use_minutes: must be a number of minutes, 0 or more, not -1"),
     ],
 )
 def test_a_word_that_it_does_not_know_is_refused(run, policy, more, says):

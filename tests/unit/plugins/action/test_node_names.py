@@ -18,7 +18,10 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
 A, B = "a.example.com", "worker-1.example.com"
-SAYS = "{} and {} are both the node {} of this cluster: set node_devices_node_name to the name of each"
+SAYS = (
+    "hosts {} and {} both have the node name {} in this cluster: set node_devices_node_name of each host to its own "
+    "node's name"
+)
 
 
 @pytest.fixture

@@ -112,10 +112,13 @@ def test_a_host_that_is_lost_between_two_questions(look):
     [
         (
             {"failed": True, "module_stderr": "/bin/sh: 1: /usr/bin/python3: not found"},
-            "there is no Python on the node",
+            "Python was not found on the node",
         ),
-        ({"failed": True, "msg": "Missing sudo password"}, "the node could not be looked at: Missing sudo password"),
-        (AnsibleError("No python interpreters found for host w1"), "there is no Python on the node"),
+        (
+            {"failed": True, "msg": "Missing sudo password"},
+            "the preflight module failed on the node (-vvv shows its whole output): Missing sudo password",
+        ),
+        (AnsibleError("No python interpreters found for host w1"), "Python was not found on the node"),
     ],
 )
 def test_a_host_that_cannot_be_looked_at(look, facts, says):
@@ -134,7 +137,7 @@ def test_a_host_without_the_plugin_is_not_asked_for_its_words(look):
 def test_a_user_who_is_not_root_is_told_so(look):
     found, executed = look({**FACTS, "uid": 1000})
     assert len(executed) == 1
-    assert found["problems"][0].startswith("tasks run as user 1000, not as root")
+    assert found["problems"][0].startswith("tasks run as user id 1000, but the collection needs root")
 
 
 def test_a_runtime_that_does_not_answer_and_one_that_refuses(look):
@@ -150,14 +153,14 @@ def test_a_runtime_that_does_not_answer_and_one_that_refuses(look):
 
 def test_a_kubelet_that_is_too_old_is_a_problem(look):
     found, _executed = look({**FACTS, "kubelet": {"pid": 7, "version": "1.28.3"}})
-    assert found["problems"][0].startswith("kubelet 1.28.3 drops CDI names")
+    assert found["problems"][0].startswith("kubelet 1.28.3 silently drops CDI device names")
 
 
 def test_a_change_that_was_cut_off_is_a_problem(look):
     found, _executed = look({**FACTS, "transaction_left": True})
     assert found["problems"] == [
-        "an earlier change of the container runtime's configuration was cut off: the next run of site.yml finishes or "
-        "undoes it"
+        "an earlier run was interrupted while it changed the container runtime's configuration: run site.yml, which "
+        "finishes or undoes the change"
     ]
 
 
@@ -279,7 +282,7 @@ def test_a_pod_that_runs_with_something_else(look, in_cluster):
     found, _executed = look(answers={"status": with_configuration("b" * 64)}, **DAEMON_SET)
     assert found["state"] == "wrong"
     assert found["problems"] == [
-        f"the plugin runs with configuration bbbbbbbbbbbb, and what is declared is {wanted()[:12]}: run site.yml"
+        f"the plugin runs with configuration bbbbbbbbbbbb, but {wanted()[:12]} is declared: run site.yml"
     ]
 
 
@@ -300,7 +303,10 @@ def test_a_service_has_no_pod(look, in_cluster):
 
 def test_a_daemonset_without_a_kubeconfig_and_one_that_may_not_be_looked_at(look, in_cluster):
     found, _executed = look(mode="daemonset")
-    assert found["problems"] == ["the plugin is deployed through the Kubernetes API: set node_devices_kubeconfig"]
+    assert found["problems"] == [
+        "node_devices_kubeconfig: not set, but the DaemonSet is read through the Kubernetes API: set it to a "
+        "kubeconfig file on the controller"
+    ]
     in_cluster(refused="no list on pods")
     found, _executed = look(answers={"status": with_configuration(wanted())}, **DAEMON_SET)
     assert found["problems"] == ["no list on pods"]
@@ -379,7 +385,10 @@ def test_a_node_of_the_api_without_a_kubeconfig(look):
     assert executed == []
     assert (found["state"], found["problems"]) == (
         "wrong",
-        ["the plugin is deployed through the Kubernetes API: set node_devices_kubeconfig"],
+        [
+            "node_devices_kubeconfig: not set, but the DaemonSet is read through the Kubernetes API: set it to a "
+            "kubeconfig file on the controller"
+        ],
     )
 
 
@@ -407,7 +416,7 @@ def test_the_report_has_every_host_of_the_play(report, tmp_path):
         data = json.load(file)
     assert [each["state"] for each in data["nodes"]] == ["ok", "unreachable"]
     assert data["nodes"][0] == ENTRY
-    assert data["nodes"][1]["problems"] == ["the play ended for this host before it was asked"]
+    assert data["nodes"][1]["problems"] == ["the play ended for this host before its status was read"]
     assert result["table"].splitlines()[-1] == "2 nodes: 1 unreachable, 1 ok"
     assert result["summary"] == data["summary"]
     with open(result["files"]["html"], encoding="utf-8") as file:

@@ -95,4 +95,7 @@ def test_a_roll_back_needs_neither_a_look_at_the_node_nor_wheels(run, more):
 
 def test_a_node_without_glibc_is_refused(run):
     result = run({"node": {**NODE, "libc": "musl"}})
-    assert result == {"failed": True, "msg": "the node's C library is musl; wheels are there for glibc"}
+    assert result == {
+        "failed": True,
+        "msg": "the node's C library is musl, but the plugin's wheels need glibc: use a distribution with glibc",
+    }

@@ -62,7 +62,7 @@ def test_a_thousand_devices_which_the_api_server_writes_in_another_way(report):
     given = {"mode": "service", "instance": SERVICE, "kubeconfig": "x", "healthy": {"a.example/b": 1000}}
     assert report(status(), allocatable={"a.example/b": "1k"}, **given)["problems"] == []
     assert report(status(), allocatable={"a.example/b": "1"}, **given)["problems"] == [
-        "worker1: a.example/b: the kubelet lists 1000 healthy, and its node object shows 1 allocatable"
+        "worker1: a.example/b: the kubelet lists 1000 healthy, but the node object shows 1 allocatable"
     ]
 
 
@@ -84,12 +84,12 @@ def test_a_pod_that_only_the_api_reaches(report):
         (
             status(problems=["resources: is missing"]),
             {"mode": "service", "instance": SERVICE},
-            "it refuses its configuration, an older one is in force: resources: is missing",
+            "it refuses its configuration and runs with an older one: resources: is missing",
         ),
         (
             status(),
             {"mode": "service", "instance": IN_POD},
-            "it runs as a daemonset, and device_plugin_mode is service",
+            "it runs as a daemonset, but device_plugin_mode is service: run site.yml with device_plugin_takeover: true",
         ),
         (
             status(),
@@ -99,17 +99,18 @@ def test_a_pod_that_only_the_api_reaches(report):
         (
             status(),
             {"mode": "daemonset", "kubeconfig": "x", "trouble": "there is none", "instance": SERVICE},
-            "it runs as a service, and device_plugin_mode is daemonset",
+            "it runs as a service, but device_plugin_mode is daemonset: run site.yml with device_plugin_takeover: true",
         ),
         (
             status("b" * 64),
             {"mode": "daemonset", "kubeconfig": "x", "pod": POD, "instance": IN_POD},
-            f"it runs with another configuration than the declaration's, {WANTED[:12]}: run site.yml",
+            f"it does not run with the declared configuration {WANTED[:12]}: run site.yml",
         ),
         (
             status(),
             {"mode": "daemonset"},
-            "the plugin is deployed through the Kubernetes API: set node_devices_kubeconfig",
+            "node_devices_kubeconfig: not set, but the DaemonSet is read through the Kubernetes API: set it to a "
+            "kubeconfig file on the controller",
         ),
     ],
 )
@@ -127,6 +128,6 @@ def test_a_node_object_that_shows_something_else(report):
     result = report(status(), allocatable={"a.example/b": "1"}, **arguments)
     assert result["state"] == "as declared"
     assert result["problems"] == [
-        "worker1: a.example/b: the kubelet lists 2 healthy, and its node object shows 1 allocatable",
-        "worker1: a.example/c: the kubelet lists 0 healthy, and its node object shows none allocatable",
+        "worker1: a.example/b: the kubelet lists 2 healthy, but the node object shows 1 allocatable",
+        "worker1: a.example/c: the kubelet lists 0 healthy, but the node object shows none allocatable",
     ]

@@ -298,7 +298,7 @@ def test_a_command_that_is_not_there(node, pipelining):
     node.program.unlink()
     result = verify(node)
     assert result["failed"] is True
-    assert result["msg"] == f"node1: {node.program} is not on the node: run the role node_tools first"
+    assert result["msg"] == f"node1: {node.program} is not installed on the node: run role node_tools (site.yml) first"
 
 
 def test_a_command_that_fails_without_an_answer(node):
@@ -311,7 +311,8 @@ def test_the_command_of_another_release_is_named_as_such(node):
     node.says("node-device-plugin: error: unrecognized arguments: --plugin service", code=2)
     assert verify(node)["msg"] == (
         f"node1: {node.program} verify failed: node-device-plugin: error: unrecognized arguments: --plugin service; "
-        "the node has the command of another release: run upgrade.yml, or use that release's collection"
+        "the node's command is of another release than this collection: run upgrade.yml, or use the collection of "
+        "the node's release"
     )
 
 
@@ -373,7 +374,7 @@ def test_what_no_daemonset_can_have_is_refused_before_any_node_is_touched(node):
 def test_a_daemonset_without_a_cluster_is_refused_before_any_node_is_touched(node):
     lines = read({**DAEMONSET, "node_devices_kubeconfig": ""}, roles=["device_plugin"])["msg"].splitlines()
     assert lines[1:] == [
-        "node1: a DaemonSet is deployed through the Kubernetes API: set node_devices_kubeconfig to a kubeconfig file "
-        "on the controller"
+        "node1: node_devices_kubeconfig: not set, but a DaemonSet needs the Kubernetes API: set it to a kubeconfig "
+        "file on the controller"
     ]
     assert "msg" not in read(DAEMONSET, roles=["device_plugin"])

@@ -118,14 +118,19 @@ def test_nothing_stands_in_the_way(there, mode):
 
 def test_ours_in_the_other_mode():
     (sentence,) = taken(plugins("service", [SERIAL], [SERIAL]), [SERIAL], "daemonset")
-    assert sentence.startswith("the plugin runs here as a systemd service, and device_plugin_mode is daemonset: set ")
+    assert sentence.startswith(
+        "the plugin runs on this node as a systemd service, but device_plugin_mode is daemonset: set "
+    )
     (sentence,) = taken(plugins("pod", [SERIAL], [SERIAL]), [SERIAL], "service")
-    assert sentence.startswith("the plugin runs here as a DaemonSet's pod, and device_plugin_mode is service: set ")
+    assert sentence.startswith(
+        "the plugin runs on this node as a DaemonSet's pod, but device_plugin_mode is service: set "
+    )
 
 
 def test_another_plugin_has_the_name():
     there = plugins("service", [SERIAL], [SERIAL, KVM], ["/dp/kvm.sock"])
     assert list(taken(there, [SERIAL, KVM], "service")) == [
-        "another device plugin serves devices.example.com/kvm here (one listens at /dp/kvm.sock): remove it first, or "
-        "set device_plugin_takeover: true and remove it right after"
+        "another device plugin already serves devices.example.com/kvm on this node (sockets of other plugins: "
+        "/dp/kvm.sock): remove that plugin first, or set device_plugin_takeover: true and remove it right after the "
+        "run"
     ]

@@ -153,7 +153,7 @@ def test_what_a_template_begins_with_is_shown():
 
 
 def test_a_token_of_something_else_is_refused():
-    with pytest.raises(UnknownToken, match="changed after it was read; run the play again"):
+    with pytest.raises(UnknownToken, match="changed after it was read: run the play again"):
         Hidden(seeds=()).reveal(f'a = "hidden-{"0" * 24}"')
 
 

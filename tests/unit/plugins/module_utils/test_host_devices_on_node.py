@@ -190,7 +190,9 @@ def pending_rules(node):
 
 
 @pytest.mark.parametrize(
-    "drift", [None, changed_mode, deleted, edited_file, lost_ledger, unrecorded, pending_rules], ids=str
+    "drift",
+    [None, changed_mode, deleted, edited_file, lost_ledger, unrecorded, pending_rules],
+    ids=lambda drift: drift and drift.__name__,
 )
 def test_devices_that_are_as_wanted_are_foreseen_and_drift_is_not(node, drift):
     node.run([line("/dev/lamp0")], [TTY])
@@ -215,7 +217,7 @@ def test_what_was_there_before_us_gets_its_mode_back_and_is_never_deleted(node):
     node.run([line("/dev/lamp0"), line("/dev/lamp1")])
     assert node.devices["/dev/lamp0"][1] == OPEN
     done = node.run()
-    assert done.actions == ["put back /dev/lamp0", "removed /dev/lamp1"]
+    assert done.actions == ["restored /dev/lamp0", "removed /dev/lamp1"]
     assert done.diff["/dev/lamp1"] == ("c 1:8, mode 0666, owner 0:0\n", "")
     assert {path: access for path, (_, access) in node.devices.items()} == {"/dev/lamp0": SHUT}
     assert node.entries() == {}
@@ -234,8 +236,8 @@ def without_records(node):
 
 
 UNRECORDED = (
-    "/dev/lamp0 counts as made by us, because the release that asked for it did not record what was there before: an "
-    "uninstall deletes it"
+    "/dev/lamp0 counts as created by this collection, because the earlier release did not record what was there "
+    "before: an uninstall deletes it"
 )
 
 
@@ -373,7 +375,10 @@ def test_our_node_becomes_another_device_but_not_while_it_is_held_and_a_foreign_
     assert node.run([line("/dev/lamp0", minor=9)]).actions == ["removed /dev/lamp0", "made /dev/lamp0"]
     assert node.run().actions == ["removed /dev/lamp0"]
     node.devices["/dev/theirs"] = (device_nodes.DeviceNode(line("/dev/theirs")).device.number, OPEN)
-    with pytest.raises(LedgerConflict, match="/dev/theirs is there already, and it is something else"):
+    with pytest.raises(
+        LedgerConflict,
+        match="/dev/theirs already exists and is another device or file: remove it, or declare another path",
+    ):
         node.run([line("/dev/theirs", minor=9)])
 
 

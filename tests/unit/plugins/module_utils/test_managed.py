@@ -295,7 +295,7 @@ def below_a_link_to_itself(path):
 @pytest.mark.parametrize(
     ("moved", "error", "says"),
     [
-        (behind_a_link, LedgerConflict, "is a link; a directory is wanted there"),
+        (behind_a_link, LedgerConflict, "is a link, but a directory must be there"),
         (below_a_link_to_itself, OSError, "Too many levels of symbolic links"),
     ],
 )
@@ -324,7 +324,7 @@ def test_a_change_by_someone_else_stays_when_ours_goes(node):
     (node.root / "d" / "a").write_text("theirs")
     (node.root / "d" / "b").unlink()
     report = node.converge()
-    assert report.kept == [{"path": node.path("d/a"), "reason": "it was changed by someone else since"}]
+    assert report.kept == [{"path": node.path("d/a"), "reason": "it was changed by someone else"}]
     assert set(node.snapshot()) == {"d", "d/a"}
     assert node.entries() == {}
 
@@ -343,7 +343,7 @@ def test_what_stays_for_that_is_said_of_every_role(node, monkeypatch, check):
     node.converge(node.file("a", "ours"), node.file("b", "ours"))
     (node.root / "a").write_text("theirs")
     managed_files.main()
-    assert warnings == [f"kept: {node.path('a')}, it was changed by someone else since"]
+    assert warnings == [f"kept: {node.path('a')}, it was changed by someone else"]
     (answer,) = ended
     assert (answer["removed"], [kept["path"] for kept in answer["kept"]]) == ([node.path("b")], [node.path("a")])
 
@@ -375,13 +375,13 @@ def test_a_refused_file_changes_nothing(node):
 
 def test_another_owners_file_is_refused(node):
     node.converge(node.file("a", "1"), owner="one")
-    with pytest.raises(LedgerConflict, match="belongs to one; two does not write it"):
+    with pytest.raises(LedgerConflict, match="belongs to one, so two does not write it"):
         node.converge(node.file("a", "2"), owner="two")
 
 
 def test_a_directory_in_the_way_is_refused(node):
     (node.root / "a").mkdir()
-    with pytest.raises(LedgerConflict, match="is a directory; a file is wanted there"):
+    with pytest.raises(LedgerConflict, match="is a directory, but a file must be there"):
         node.converge(node.file("a", "1"))
 
 
@@ -454,7 +454,7 @@ def test_what_was_there_before_is_not_lost_where_somebody_changed_the_file_since
     copies = [node.path(name) + ".node-devices-before" for name in ("a", "b", "d")]
     assert report.written == copies
     assert [kept["reason"] for kept in report.kept] == [
-        f"it was {what} by someone else since; what was there before us is in {copy}"
+        f"it was {what} by someone else; the original is in {copy}"
         for what, copy in zip(("changed", "removed", "changed"), copies, strict=True)
     ]
     if not check:

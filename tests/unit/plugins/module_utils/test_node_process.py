@@ -78,16 +78,21 @@ def test_the_program_of_roots_process_must_be_roots_alone(roots, proc):
         pid = proc.show(started(process.pid, "kubelet"))
         assert node_process.node_process(pid).executable == str(roots / "kubelet")
         for path, mode, owner, problem in (
-            (roots, 0o777, 0, f"others than root can write {roots} (mode 0777)"),
-            (roots / "kubelet", 0o775, 0, f"others than root can write {roots}/kubelet (mode 0775)"),
-            (roots, 0o755, NOBODY, f"{roots} belongs to user {NOBODY}"),
-            (roots / "kubelet", 0o755, NOBODY, f"{roots}/kubelet belongs to user {NOBODY}"),
+            (roots, 0o777, 0, f"users other than root can write {roots} (mode 0777): chmod go-w {roots}"),
+            (
+                roots / "kubelet",
+                0o775,
+                0,
+                f"users other than root can write {roots}/kubelet (mode 0775): chmod go-w {roots}/kubelet",
+            ),
+            (roots, 0o755, NOBODY, f"{roots} belongs to user id {NOBODY}, not to root"),
+            (roots / "kubelet", 0o755, NOBODY, f"{roots}/kubelet belongs to user id {NOBODY}, not to root"),
         ):
             path.chmod(mode)
             os.chown(path, owner, 0)
             with pytest.raises(node_process.NotTrusted) as refused:
                 node_process.node_process(pid)
-            assert str(refused.value) == f"runs a program that others can replace: {problem}"
+            assert str(refused.value) == f"runs a program that users other than root can replace: {problem}"
             path.chmod(0o755)
             os.chown(path, 0, 0)
         assert node_process.named("kubelet")[0][0].arguments == [str(roots / "kubelet"), "60"]
@@ -149,7 +154,7 @@ def test_a_service_counts_whoever_owns_its_program(roots, proc, monkeypatch):
         assert "sleep (GNU coreutils)" in found.run("--version")[0]
         # Any other process in its cgroup is held to the rule.
         monkeypatch.setattr(node_process, "properties", lambda unit, *names: dict(said, MainPID="1"))
-        with pytest.raises(node_process.NotTrusted, match=f"belongs to user {NOBODY}"):
+        with pytest.raises(node_process.NotTrusted, match=f"belongs to user id {NOBODY}, not to root"):
             node_process.node_process(pid)
     with running(["/bin/sleep", "60"], user=NOBODY) as process:
         said["MainPID"] = str(proc.show(started(process.pid, "sleep")))
@@ -170,7 +175,10 @@ def test_a_service_that_is_a_script_is_asked_if_only_root_can_write_it(roots, pr
         found = node_process.node_process(pid)
         assert found.run("--version") == ("v1.36.2\n", None)
         script.chmod(0o777)
-        assert found.run("--version") == (None, f"others than root can write {script} (mode 0777)")
+        assert found.run("--version") == (
+            None,
+            f"users other than root can write {script} (mode 0777): chmod go-w {script}",
+        )
 
 
 def test_services_come_first(roots, proc, monkeypatch):
@@ -242,7 +250,7 @@ def test_a_service_that_has_its_socket_from_systemd_is_found_by_what_the_socket_
         found, problem = node_process.listener(str(path))
         assert (found.pid, problem) == (process.pid, None)
         pids = iter(["0"])
-        nothing = (None, "systemd listens there, and has not started a service for it")
+        nothing = (None, "systemd listens on the socket but has not started a service for it")
         assert node_process.listener(str(path), seconds=0) == nothing
         assert node_process.listener("/none", seconds=0) == nothing
 

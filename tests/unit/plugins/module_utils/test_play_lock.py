@@ -135,8 +135,8 @@ def test_before_a_long_wait_it_lasts_for_that(renew, path):
 def test_a_module_of_a_play_that_lost_its_lock_writes_nothing(renew, path):
     play_lock.take(wanted("two", pid=8), path=path)
     assert renew("one") == (
-        "another play has taken this node from this one: site.yml of root@bastion (process 8). This one writes nothing "
-        "more on it; run it again when the other one has ended"
+        "another play has taken this node from this play: site.yml of root@bastion (process 8). This play writes "
+        "nothing more on the node: run it again when the other play has ended"
     )
     assert json.loads(Path(path).read_text())["owner"] == "two"
 
@@ -347,8 +347,8 @@ def test_the_node_of_another_play_is_left_alone(look, here):
     assert result["failed"] is True
     assert result["msg"].startswith(
         "Nothing was written.\nnode1: another play works on this node: site.yml of eve@elsewhere (process "
-        f"{os.getpid()}), since 1970-01-01 00:00:00 UTC. Wait for its end. If it has died, its lock lapses at "
-        "1970-01-01 01:00:00 UTC; to take it now, add -e node_devices_lock_break=true"
+        f"{os.getpid()}), since 1970-01-01 00:00:00 UTC. Wait until it ends. If it has died, its lock expires at "
+        "1970-01-01 01:00:00 UTC; to take the lock now, add -e node_devices_lock_break=true"
     )
 
 
@@ -376,8 +376,8 @@ def test_two_hosts_of_a_play_that_are_one_node(look, here, path):
     holder = play_lock.take(play.wanted_lock(30, host="node1"), path=path)
     result, executed = look([holder])
     assert result["msg"] == (
-        "Nothing was written.\nnode1: it is the node that node2 of this play is, too: take one of them out of the "
-        "inventory, or give it its own address"
+        "Nothing was written.\nnode1: host node2 of this play is the same node: remove one of the two hosts from the "
+        "inventory, or give each its own address (ansible_host)"
     )
     # The other one's lock stays.
     assert [name for name, _arguments in executed] == ["node_preflight"]
@@ -398,5 +398,5 @@ def test_minutes_that_are_no_number_are_said_to_be_so(monkeypatch, here):
     action = object.__new__(node_preflight.ActionModule)
     of_play = types.SimpleNamespace(_uuid="play")
     action._task = types.SimpleNamespace(args={"lock": {"minutes": "soon"}}, check_mode=False, get_play=lambda: of_play)
-    with pytest.raises(AnsibleError, match="lock: minutes must be a number above 0, not soon"):
+    with pytest.raises(AnsibleError, match=r"lock\.minutes: must be a number above 0, not soon"):
         action.run(None, {})

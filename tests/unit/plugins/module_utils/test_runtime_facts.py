@@ -55,7 +55,7 @@ def test_a_program_that_an_upgrade_installed_is_asked_if_only_root_can_write_it(
     assert new.version() == "2.4.2"
     program.chmod(0o777)
     assert new.version() is None
-    assert new.answer("x") == (None, f"others than root can write {program} (mode 0777)")
+    assert new.answer("x") == (None, f"users other than root can write {program} (mode 0777): chmod go-w {program}")
 
 
 @as_root
@@ -196,7 +196,7 @@ def test_why_a_file_is_no_text(tmp_path):
     (tmp_path / "latin").write_bytes(b"\xe9")
     facts = [runtime_facts.file_facts(str(tmp_path / name)) for name in ("folder", "latin")]
     assert [(each["content"], each["why_no_text"]) for each in facts] == [
-        (None, "it is a folder"),
+        (None, "it is a directory"),
         (None, "it is not UTF-8"),
     ]
 
@@ -252,7 +252,7 @@ def test_an_immutable_file_is_seen(writable_file):
 def test_the_kernels_attributes_are_understood(writable_file, monkeypatch):
     """Where files cannot be made immutable, such as in a container."""
     monkeypatch.setattr(writable.fcntl, "ioctl", lambda descriptor, request, buffer: struct.pack("l", 0x80000 | 0x10))
-    assert "is immutable: chattr -i" in writable.obstacle(writable_file)
+    assert "is immutable: run chattr -i" in writable.obstacle(writable_file)
 
 
 ENDPOINT = "unix:///run/crio/crio.sock"

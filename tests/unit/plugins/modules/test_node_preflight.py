@@ -36,7 +36,7 @@ FACTS = {
 }
 # Of the play that the action is in.
 PLAY = "play-2"
-MISSING = "node1: /bin/plugin is not on the node: run the role node_tools first"
+MISSING = "node1: /bin/plugin is not installed on the node: run role node_tools (site.yml) first"
 
 
 @pytest.fixture
@@ -80,9 +80,9 @@ LEFT = {**FACTS, "transaction_left": True, "runtime": {"name": "containerd", "pr
 @pytest.mark.parametrize(
     ("begun", "error", "says"),
     [
-        (True, "x did not start", "has been undone: x did not start"),
-        (True, None, "has been finished"),
-        (False, None, "had not been begun"),
+        (True, "x did not start", "was undone: x did not start"),
+        (True, None, "was finished"),
+        (False, None, "had not begun, so nothing was undone"),
     ],
 )
 def test_what_an_earlier_run_left_is_settled_before_the_node_is_looked_at(look, begun, error, says):
@@ -147,7 +147,10 @@ def test_what_another_play_has_read_may_have_changed_since(look, read_in):
     declared = {**DECLARED, "cdi_specs": {}, "resources": [{"name": "a.example/b"}]}
     result, given = look(now, known=known, declaration=declared, mode="service")
     assert given == [{"device_plugin_dir": "/plugins", "device_paths": {}}]
-    assert "another device plugin serves a.example/b here (one listens at other.sock)" in result["msg"]
+    assert (
+        "another device plugin already serves a.example/b on this node (sockets of other plugins: other.sock)"
+        in result["msg"]
+    )
 
 
 def test_which_play_it_is_that_ansible_runs(tmp_path):
@@ -288,7 +291,7 @@ def test_a_foreign_spec_of_the_same_name_stands_in_the_way(look):
     result, _given = look({**FACTS, "cdi_files": [nonsense]}, declaration=DECLARED)
     assert "failed" not in result
     assert result["warnings"][0].startswith("node1: /opt/cdi/x.json: cdiVersion: is missing")
-    assert result["warnings"][0].endswith("hurts no device of ours: whoever wrote it has to fix it")
+    assert result["warnings"][0].endswith("affects no declared device: its owner has to fix it")
 
 
 @pytest.mark.parametrize(
@@ -383,9 +386,9 @@ def test_a_node_without_a_slot_for_the_daemonsets_pod_is_named(look, monkeypatch
     if is_refused:
         name = given.get("deployment", {}).get("priority_class", "system-node-critical")
         assert result["msg"].splitlines()[1:] == [
-            "node1: node worker1 has no free pod slot (its kubelet takes 2), and for the DaemonSet's pod, of priority "
-            f"class {name}, another pod would be ended: free a slot, raise maxPods of the kubelet, or set "
-            "device_plugin_deployment.priority_class to '', and the pod waits"
+            "node1: node worker1 has no free pod slot (its kubelet accepts 2 pods), so the DaemonSet's pod, with "
+            f"priority class {name}, would preempt another pod: free a slot, raise the kubelet's maxPods, or set "
+            "device_plugin_deployment.priority_class: '' to let the pod wait"
         ]
 
 
@@ -394,9 +397,13 @@ def test_a_node_without_a_slot_for_the_daemonsets_pod_is_named(look, monkeypatch
     [
         ({"minutes": 5, "together": ["node1"]}, "x", []),
         ({"minutes": 5, "together": []}, "x", []),
-        ({"minutes": 5}, None, ["set node_devices_kubeconfig to a kubeconfig file on the controller"]),
-        ({"minutes": 5, "together": ["a", "b", "c"]}, "x", ["3 nodes would be drained together"]),
-        ({"minutes": 5, "together": ["a", "b"]}, None, ["set node_devices_kubeconfig", "2 nodes would be drained"]),
+        ({"minutes": 5}, None, ["set it to a kubeconfig file on the controller"]),
+        ({"minutes": 5, "together": ["a", "b", "c"]}, "x", ["3 nodes would be drained at the same time"]),
+        (
+            {"minutes": 5, "together": ["a", "b"]},
+            None,
+            ["node_devices_kubeconfig: not set", "2 nodes would be drained"],
+        ),
     ],
 )
 def test_a_drain_that_cannot_be_is_named_with_everything_else(look, monkeypatch, drain, kubeconfig, sentences):
@@ -410,7 +417,9 @@ def test_a_drain_that_cannot_be_is_named_with_everything_else(look, monkeypatch,
 
 
 def test_a_drain_takes_minutes_that_are_a_number(look):
-    with pytest.raises(AnsibleError, match="node_devices_drain_minutes must be a number that is not below 0, not soon"):
+    with pytest.raises(
+        AnsibleError, match="node_devices_drain_minutes: must be a number of minutes, 0 or more, not soon"
+    ):
         look(drain={"minutes": "soon"})
 
 

@@ -87,7 +87,9 @@ def test_a_directory_of_drop_ins_is_read_with_the_new_one(tmp_path):
     assert not (directory / "99-ours").exists()
     assert not pathlib.Path(staged).exists()
     params["check_command"] = ["sh", "-c", 'echo "$0/99-ours is wrong" >&2; exit 1', "{staged}"]
-    with pytest.raises(runtime_config.Failed, match=f"^crio refuses it: {directory}/99-ours is wrong$"):
+    with pytest.raises(
+        runtime_config.Failed, match=f"^crio rejects the new configuration: {directory}/99-ours is wrong$"
+    ):
         runtime_config.check(params)
     params["files"] = [{"path": str(tmp_path / "none" / "99-ours"), "content": "ours\n"}]
     params["drop_in_directory"] = str(tmp_path / "none")
@@ -126,7 +128,7 @@ def test_a_configuration_that_changed_since_it_was_read_fails_the_module_and_is_
     file["content"] = runtime_config.Hidden().hide(root.read_text())
     root.write_text('password = "second"\n')
     answer = run_module(module, monkeypatch, Places(str(tmp_path / "ours")), state="applied")
-    assert answer["msg"].endswith("the runtime's configuration changed after it was read; run the play again")
+    assert answer["msg"].endswith("the runtime's configuration changed after it was read: run the play again")
     assert root.read_text() == 'password = "second"\n'
 
 
@@ -136,7 +138,7 @@ def test_the_module_fails_with_what_the_runtime_says_of_a_text_but_for_secrets(m
     program.chmod(0o755)
     pathlib.Path(path).write_text('password = "secret"\n')
     answer = run_module(module, monkeypatch, Places(str(tmp_path / "ours")), state="checked", program=str(program))
-    assert answer == {"msg": f"{program} refuses it: {path}: (hidden) is no key"}
+    assert answer == {"msg": f"{program} rejects the new configuration: {path}: (hidden) is no key"}
 
 
 @pytest.mark.parametrize("check_mode", [False, True])

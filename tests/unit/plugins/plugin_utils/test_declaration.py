@@ -173,7 +173,7 @@ def test_an_expression_over_facts_that_were_not_gathered(message):
 
     with pytest.raises(declaration.DeclarationProblems) as caught:
         declaration.read({"node_devices_resources": "{{ x }}"}, failing)
-    hint = "facts are gathered where node_devices_gather_facts is true"
+    hint = "to gather facts, set node_devices_gather_facts: true"
     assert caught.value.lines == [f"node_devices_resources: {message}; {hint}"]
 
 
@@ -223,8 +223,9 @@ def test_cdi_is_needed_unless_every_resource_does_without(injections, needs):
 
 def test_what_would_be_passed_over_is_said():
     assert problems_of({"node_devices_resources_empty": None}) == [
-        "node_devices_resources_empty: must be a list of resources, not nothing ([] says that there are none)"
+        "node_devices_resources_empty: must be a list of resources, not nothing (write [] for no resources)"
     ]
     assert problems_of({"node_devices_resources": [KVM]}, {"resources": [SERIAL]}) == [
-        "node_devices_settings.resources: resources are declared in node_devices_resources and variables that begin so"
+        "node_devices_settings.resources: must not be set: declare resources in node_devices_resources or in "
+        "variables whose names begin with it"
     ]

@@ -48,9 +48,9 @@ def test_platforms_follow_the_nodes_glibc():
 )
 def test_the_best_wheel_that_fits(tmp_path, target, names, chosen):
     hashes = [put(tmp_path, name, name) for name in names]
-    found, lacking = locked_wheels.select(tmp_path, [requirement("a", "1", *hashes)], target)
+    found, missing = locked_wheels.select(tmp_path, [requirement("a", "1", *hashes)], target)
     assert [wheel.path.name for wheel in found] == ([names[chosen]] if chosen is not None else [])
-    assert bool(lacking) == (chosen is None)
+    assert bool(missing) == (chosen is None)
 
 
 def test_a_wheel_with_another_hash_is_none(tmp_path):
@@ -111,7 +111,7 @@ def test_markers_are_those_of_the_target(tmp_path):
         windows=("4" * 64, "os_name == 'nt' or platform_system == 'Windows'"),
     )
     for target, lacks in ((BULLSEYE, "always 1, old 1"), (TRIXIE_ARM, "always 1, arm 1")):
-        with pytest.raises(locked_wheels.WheelsError, match=f"lacks wheels for {target.name} .* lock.txt: {lacks}$"):
+        with pytest.raises(locked_wheels.WheelsError, match=f"has no wheels for {target.name} .* lock.txt: {lacks}$"):
             locked_wheels.find(lock, target, tmp_path, fetch=False)
 
 

@@ -69,8 +69,11 @@ def test_the_tested_kubelets_are_the_pinned_ones():
 @pytest.mark.parametrize(
     ("changes", "beginning"),
     [
-        ({"python__version": [3, 8, 10]}, "/usr/bin/python3 is Python 3.8.10, and 3.9 is the oldest"),
-        ({"uid": 1000, "init": "sh"}, "tasks run as user 1000, not as root: set ansible_become: true"),
+        ({"python__version": [3, 8, 10]}, "/usr/bin/python3 is Python 3.8.10, but the plugin needs 3.9"),
+        (
+            {"uid": 1000, "init": "sh"},
+            "tasks run as user id 1000, but the collection needs root: set ansible_become: true",
+        ),
         ({"init": "sh"}, "the first process is sh, not systemd"),
         (
             {"runtime": {"socket": "/run/x.sock", "problem": "no such file or directory"}},
@@ -78,14 +81,14 @@ def test_the_tested_kubelets_are_the_pinned_ones():
         ),
         (
             {"runtime__name": "frakti", "runtime__executable": "/usr/bin/frakti"},
-            "the container runtime at /run/containerd/containerd.sock is /usr/bin/frakti: containerd and CRI-O",
+            "the container runtime at /run/containerd/containerd.sock is /usr/bin/frakti: only containerd and CRI-O",
         ),
-        ({"runtime__version": "1.6.20~ds1"}, "containerd 1.6.20~ds1 cannot give devices to containers by CDI"),
-        ({"runtime__version": "1.7.1"}, "containerd 1.7.1 cannot give devices"),
-        ({"runtime__version": None}, "/usr/bin/containerd --version does not tell"),
+        ({"runtime__version": "1.6.20~ds1"}, "containerd 1.6.20~ds1 silently drops the kubelet's CDI device names"),
+        ({"runtime__version": "1.7.1"}, "containerd 1.7.1 silently drops"),
+        ({"runtime__version": None}, "/usr/bin/containerd --version prints no version"),
         (
             {"runtime__config": {"path": "/etc/c.toml", "exists": True, "content": 'disabled_plugins = ["cri"]'}},
-            "/etc/c.toml turns CRI off (disabled_plugins has cri)",
+            "/etc/c.toml disables CRI (disabled_plugins has cri)",
         ),
         (
             {"runtime__config": {"path": "/etc/c.toml", "exists": True, "content": "a = 1\n[x\n", "effective": None}},
@@ -93,18 +96,19 @@ def test_the_tested_kubelets_are_the_pinned_ones():
         ),
         (
             {"runtime__config": {"path": "/etc/c.toml", "exists": True, "content": "\ufeffversion = 2\n"}},
-            "/etc/c.toml is not valid TOML (it begins with a byte order mark): it will not start again; fix it first",
+            "/etc/c.toml is not valid TOML (it begins with a byte order mark), so containerd cannot start again: fix "
+            "the file first",
         ),
         (
             {"runtime__config": {"path": "/etc/c.toml", "exists": True, "content": None, "why_no_text": "it is x"}},
-            "/etc/c.toml cannot be read as text: it is x; fix it first",
+            "/etc/c.toml cannot be read as text, because it is x: fix the file first",
         ),
-        ({"kubelet__version": "1.28.15"}, "kubelet 1.28.15 drops CDI names without a word"),
-        ({"kubelet__version": None}, "the kubelet (process 7) does not tell its version"),
-        ({"missing_devices": ["/dev/a", "/dev/b"]}, "/dev/a is missing, which example.com/serial a is made of"),
+        ({"kubelet__version": "1.28.15"}, "kubelet 1.28.15 silently drops CDI device names"),
+        ({"kubelet__version": None}, "the kubelet (process 7) prints no version"),
+        ({"missing_devices": ["/dev/a", "/dev/b"]}, "/dev/a does not exist, but device example.com/serial a needs it"),
         (
             {"other_than_devices": {"/dev/a": "a directory", "/dev/b": "a file"}},
-            "/dev/a is a directory, not a device node, and example.com/serial a is made of it: name",
+            "/dev/a is a directory, not a device node, as device example.com/serial a needs: declare",
         ),
         ({"ledger_problem": "ledger.json is damaged"}, "ledger.json is damaged"),
     ],
@@ -134,15 +138,19 @@ def test_all_at_once_and_only_what_is_asked_for():
         (
             {"module_stderr": "/bin/sh: 1: /usr/bin/python3: not found"},
             "/usr/bin/python3",
-            "there is no Python at /usr",
+            "Python was not found at /usr",
         ),
-        ({"msg": "No python interpreters found for host"}, "auto_silent", "there is no Python on the node"),
+        ({"msg": "No python interpreters found for host"}, "auto_silent", "Python was not found on the node"),
         (
             {"msg": "ansible-core requires a minimum of Python version 3.8. Current version: 3.6.9"},
             None,
             "the Python on the node is too old",
         ),
-        ({"module_stderr": "boom"}, None, "the node could not be looked at: boom"),
+        (
+            {"module_stderr": "boom"},
+            None,
+            "the preflight module failed on the node (-vvv shows its whole output): boom",
+        ),
     ],
 )
 def test_a_node_without_a_usable_python(facts, interpreter, sentence):

@@ -135,7 +135,7 @@ def test_a_device_that_another_file_has_is_refused(directory, says, form):
         wanted.check([])
     (line,) = refused.value.lines
     assert line.startswith(f"{directory}/other.{form}: {says}")
-    assert line.endswith("; the file is not ours: remove it there, or declare another name")
+    assert line.endswith("; the file belongs to another owner: remove the entry there, or declare another name")
 
 
 def test_a_device_that_another_file_gives_just_so_is_not():
@@ -160,14 +160,16 @@ def test_a_broken_file_of_others_is_no_conflict_and_named():
         "/etc/cdi/y.json",
     ]
     assert wanted.broken()[0].startswith("/var/run/cdi/other.json: colour: is not a field of CDI; known fields: ")
-    assert wanted.broken()[0].endswith("; it is not ours and hurts no device of ours: whoever wrote it has to fix it")
+    assert wanted.broken()[0].endswith(
+        "; the file belongs to another owner and affects no declared device: its owner has to fix it"
+    )
 
 
 def test_of_several_problems_of_a_file_the_first_is_named_and_the_others_are_counted():
     broken = foreign("/var/run/cdi/other.json", {"env": ["A=B"]}, colour="red", shape="round", size="large")
     (line,) = made(node(broken), resource("a")).broken()
     assert line.startswith("/var/run/cdi/other.json: colour: is not a field of CDI")
-    assert " (and 2 more); it is not ours" in line
+    assert " (and 2 more); the file belongs to another owner" in line
 
 
 def test_what_the_runtime_would_refuse_is_refused():
@@ -233,7 +235,7 @@ def test_a_held_name_does_not_become_another_device():
         wanted.refuse_redefined({"held": [{**held, "device": "a"}, {**held, "device": "c"}]})
     assert refused.value.lines == [
         "example.com/camera=a is held by default/viewer and would become another device (/dev/b instead of /dev/a): "
-        "declare that one by another id, or end the pod first"
+        "declare the new device with another id, or end the pod first"
     ]
     wanted.refuse_redefined({"held": [{**held, "device": "c"}]})
     # Another variable is no other device.

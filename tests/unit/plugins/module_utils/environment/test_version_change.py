@@ -22,7 +22,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment
     unit,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import VersionError, base_python
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.serving import Serving, lacking
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.serving import Serving, missing
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_tools
 
@@ -85,13 +85,13 @@ BOTH = {"x/r": ["a", "b"]}
         (
             seen(GOOD),
             seen(resource(registered=False, a="healthy", b="healthy")),
-            ["x/r: the kubelet has no stream open"],
+            ["x/r: the kubelet has no ListAndWatch stream open"],
         ),
         (seen(GOOD), seen(resource(a="healthy", b=("unhealthy", "gone"))), ["x/r: b is unhealthy, gone"]),
-        (seen(GOOD), seen(resource(a="healthy")), ["x/r: b is not there"]),
+        (seen(GOOD), seen(resource(a="healthy")), ["x/r: b is missing"]),
         (seen(GOOD, listed=BOTH), seen(GOOD, listed={"x/r": ["b"]}), ["x/r: the kubelet does not list a"]),
         (seen(GOOD, listed=BOTH), seen(GOOD, listed={}), ["x/r: the kubelet does not list a, b"]),
-        (seen(GOOD, listed=BOTH), seen(GOOD, listed=None), ["no kubelet answers any more"]),
+        (seen(GOOD, listed=BOTH), seen(GOOD, listed=None), ["the kubelet no longer answers"]),
         # What a pod holds by another name was offered by releases that did not know of it.
         (
             seen(resource(a="healthy", b="healthy"), listed={"x/r": ["a::0", "a::1", "b"]}),
@@ -106,7 +106,7 @@ BOTH = {"x/r": ["a", "b"]}
     ],
 )
 def test_what_is_lacking(before, now, sentences):
-    assert lacking(before, now) == sentences
+    assert missing(before, now) == sentences
 
 
 class FakeUnit:
@@ -291,7 +291,9 @@ def test_a_ledger_that_was_lost_is_said_and_made_again(node):
     assert not report.changed
     (kept,) = report.kept
     assert kept["path"] == str(node.root)
-    assert kept["reason"].startswith(f"{node.ledger_directory}/ledger.json does not know what is ours: run site.yml")
+    assert kept["reason"].startswith(
+        f"{node.ledger_directory}/ledger.json does not list what this collection installed: run site.yml"
+    )
     report, _told = node.run("present", A)
     assert not report.changed
     node.run("absent")
@@ -320,7 +322,7 @@ def test_check_mode_names_the_files_that_somebody_edited(node, files, named):
     report, told = node.run("present", A)
     (diff,) = report.diffs
     assert (diff["before"], diff["after"]) == (
-        f"virtual environment, in which these files were changed: {named}\n",
+        f"virtual environment with these changed files: {named}\n",
         "virtual environment\n",
     )
     # It is made again, and has to serve what was served before.
@@ -391,7 +393,7 @@ def test_a_version_that_does_not_is_taken_back_and_goes(node, how):
     with pytest.raises(change.NotReady) as error:
         node.run("present", B)
     assert says in str(error.value)
-    assert f"Version {A} runs again" in str(error.value)
+    assert f"Version {A} was restored" in str(error.value)
     assert "does not serve it either" not in str(error.value)
     assert f"The last journal lines of {B}:\nlast words of {B}" in str(error.value)
     assert node.unit.started == [B, A]
@@ -417,9 +419,9 @@ def test_what_did_not_stand_its_trial_is_not_tried_by_every_run(refused, check):
     with pytest.raises(VersionError) as error:
         refused.run("present", B)
     assert re.sub(r" at 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", " at that time", str(error.value)) == (
-        f"version {B} failed its trial on this node at that time, and is not retried automatically: "
-        f"{refused.root}/versions/{B}/bin/node-device-plugin status: it broke. Version {A} goes on. Once that is "
-        f"fixed, -e node_tools_retry=true tries it again; any other version is tried as ever"
+        f"version {B} failed its health check on this node at that time and is not retried automatically: "
+        f"{refused.root}/versions/{B}/bin/node-device-plugin status: it broke. Version {A} stays in use. After fixing "
+        "the cause, add -e node_tools_retry=true; any other version is tried as usual"
     )
     assert refused.unit.started == []
     assert refused.links == [A, None]
@@ -491,7 +493,7 @@ def test_a_refusal_that_somebody_edited_is_none(refused, text):
 def test_where_the_old_one_does_not_come_back_either_both_are_said(node):
     node.add(B)
     node.unit.ends = {A, B}
-    with pytest.raises(change.NotReady, match=r"runs again, and that does not serve it either: its process ended\n"):
+    with pytest.raises(change.NotReady, match=r"was restored, but does not serve it either: its process ended\n"):
         node.run("present", B)
     assert node.links == [A, None]
 
@@ -532,7 +534,7 @@ def test_a_version_without_a_way_back_stays_and_says_so(node):
     node.add(B)
     node.unit.ends = {B}
     with pytest.raises(
-        VersionError, match="does not serve what was served before: its process ended; there is no version to"
+        VersionError, match="does not serve all that was served before: its process ended; no previous version"
     ):
         node.run("present", B)
     assert node.links[0] == B
@@ -544,7 +546,7 @@ def test_a_run_that_was_killed_on_trial_is_undone_by_the_next(node):
     change._write_guard("x.service", str(node.root), A)
     node.versions.flip(B)
     report, _told = node.run("present", A)
-    assert node.warnings == ["a change of the plugin's version, whose run was cut off, has been undone"]
+    assert node.warnings == ["a change of the plugin's version by an earlier, interrupted run was undone"]
     assert node.links == [A, None]
     assert node.unit.started == [A]
     assert not os.path.lexists(change._paths()[0])
@@ -629,7 +631,7 @@ def test_after_a_power_cut_at_any_time_of_a_roll_back_what_is_current_is_there(n
 
 @pytest.mark.parametrize(
     ("script", "problem"),
-    [("exit 3", "it ended with exit code 3 and said nothing"), ("echo no >&2", "no"), ("echo {", "{")],
+    [("exit 3", "exit code 3 without output"), ("echo no >&2", "no"), ("echo {", "{")],
 )
 def test_a_command_that_gives_no_status_is_described(tmp_path, script, problem):
     command = tmp_path / "bin" / "node-device-plugin"
@@ -732,10 +734,10 @@ def test_rolling_back_to_a_version_by_its_name(node, wanted):
 def test_rolling_back_to_what_is_not_there_or_cannot_run(node):
     node.add(B)
     node.run("present", B)
-    with pytest.raises(VersionError, match=rf"version 0\.1 is not below .*; there are: {B}, {A}|{A}, {B}"):
+    with pytest.raises(VersionError, match=rf"version 0\.1 is not installed below .*: use one of {B}, {A}|{A}, {B}"):
         node.run("rolled_back", "0.1")
     (node.root / "versions" / A / "bin" / "python").unlink()
-    with pytest.raises(VersionError, match=f"version {A} cannot run here any more"):
+    with pytest.raises(VersionError, match=f"version {A} can no longer run on this node"):
         node.run("rolled_back")
     assert node.links == [B, A]
     assert node.unit.started == [B]
@@ -753,7 +755,7 @@ def test_a_roll_back_that_fails_leaves_all_as_it_was(node):
 
 
 def test_rolling_back_where_nothing_is_installed(tmp_path):
-    with pytest.raises(VersionError, match=r"there is no version below .*: site\.yml installs one"):
+    with pytest.raises(VersionError, match=r"no version is installed below .*: run site\.yml first"):
         Node(tmp_path).run("rolled_back")
 
 

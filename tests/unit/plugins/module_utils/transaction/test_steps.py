@@ -56,10 +56,10 @@ def test_it_is_done_and_taken_back_with_all_that_it_made(node):
 @pytest.mark.parametrize(
     ("text", "reason", "restarts", "outcome"),
     [
-        ("invalid", "check refuses it: invalid at {config}\n", 0, "Nothing was changed."),
+        ("invalid", "check rejects the new configuration: invalid at {config}\n", 0, "Nothing was changed."),
         ("broken", "containerd.service did not start: Job for containerd.service failed.\n", 2, None),
         ("no-cri", "could not report its version: UNIMPLEMENTED: unknown service\n", 2, None),
-        ("no-cdi, still", "the running daemon says that CDI is False, folders ['/etc/cdi/']\n", 2, None),
+        ("no-cdi, still", "the running daemon reports CDI enabled: False, spec directories: ['/etc/cdi/']\n", 2, None),
     ],
 )
 def test_what_does_not_work_out_leaves_neither_file_nor_directory(node, text, reason, restarts, outcome):
@@ -67,7 +67,7 @@ def test_what_does_not_work_out_leaves_neither_file_nor_directory(node, text, re
     before = node.tree()
     undone = carry_out(node, node.plan(text, drop_in=True))
     assert undone.error.startswith(reason.format(config=node.config))
-    assert (outcome or "The old configuration was put back, and the runtime answers again.\n") in undone.error
+    assert (outcome or "The previous configuration was restored, and the runtime answers again.\n") in undone.error
     assert ("The runtime's last journal lines when it failed:\nthe runtime's last words" in undone.error) == bool(
         restarts
     )
@@ -89,8 +89,7 @@ def test_what_others_wrote_stays_where_the_runtime_runs_with_it(node, monkeypatc
     assert node.config.read_text() == node.daemon["text"] == "no-cdi, theirs"
     assert former.read_text() == OLD
     assert (
-        f"{node.config} was changed by someone else in the meantime and stays as they wrote it; what was there before "
-        f"is in {former}.\n"
+        f"{node.config} was changed by someone else in the meantime and stays as it is; the original is in {former}.\n"
     ) in undone.error
 
 
@@ -100,7 +99,7 @@ def test_what_others_wrote_goes_beside_where_the_runtime_does_not_run_with_it(no
     (aside,) = (path for path in node.config.parent.iterdir() if path != node.config)
     assert node.daemon == {"start": 4, "text": OLD, "active": True}
     assert (node.config.read_text(), aside.read_text()) == (OLD, "broken, theirs")
-    assert f"the runtime does not run with that, which is in {aside} now.\n" in undone.error
+    assert f"the runtime does not start with that change, which is now in {aside}.\n" in undone.error
 
 
 def test_a_link_that_others_put_in_the_place_gives_way_where_the_runtime_does_not_run_with_it(node, monkeypatch):
@@ -116,7 +115,7 @@ def test_a_link_that_others_put_in_the_place_gives_way_where_the_runtime_does_no
     undone = carry_out(node, node.plan())
     assert list(node.config.parent.iterdir()) == [node.config]
     assert (node.config.is_symlink(), node.config.read_text(), theirs.read_text()) == (False, OLD, "broken, theirs")
-    assert "the runtime does not run with that.\n" in undone.error
+    assert "the runtime does not start with that change.\n" in undone.error
 
 
 def test_a_file_that_others_changed_since_it_was_planned_is_not_touched(node):
@@ -124,7 +123,7 @@ def test_a_file_that_others_changed_since_it_was_planned_is_not_touched(node):
     node.config.write_text("theirs")
     before = node.tree()
     undone = carry_out(node, plan)
-    said = f"{node.config} was changed by someone else in the meantime; run again\nNothing was changed."
+    said = f"{node.config} was changed by someone else in the meantime: run again\nNothing was changed."
     assert undone.error == said
     assert node.daemon["start"] == 1
     assert node.tree() == before
@@ -137,8 +136,8 @@ class PowerCut(BaseException):
 @pytest.mark.parametrize(
     ("boot", "starts", "says"),
     [
-        (True, 2, "The old configuration was put back, before the runtime started."),
-        (False, 3, "The old configuration was put back, and the runtime answers again."),
+        (True, 2, "The previous configuration was restored before the runtime started."),
+        (False, 3, "The previous configuration was restored, and the runtime answers again."),
     ],
 )
 def test_what_was_cut_off_after_the_restart_is_undone(node, monkeypatch, boot, starts, says):
@@ -160,7 +159,7 @@ def test_what_was_cut_off_after_the_restart_is_undone(node, monkeypatch, boot, s
         node.power_off()
         recovery.recover(node.places, boot)
         outcome = launch.settle(node.places)
-    reason = "it was cut off in step restart: its process was killed, or the power failed"
+    reason = "it was interrupted in step restart: its process was killed, or the power failed"
     assert outcome.error.splitlines()[:2] == [reason, says]
     assert node.daemon["start"] == starts
     assert node.tree() == before
@@ -168,7 +167,7 @@ def test_what_was_cut_off_after_the_restart_is_undone(node, monkeypatch, boot, s
 
 def test_what_an_error_of_a_file_system_says_of_the_way_out():
     assert sentence(OSError(16, "Device or resource busy", "/x")) == (
-        "/x: Device or resource busy; it is a mount point: change it where it is mounted from"
+        "/x: Device or resource busy; it is a mount point: change the file at the mount's source"
     )
     assert sentence(OSError(2, "No such file or directory", "/x")) == "/x: No such file or directory"
     assert sentence(OSError(18, "Invalid cross-device link", "/x", None, "/y")) == "/y: Invalid cross-device link"

@@ -111,13 +111,13 @@ def test_taking_it_back_gives_the_old_mode_with_the_old_text(node, text, mode):
 @pytest.mark.parametrize(
     ("text", "reason", "restarts"),
     [
-        ("invalid", "check refuses it: invalid at", 0),
+        ("invalid", "check rejects the new configuration: invalid at", 0),
         ("broken", "containerd.service did not start: Job for containerd.service failed.", 2),
         ("no-cri", "could not report its version: UNIMPLEMENTED: unknown service", 2),
-        ("no-cdi, still", "the running daemon says that CDI is False, folders ['/etc/cdi/']", 2),
-        ("cdi, hurts", "container c1 ran before the restart, and does not run after it (no end of it is known)", 2),
-        ("cdi, ended 137 Error", "container c1 ran before the restart, and does not run after it (exit code 137)", 2),
-        ("cdi, ended 255 Error", "container c1 ran before the restart, and does not run after it (exit code 255)", 2),
+        ("no-cdi, still", "the running daemon reports CDI enabled: False, spec directories: ['/etc/cdi/']", 2),
+        ("cdi, hurts", "container c1 ran before the restart but does not run after it (no exit was recorded)", 2),
+        ("cdi, ended 137 Error", "container c1 ran before the restart but does not run after it (exit code 137)", 2),
+        ("cdi, ended 255 Error", "container c1 ran before the restart but does not run after it (exit code 255)", 2),
         ("crashes", "containerd.service ended right after its start: connection refused", 3),
     ],
 )
@@ -132,7 +132,9 @@ def test_what_does_not_work_out_is_undone(node, text, reason, restarts):
             os.killpg(shim.pid, signal.SIGKILL)
     assert node.daemon == {"start": 1 + restarts, "text": OLD, "active": True}
     told = (
-        "The old configuration was put back, and the runtime answers again.\n" if restarts else "Nothing was changed."
+        "The previous configuration was restored, and the runtime answers again.\n"
+        if restarts
+        else "Nothing was changed."
     )
     assert told in outcome.error
     assert ("the runtime's last words" in outcome.error) == bool(restarts)
@@ -174,13 +176,14 @@ def test_a_damaged_plan_is_said_with_what_to_do(node):
     for text in ("", whole[:100], "[]", "{}"):
         plan.write_text(text)
         with pytest.raises(
-            LedgerConflict, match=r"plan\.json is damaged .* put it in order, remove that copy and /.*/transac"
+            LedgerConflict,
+            match=r"plan\.json is damaged .* correct the runtime.* then remove that copy and /.*/transac",
         ):
             Plan.load(node.places.open)
         # No traceback.
         assert program.main(["recover"], node.places) == 1
     plan.write_text(whole)
-    assert node.settle().error.startswith("it was cut off in step restart")
+    assert node.settle().error.startswith("it was interrupted in step restart")
 
 
 def test_a_plan_that_was_written_before_a_field_was_renamed_is_read(node):
@@ -190,7 +193,7 @@ def test_a_plan_that_was_written_before_a_field_was_renamed_is_read(node):
     data["patience"], data["folders"] = data.pop("timeout"), data.pop("directories")
     plan.write_text(json.dumps(data))
     assert Plan.load(node.places.open) == loaded
-    assert node.settle().error.startswith("it was cut off in step restart")
+    assert node.settle().error.startswith("it was interrupted in step restart")
 
 
 def test_where_there_is_no_file_only_a_restart_is_planned(node):
@@ -213,7 +216,7 @@ def test_a_file_of_another_hand_with_the_old_text_is_not_taken_for_the_old_one(n
 
     outcome = node.carry_out(node.plan("cdi, hurts"), hook=by_another_hand)
     # The daemon came up with theirs.
-    assert outcome.error.startswith("the running daemon says that CDI is False")
+    assert outcome.error.startswith("the running daemon reports CDI enabled: False")
     node.settle()
     assert node.tree() == before
 
@@ -244,7 +247,7 @@ def nvidia_ctk(node):
 
 def another_play(node):
     """Cannot begin a change of the runtime, and writes a file of another role."""
-    with pytest.raises(launch.Failed, match="the change could not be started, nothing was changed"):
+    with pytest.raises(launch.Failed, match="the change could not be started, so nothing was changed"):
         launch.carry_out(node.places, node.plan("# of another play\ncdi\n"))
     path = node.root / "etc" / "cdi" / "spec.json"
     with Ledger(node.places.directory) as book:
@@ -344,12 +347,12 @@ def hold_theirs(node, other, outcome):
     aside = {path: written for path, written in there.items() if path not in (str(node.config), *left)}
     assert set(aside.values()) <= {OLD, *left.values()}
     assert all(path in outcome.error for path in aside)
-    assert ("stays as they wrote it" in outcome.error) == (OLD in aside.values())
+    assert ("stays as it is" in outcome.error) == (OLD in aside.values())
 
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(errno.EBUSY, "it is a mount point: change it where it is mounted from"), (errno.EPERM, "it may be immutable")],
+    [(errno.EBUSY, "it is a mount point: change the file at the mount's source"), (errno.EPERM, "it may be immutable")],
 )
 def test_a_file_that_cannot_be_replaced_stays_and_nothing_stays_open(node, monkeypatch, number, words):
     put_in_place = ledger.put_in_place
@@ -379,7 +382,7 @@ def test_a_file_that_changed_since_it_was_planned_stays(node, how):
         node.config.mkdir()
     before = node.tree()
     outcome = node.carry_out(plan)
-    assert outcome.error.startswith("%s was changed by someone else in the meantime; run again" % node.config)
+    assert outcome.error.startswith("%s was changed by someone else in the meantime: run again" % node.config)
     node.settle()
     assert node.tree() == before
     assert node.daemon["start"] == 1
@@ -397,15 +400,15 @@ def test_only_a_restart_writes_no_file(node):
 
 
 def test_what_is_not_ours_is_not_planned(node):
-    with pytest.raises(LedgerConflict, match="the ledger knows of no change of ours in"):
+    with pytest.raises(LedgerConflict, match="the ledger records no change of this collection in"):
         node.plan(OLD, undo=True)
     with Ledger(node.places.directory) as book:
         book.entries[str(node.config)] = {"kind": "file", "owner": "other", "before": None, "sha256": "", "mode": 0}
         book.save()
-    with pytest.raises(LedgerConflict, match="belongs to other; cdi_runtime does not write it"):
+    with pytest.raises(LedgerConflict, match="belongs to other, so cdi_runtime does not write it"):
         node.plan()
     node.drop_in.mkdir(parents=True)
-    with pytest.raises(LedgerConflict, match="is a directory; a file is wanted there"):
+    with pytest.raises(LedgerConflict, match="is a directory, but a file must be there"):
         Planning({}, "cdi_runtime", undo=False).add(str(node.drop_in), DROP_IN, None)
 
 
@@ -743,10 +746,13 @@ def test_what_cannot_be_undone_is_said_and_stays_open(node, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(ledger, "put_in_place", refuse)
-        with pytest.raises(launch.Failed, match="cut off and cannot be undone: the runtime's last words"):
+        with pytest.raises(
+            launch.Failed,
+            match="interrupted change of the container runtime cannot be undone: the runtime's last words",
+        ):
             node.settle()
     assert node.places.left() == [node.places.open]
-    assert node.settle().error.startswith("it was cut off in step restart")
+    assert node.settle().error.startswith("it was interrupted in step restart")
     assert node.config.read_text() == OLD
 
 
@@ -766,8 +772,11 @@ def test_what_another_hand_wrote_goes_beside_where_the_runtime_does_not_start_wi
     assert (node.config.read_text(), node.daemon["text"], node.daemon["active"]) == (OLD, OLD, True)
     (aside,) = (path for path in node.config.parent.iterdir() if path != node.config)
     assert aside.read_text() == "broken, hers"
-    assert f"the runtime does not run with that, which is in {aside} now.\nThe old configuration" in outcome.error
-    assert "put back, and the runtime answers again." in outcome.error
+    assert (
+        f"the runtime does not start with that change, which is now in {aside}.\nThe previous configuration"
+        in outcome.error
+    )
+    assert "restored, and the runtime answers again." in outcome.error
 
 
 def test_killed_while_another_hands_file_goes_beside_one_of_both_is_in_the_place(fresh):
@@ -788,7 +797,7 @@ def test_what_stands_in_the_place_of_the_file_stays(node):
     node.carry_out(hook=killed_in(node, "restart"))
     node.config.unlink()
     node.config.mkdir()
-    assert "stays as they wrote it; what was there before is in " in node.settle().error
+    assert "stays as it is; the original is in " in node.settle().error
     assert node.config.is_dir()
     assert node.places.left() == []
 

@@ -69,7 +69,11 @@ def test_a_node_that_is_well():
         (serving(CAMERA, device("a"), device("b", "unhealthy", "/dev/b: gone")), "degraded", ["b: /dev/b: gone"]),
         (serving(CAMERA, device("a", "unhealthy", "/dev/a: gone")), "unhealthy", ["a: /dev/a: gone"]),
         (serving(CAMERA, device("a"), refused={"b": "twice"}), "degraded", ["b is refused: twice"]),
-        (serving(CAMERA, device("a"), registered=False), "not registered", ["the kubelet has no stream open"]),
+        (
+            serving(CAMERA, device("a"), registered=False),
+            "not registered",
+            ["the kubelet has no ListAndWatch stream open"],
+        ),
     ],
 )
 def test_the_state_of_a_resource(served, state, reasons):
@@ -81,7 +85,7 @@ def test_the_state_of_a_resource(served, state, reasons):
 def test_a_kubelet_that_lists_something_else_is_said():
     served = serving(CAMERA, device("a"), device("b"))
     row = only(well(served, status={**status(served), "allocatable": {CAMERA: ["a"]}}))
-    assert numbers(row) == (2, 2, 0, "degraded", ["the plugin offers 2 healthy, the kubelet lists 1"])
+    assert numbers(row) == (2, 2, 0, "degraded", ["the plugin offers 2 healthy, but the kubelet lists 1"])
 
 
 def test_without_a_kubelet_it_is_pending_and_nothing_is_wrong():
@@ -100,9 +104,7 @@ def test_a_kubelet_that_stopped_is_wrong_and_its_checkpoint_says_who_holds_what(
     said = status(served, holds=[held(CAMERA, "a", "0af3", namespace="")], source="checkpoint")
     found = entry(well(served, facts=NO_KUBELET, status=said))
     assert (found["state"], found["kubelet"]["running"]) == ("wrong", False)
-    assert found["problems"] == [
-        "no kubelet runs, although one did before: its checkpoint is there (systemctl status kubelet)"
-    ]
+    assert found["problems"] == ["no kubelet runs, but its checkpoint shows that one did: see systemctl status kubelet"]
     assert numbers(found["resources"][0]) == (1, 1, 1, "pending", [])
     assert found["resources"][0]["held_by"] == ["0af3"]
 
@@ -114,8 +116,7 @@ def test_a_kubelet_that_hangs_is_said_to(source):
     found = entry(well(served, status={**status(served, source=source), "unanswered": why}))
     assert (found["state"], found["kubelet"]["running"]) == ("wrong", True)
     assert found["problems"] == [
-        f"the kubelet runs and does not answer: {why}: it hangs, or its root directory is another one than "
-        f"kubelet_root_dir"
+        f"the kubelet runs but does not answer ({why}): it hangs, or its root directory is not kubelet_root_dir"
     ]
     # Where none runs nobody is asked in vain.
     joining = well(served, facts=NO_KUBELET, status={**status(served, source="none"), "unanswered": why})
@@ -184,11 +185,11 @@ def test_a_plugin_that_does_not_answer():
 def test_a_plugin_that_is_not_ready_or_runs_with_an_older_configuration():
     served = serving(CAMERA, device("a"), registered=False)
     configuration = {"path": "/c.yaml", "sha256": "x", "problems": ["resources[0]: wrong"]}
-    said = [f"{CAMERA}: the kubelet has no stream open", "the devices were never scanned"]
+    said = [f"{CAMERA}: the kubelet has no ListAndWatch stream open", "the devices were never scanned"]
     found = entry(well(served, status=status(served, ready=False, not_ready=said, configuration=configuration)))
     assert found["problems"] == [
         "the plugin is not ready: the devices were never scanned",
-        "/c.yaml is refused, and an older configuration in force: resources[0]: wrong",
+        "/c.yaml is refused, so the plugin runs with an older configuration: resources[0]: wrong",
     ]
     assert table.COLUMNS[2].value(found) == "0.1.0 (not ready)"
     pulling = {"name": "a/b", "state": "ImagePullBackOff", "reason": "not found"}
@@ -211,7 +212,7 @@ def test_what_is_declared_and_what_is_served_may_differ():
     assert (new["state"], new["declared"]) == ("not served", True)
     assert new["reasons"] == ["the running plugin does not serve it: run site.yml"]
     assert (old["state"], old["declared"]) == ("not declared", False)
-    assert old["reasons"] == ["it is served, but not declared: the next run of site.yml takes it away"]
+    assert old["reasons"] == ["it is served but not declared: run site.yml to remove it"]
 
 
 def test_a_declaration_that_cannot_be_read_is_a_problem_of_its_own():
@@ -274,7 +275,7 @@ def test_a_finding_stands_once_with_all_its_nodes_and_the_worst_is_first():
         node.entry("w6", well(*closed)),
     ]
     assert [tuple(each.values()) for each in document.findings(nodes)] == [
-        ("failed", "the kubelet has no stream open", [CAMERA, "example.com/lidar"], ["w4", "w6"]),
+        ("failed", "the kubelet has no ListAndWatch stream open", [CAMERA, "example.com/lidar"], ["w4", "w6"]),
         (
             "failed",
             "CDI is off in the running container runtime, so containers do not get their devices: run site.yml",

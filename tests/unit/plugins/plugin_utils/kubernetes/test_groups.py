@@ -9,8 +9,9 @@ def test_a_host_that_differs_is_compared_with_the_first_one():
     classes = {"worker1": "high", "worker2": "low", "worker3": "low"}
     results = [{"host": host, "node": host, "deployment": {"priority_class": own}} for host, own in classes.items()]
     (group,) = groups.of(results, {"kubeconfig": "/kubeconfig"}, cluster_of=str)
-    once = "a DaemonSet has it once, so give the hosts that differ another one (name)"
+    same = "all hosts of a DaemonSet need the same value, so set it"
+    once = f"{same}, or another device_plugin_deployment.name for one of them"
     assert group.problems == (
-        f"device_plugin_deployment.priority_class: is 'low' for worker2, and 'high' for worker1: {once}",
-        f"device_plugin_deployment.priority_class: is 'low' for worker3, and 'high' for worker1: {once}",
+        f"device_plugin_deployment.priority_class: is 'low' for worker2, but 'high' for worker1: {once}",
+        f"device_plugin_deployment.priority_class: is 'low' for worker3, but 'high' for worker1: {once}",
     )

@@ -62,7 +62,7 @@ def test_a_node_comes_from_daemonsets_whose_names_sort_before_and_after(cluster)
 @pytest.mark.parametrize("nodes", [(), ("worker1",)])
 def test_one_of_the_same_name_would_have_the_same_nodes(cluster, nodes):
     cluster.add(OWN, "theirs", *nodes)
-    with pytest.raises(DeploymentError, match=f"^DaemonSet {OWN} in namespace theirs has the same nodes as one of"):
+    with pytest.raises(DeploymentError, match=f"^DaemonSet {OWN} in namespace theirs has the same name as the new one"):
         other_daemonsets.before(cluster, "worker1")
 
 

@@ -97,7 +97,7 @@ def test_until_it_is_ready_with_what_is_declared():
 
 def test_a_node_that_is_not_ready():
     assert why(Cluster([], ready="Unknown")) == (
-        "within 0.05 s the plugin's pod does not run: the node is not Ready (Kubelet stopped posting node status.): "
+        "after 0.05 s, the plugin's pod does not run: the node is not Ready (Kubelet stopped posting node status.): "
         "retry when it is Ready"
     )
 
@@ -109,7 +109,7 @@ def test_no_pod():
         {"type": "Warning", "message": "older", "lastTimestamp": "1"},
     ]
     assert why(Cluster([], events=events)) == (
-        "within 0.05 s there is no pod of DaemonSet plugin on the node: violates PodSecurity"
+        "after 0.05 s, DaemonSet plugin has no pod on the node: violates PodSecurity"
     )
 
 
@@ -129,8 +129,11 @@ def test_no_pod():
 def test_a_taint_that_keeps_the_pod_off(taint, keeps_off):
     cluster = Cluster([])
     cluster.node["spec"]["taints"] = [taint]
-    there_is_none = "within 0.05 s there is no pod of DaemonSet plugin on the node"
-    said = f": the node has the taint {keeps_off}, which device_plugin_deployment.tolerations do not tolerate"
+    there_is_none = "after 0.05 s, DaemonSet plugin has no pod on the node"
+    said = (
+        f": the node has the taint {keeps_off}, which device_plugin_deployment.tolerations does not tolerate: add a "
+        "toleration, or remove the taint"
+    )
     assert why(cluster) == there_is_none + (said if keeps_off else "")
 
 
@@ -151,18 +154,18 @@ def test_a_node_without_room_for_the_pod():
         waiting_pod("worker", message="0/3 nodes are available:\n1 ."),
     ]
     said = "pod node-devices/plugin-x waits for the scheduler: 0/3 nodes are available: 1 ."
-    assert why(cluster) == f"within 0.05 s there is no pod of DaemonSet plugin on the node: {said}"
+    assert why(cluster) == f"after 0.05 s, DaemonSet plugin has no pod on the node: {said}"
     assert rollout.look(cluster, "worker")["reason"] == (
         f"DaemonSet node-devices/plugin has no pod on the node: {said}"
     )
     cluster.waiting = [waiting_pod("worker")]
-    assert why(cluster).endswith("waits for the scheduler: it has not looked at it yet")
+    assert why(cluster).endswith("waits for the scheduler: no attempt to schedule it yet")
 
 
 def test_pods_of_other_nodes_that_fail_time_and_again_are_no_progress():
     cluster = Cluster([])
     cluster.progresses = itertools.cycle([([], 3), ([], 2)])
-    assert why(cluster).startswith("within 0.05 s there is no pod")
+    assert why(cluster).startswith("after 0.05 s, DaemonSet")
 
 
 def test_pods_that_are_replaced_are_progress():
@@ -179,7 +182,7 @@ def test_pods_that_are_replaced_are_progress():
 def test_an_image_that_is_missing():
     waiting = {"reason": "ErrImageNeverPull", "message": 'Container image "x" is not present'}
     assert why(Cluster([pod(state={"waiting": waiting})])) == (
-        'within 0.05 s pod node-devices/plugin-x does not run: ErrImageNeverPull: Container image "x" is not present'
+        'after 0.05 s, pod node-devices/plugin-x does not run: ErrImageNeverPull: Container image "x" is not present'
     )
 
 
@@ -202,7 +205,7 @@ def test_a_pod_that_its_kubelet_has_evicted():
     evicted = pod()
     evicted["status"] = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on\nresource: memory."}
     said = "pod node-devices/plugin-x has failed: Evicted: The node was low on resource: memory."
-    assert why(Cluster([evicted], events=[WARNED])) == f"within 0.05 s {said}"
+    assert why(Cluster([evicted], events=[WARNED])) == f"after 0.05 s, {said}"
     seen = rollout.look(Cluster([evicted]), "worker")
     assert (seen["state"], seen["reason"]) == ("Failed", said)
 
@@ -216,8 +219,7 @@ def test_a_volume_that_is_missing():
 def test_a_configuration_that_it_refuses():
     said = Running(OLDER, (), ("resources[0].name: is missing",))
     assert why(Cluster([pod(**RUNS)]), said) == (
-        "pod node-devices/plugin-x refuses its configuration, an older one stays in force: resources[0].name: is "
-        "missing"
+        "pod node-devices/plugin-x refuses its configuration and runs with an older one: resources[0].name: is missing"
     )
 
 
@@ -227,8 +229,8 @@ def test_an_older_configuration():
 
 
 def test_not_ready():
-    found = why(Cluster([pod(**RUNS)]), Running(WANTED, ("a/b: the kubelet has no stream open",)))
-    assert found.endswith("plugin-x is not ready: a/b: the kubelet has no stream open")
+    found = why(Cluster([pod(**RUNS)]), Running(WANTED, ("a/b: the kubelet has no ListAndWatch stream open",)))
+    assert found.endswith("plugin-x is not ready: a/b: the kubelet has no ListAndWatch stream open")
 
 
 def test_what_a_pod_serves_through_the_api_server():
@@ -244,7 +246,7 @@ def test_what_a_pod_serves_through_the_api_server():
     assert rollout.ask_through_api(api, pod(**RUNS)) == Running(WANTED, version="0.2.0")
     assert asked == ["/api/v1/namespaces/node-devices/pods/plugin-x:9819/proxy/metrics"]
     text = text.replace("refused 0", "refused 1")
-    assert rollout.ask_through_api(api, pod()).problems == ("it refuses its configuration: its log says why",)
+    assert rollout.ask_through_api(api, pod()).problems == ("it refuses its configuration: see the pod's log",)
 
 
 def test_a_control_plane_that_is_away_for_a_moment():
@@ -258,7 +260,7 @@ def test_a_control_plane_that_is_away_for_a_moment():
 def test_until_its_predecessor_has_ended():
     old, new = pod(revision="0", ends=True, **RUNS), pod(**RUNS)
     assert wait(Cluster([old, new], [old, new], [new]), Running(WANTED)) == new
-    expected = "within 0.05 s pod node-devices/plugin-x is not ready: pod plugin-x, whose place it takes, has not ended"
+    expected = "after 0.05 s, pod node-devices/plugin-x is not ready: pod plugin-x, which it replaces, has not ended"
     assert why(Cluster([old, new]), Running(WANTED)) == expected
 
 
@@ -299,7 +301,7 @@ def test_neither_does_the_wait_for_a_start_or_an_end_give_up_then():
 
 def test_a_pod_that_ends_is_none():
     found = why(Cluster([pod(ends=True, **RUNS)]), Running(WANTED))
-    assert found == "within 0.05 s there is no pod of DaemonSet plugin on the node"
+    assert found == "after 0.05 s, DaemonSet plugin has no pod on the node"
 
 
 def test_what_status_shows_of_a_pod():
@@ -333,8 +335,8 @@ def test_what_status_shows_of_a_pod():
             [pod(revision="0", **RUNS)],
             (),
             "outdated",
-            "pod node-devices/plugin-x is of an earlier state of its DaemonSet: max_unavailable are replaced at once, "
-            "and one that does not become ready holds up the others",
+            "pod node-devices/plugin-x does not have the DaemonSet's current template yet: at most max_unavailable "
+            "pods are replaced at once, and a pod that does not become ready blocks the others",
         ),
     ],
 )

@@ -176,7 +176,9 @@ def test_a_file_of_version_1_has_the_table_edited_that_is_there(version):
     dump = OFF_2
     assert plan(content, dump, "2.3.7") == content.replace("false", "true")
     assert plan(version + OFF_2, dump, "2.3.7") == version + OFF_2.replace("false", "true")
-    with pytest.raises(UnsupportedConfig, match=r"1\.7\.24 ignores \[plugins\..*\] in it: set version = 2 before its"):
+    with pytest.raises(
+        UnsupportedConfig, match=r"1\.7\.24 ignores its table \[plugins\..*\]: set version = 2 before the"
+    ):
         plan(content, OFF, "1.7.24")
 
 
@@ -184,14 +186,14 @@ def test_a_difference_elsewhere_ends_it_before_anything_is_written():
     def check(text, beside, drop_in):
         return Checked(ON + 'sandbox_image = "gone"\n', "/tmp/staged")
 
-    with pytest.raises(UnsupportedConfig, match=r"would change more than CDI: plugins\..*\.sandbox_image would differ"):
+    with pytest.raises(UnsupportedConfig, match=r"would also change plugins\..*\.sandbox_image in containerd"):
         of("version = 2\n", OFF + 'sandbox_image = "ours"\n', "1.7.24").plan(check)
 
 
 def test_what_containerd_cannot_read_is_not_edited():
     adapter = of("version = 4\n", None, "2.1.9")
     adapter.config["problem"] = "expected containerd config version equal to or less than 3"
-    with pytest.raises(UnsupportedConfig, match=r"config dump fails with it \(expected containerd config version"):
+    with pytest.raises(UnsupportedConfig, match=r"config dump` fails \(expected containerd config version"):
         adapter.plan(checked_by(ON))
 
 
@@ -199,7 +201,7 @@ def test_what_is_installed_but_does_not_run_is_restarted_first():
     adapter = of("version = 2\n", OFF, "1.7.24")
     adapter.runtime.update(installed_version="2.1.9", unit="containerd.service")
     with pytest.raises(
-        UnsupportedConfig, match=r"1\.7\.24 runs, and /bin/containerd is 2\.1\.9 by now: restart containerd\.service"
+        UnsupportedConfig, match=r"1\.7\.24 runs, but /bin/containerd is now 2\.1\.9, .*: restart containerd\.service"
     ):
         adapter.plan(checked_by(OFF))
     adapter.runtime["installed_version"] = "1.7.24"
@@ -262,7 +264,7 @@ def test_the_running_daemon_may_spell_its_directories_otherwise(monkeypatch):
     asked = types.SimpleNamespace(unit="x", question=["plugin"], spec_dirs=["/etc/cdi", "/var/run/cdi"], timeout=0)
     assert runtime.Runtime(asked).wait(cdi=True) == answer
     asked.spec_dirs = ["/etc/cdi", "/opt/cdi"]
-    with pytest.raises(runtime.Failed, match="folders"):
+    with pytest.raises(runtime.Failed, match="spec directories"):
         runtime.Runtime(asked).wait(cdi=True)
 
 
@@ -282,7 +284,7 @@ def test_containerd_2_where_it_was_turned_off(content, table):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("version = -1\n", "its version is -1, and 1 to 4 are known"),
+        ("version = -1\n", "version = -1 is not supported: set a version from 1 to 4"),
         ("version = 2\n[plugins\n", "not valid TOML .*line 2"),
     ],
 )
@@ -343,7 +345,7 @@ def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
             '[plugins."io.containerd.grpc.v1.cri"]\nsandbox_image = "x"\n',
             "set enable_cdi = true in /c/x.toml",
         ),
-        ("2.1.9", OFF_2, "what it imports overrides it: set enable_cdi = true in /c/x.toml"),
+        ("2.1.9", OFF_2, "its imports override it: set enable_cdi = true in /c/x.toml"),
         (
             "2.1.9",
             '[plugins."io.containerd.cri.v1.runtime"]\ncdi_spec_dirs = ["/run/cdi"]\n',
@@ -360,7 +362,7 @@ def test_the_import_that_overrides_the_file_is_named(version, text, advice):
     harmless = {"1.7.24": ON, "2.1.9": '[plugins."io.containerd.cri.v1.runtime"]\nenable_selinux = true\n'}
     texts = {"/c/a.toml": "root = '/data'\n", "/c/x.toml": text, "/c/y.toml": harmless[version]}
     said = containerd_imports.overridden(texts, version, {"enable_cdi": True})
-    assert said.startswith("turning CDI on in it has no effect")
+    assert said.startswith("turning CDI on in this file has no effect")
     assert said.endswith(advice)
 
 
@@ -370,17 +372,19 @@ def test_an_import_of_containerd_2_4_is_not_told_to_turn_cdi_on():
     wanted = {"cdi_spec_dirs": ["/etc/cdi", "/var/run/cdi"]}
     said = containerd_imports.overridden({"/c/x.toml": text}, "2.4.2", wanted)
     assert said == (
-        "naming CDI's directories in it has no effect, because what it imports overrides it: "
-        'set cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"] in /c/x.toml'
+        "listing the CDI directories in this file has no effect, because its imports override it: set cdi_spec_dirs = "
+        '["/etc/cdi", "/var/run/cdi"] in /c/x.toml'
     )
     said = containerd_imports.overridden({}, "2.4.2", wanted)
-    assert said.startswith('containerd does not heed an edit of it: set cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]')
+    assert said.startswith(
+        'an edit of this file has no effect on containerd: set cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]'
+    )
 
 
 @pytest.mark.parametrize("version", ["1.7.24", "2.1.9"])
 def test_an_import_without_a_cri_table_is_no_reason(version):
     said = containerd_imports.overridden({"/c/x.toml": "root = '/data'\n"}, version, {"enable_cdi": True})
-    assert said.startswith("containerd does not heed an edit of it: set enable_cdi = true by hand")
+    assert said.startswith("an edit of this file has no effect on containerd: set enable_cdi = true by hand")
 
 
 @pytest.mark.parametrize("written", ["conf.d/*.toml", "{directory}/conf.d/x.toml"])
@@ -405,7 +409,7 @@ def test_a_copy_does_not_import_the_file_itself(itself):
 
 def test_a_pattern_that_takes_in_the_file_itself_is_named():
     content = 'imports = ["/etc/*/*.toml"]\n'
-    with pytest.raises(UnsupportedConfig, match=r"import /etc/\*/\*\.toml takes in the file itself"):
+    with pytest.raises(UnsupportedConfig, match=r"import /etc/\*/\*\.toml matches the file itself"):
         containerd_imports.staged(content, "/etc/containerd/config.toml", "/etc/containerd/config.toml")
 
 
@@ -509,9 +513,9 @@ ON_2 = OFF_2.replace("false", "true")
     # In 2 of 16 restarts CDI was off with the first. An edit of one table would leave the other.
     [(BOTH, ON_2), (BOTH, OFF_2), (BOTH.replace("= true", "= false").replace("cdi_spec", "# cdi_spec"), OFF_2)],
 )
-@pytest.mark.parametrize("place", ["it", "/conf.d/site.toml"])
+@pytest.mark.parametrize("place", ["the file", "/conf.d/site.toml"])
 def test_two_tables_of_which_containerd_2_takes_one_at_random_are_refused(text, dump, place):
-    adapter = of(text if place == "it" else 'version = 2\nimports = ["conf.d/*.toml"]\n', dump, "2.1.9")
+    adapter = of(text if place == "the file" else 'version = 2\nimports = ["conf.d/*.toml"]\n', dump, "2.1.9")
     adapter.config["imported"] = {"/conf.d/site.toml": text}
     with pytest.raises(
         UnsupportedConfig,
@@ -558,10 +562,12 @@ def test_an_import_that_is_not_there_and_one_that_turns_cri_off_are_named():
         "/conf.d/x.toml": 'imports = ["nested.toml"]\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n'
     }
     missing, link, nested, disabled = adapter.obstacles(True)
-    assert missing.startswith("/c.toml imports /gone.toml, which is no file: containerd will not start again; take it")
-    assert "/c.toml imports /conf.d/link.toml, which is a link to nothing: containerd will not start again" in link
-    assert nested.startswith("/conf.d/x.toml imports /conf.d/nested.toml, which is no file")
-    assert disabled.startswith("/conf.d/x.toml turns CRI off (disabled_plugins has io.containerd.grpc.v1.cri)")
+    assert missing.startswith(
+        "/c.toml imports /gone.toml, which is not a file, so containerd cannot start again: remove it"
+    )
+    assert "/c.toml imports /conf.d/link.toml, which is a dangling link, so containerd cannot start again" in link
+    assert nested.startswith("/conf.d/x.toml imports /conf.d/nested.toml, which is not a file")
+    assert disabled.startswith("/conf.d/x.toml disables CRI (disabled_plugins has io.containerd.grpc.v1.cri)")
 
 
 def test_an_import_that_is_why_containerd_does_not_take_the_whole_is_named():
@@ -569,10 +575,12 @@ def test_an_import_that_is_why_containerd_does_not_take_the_whole_is_named():
     adapter.config["imported"] = {"/conf.d/a.toml": "version = 3\n", "/conf.d/b.toml": "version = 3\n= 4\n"}
     adapter.config["unreadable_imports"] = ["/conf.d/c.toml"]
     unreadable, invalid = adapter.obstacles(True)
-    assert unreadable.startswith("/conf.d/c.toml, which /c.toml imports, is not UTF-8: containerd will not start again")
-    assert invalid.startswith("/conf.d/b.toml, which /c.toml imports: it is not valid TOML (")
+    assert unreadable.startswith(
+        "/conf.d/c.toml, which /c.toml imports, is not UTF-8, so containerd cannot start again"
+    )
+    assert invalid.startswith("/conf.d/b.toml, which /c.toml imports: not valid TOML (")
     assert "line 2, column 1" in invalid
-    assert invalid.endswith("; fix it first, as containerd will not start again")
+    assert invalid.endswith(": fix the file first, because containerd cannot start again")
 
 
 @pytest.mark.parametrize(
@@ -593,9 +601,9 @@ def test_a_cri_that_would_not_come_up_again_is_refused(settings, refused, versio
     dump = tomlkit.dumps({"plugins": {table: {"containerd": settings}}})
     adapter = of('imports = ["/conf.d/*.toml"]\n', dump, version)
     sentences = list(adapter.obstacles(True))
-    assert ["CRI will not come up again" in sentence for sentence in sentences] == [True] * refused
+    assert ["CRI cannot start again" in sentence for sentence in sentences] == [True] * refused
     adapter.config["imported"] = {"/conf.d/a.toml": ""}
-    by_import = "before containerd 2 the last CRI table replaces the others" in "".join(adapter.obstacles(True))
+    by_import = "before containerd 2, that table replaces all others" in "".join(adapter.obstacles(True))
     assert by_import is (refused and version < "2")
     assert list(of("", "no = TOML = at all", version).obstacles(True)) == []
 
@@ -615,7 +623,7 @@ def test_a_cri_that_would_not_come_up_again_is_refused(settings, refused, versio
     ],
 )
 def test_cri_is_off_by_the_names_that_the_file_has_for_it(version, text, off):
-    found = [sentence for sentence in of(text + "\n", ON, version).obstacles(True) if "turns CRI off" in sentence]
+    found = [sentence for sentence in of(text + "\n", ON, version).obstacles(True) if "disables CRI" in sentence]
     assert [f"(disabled_plugins has {name})" in sentence for sentence, name in zip(found, off, strict=True)] == [
         True for _name in off
     ]
@@ -633,7 +641,10 @@ def test_cri_is_off_by_the_names_that_the_file_has_for_it(version, text, off):
 def test_a_key_in_capitals_that_containerd_2_takes_is_judged_by_what_it_makes_of_the_edit(text):
     """As any file: an edit that has no effect, or changes more, is not made."""
     adapter = of(text, OFF_2, "2.1.9")
-    for answer, why in ((OFF_2, "containerd does not heed an edit of it"), (ON_2 + "x = 1\n", "change more than CDI")):
+    for answer, why in (
+        (OFF_2, "an edit of this file has no effect on containerd"),
+        (ON_2 + "x = 1\n", "would also change"),
+    ):
         with pytest.raises(UnsupportedConfig, match=why):
             adapter.plan(lambda text, beside, drop_in=None, answer=answer: Checked(answer, "/tmp/staged"))
 

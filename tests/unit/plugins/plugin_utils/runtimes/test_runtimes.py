@@ -46,8 +46,8 @@ MICROK8S = "/snap/microk8s/7000/bin/containerd"
         (runtime("containerd", executable=K3S_DATA, path=f"{K3S}/config.toml"), "k3s or RKE2"),
         (runtime("containerd", path="/var/lib/rancher/rke2/agent/etc/containerd/config.toml"), "k3s or RKE2"),
         (runtime("containerd", path="/data/k3s/agent/etc/containerd/config.toml"), "k3s or RKE2"),
-        (runtime("containerd", executable=MICROK8S), "MicroK8s'"),
-        (runtime("containerd", socket="/run/k0s/containerd.sock"), "k0s'"),
+        (runtime("containerd", executable=MICROK8S), "MicroK8s' containerd"),
+        (runtime("containerd", socket="/run/k0s/containerd.sock"), "k0s' containerd"),
         (runtime("crio"), "CRI-O"),
         (runtime("dockerd"), "/usr/bin/dockerd"),
         (runtime("cri-dockerd"), "cri-dockerd"),
@@ -63,8 +63,8 @@ def test_which_adapter_has_a_runtime(facts, adapter):
     ("facts", "advice"),
     [
         (runtime("cri-dockerd"), "run the kubelet with containerd"),
-        (runtime("dockerd"), "name another socket in node_devices_cri_socket"),
-        (runtime("frakti"), "containerd and CRI-O are known"),
+        (runtime("dockerd"), "set node_devices_cri_socket to its socket"),
+        (runtime("frakti"), "only containerd and CRI-O are supported"),
     ],
 )
 def test_by_hand(facts, advice):
@@ -85,8 +85,9 @@ K0S = {"socket": "/run/k0s/containerd.sock", "path": "/etc/k0s/containerd.toml"}
     [
         (
             {"executable": MICROK8S, "version": "1.7.27"},
-            '{} below [plugins."io.containerd.grpc.v1.cri"] in /var/snap/microk8s/current/args/'
-            "containerd-template.toml, and `snap restart microk8s.daemon-containerd`",
+            '{} below [plugins."io.containerd.grpc.v1.cri"] in '
+            "/var/snap/microk8s/current/args/containerd-template.toml, then run `snap restart "
+            "microk8s.daemon-containerd`",
         ),
         (
             {**K0S, "version": "1.7.34"},
@@ -142,7 +143,7 @@ def test_nobody_is_sent_to_turn_cdi_on_where_it_is_always_on(facts, effective, w
 
 def test_a_distributions_containerd_that_drops_cdi_names_is_refused_for_that():
     (sentence,) = runtimes.of(runtime("containerd", **K0S, version="1.6.36")).obstacles(True)
-    assert "below 1.7.2 it drops the CDI names" in sentence
+    assert "silently drops the kubelet's CDI device names" in sentence
 
 
 def test_a_daemon_that_is_not_ours_to_restart_is_named(monkeypatch):
@@ -152,7 +153,7 @@ def test_a_daemon_that_is_not_ours_to_restart_is_named(monkeypatch):
     action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
     action._command, action._node = "node-device-plugin", {}
     action._runtime = {**runtime("containerd", executable=MICROK8S, effective=dump), "unit": "snap.x.service"}
-    with pytest.raises(UnsupportedConfig, match=r"its running daemon has CDI off, .*: restart snap\.x\.service"):
+    with pytest.raises(UnsupportedConfig, match=r"the running daemon has CDI off, .*: restart snap\.x\.service"):
         action._make_effective()
 
 
@@ -236,8 +237,8 @@ def test_k3s_with_containerd_1_has_its_template_edited_and_given_back():
     ("files", "words"),
     [
         ({}, "upgrade to a release with containerd 2"),
-        ({"config.toml.tmpl": '{{ template "base" . }}\n'}, "a base template's cannot be reached"),
-        ({"config.toml.tmpl": TEMPLATE + "  enable_cdi = false\n"}, "has enable_cdi or cdi_spec_dirs already"),
+        ({"config.toml.tmpl": '{{ template "base" . }}\n'}, "lines of a base template cannot be edited"),
+        ({"config.toml.tmpl": TEMPLATE + "  enable_cdi = false\n"}, "already has enable_cdi or cdi_spec_dirs"),
     ],
 )
 def test_k3s_with_containerd_1_that_cannot_be_edited_says_what_to_do(files, words):
@@ -247,7 +248,9 @@ def test_k3s_with_containerd_1_that_cannot_be_edited_says_what_to_do(files, word
 
 
 def test_k3s_with_containerd_2_whose_file_imports_nothing_is_not_told_to_upgrade():
-    with pytest.raises(UnsupportedConfig, match="it is generated at every start, and imports no folder") as refused:
+    with pytest.raises(
+        UnsupportedConfig, match="the file is generated at every start, and it imports no directory"
+    ) as refused:
         k3s("2.1.4-k3s1", OFF_3, OFF_3).plan(merged(OFF_3))
     assert "upgrade" not in str(refused.value)
     assert f"{K3S}/config-v3.toml.tmpl, set enable_cdi = true below" in str(refused.value)
@@ -307,7 +310,7 @@ def test_crios_drop_in_is_tried_before_it_is_written():
         (OTHER_DIRS, f"a drop-in at {CRIO_D}/99-node-devices.conf has no effect: set cdi_spec_dirs ="),
         (
             OURS + "[crio.image]\npause_image = 'x'\n",
-            "more than CDI: crio.image would differ in what CRI-O makes of it",
+            "would also change crio.image in CRI-O's effective configuration",
         ),
     ],
 )
@@ -349,7 +352,9 @@ def test_what_others_wrote_into_our_drop_in_of_crios_stays():
     theirs = OURS.replace("cdi", "# Theirs.\nlog_level = 'debug'\ncdi", 1)
     undone = crio("x", {path: theirs}).undo(path, False, None, None).after
     assert undone == "[crio.runtime]\n# Theirs.\nlog_level = 'debug'\n"
-    with pytest.raises(UnsupportedConfig, match="has more in it than ours: set cdi_spec_dirs"):
+    with pytest.raises(
+        UnsupportedConfig, match="has settings of others, so this collection does not edit it: set cdi_spec_dirs"
+    ):
         crio(files={path: theirs}).plan(crios_answer())
     # A comment is nothing that CRI-O reads.
     assert crio("x", {path: OURS + "# later\n"}).undo(path, False, None, None).after is None
@@ -361,7 +366,7 @@ def test_crios_directories_that_no_file_sets_are_named(given):
     name, _equals, dirs = given.partition("=")
     wanted = f"{name}={dirs},{'/var/run/cdi' if '/etc' in dirs else ','.join(DIRS)}"
     with pytest.raises(
-        UnsupportedConfig, match=f"{given} in crio.service overrides its files: have {wanted} there, or take it"
+        UnsupportedConfig, match=f"{given} in crio.service overrides CRI-O's files: change it to {wanted}, or remove it"
     ):
         crio(given_dirs=given).plan(None)
     assert crio(given_dirs=wanted).plan(None) is None
@@ -369,7 +374,10 @@ def test_crios_directories_that_no_file_sets_are_named(given):
 
 def test_crio_that_drops_cdi_names_is_refused():
     (sentence,) = crio(version="1.27.4").obstacles(True)
-    assert "1.27.4 does not know the field in which the kubelet passes CDI names on: upgrade it to 1.28" in sentence
+    assert (
+        "1.27.4 ignores the kubelet's CDI device names, so containers would start without their devices: upgrade it "
+        "to 1.28"
+    ) in sentence
     assert list(crio(version="1.27.4").obstacles(False)) == list(crio(version="1.28.0").obstacles(True)) == []
     assert (crio(version="1.32.9").tells_cdi, crio(version="1.33.0").tells_cdi) == (False, True)
 

@@ -133,7 +133,7 @@ def test_any_document(text, names):
 
 @pytest.mark.parametrize("text", ["plugins = 1\n", f'[plugins]\n"{CRI}" = []\n'])
 def test_what_is_no_table_is_refused(text):
-    with pytest.raises(UnsupportedConfig, match="is not a table; fix it first"):
+    with pytest.raises(UnsupportedConfig, match="is not a table: fix the file first"):
         edited(text, KEYS)
 
 
