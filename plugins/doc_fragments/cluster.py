@@ -10,11 +10,12 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   node_name:
-    description: The node's name in the cluster; C(node_devices_node_name) or else the host's name if left out.
+    description: The node's name in the cluster. The default is C(node_devices_node_name), or else the host's name.
     type: str
   kubeconfig:
     description:
-      - A kubeconfig file on the controller, with its current context; C(node_devices_kubeconfig) if left out.
+      - Path of a kubeconfig file on the controller; its current context applies. The default is
+        C(node_devices_kubeconfig).
     type: path
 """
 

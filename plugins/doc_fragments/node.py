@@ -19,16 +19,16 @@ options:
     DECLARED = r"""
 options:
   declaration:
-    description: Result of M(nodedevices.kubernetes.declaration); the host's own declaration if left out.
+    description: Result of M(nodedevices.kubernetes.declaration). The default is the host's own declaration.
     type: dict
 """
 
     KUBELET = r"""
 options:
   kubelet_root:
-    description: The kubelet's root directory, if it is not the default.
+    description: The kubelet's root directory, if it differs from the default.
     type: path
   device_plugin_dir:
-    description: The kubelet's device plugin directory, if it is not the default.
+    description: The kubelet's device plugin directory, if it differs from the default.
     type: path
 """

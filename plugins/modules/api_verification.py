@@ -5,18 +5,19 @@ DOCUMENTATION = r"""
 module: api_verification
 short_description: Prove a node's devices through the Kubernetes API alone
 description:
-  - Compares the node object with the declaration. Then, for each resource with a free device, the scheduler places a
-    pod on the node that prints what its container has, and ends. The action compares the pod's log with the
-    declaration. A few pods run at a time, below every other pod's priority.
-  - If pods hold every device of a resource, its state is V(in use), with the names of the pods. A resource with
-    discovered devices is V(unproven), because the API does not show which devices these are. A resource is also
-    V(unproven) if the node has no room for its pod. The action warns about each V(unproven) resource.
+  - Compares the node object with the declaration. Then, for each resource with a free device, a pod runs on the node
+    and logs the devices of its container. The scheduler places these pods. The action compares each pod's log with the
+    declaration. Only a few pods run at a time, with a lower priority than all other pods.
+  - If pods hold every device of a resource, the resource's state is V(in use), with the names of the pods. A resource
+    with discovered devices is V(unproven), because the API does not show these devices. A resource is also V(unproven)
+    if the node has no room for its pod. The action prints a warning for each V(unproven) resource.
   - An annotation of the node object, C(nodedevices.kubernetes/proven), records the proofs.
-  - The result is the report. The action fails if a query fails, not if the report has problems. In check mode, the
-    action does nothing.
+  - The result is the report. The action fails if a query fails, but not if the report contains problems. In check mode,
+    the action does nothing.
 options:
   state:
-    description: V(absent) removes the only thing that proofs leave in the cluster, their priority class.
+    description:
+      - V(absent) removes the priority class of the proofs' pods, the only object that proofs leave in the cluster.
     type: str
     choices: [present, absent]
     default: present
@@ -26,18 +27,20 @@ options:
     default: false
   proofs:
     description:
-      - Whether to prove V(all) resources, or only those without a recorded proof. A recorded proof is valid for the
-        same declaration, image and version of the container runtime.
+      - Whether to prove V(all) resources, or only resources without a valid recorded proof. A recorded proof is valid
+        while declaration, image and version of the container runtime stay the same.
     type: str
     choices: [all, unproven]
     default: all
   devices:
-    description: How many devices a proof requests. V(all) requests every device of a resource if all are free.
+    description:
+      - How many devices a proof requests. With V(all), a proof requests every device of a resource if all of them are
+        free.
     type: str
     choices: [one, all]
     default: one
   timeout:
-    description: Seconds for the node object to show the declared devices, and again for the pods to end.
+    description: Seconds to wait until the node object shows the declared devices, and again until the pods end.
     type: int
     default: 60
 extends_documentation_fragment:

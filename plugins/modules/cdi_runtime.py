@@ -5,10 +5,10 @@ DOCUMENTATION = r"""
 module: cdi_runtime
 short_description: Make CDI effective in a node's container runtime
 description:
-  - Plans the least change of the runtime's configuration on the controller. The node's own runtime parses the old and
-    the new text, and the action compares the results. If only CDI's two keys differ, the action writes the file,
-    restarts the runtime and queries it. If this fails, the action restores the old configuration and restarts the
-    runtime.
+  - Plans the smallest change of the runtime's configuration on the controller. The node's own runtime parses the old
+    and the new text, and the action compares the results. If only CDI's two keys differ, the action writes the file,
+    restarts the runtime and queries it. If one of these steps fails, the action restores the old configuration and
+    restarts the runtime.
   - If CDI is already effective, the action never touches the runtime.
 options:
   state:
@@ -20,11 +20,11 @@ options:
     default: present
   declaration:
     description:
-      - Result of M(nodedevices.kubernetes.declaration); the host's own declaration if left out. If no device uses CDI,
-        the action does nothing.
+      - Result of M(nodedevices.kubernetes.declaration). The default is the host's own declaration. If no device uses
+        CDI, the action does nothing.
     type: dict
   command:
-    description: Path of the plugin's command on the node, which queries the running runtime.
+    description: Path of the plugin's command on the node. The action uses this command to query the running runtime.
     type: path
     required: true
   max_parallel_restarts:
@@ -33,8 +33,8 @@ options:
     default: 1
   specs:
     description:
-      - Result of M(nodedevices.kubernetes.cdi_specs), if that module removed its specs before. It names the pods that
-        hold the remaining devices and, in check mode, the specs that would stay.
+      - Result of M(nodedevices.kubernetes.cdi_specs), if that module removed its specs before. This result contains the
+        pods that hold the remaining devices and, in check mode, the specs that would stay.
     type: dict
 extends_documentation_fragment:
   - nodedevices.kubernetes.node
@@ -49,7 +49,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 restarted:
-  description: Whether the action restarted the runtime, or in check mode would.
+  description: Whether the action restarted the runtime, or would restart it (check mode).
   type: bool
   returned: if something changes
 answers:

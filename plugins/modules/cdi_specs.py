@@ -6,29 +6,30 @@ module: cdi_specs
 short_description: Write a node's CDI specs
 description:
   - Writes the CDI specs of the declared devices into C(/etc/cdi), one file for each kind. A device that is no longer
-    declared stays until V(pruned). Even then, it stays while a pod holds it or the kubelet still lists it. The action
-    never touches specs of other owners.
-  - Fails if this node's runtime would refuse a spec, or if another file has a device of the same name.
-  - Fails if a CDI name that a container holds would lead to another device, because the container would get that device
-    after a restart.
+    declared stays until V(pruned). Even then, the device stays while a pod holds it or the kubelet still lists it. The
+    action never touches specs of other owners.
+  - Fails if this node's runtime would refuse a spec, or if another file defines a device with the same name.
+  - Fails if the CDI name of a held device would refer to a different device, because the container would get the wrong
+    device after a restart.
 options:
   declaration:
-    description: Result of M(nodedevices.kubernetes.declaration); the host's own declaration if left out.
+    description: Result of M(nodedevices.kubernetes.declaration). The default is the host's own declaration.
     type: dict
   state:
     description:
       - V(present) writes the declared devices. V(pruned) removes devices that are no longer declared and that no pod
-        holds. V(absent) does the same as if no device were declared.
+        holds. V(absent) removes all devices that no pod holds.
     type: str
     choices: [present, pruned, absent]
     default: present
   pruned:
     description:
-      - Result of a task that ran the plugin's command C(cdi prune), for an uninstall. The action reports the devices
-        that this command kept with the other kept devices.
+      - For an uninstall, the result of a task that ran the plugin's command C(cdi prune). The action adds the devices
+        that this command kept to RV(kept).
     type: dict
   command:
-    description: Path of the plugin's command on the node, which lists the pods that hold devices.
+    description:
+      - Path of the plugin's command on the node. The action uses this command to list the pods that hold devices.
     type: path
 extends_documentation_fragment:
   - nodedevices.kubernetes.node
@@ -44,12 +45,12 @@ EXAMPLES = r"""
 RETURN = r"""
 kept:
   description:
-    - Devices that stay although they are no longer declared, each with the reason, including those of O(pruned).
+    - Devices that stay although they are no longer declared, each with the reason. Includes the devices of O(pruned).
   type: list
   elements: dict
   returned: success
 stays:
-  description: Spec files of this collection that are present now, or in check mode would be.
+  description: Spec files of this collection on the node after the action; in check mode, as predicted.
   type: list
   elements: str
   returned: success

@@ -5,18 +5,18 @@ DOCUMENTATION = r"""
 module: daemonset
 short_description: Deploy the device plugin as a DaemonSet
 description:
-  - Brings the device plugin's DaemonSet into a state through the Kubernetes API, by server-side apply.
-  - In check mode, the API server processes every request as a dry run, and the action waits for nothing.
+  - Brings the device plugin's DaemonSet into the requested O(state) through the Kubernetes API, with server-side apply.
+  - In check mode, the API server processes every request as a dry run, and the action does not wait.
 options:
   state:
     description:
       - V(configured) writes the node's configuration into its own key of the ConfigMap.
-      - V(deployed) adapts the DaemonSet to the configurations in the cluster, and removes nodes that are not in
-        O(nodes).
-      - V(selected) lets the pod run on the node. V(ready) waits until the pod is ready and runs with the declared
-        configuration.
-      - V(left) removes nodes from the DaemonSet of another name or namespace that they belonged to before. The action
-        removes that DaemonSet if no node is left.
+      - V(deployed) adapts the DaemonSet to the configurations in the cluster, and removes every node that O(nodes) does
+        not contain.
+      - V(selected) labels the node, so that the pod runs there. V(ready) waits until the pod is ready and runs with the
+        declared configuration.
+      - V(left) removes nodes from their former DaemonSet, which had another name or namespace. If no node is left, the
+        action removes that DaemonSet.
       - V(removed) removes the node, and waits until its pod has ended.
       - V(absent) removes all objects once no node needs them. A namespace stays if it existed before or has other
         users.
@@ -28,43 +28,45 @@ options:
     type: dict
   pending:
     description:
-      - For V(deployed) and V(left), the results of V(configured) of the play's hosts; for V(absent), those of
-        V(removed). The action brings the state about for each DaemonSet of these hosts, in each cluster. All hosts of a
-        DaemonSet must use identical settings.
+      - For V(deployed) and V(left), the results of V(configured) of the play's hosts. For V(absent), their results of
+        V(removed). The action handles each DaemonSet of these hosts, in each cluster. All hosts of a DaemonSet must use
+        identical settings.
     type: list
     elements: dict
     default: []
   to_come:
     description:
-      - For V(deployed), hosts that have a later play of the run. The DaemonSet then has what their pods will need. The
-        action reads the hosts' variables and the declaration that the run registered as C(node_devices_declaration).
+      - For V(deployed), hosts of later plays of the run. The DaemonSet then already contains the settings that their
+        pods will need. The action reads the hosts' variables and the declaration that the run registered as
+        C(node_devices_declaration).
     type: list
     elements: str
     default: []
   nodes:
     description:
-      - For V(deployed), every node of the inventory. If left out, the action removes no node.
+      - For V(deployed), all nodes of the inventory. If left out, the action removes no node.
       - For V(absent), the nodes that this play removes.
     type: list
     elements: str
   nameless:
     description:
-      - For V(deployed) and V(absent), the hosts of the inventory whose node name cannot be evaluated in this play. If
-        there are any, the action removes no unknown node, because the node may belong to one of these hosts.
+      - For V(deployed) and V(absent), the hosts of the inventory whose node names cannot be evaluated in this play. If
+        this list is not empty, the action removes no unknown node, because the node may belong to one of these hosts.
     type: list
     elements: str
     default: []
   known:
     description:
-      - For V(absent), every node of the inventory. If left out, the action removes no unknown node.
+      - For V(absent), all nodes of the inventory. If left out, the action removes no unknown node.
     type: list
     elements: str
   api_only:
     description:
-      - Whether only the Kubernetes API reaches the node; C(node_devices_api_only) if left out. V(configured) then
-        refuses resources that another device plugin serves according to the node object, unless O(takeover) is set.
-      - V(removed) first runs the plugin without resources, so that it removes its CDI specs that no pod holds. Nothing
-        else reaches these files. If this fails, a warning gives the reason.
+      - Whether the node is reachable only through the Kubernetes API. The default is C(node_devices_api_only). If true,
+        V(configured) refuses resources that another device plugin serves according to the node object, unless
+        O(takeover) is set.
+      - If true, V(removed) first runs the plugin without resources, so that the plugin removes its CDI specs that no
+        pod needs. The action cannot remove these files itself. If the plugin fails, a warning gives the reason.
     type: bool
   takeover:
     description: Whether V(configured) may take over resources that another device plugin serves.
@@ -72,17 +74,17 @@ options:
     default: false
   started:
     description:
-      - Whether V(selected) waits until the pod's process runs, even if the process itself waits for another instance to
-        end.
+      - Whether V(selected) waits until the pod's process runs. The process itself may still wait for another instance
+        to end.
     type: bool
     default: false
   command:
     description:
-      - Path of the plugin's command on the node, which V(ready) uses to read the pod's active configuration. If left
-        out, the action reads the pod's metrics through the API server.
+      - Path of the plugin's command on the node. V(ready) uses this command to read the pod's active configuration. If
+        left out, the action reads the pod's metrics through the API server.
     type: path
   timeout:
-    description: Seconds that a pod may take without any progress.
+    description: Seconds to wait for a pod that makes no progress.
     type: int
     default: 120
 extends_documentation_fragment:
@@ -126,7 +128,7 @@ deployment:
   type: dict
   returned: for V(configured) and V(removed)
 other_daemonsets:
-  description: Other DaemonSets of this collection with a configuration of the node, each with namespace and name.
+  description: Other DaemonSets of this collection that have a configuration for the node, each with namespace and name.
   type: list
   elements: dict
   returned: for V(configured) and V(removed)
@@ -135,11 +137,11 @@ text:
   type: str
   returned: for V(configured)
 sha256:
-  description: Hash of the configuration file with which the pod runs.
+  description: Hash of the configuration file that the pod uses.
   type: str
   returned: for V(ready)
 pod:
-  description: Name of the node's pod; none in check mode.
+  description: Name of the node's pod; null in check mode.
   type: str
   returned: for V(ready)
 """

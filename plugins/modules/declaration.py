@@ -5,17 +5,17 @@ DOCUMENTATION = r"""
 module: declaration
 short_description: Read and check a host's declaration of devices
 description:
-  - A host's declaration is the union of all its variables whose names begin with C(node_devices_resources), each a list
-    of resources. Groups and hosts add to each other. A resource that is declared twice is an error.
-  - C(node_devices_settings) has the plugin's configuration apart from the resources. If only the Kubernetes API reaches
-    the host (C(node_devices_api_only)), the module sets C(cdi_owner) to V(plugin).
+  - A host's declaration combines all its variables whose names begin with C(node_devices_resources), each a list of
+    resources. So groups and hosts can each add resources. A resource that is declared twice is an error.
+  - C(node_devices_settings) contains the plugin's configuration without the resources. If the host is reachable only
+    through the Kubernetes API (C(node_devices_api_only)), the module sets C(cdi_owner) to V(plugin).
   - Runs on the controller only. Fails with all errors at once, each with host, variable, resource and field.
 options:
   roles:
     description:
       - Roles of this collection. The module also checks the host's variables against their argument specs.
-      - If only the Kubernetes API reaches the host, the module also checks that C(node_devices_kubeconfig) gives access
-        to what these roles need.
+      - If the host is reachable only through the Kubernetes API, the module also checks that C(node_devices_kubeconfig)
+        grants the access that these roles need.
     type: list
     elements: str
     default: []
@@ -29,7 +29,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 resources:
-  description: The resources in the declaration's own keys, without defaults.
+  description: The resources with the keys that the declaration sets, without defaults.
   type: list
   elements: dict
   returned: success
@@ -42,13 +42,13 @@ cdi_specs:
   type: dict
   returned: success
 awaited_cdi_specs:
-  description: CDI specs that the plugin will write, as far as they are known before the plugin runs.
+  description: CDI specs that the plugin will write, as far as this action can predict them.
   type: list
   elements: dict
   returned: success
 needs_cdi:
   description:
-    - Whether runtime and kubelet must support CDI. False only if every resource sets injection C(device_nodes).
+    - Whether runtime and kubelet must support CDI. False only if every resource has the injection C(device_nodes).
   type: bool
   returned: success
 cdi_kinds:

@@ -3,12 +3,12 @@
 
 DOCUMENTATION = r"""
 module: extended_resources
-short_description: Patch static extended resources on a node's status
+short_description: Patch static extended resources into a node's status
 description:
-  - Patches the declared capacities on the status of the host's Kubernetes node, with a JSON patch. The same patch sets
-    the annotation C(nodedevices.kubernetes/extended-resources), which records the patched resources and their earlier
-    values. The action waits until the kubelet has made the capacities allocatable.
-  - Removes the module's own capacities that are no longer declared. It also removes keys with capacity 0 that former
+  - Patches the declared capacities into the status of the host's Kubernetes node, with a JSON patch. The same patch
+    sets the annotation C(nodedevices.kubernetes/extended-resources), which records the patched resources and their
+    earlier values. The action waits until the kubelet has made the capacities allocatable.
+  - Removes the module's own capacities that are no longer declared. Also removes keys with capacity 0 that former
     resources of the device plugin left on the node object.
   - Refuses a name that a device plugin on the node serves, according to the kubelet's checkpoint.
   - In check mode, the API server processes the whole patch as a dry run.
@@ -20,11 +20,11 @@ options:
     default: present
   api_only:
     description:
-      - Whether only the Kubernetes API reaches the node; C(node_devices_api_only) if left out. The kubelet's entries in
-        the node object then show which resources device plugins serve.
+      - Whether the node is reachable only through the Kubernetes API. The default is C(node_devices_api_only). If true,
+        the action finds the resources of device plugins in the node object.
     type: bool
   timeout:
-    description: Seconds that the kubelet may take to update the node object, which it does every 10 s.
+    description: Seconds to wait until the kubelet updates the node object. The kubelet does this every 10 s.
     type: int
     default: 60
 extends_documentation_fragment:
@@ -47,7 +47,7 @@ EXAMPLES = r"""
 RETURN = r"""
 resources:
   description:
-    - One row for each resource that is declared or that the module left on the node object. Its keys are C(resource),
+    - One row for each resource that is declared or remains on the node object. The keys of a row are C(resource),
       C(declared) (a number, V(plugin) or V(-)), C(capacity), C(allocatable) and C(state).
   type: list
   elements: dict

@@ -5,12 +5,12 @@ DOCUMENTATION = r"""
 module: fleet_report
 short_description: Write the status of all nodes as JSON and as a page
 description:
-  - Combines the results of M(nodedevices.kubernetes.node_status) of all hosts, and writes C(status.json) and
+  - Combines the M(nodedevices.kubernetes.node_status) results of all hosts, and writes C(status.json) and
     C(status.html) on the controller. The page needs no other file and no network.
   - In check mode, the action writes nothing and returns the table.
 options:
   hosts:
-    description: Names of hosts; the status of each is in its variable C(node_devices_status).
+    description: Names of hosts. The variable C(node_devices_status) of each host contains its status.
     type: list
     elements: str
     required: true

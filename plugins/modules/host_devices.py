@@ -7,24 +7,24 @@ DOCUMENTATION = r"""
 module: host_devices
 short_description: Set up kernel modules, udev rules and device nodes, now and after a reboot
 description:
-  - Writes C(modules-load.d), C(modprobe.d), C(udev/rules.d) and C(tmpfiles.d), and applies at once what these files do
-    at the next boot. The module changes nothing that is already right. If a run is interrupted, the next run completes
-    its work.
-  - Removes device nodes that are no longer wanted if the module created them. A node stays if it is another device by
-    now, or the kernel's own. A node that existed before gets its mode and owner back.
-  - Modules stay loaded.
-  - Entries that a held device needs stay, and O(ignore:kept) names them and their holders.
+  - Writes files in C(modules-load.d), C(modprobe.d), C(udev/rules.d) and C(tmpfiles.d). These files take effect at each
+    boot, and the module also applies them at once. It changes nothing that is already correct. If a run is interrupted,
+    the next run completes its work.
+  - Removes device nodes that are no longer wanted if the module created them. A node stays if it is now a different
+    device, or if the kernel made it. If a node existed before, the module restores its mode and owner.
+  - Kernel modules stay loaded.
+  - Entries that a held device needs stay. RV(kept) lists these entries and their holders.
   - The action of the same name checks O(modules), O(udev_rules) and O(nodes), and queries the node for held devices.
 options:
   state:
     description:
-      - V(pruned) removes entries that are no longer wanted, after an execution without O(prune). V(absent) removes
+      - V(pruned) removes entries that are no longer wanted; use it after a task without O(prune). V(absent) removes
         everything. Read by the action.
     type: str
     choices: [present, pruned, absent]
     default: present
   modules:
-    description: Kernel modules, each with C(name) and C(options). The module itself gets only their names.
+    description: Kernel modules, each with C(name) and C(options). On the node, this option contains only the names.
     type: list
     elements: raw
     default: []
@@ -40,26 +40,28 @@ options:
     description:
       - Result of M(nodedevices.kubernetes.node_preflight). If left out, the action uses the result that the play
         registered as C(node_devices_node). If the play registered none, the action runs the preflight check itself.
-      - If nothing is wanted and the node's ledger has no entry of this module, the action executes nothing.
+      - If no entry is wanted and the node's ledger has no entry of this module, the action executes nothing.
     type: dict
   prune:
-    description: Whether to remove entries that are no longer wanted. If false, they stay for a later execution.
+    description: Whether to remove entries that are no longer wanted. If false, they stay for a later task.
     type: bool
     default: true
   made:
     description:
-      - Whether an earlier execution without O(prune) made the wanted entries, which check mode cannot see on the node.
+      - Whether an earlier task without O(prune) created the wanted entries. In check mode, the node does not show this.
         Set by the action.
     type: bool
     default: false
   command:
-    description: Path of the plugin's command on the node, which lists the pods that hold devices; read by the action.
+    description:
+      - Path of the plugin's command on the node, with which the action lists the pods that hold devices; read by the
+        action.
     type: path
   cdi_dir:
     description: Directory of the plugin's CDI specs, if it is not the default; read by the action.
     type: path
   files:
-    description: Wanted lines, by path of their file; set by the action.
+    description: Wanted lines of each file, by the file's path; set by the action.
     type: dict
     default: {}
   held:
@@ -81,12 +83,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 actions:
-  description: What the module did beside writing files, or in check mode would do.
+  description: Actions of the module, apart from writing files; in check mode, the predicted actions.
   type: list
   elements: str
   returned: success
 kept:
-  description: Entries that stay although they are no longer wanted, with C(path) and C(reason).
+  description: Entries that stay although they are no longer wanted, each with C(path) and C(reason).
   type: list
   elements: dict
   returned: success

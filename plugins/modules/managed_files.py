@@ -5,16 +5,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: managed_files
-short_description: Write a role's files on a node, and record what they replaced
+short_description: Write a role's files on a node, and record the replaced content
 description:
   - Writes a set of files and directories, each in one atomic step. The ledger (C(/var/lib/node-devices/ledger.json))
-    records each written file and what was there before.
-  - The set is everything that the owner wants on the node. If the ledger has another file of the owner, the module
-    removes that file or restores what was there before. A file that someone else has changed since stays, with a
-    warning.
-  - The action of the same name executes no module if the play's preflight check (C(node_devices_node)) found the files
-    in place.
-  - The module creates missing directories. It removes them when they are empty and no owner needs them.
+    records each written file and its previous content.
+  - The set must contain all files that the owner wants on the node. If the ledger contains another file of the owner,
+    the module removes that file or restores its previous content. If someone else has changed the file since, the file
+    stays, and the module prints a warning.
+  - The action of the same name executes no module if the play's preflight check (C(node_devices_node)) found that the
+    files match.
+  - The module creates missing directories. It removes these directories when they are empty and no owner needs them.
 options:
   owner:
     description: Role that owns the files.
@@ -31,7 +31,7 @@ options:
         type: path
         required: true
       type:
-        description: Kind of the entry. A file has mode V(0644), a directory V(0755).
+        description: Type of the entry. A file gets mode V(0644), a directory V(0755).
         type: str
         choices: [file, directory]
         default: file
@@ -40,13 +40,13 @@ options:
         type: str
       validate:
         description:
-          - Command that must succeed before any file of the set is replaced; C(%s) stands for the staged file. Check
-            mode does not run the command, because its program may not be installed yet.
+          - Command that must succeed before the module replaces any file of the set. C(%s) stands for the path of the
+            staged file. Check mode does not run the command, because its program may not be installed yet.
         type: str
   pending:
     description:
-      - Files of the owner (path to text) that an earlier task of the play writes. Only check mode uses them, because
-        that task has not written the files.
+      - Files of the owner that an earlier task of the play writes, as a mapping from path to text. Only check mode
+        needs them, because there the earlier task wrote nothing.
     type: dict
     default: {}
 author: The node-devices authors (!UNKNOWN)
@@ -73,7 +73,8 @@ written:
   elements: str
   returned: success
 contents:
-  description: Those of RV(written) that are new or have another content; of the others, only mode or owner changed.
+  description:
+    - The paths of RV(written) that are new or have new content. For the other paths, only mode or owner changed.
   type: list
   elements: str
   returned: success

@@ -7,21 +7,22 @@ short_description: Drain a node and uncordon it later
 description:
   - For playbooks. Cordons a node and evicts its pods, and later uncordons the node, like C(kubectl drain) and C(kubectl
     uncordon). The module needs only the Python standard library.
-  - An annotation on the node records the time and the play of the cordon. The module leaves other users' cordons in
-    place.
-  - Pods of DaemonSets, static pods and pods that have ended stay.
-  - In check mode, the API server processes every request as a dry run, and the action waits for nothing.
+  - An annotation on the node records the time and the play of the cordon. The module does not remove cordons of other
+    users.
+  - The module does not evict pods of DaemonSets, static pods or ended pods.
+  - In check mode, the API server processes every request as a dry run, and the action does not wait.
 options:
   state:
     description:
-      - V(drained) cordons the node and evicts its pods through the eviction API, which honours PodDisruptionBudgets. It
-        fails if the pods have not ended in time. If pods or data would be lost, it fails before it cordons the node.
+      - V(drained) cordons the node and evicts its pods through the eviction API, which honours PodDisruptionBudgets.
+        The module fails if the pods do not end in time. If pods or data would be lost, the module fails before it
+        cordons the node.
       - V(uncordoned) removes the module's own cordon, even that of an earlier play.
     type: str
     choices: [drained, uncordoned]
     required: true
   minutes:
-    description: Minutes that the pods may take to end.
+    description: Minutes to wait for the pods to end.
     type: float
     default: 10
   force:
@@ -51,7 +52,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 cordoned:
-  description: Whether the cordon is the module's own. Also returned if the pods have not ended in time.
+  description: Whether the cordon is the module's own. Also returned if the pods do not end in time.
   type: bool
   returned: for V(drained), once the node is cordoned
 evicted:

@@ -7,18 +7,18 @@ DOCUMENTATION = r"""
 module: node_lock
 short_description: Release the node lock of this play
 description:
-  - Removes the lock that M(nodedevices.kubernetes.node_preflight) took (its option C(lock)), if this play still has it.
-    The lock is a file below C(/run), which a reboot clears. Taking and removing the lock does not count as a change.
-  - Every other module of this collection renews the lock if the play's C(environment) is the one that
+  - Removes the lock that M(nodedevices.kubernetes.node_preflight) took (option C(lock)), if this play still holds it.
+    The lock is a file below C(/run), so a reboot removes it. Tasks that take or release the lock report no change.
+  - Every other module of this collection renews the lock if the play sets the C(environment) that
     M(nodedevices.kubernetes.node_preflight) returned. Such a module fails if another play has taken the lock.
 options:
   state:
-    description: V(released) removes the lock. V(renewed) extends the lock, for actions that wait long.
+    description: V(released) removes the lock. V(renewed) extends the lock, for actions with long waits.
     type: str
     choices: [released, renewed]
     default: released
   seconds:
-    description: Least number of seconds that the renewed lock lasts; set by actions that wait long.
+    description: Minimum number of seconds until the renewed lock expires; set by actions with long waits.
     type: float
     default: 0
   owner:

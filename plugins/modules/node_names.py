@@ -5,11 +5,11 @@ DOCUMENTATION = r"""
 module: node_names
 short_description: Check that no two hosts of the play are the same node
 description:
-  - Fails if two hosts of the play are one node of a cluster, by C(node_devices_node_name) or their own names. The
-    cluster is that of C(node_devices_kubeconfig). Each of the two hosts would undo what the other one wrote through the
-    API.
-  - The action checks all hosts of the play at once, so run it once. It skips hosts without a kubeconfig, and hosts
-    whose variables cannot be evaluated yet. It writes nothing.
+  - Fails if two hosts of the play have the same node name in the same cluster. The node name is
+    C(node_devices_node_name) or the host's own name, and C(node_devices_kubeconfig) determines the cluster. Each of two
+    such hosts would undo the other's changes through the API.
+  - The action checks all hosts of the play together, so run it only once. It skips hosts without a kubeconfig, and
+    hosts whose variables cannot be evaluated yet. It writes nothing.
 author: The node-devices authors (!UNKNOWN)
 """
 

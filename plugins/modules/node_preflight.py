@@ -7,63 +7,65 @@ DOCUMENTATION = r"""
 module: node_preflight
 short_description: Check a node before the roles write anything
 description:
-  - Reads, in one execution, the node's Python, C library, init, container runtime and kubelet. It also reads the
-    requested device nodes, the plugin's command, the CDI specs and the ledger. It writes nothing except O(lock).
+  - Reads the node's Python, C library, init, container runtime and kubelet, in one execution. Also reads the requested
+    device nodes, the plugin's command, the CDI specs and the ledger. The module writes nothing except the lock
+    (O(lock)).
   - The action of the same name reports every unmet requirement (O(requires)) of a host at once, one sentence each.
-  - If a play registers the result as C(node_devices_node), every action of this collection uses it in that play.
-    Without O(lock), this action also uses it and executes nothing. Another play of the run checks the node again,
-    because the node may have changed.
+  - If a play registers the result as C(node_devices_node), every action of this collection uses this result in that
+    play. Without O(lock), this action also uses it and executes nothing. Every other play of the run checks the node
+    again, because the node may have changed.
 options:
   requires:
     description:
       - Requirements of the caller; read by the action.
-      - V(python) is Python 3.9 or later, and V(systemd) is systemd as the first process. V(runtime) is a container
-        runtime that accepts CDI devices through CRI. V(kubelet) is a kubelet that passes CDI names on; a missing
-        kubelet is accepted. V(devices) are the required device nodes. V(command) is the plugin's O(command), which
-        check mode does not require.
+      - V(python) requires Python 3.9 or later, and V(systemd) requires systemd as the first process. V(runtime)
+        requires a container runtime that accepts CDI devices through CRI. V(kubelet) requires that the kubelet, if one
+        runs, passes CDI names on. V(devices) requires all device nodes that the declaration marks as required.
+        V(command) requires the plugin's O(command), except in check mode.
     type: list
     elements: str
     choices: [python, systemd, runtime, kubelet, devices, command]
     default: []
   cdi:
     description:
-      - Whether devices are given by CDI, as M(nodedevices.kubernetes.declaration) returns it; read by the action. If
-        false, the action accepts any version of runtime and kubelet.
+      - Whether containers get devices by CDI (C(needs_cdi) of M(nodedevices.kubernetes.declaration)); read by the
+        action. If false, the action accepts any version of runtime and kubelet.
     type: bool
     default: true
   command:
-    description: Path of the plugin's command on the node that the caller runs; read by the action.
+    description: Path of the plugin's command, which the caller runs on the node; read by the action.
     type: path
   commands:
-    description: Possible paths of the plugin's command; the action sets O(command) if given.
+    description: Possible paths of the plugin's command. If O(command) is set, the action checks only that path.
     type: list
     elements: path
     default: [/opt/node-devices/current/bin/node-device-plugin, /usr/local/bin/node-device-plugin]
   cri_socket:
     description:
-      - The container runtime's socket, as a path or as C(unix:///path). If left out, the kubelet's configured socket.
-        If no kubelet process is found, as with k3s, the first well-known socket with a listener. A distribution's own
-        comes before CRI-O's, cri-dockerd's and containerd's.
+      - The container runtime's socket, as a path or as C(unix:///path). The default is the kubelet's configured socket.
+        If no kubelet process is found, as with k3s, the default is the first well-known socket on which a process
+        listens. The order is the socket of a distribution such as k3s, then of CRI-O, cri-dockerd and containerd.
     type: path
   ask:
     description:
-      - Path of the plugin's command on the node, if the module should query the running container runtime about CDI
-        (RV(running)). If no device of O(declaration) uses CDI, the module does not query the runtime.
+      - Path of the plugin's command on the node. If set, the module queries the running container runtime about CDI
+        (RV(running)), unless no device of O(declaration) uses CDI.
     type: path
   foresee:
     description:
-      - Modules of this collection by name (C(node_tools), C(service)), with the arguments that the play will give them,
-        and C(host_devices) with the variables of its role. RV(foreseen) has the answers of those that have nothing to
-        do; the play then does not execute them.
+      - Modules of this collection by name (C(node_tools), C(service)), with the arguments that the play will use, and
+        C(host_devices) with the variables of its role. If a module would change nothing, RV(foreseen) contains its
+        answer, and the play does not execute the module.
     type: dict
     default: {}
   lock:
     description:
-      - Lock the node against other plays that also use this option, until M(nodedevices.kubernetes.node_lock) releases
+      - Locks the node against other plays that also use this option, until M(nodedevices.kubernetes.node_lock) releases
         the lock. The lock expires after C(minutes) (default 15), plus 10 seconds for each host of the batch, unless
         modules renew it (RV(environment)). C(break) takes the lock from any other play.
-      - If another play has the lock, the task fails and names the play and the time. The action ignores the lock of a
-        play that ran on this controller and has ended. Check mode only reads the lock, and warns.
+      - If another play holds the lock, the task fails, and its message contains the play and the time. The action
+        ignores the lock of a play that ran on this controller and has ended. Check mode only reads the lock, and prints
+        a warning.
     type: dict
   declaration:
     description:
@@ -72,43 +74,44 @@ options:
     type: dict
   declared:
     description:
-      - Whether to use the host's own declaration if O(declaration) is left out. The result then has it as
+      - Whether to use the host's own declaration if O(declaration) is left out. The result then contains
         C(declaration). Read by the action.
     type: bool
     default: false
   device_plugin_dir:
-    description: The kubelet's device plugin directory; the action sets that of O(declaration) if given.
+    description: The kubelet's device plugin directory. With O(declaration), the action sets the declared directory.
     type: path
     default: /var/lib/kubelet/device-plugins
   mode:
     description:
-      - How the plugin should run on this node. Unless O(takeover) is set, the action refuses to take resources of
-        O(declaration) from another device plugin, or from this plugin in the other mode. Read by the action.
+      - How the plugin should run on this node. Unless O(takeover) is set, the action fails if another device plugin, or
+        this plugin in the other mode, serves resources of O(declaration). Read by the action.
     type: str
     choices: [service, daemonset]
   kubeconfig:
     description:
-      - A kubeconfig file on the controller that the run needs. The action reads the file and the node object. If
-        O(declaration) has fixed capacities, the action also checks the permission to patch the node's status. Read by
-        the action.
-      - Without O(declaration), as in an uninstall, the node need not exist in the cluster.
-      - With O(mode=daemonset), the action refuses a node without a free pod slot, because the DaemonSet's pod would
-        preempt another pod.
+      - Path of a kubeconfig file on the controller that the run needs. The action checks this file and reads the node
+        object. If O(declaration) has fixed capacities, the action also checks the permission to patch the node's
+        status. Read by the action.
+      - Without O(declaration), as in an uninstall, the cluster may have no such node.
+      - With O(mode=daemonset), the action refuses a node without a free pod slot, because the scheduler would preempt
+        another pod for the DaemonSet's pod.
     type: path
   node_name:
-    description: The node's name in the cluster, if it differs from the inventory's; read by the action.
+    description:
+      - The node's name in the cluster, if it differs from the host's name in the inventory; read by the action.
     type: str
   drain:
     description:
-      - Declares that the play may drain the node, with C(minutes) for its pods to end. The action then requires
-        O(kubeconfig) and a node object. It refuses if C(together), the hosts of an unlimited batch, has more than one
-        host.
+      - Set this if the play may drain the node. C(minutes) is the time for its pods to end. The action then requires
+        O(kubeconfig) and a node object. It fails if C(together), the hosts of a batch without a size limit, contains
+        more than one host.
     type: dict
   deployment:
     description: C(device_plugin_deployment) of role device_plugin; read by the action.
     type: dict
   takeover:
-    description: Whether the plugin may take over another plugin's resources; read by the action.
+    description: Whether the plugin may take over the resources of another plugin; read by the action.
     type: bool
     default: false
   device_paths:
@@ -127,15 +130,15 @@ EXAMPLES = r"""
 
 RETURN = r"""
 read_in:
-  description: Identity of the play that read the result; only that play reuses it.
+  description: Identity of the play that read the facts. Only that play reuses the result.
   type: str
   returned: always
 host:
-  description: The node's host in the inventory.
+  description: The host's name in the inventory.
   type: str
   returned: always
 environment:
-  description: The C(environment) with which the following tasks renew the lock.
+  description: The C(environment) that following tasks need to renew the lock.
   type: dict
   returned: with O(lock), except in check mode
 python:
@@ -159,19 +162,21 @@ init:
   type: str
   returned: always
 runtime:
-  description: Socket of the container runtime, and the process, name, version, unit and configuration behind it.
+  description: The container runtime's socket, and its process, name, version, unit and configuration.
   type: dict
   returned: always
 running:
-  description: What the running container runtime reports about CDI (C(cdi)) to O(ask) (C(command)), if it answers.
+  description:
+    - The running container runtime's answer about CDI (C(cdi)), and the command of O(ask) that queried the runtime
+      (C(command)).
   type: dict
   returned: always
 foreseen:
-  description: Arguments and answer of each module of O(foresee) that has nothing to do.
+  description: Arguments and answer of each module of O(foresee) that would change nothing.
   type: dict
   returned: always
 kubelet:
-  description: The running kubelet, or nothing.
+  description: The running kubelet; null if none runs.
   type: dict
   returned: always
 missing_devices:
@@ -180,7 +185,7 @@ missing_devices:
   elements: str
   returned: always
 other_than_devices:
-  description: Paths of O(device_paths) that exist but are not device nodes, each with its kind.
+  description: Paths of O(device_paths) that exist but are not device nodes, each with its file type.
   type: dict
   returned: always
 commands:
@@ -189,7 +194,9 @@ commands:
   elements: str
   returned: always
 device_plugins:
-  description: The running plugin (C(instance)), the resources with devices in the kubelet, and other plugins' sockets.
+  description:
+    - The running plugin (C(instance)), the resources that have devices in the kubelet, and the sockets of other
+      plugins.
   type: dict
   returned: always
 cdi_files:
@@ -203,18 +210,18 @@ ledger:
   returned: always
 settled:
   description:
-    - Owners whose files on the node all match the ledger. A role that wants the same files again executes nothing.
+    - Owners whose files on the node all match the ledger. If a role wants the same files again, it executes nothing.
   type: list
   elements: str
   returned: always
 transaction_left:
   description:
-    - Whether an interrupted change of the runtime's configuration has an unread outcome. The action first finishes or
-      undoes the change (M(nodedevices.kubernetes.runtime_config)), except in check mode.
+    - Whether an interrupted change of the runtime's configuration has a result that no run has read. The action first
+      finishes or undoes the change (M(nodedevices.kubernetes.runtime_config)), except in check mode.
   type: bool
   returned: always
 locked_by:
-  description: Another play that works on the node; nothing if there is none or O(lock) is left out.
+  description: Another play that works on the node; null without such a play or without O(lock).
   type: dict
   returned: always
 """

@@ -3,20 +3,20 @@
 
 DOCUMENTATION = r"""
 module: node_status
-short_description: Read the status of a node, whatever its state
+short_description: Read the status of a node in any state
 description:
   - Runs M(nodedevices.kubernetes.node_preflight) on the node, and queries the plugin and the container runtime there,
     in three executions. With O(kubeconfig), the action also queries the API server from the controller. It changes
     nothing.
-  - The action never fails because of what it finds. If a node is unreachable or a requirement is unmet, the result says
-    so.
+  - The action does not fail because of problems on the node. If a node is unreachable or does not meet a requirement,
+    the result shows this.
 options:
   command:
     description: Path of the plugin's command on the node.
     type: path
     required: true
   settings:
-    description: The plugin's configuration apart from resources, as for M(nodedevices.kubernetes.declaration).
+    description: The plugin's configuration without resources, as for M(nodedevices.kubernetes.declaration).
     type: dict
   cri_socket:
     description: The container runtime's socket, as for M(nodedevices.kubernetes.node_preflight).
@@ -29,7 +29,7 @@ options:
     choices: [service, daemonset]
     default: service
   api_only:
-    description: Whether only the Kubernetes API reaches the node; C(node_devices_api_only) if left out.
+    description: Whether the node is reachable only through the Kubernetes API. The default is C(node_devices_api_only).
     type: bool
 extends_documentation_fragment:
   - nodedevices.kubernetes.cluster

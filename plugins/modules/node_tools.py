@@ -7,24 +7,26 @@ DOCUMENTATION = r"""
 module: node_tools
 short_description: Install the plugin's virtual environment on a node
 description:
-  - Creates the environment O(root)C(/versions/<name>), the link O(root)C(/current) to it and the command.
-  - If the plugin's service runs from the current environment, the module tests a new one. It restarts the service,
-    which must serve within O(timeout) what it served before. That means that every resource is registered with an open
-    stream, and that the kubelet lists the same healthy devices.
-  - If the test fails, the module restores the link and the old version, and the task fails with the reason. The module
+  - Creates the environment O(root)C(/versions/<name>), the link O(root)C(/current) to this environment, and the
+    command.
+  - If the plugin's service runs from the current environment, the module tests the new environment. It restarts the
+    service. Within O(timeout) seconds, every resource must be registered again with an open stream, and the kubelet
+    must list the same healthy devices as before.
+  - If the test fails, the module restores the link, restarts the old version, and fails with the reason. The module
     does not retry that version unless O(retry) is set. After a power cut during the test, the node boots with the old
     version. If a run is killed, the next run undoes its change.
-  - The environment stays while another role has anything on the node, because removal may need the command.
+  - V(absent) keeps the environment while another role still has files on the node, because the removal of these files
+    may need the command.
   - The action of the same name collects the wheels on the controller, and sends them if the environment is missing. The
-    node needs neither pip nor a network. The module builds an environment under a temporary name, and renames it when
-    it is complete. The action of the same name executes no module if the play's preflight check found that nothing
-    needs to be done.
+    node needs neither pip nor a network. The module builds an environment under a temporary name, and renames the
+    environment when it is complete. The action executes no module if the play's preflight check found that nothing
+    needs to change.
 options:
   state:
     description:
       - V(present) installs the environment, and V(absent) removes it.
-      - V(rolled_back) undoes the last upgrade, unless that is already undone, or returns to the version O(name) on the
-        node. It needs nothing from the controller.
+      - V(rolled_back) undoes the last upgrade if that has not happened yet, or returns to the version O(name) on the
+        node. For V(rolled_back), the controller sends nothing.
     type: str
     choices: [present, absent, rolled_back]
     default: present
@@ -37,11 +39,11 @@ options:
     type: str
     default: /usr/local/bin/node-device-plugin
   keep:
-    description: How many environments stay, the newest first. The current and the previous one always stay.
+    description: How many of the newest environments stay. The current and the previous environment always stay.
     type: int
     default: 2
   timeout:
-    description: Seconds within which another version must serve what the current one served.
+    description: Seconds within which a new version must serve everything that the current version served.
     type: int
     default: 60
   retry:
@@ -55,12 +57,12 @@ options:
     type: dict
   cache:
     description:
-      - Directory on the controller for built or fetched wheels, C(~/.cache/node-devices) if left out; read by the
-        action.
+      - Cache directory on the controller for built or downloaded wheels. The default is C(~/.cache/node-devices). Read
+        by the action.
     type: path
   wheelhouse:
     description:
-      - Directory on the controller with the locked wheels, instead of fetching them; read by the action.
+      - Directory on the controller with the locked wheels. If set, the action downloads no wheels. Read by the action.
       - If left out, the action uses the wheels of the bundle that set up the controller, if any.
     type: path
   specs:
@@ -71,16 +73,18 @@ options:
     description: Result of M(nodedevices.kubernetes.host_devices), if that module ran before; read by the action.
     type: dict
   left:
-    description: Roles that would still have something on the node, in place of the ledger's entries; set by the action.
+    description:
+      - Roles that would still have files on the node, to be used instead of the ledger's entries; set by the action.
     type: list
     elements: str
   name:
     description:
       - Name of the environment; set by the action.
-      - For O(state=rolled_back), the name of an environment, or a version, which selects its newest environment.
+      - For O(state=rolled_back), the name of an environment, or a version. For a version, the module selects its newest
+        environment.
     type: str
   archive:
-    description: Archive with the wheels, on the node; set by the action.
+    description: Path on the node of the archive with the wheels; set by the action.
     type: path
   wheels:
     description: File name and sha256 of each wheel; set by the action.
@@ -104,15 +108,15 @@ incomplete:
   type: bool
   returned: success
 was:
-  description: Name of the environment that was current before.
+  description: Name of the previously current environment.
   type: str
   returned: success, if O(state) is not V(absent)
 restarted:
-  description: Whether the module restarted the service, or in check mode would.
+  description: Whether the module restarted the service, or would restart it (check mode).
   type: bool
   returned: success, if O(state) is not V(absent)
 seconds:
-  description: Seconds from the service's stop until all resources are served again, as measured from outside.
+  description: Seconds from the service's stop until the service serves all resources again, as measured from outside.
   type: float
   returned: if the service was restarted
 kept:

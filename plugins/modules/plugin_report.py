@@ -5,9 +5,9 @@ DOCUMENTATION = r"""
 module: plugin_report
 short_description: Report a node's device plugin, and whether it matches the declaration
 description:
-  - Queries the running plugin on the node. If only the Kubernetes API reaches the node, the action reads the plugin's
-    metrics through it. In mode V(daemonset), the action also reads the node's pod from the cluster. It changes nothing,
-    and does not fail because of what it finds.
+  - Queries the running plugin on the node. If the node is reachable only through the Kubernetes API, the action reads
+    the plugin's metrics through this API. In mode V(daemonset), the action also reads the node's pod from the cluster.
+    It changes nothing, and does not fail because of problems that it finds.
 options:
   mode:
     description: How the plugin should run.
@@ -15,18 +15,20 @@ options:
     choices: [service, daemonset]
     required: true
   instance:
-    description: The plugin's running instance, as M(nodedevices.kubernetes.node_preflight) returned it.
+    description: The plugin's running instance, as returned by M(nodedevices.kubernetes.node_preflight).
     type: dict
   command:
     description: Path of the plugin's command on the node. If left out, the action does not query the node.
     type: path
   healthy:
     description:
-      - Number of devices that the kubelet lists, by resource. The action compares the node object with these numbers.
+      - Number of devices that the kubelet lists for each resource. The action compares the node object with these
+        numbers.
     type: dict
     default: {}
   timeout:
-    description: Seconds for the node object to show these numbers. The kubelet updates it every 10 s.
+    description:
+      - Seconds to wait until the node object shows these numbers. The kubelet updates the node object every 10 s.
     type: int
     default: 30
 extends_documentation_fragment:

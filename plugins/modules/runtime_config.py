@@ -5,15 +5,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: runtime_config
-short_description: Apply a container runtime's configuration, and check that the runtime works with it
+short_description: Apply a container runtime's configuration, and check that the runtime accepts it
 description:
-  - The node's part of M(nodedevices.kubernetes.cdi_runtime), which plans the change. V(checked) returns what the
-    runtime would read from a configuration. V(applied) writes the configuration, restarts the runtime and queries it.
-    If the answer is wrong, the module restores the old configuration and restarts the runtime.
-  - V(applied) is a transaction with a journal in C(/var/lib/node-devices). systemd runs it beside this module, so a
-    lost connection does not stop it. If the transaction's process is killed, systemd undoes the change at once. After a
-    power cut, the next boot undoes the change before the runtime starts, or V(recovered) does. In check mode,
-    V(applied) only reports obstacles.
+  - This module runs on the node for M(nodedevices.kubernetes.cdi_runtime), which plans the change. V(checked) returns
+    the effective configuration that the runtime would use. V(applied) writes the configuration, restarts the runtime
+    and queries it. If the answer is wrong, the module restores the old configuration and restarts the runtime.
+  - V(applied) is a transaction with a journal in C(/var/lib/node-devices). systemd runs the transaction independently
+    of this module, so a lost connection does not stop it. If the transaction's process is killed, systemd undoes the
+    change at once. After a power cut, the change is undone by the next boot before the runtime starts, or by
+    V(recovered). In check mode, V(applied) only reports obstacles.
 options:
   state:
     description: Whether to check a configuration, to apply it, or to finish or undo an interrupted change.
@@ -31,20 +31,21 @@ options:
         required: true
       content:
         description:
-          - Text of the file, with the tokens of texts that M(nodedevices.kubernetes.node_preflight) hid. If left out,
-            O(undo) removes the file; otherwise, V(applied) leaves the file unchanged.
+          - Text of the file, in which tokens replace the texts that M(nodedevices.kubernetes.node_preflight) hid. If
+            left out, V(applied) leaves the file unchanged, or with O(undo) restores the original file.
         type: str
       expected_sha256:
         description:
-          - SHA-256 that the file's current text, with its tokens, must have. If left out, the file must not exist.
+          - Required SHA-256 of the file's current text, with tokens in place of hidden texts. If left out, the file
+            must not exist.
         type: str
       original:
         description:
-          - Text that O(undo) will restore, if someone else has written the file since the last change. If left out, the
-            current text.
+          - Text that a later O(undo) will restore, if someone else has written the file since the last change. The
+            default is the current text.
         type: str
   sources:
-    description: Other files whose hidden texts O(files) may contain, such as imported files.
+    description: Other files, such as imported files. O(files) may contain tokens for hidden texts of these files.
     type: list
     elements: path
     default: []
@@ -52,25 +53,25 @@ options:
     description: Path of the runtime's executable.
     type: path
   beside:
-    description: Whether to stage the checked copy in the file's own directory, for relative imports.
+    description: Whether to put the checked copy into the file's own directory, so that relative imports work.
     type: bool
     default: false
   check_command:
     description:
-      - Command that must succeed before anything is written; V({staged}) stands for the first file's new text. If left
-        out, the transaction does not check the text.
+      - Command that must succeed before the module writes a file. V({staged}) stands for the path of a copy of the
+        first file's new text. If left out, the transaction does not check the text.
     type: list
     elements: str
     default: []
   drop_in:
     description:
-      - For V(checked), the text of a file that the configuration file imports. V(/{drop_in}) stands for its path in the
-        configuration file.
+      - For V(checked), the text of a file that the configuration file imports. In the configuration file, V(/{drop_in})
+        stands for the path of the imported file.
     type: str
   drop_in_directory:
     description:
-      - For V(checked), a directory of drop-ins that contains the file. The output of O(check_command) is what the
-        runtime reads. V({staged}) stands for a copy of the directory with the new text.
+      - For V(checked), the directory of drop-ins that contains the file. O(check_command) then prints the effective
+        configuration, and V({staged}) stands for a copy of the directory with the new text.
     type: path
   unit:
     description: The runtime's systemd service.
@@ -84,7 +85,8 @@ options:
     type: list
     elements: str
   undo:
-    description: Whether this restores the earlier state, so that the ledger drops the change.
+    description:
+      - Whether the change restores the earlier state. The module then removes the earlier change from the ledger.
     type: bool
     default: false
 author: The node-devices authors (!UNKNOWN)
@@ -104,7 +106,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 effective:
-  description: What the runtime reads from the text.
+  description: The effective configuration that the runtime reads from the text.
   type: str
   returned: for V(checked)
 staged:
@@ -120,7 +122,7 @@ begun:
   type: bool
   returned: for V(recovered), if a change was interrupted
 error:
-  description: Why the change was undone; none if it was finished.
+  description: Reason why the change was undone; null if the change was completed.
   type: str
   returned: for V(recovered), if a change was interrupted
 """

@@ -7,13 +7,13 @@ DOCUMENTATION = r"""
 module: service
 short_description: Keep a systemd service or timer running with the current content of its files
 description:
-  - Enables and starts a service, and restarts it only if the process is older than one of O(files). If a play dies
-    between writing a file and the restart, the next play therefore restarts the service; a handler would not.
-  - Reloads the service if only O(reload_files) changed and O(reload_check) reports that the process needs a reload.
+  - Enables and starts a service, and restarts it only if the process is older than one of O(files). So if a play dies
+    after it wrote a file and before the restart, the next play restarts the service. A handler would not do this.
+  - Reloads the service if only O(reload_files) changed and O(reload_check) fails.
   - Runs a daemon-reload only if a unit changed, because a daemon-reload can remove device rules from running
     containers.
-  - If a service does not start, the module fails with its last journal lines.
-  - The action of the same name executes no module if the play's preflight check found that nothing needs to be done.
+  - If the service does not start, the module fails with the service's last journal lines.
+  - The action of the same name executes no module if the play's preflight check found that nothing needs to change.
 options:
   name:
     description: Name of the unit, with its suffix.
@@ -35,18 +35,21 @@ options:
     elements: path
     default: []
   reload_check:
-    description: Command that fails if the process does not run with the current O(reload_files); it writes nothing.
+    description:
+      - Command that fails if the process does not use the current O(reload_files). The command must not write anything.
     type: list
     elements: str
     default: []
   pending:
-    description: In check mode, whether this play would change one of O(files). Otherwise, the module checks the files.
+    description:
+      - In check mode, whether this play would change one of O(files). Outside check mode, the module checks the files
+        itself.
     type: bool
     default: false
   pending_reload:
     description:
-      - Whether this play changes one of O(reload_files), or in check mode would. The module then reports a reload even
-        if the process has already read the new file.
+      - Whether this play changes one of O(reload_files), or would change one (check mode). The module then reports a
+        reload even if the process has already read the new file.
     type: bool
     default: false
 author: The node-devices authors (!UNKNOWN)
@@ -63,7 +66,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 actions:
-  description: What the module did, or in check mode would do.
+  description: Actions of the module; in check mode, the predicted actions.
   type: list
   elements: str
   returned: success

@@ -6,12 +6,12 @@ module: verification
 short_description: Verify a node from its declaration to a device inside a container
 description:
   - Runs the plugin's command C(verify) on the node with the declaration, and records the proofs.
-  - With O(kubeconfig), ordinary pods of the cluster prove what no container of the node shows. A few pods run at a
-    time, below every other pod's priority. Without O(kubeconfig), the command creates static pods, if the kubelet has a
-    directory for them.
-  - A resource without a proof is V(unproven), with the reason, and causes a warning.
-  - The result is the report. The action fails if a query fails, not if the report has problems. In check mode, the
-    action does nothing.
+  - The command first inspects the node's running containers. For the other resources, with O(kubeconfig), ordinary pods
+    request devices. Only a few such pods run at a time, with a lower priority than all other pods. Without
+    O(kubeconfig), the command creates static pods, if the kubelet has a directory for them.
+  - A resource without a proof is V(unproven). The action prints a warning with the reason.
+  - The result is the report. The action fails if a query fails, but not if the report contains problems. In check mode,
+    the action does nothing.
 options:
   tool:
     description: Path of the plugin's command on the node.
@@ -22,17 +22,17 @@ options:
     type: path
     required: true
   proofs:
-    description: Whether to prove every resource, or only those without a recorded proof of the current declaration.
+    description: Whether to prove all resources, or only resources without a recorded proof of the current declaration.
     type: str
     choices: [all, unproven]
     default: all
   devices:
-    description: How many free devices of a resource its proof requests.
+    description: How many free devices a resource's proof requests.
     type: str
     choices: [one, all]
     default: one
   image:
-    description: Image of the proof's containers; the runtime's sandbox image if left out.
+    description: Image of the proof's containers. The default is the runtime's sandbox image.
     type: str
   mode:
     description: How the plugin runs. After a change of the mode, every resource needs a new proof.
@@ -44,7 +44,7 @@ options:
     type: bool
     default: false
   timeout:
-    description: Seconds for the kubelet to list the declared devices, and again for each proof's pod to run.
+    description: Seconds to wait until the kubelet lists the declared devices, and again until each proof's pod runs.
     type: int
     default: 60
 extends_documentation_fragment:

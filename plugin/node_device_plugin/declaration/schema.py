@@ -105,7 +105,7 @@ DEVICE_NODE: dict[str, Field] = {
     "path": Field("str", "Absolute path of the device node inside the container.", required=True, rule=rules.node_path),
     "host_path": Field(
         "str",
-        "Absolute path of the device node on the host; the value of path if left out. Symbolic links are followed.",
+        "Absolute path of the device node on the host. The default is the value of path. Symbolic links are followed.",
         rule=rules.node_path,
     ),
     "permissions": Field(
@@ -115,23 +115,23 @@ DEVICE_NODE: dict[str, Field] = {
         rule=rules.permissions,
     ),
     "uid": _number(
-        "User id of the device node's owner inside the container; the container's own user if left out.",
+        "User id of the device node's owner inside the container. The default is the container's own user.",
         maximum=rules.LARGEST_ID,
     ),
     "gid": _number(
-        "Group id of the device node inside the container; the container's own group if left out.",
+        "Group id of the device node inside the container. The default is the container's own group.",
         maximum=rules.LARGEST_ID,
     ),
     "mode": Field(
         "str",
-        'Octal file mode of the device node inside the container, e.g. "0660". If left out, the runtime chooses 0666 '
-        "or the mode on the host.",
+        'Octal file mode of the device node inside the container, e.g. "0660". If left out, the runtime uses either '
+        "0666 or the mode on the host.",
         rule=rules.mode,
         read=functools.partial(int, base=8),
     ),
     "type": Field(
         "str",
-        "Required type of the host's device node: c (character) or b (block). If left out, both are accepted.",
+        "Required type of the host's device node: c (character) or b (block). If left out, both types are accepted.",
         choices=("c", "b"),
     ),
     "major": _number(
@@ -145,7 +145,7 @@ DEVICE_NODE: dict[str, Field] = {
 MOUNT: dict[str, Field] = {
     "host_path": Field(
         "str",
-        "Source of the mount: an absolute path on the host, or a word such as tmpfs.",
+        "Source of the mount: an absolute path on the host, or a name such as tmpfs.",
         required=True,
         rule=rules.not_empty,
     ),
@@ -154,8 +154,7 @@ MOUNT: dict[str, Field] = {
     ),
     "type": Field(
         "str",
-        "File system type, e.g. tmpfs. If left out, the mount is a bind mount that includes the mounts below its "
-        "source.",
+        "File system type, e.g. tmpfs. If left out, the mount is a recursive bind mount.",
         rule=rules.not_empty,
     ),
     "options": _texts("Mount options, e.g. [ro, nosuid, nodev, bind].", rule=rules.not_empty),
@@ -164,27 +163,29 @@ MOUNT: dict[str, Field] = {
 HOOK: dict[str, Field] = {
     "name": Field(
         "str",
-        "Point in a container's life at which the runtime runs the hook, as the OCI runtime specification names it.",
+        "Point of the container's lifecycle at which the runtime runs the hook; the names are those of the OCI "
+        "runtime specification.",
         required=True,
         choices=("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"),
     ),
     "path": Field("str", "Absolute path of the hook's program.", required=True, rule=rules.absolute),
-    "args": _texts("Arguments of the program; the first is the program's own name."),
+    "args": _texts("Arguments of the program. The first argument is the program's own name."),
     "env": _texts("Environment of the program, as NAME=value.", rule=rules.assignment),
     "timeout": _number("Time limit of the hook in seconds.", minimum=1, maximum=LONGEST_TIME),
 }
 
 CONTAINER_EDITS: dict[str, Field] = {
     "env": _texts(
-        "Environment variables, as NAME=value. Values are literal; only the env of a resource has placeholders.",
+        "Environment variables, as NAME=value. Values are literal: only the env of a resource supports placeholders.",
         rule=rules.assignment,
     ),
     "mounts": _mappings(model.Mount, MOUNT, "Mounts that the container gets."),
     "hooks": _mappings(
         model.Hook,
         HOOK,
-        "OCI hooks. A resource's hooks run once per container, however many of its devices the container gets. They "
-        "run once per device only if a device has neither nodes nor edits and the resource has no edits but hooks.",
+        "OCI hooks. A resource's hooks run once per container, even if the container gets several of its devices. "
+        "Exception: they run once per device if a device has neither nodes nor edits, and the resource's only edits "
+        "are hooks.",
     ),
     "additional_gids": Field(
         "list",
@@ -198,7 +199,7 @@ CONTAINER_EDITS: dict[str, Field] = {
 DEVICE: dict[str, Field] = {
     "id": Field(
         "str",
-        "Name of the device, unique on its node across resources. If the device has nodes or edits, this is also its "
+        "Name of the device, unique among all devices of the node. If the device has nodes or edits, this is also its "
         "CDI device name.",
         required=True,
         rule=rules.device_id,
@@ -211,12 +212,12 @@ DEVICE: dict[str, Field] = {
         rule=foreign_cdi_name_problem,
     ),
     "properties": _named_texts(
-        "Values for placeholders in env and annotations. Any text is allowed, unlike in a device's id."
+        "Values for placeholders in env and annotations. Unlike a device's id, a value may be any text."
     ),
     "required": Field(
         "bool",
-        "If true, provisioning stops while a device node is missing. If false, the plugin does not list the device "
-        "until its first successful health check.",
+        "If true, provisioning fails while a device node is missing. If false, the plugin lists the device only after "
+        "its first successful health check.",
         default=True,
     ),
     "numa_node": _number(
@@ -229,7 +230,8 @@ USB_SELECTOR: dict[str, Field] = {
     "product": _bus_id("Product", "6001"),
     "serial": Field(
         "str",
-        "Pattern of the serial number, e.g. A50*. If left out, a device matches with any serial number or none.",
+        "Pattern of the serial number, e.g. A50*. If left out, a device matches with any serial number, or without "
+        "one.",
         rule=pattern_problem,
     ),
 }
@@ -259,17 +261,17 @@ CDI_SELECTOR: dict[str, Field] = {
 GROUPED_NODE: dict[str, Field] = {
     "path": Field(
         "str",
-        "Absolute path with placeholders ({match1}, {iommu_group} …) and wildcards. With paths, a pattern adds every "
-        "existing node that matches. With usb and pci, a pattern selects among the device's own nodes.",
+        "Absolute path with placeholders ({match1}, {iommu_group} …) and wildcards. With paths, the plugin adds every "
+        "existing node that matches. With usb and pci, it adds only matching nodes of the device itself.",
         required=True,
         rule=rules.path_template,
     ),
     "optional": Field("bool", "Whether the plugin lists a device without this node.", default=False),
     "container_path": Field(
         "str",
-        "Absolute path of the node inside a container; the path that was found if left out. Placeholders are those of "
-        "path, and {name} for the last part of the found path. If several nodes get the same path, the container gets "
-        "only the first.",
+        "Absolute path of the node inside a container. The default is the path on the host. Placeholders are those of "
+        "path, and {name} for the last part of the path on the host. If several nodes have the same path inside a "
+        "container, the container gets only the first node.",
         rule=rules.container_path,
     ),
 }
@@ -277,7 +279,7 @@ GROUPED_NODE: dict[str, Field] = {
 DISCOVER: dict[str, Field] = {
     "paths": _texts(
         "Patterns of device nodes, or of links to device nodes. Each match is a device, named after the matching "
-        "path. The texts that the wildcards matched become the properties match1, match2 …",
+        "path. The properties match1, match2 … contain the texts that the wildcards matched.",
         rule=rules.path_pattern,
     ),
     "usb": _mappings(
@@ -306,18 +308,18 @@ DISCOVER: dict[str, Field] = {
         model.GroupedNode,
         GROUPED_NODE,
         "Nodes of each device. With paths, they are added to the matching node. With usb and pci, they replace the "
-        "default: all nodes that the device's drivers created. If a node that is not optional is missing, the plugin "
-        "does not list the device.",
+        "default, which is every node that the device's drivers created. The plugin lists a device only if all nodes "
+        "exist that are not optional.",
     ),
     "container_path": Field(
         "str",
-        "With paths: absolute path of the matching node inside a container; the matching path if left out. "
-        "Placeholders are {match1} and so on, and {name} for the last part of the matching path. Without a "
-        "placeholder, container_limit: 1 is required.",
+        "For paths only: absolute path of the matching node inside a container. The default is the matching path. "
+        "Placeholders are {match1} and so on, and {name} for the last part of the matching path. A path without a "
+        "placeholder requires container_limit: 1.",
         rule=rules.container_path,
     ),
     "exclude": _texts(
-        "Patterns of devices to leave out. With paths, a pattern may match the path or the target of a link. With usb "
+        "Patterns of devices to exclude. With paths, a pattern may match the path or the target of a link. With usb "
         "and pci, a pattern may match the USB port, the PCI address or a device node.",
         rule=rules.exclusion,
     ),
@@ -328,7 +330,7 @@ PRE_START: dict[str, Field] = {
     "command": _texts(
         "Absolute path of the program and its arguments. The program's environment has RESOURCE_NAME, DEVICE_ID, "
         "DEVICE_PATH (the first node's path on the host) and DEVICE_PROPERTY_<NAME> for each property. For a device "
-        "on a bus, the environment also has the known ones of DEVICE_PCI_ADDRESS, DEVICE_USB_VENDOR, "
+        "on a bus, the environment also has, as far as known, DEVICE_PCI_ADDRESS, DEVICE_USB_VENDOR, "
         "DEVICE_USB_PRODUCT, DEVICE_USB_SERIAL, DEVICE_DRIVER and DEVICE_SUBSYSTEM."
     ),
     "timeout": _number(
@@ -342,14 +344,15 @@ PRE_START: dict[str, Field] = {
 HEALTH: dict[str, Field] = {
     "open": Field(
         "bool",
-        "Open each device node as a container would, in every scan. Enable this only if opening does not disturb the "
-        "device; some devices reset, start or lock. Leave this off in an unprivileged pod, which cannot open device "
-        "nodes.",
+        "Whether every scan opens each device node as a container would. Enable this only if opening does not disturb "
+        "the device: some devices reset, start or lock. An unprivileged pod cannot open device nodes, so leave this "
+        "off there.",
         default=False,
     ),
     "command": _texts(
         "Absolute path of a program and its arguments. Exit code 0 means that the device is healthy. Otherwise, the "
-        "last line on stderr is the reason. The environment is the same as for pre_start."
+        "device is unhealthy, and the last line on stderr is the reason. The program's environment is the same as for "
+        "pre_start."
     ),
     "timeout": _number("Time limit of the command in seconds.", minimum=1, maximum=LONGEST_TIME, default=5),
     "period": _number(
@@ -367,23 +370,23 @@ RESOURCE: dict[str, Field] = {
     "devices": _mappings(
         model.Device,
         DEVICE,
-        "Declared devices of this node. Without any device, the plugin registers the resource with an empty list.",
+        "Declared devices of this node. If a resource has no devices, the plugin registers it with an empty list.",
     ),
     "discover": _mapping(
         model.Discovery,
         DISCOVER,
-        "How the plugin finds more devices while it runs. The plugin then owns the kind's CDI spec, in "
+        "How the plugin finds more devices while it runs. The plugin then writes the CDI spec of this kind, in "
         "dynamic_cdi_dir.",
     ),
     "env": _named_texts(
-        "Environment variables that Allocate adds for each device. {index} in names and values is the device's number "
-        "within the container, from 0. Values may also have {id}, {path}, {host_path} (both of the first node) and "
-        "every property."
+        "Environment variables that Allocate adds for each device. In names and values, {index} is the device's "
+        "number within the container, from 0. Values may also contain {id}, {path} and {host_path} (both of the first "
+        "node), and the name of any property in braces."
     ),
     "container_edits": _mapping(
         model.ContainerEdits, CONTAINER_EDITS, "CDI edits for every container that gets a device of this resource."
     ),
-    "cdi_kind": Field("str", "CDI kind (vendor/class); the resource's name if left out."),
+    "cdi_kind": Field("str", "CDI kind (vendor/class). The default is the resource's name."),
     "replicas": _number("How many containers may share each device.", minimum=1, default=1),
     "container_limit": _number(
         "How many devices a container may request. If a container requests more, the pod's admission fails.",
@@ -392,8 +395,8 @@ RESOURCE: dict[str, Field] = {
     ),
     "preference": Field(
         "str",
-        "Which free devices the plugin recommends to the kubelet. packed: as few devices as possible, those in use "
-        "first. distributed: as many devices as possible, the least used first. numa: devices of as few NUMA nodes as "
+        "Which free shares the plugin recommends to the kubelet. packed: on as few devices as possible, devices in "
+        "use first. distributed: on as many devices as possible, the least used first. numa: on as few NUMA nodes as "
         "possible. If left out, the kubelet chooses.",
         choices=("packed", "distributed", "numa"),
     ),
@@ -406,13 +409,13 @@ RESOURCE: dict[str, Field] = {
     "health": _mapping(
         model.HealthChecks,
         HEALTH,
-        "Health checks beyond the built-in ones: device nodes exist with the expected type and numbers, and the CDI "
-        "name resolves.",
+        "Additional health checks. The built-in checks are that device nodes exist with the expected type and "
+        "numbers, and that a CDI spec defines the CDI name.",
     ),
     "injection": Field(
         "str",
         "How a container gets its devices. cdi: by CDI names. device_nodes: as device nodes, mounts and variables in "
-        "the answer to Allocate, for runtimes and kubelets without CDI.",
+        "the answer to Allocate, for runtimes and kubelets that do not support CDI.",
         default="cdi",
         choices=("cdi", "device_nodes"),
     ),
@@ -426,8 +429,8 @@ STATIC_RESOURCE: dict[str, Field] = {
     "name": RESOURCE["name"],
     "capacity": Field(
         "int",
-        "A fixed count with no device attached, such as licences. Only name may be set beside capacity. The role "
-        "extended_resources patches the count on the node's status.",
+        "A fixed count with no device attached, such as licences. If you set capacity, you may set no other key "
+        "except name. The role extended_resources patches the count into the node's status.",
         required=True,
         minimum=0,
         maximum=LARGEST_CAPACITY,
@@ -443,15 +446,15 @@ CONFIGURATION: dict[str, Field] = {
     ),
     "kubelet_device_plugin_dir": Field(
         "str",
-        "The kubelet's device plugin directory. The kubelet's --root-dir does not move this directory, but some "
-        "distributions do.",
+        "The kubelet's device plugin directory. The kubelet's --root-dir does not change this directory, but some "
+        "distributions use a different one.",
         default="/var/lib/kubelet/device-plugins",
         rule=rules.device_plugin_directory,
     ),
     "cdi_spec_dirs": Field(
         "list",
-        "Directories from which the runtime reads CDI specs; a later one takes precedence. If no valid spec there has "
-        "a device's CDI name, the device is unhealthy. An empty list disables this check.",
+        "Directories from which the runtime reads CDI specs; a later one takes precedence. If no valid spec there "
+        "defines a device's CDI name, the device is unhealthy. An empty list disables this check.",
         default=["/etc/cdi", "/var/run/cdi"],
         elements="str",
         rule=rules.directory,
@@ -465,14 +468,14 @@ CONFIGURATION: dict[str, Field] = {
         choices=("device_plugins", "plugins_registry"),
     ),
     "recovery_delay": _number(
-        "If a device is lost within this many seconds of a recovery, it must stay fine for as long before it counts "
-        "as healthy again. 0 trusts every recovery at once.",
+        "If a device fails again within this many seconds after a recovery, it becomes healthy only after the same "
+        "number of seconds without a failure. With 0, every recovery counts at once.",
         maximum=LONGEST_TIME,
         default=10,
     ),
     "log_level": Field(
         "str",
-        "Lowest level of the messages that the plugin logs.",
+        "Lowest level of log messages.",
         default="info",
         choices=("debug", "info", "warning", "error"),
     ),
@@ -484,31 +487,32 @@ CONFIGURATION: dict[str, Field] = {
     ),
     "http_address": Field(
         "str",
-        "Address of /metrics, /healthz and /readyz: address:port, with an IPv6 address in brackets. Without an "
-        "address, the plugin listens on all addresses of the node. If empty, the plugin does not listen.",
+        "Address of /metrics, /healthz and /readyz: address:port, with an IPv6 address in brackets. If only the "
+        "address part is empty (:port), the plugin listens on all addresses of the node. If the whole value is empty, "
+        "the plugin does not listen.",
         default="127.0.0.1:9819",
         rule=http_address_problem,
     ),
     "dynamic_cdi_dir": Field(
         "str",
-        "Directory for the CDI specs that the plugin writes, which the runtime must read. They are the specs of kinds "
-        "with discovered devices or with declared nodes that are links, and of all kinds if cdi_owner is plugin. "
-        "Specs in a former directory stay until a reboot clears it or you run node-device-plugin cdi prune --dir "
-        "FORMER.",
+        "Directory for the CDI specs that the plugin writes; the runtime must read this directory. The plugin writes "
+        "specs of kinds with discovered devices or with declared nodes that are links, and of all kinds if cdi_owner "
+        "is plugin. If you change the directory, old specs stay in the former one, until a reboot clears it or you "
+        "run node-device-plugin cdi prune --dir FORMER.",
         default="/var/run/cdi",
         rule=rules.directory,
     ),
     "cdi_owner": Field(
         "str",
         "Who writes the CDI specs of kinds without discovered devices. role: the role cdi_specs, in /etc/cdi. plugin: "
-        "the plugin, in dynamic_cdi_dir, for nodes that only the Kubernetes API reaches.",
+        "the plugin, in dynamic_cdi_dir, for nodes that are reachable only through the Kubernetes API.",
         default="role",
         choices=("role", "plugin"),
     ),
     "kubelet_root_dir": Field(
         "str",
-        "The kubelet's --root-dir, with its pod-resources socket, which shows the pods that hold devices, and "
-        "plugins_registry.",
+        "The kubelet's --root-dir. It contains plugins_registry and the pod-resources socket, which the plugin asks "
+        "for the pods that hold devices.",
         default="/var/lib/kubelet",
         rule=rules.directory,
     ),

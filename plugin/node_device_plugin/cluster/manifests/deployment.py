@@ -32,15 +32,17 @@ def _object_name(name: str) -> str | None:
 
 
 TOLERATION: dict[str, Field] = {
-    "key": Field("str", "Key of the tolerated taint; every key if left out."),
+    "key": Field("str", "Key of the tolerated taint. If left out, every key is tolerated."),
     "operator": Field(
         "str",
-        "Exists tolerates any value of the taint; Equal, Kubernetes' default, only the given value.",
+        "Exists tolerates any value of the taint. Equal (Kubernetes' default) tolerates only the given value.",
         choices=("Exists", "Equal"),
     ),
-    "value": Field("str", "Value of the taint, for Equal."),
+    "value": Field("str", "Value of the tolerated taint, for Equal."),
     "effect": Field(
-        "str", "Effect of the taint; every effect if left out.", choices=("NoSchedule", "PreferNoSchedule", "NoExecute")
+        "str",
+        "Effect of the tolerated taint. If left out, every effect is tolerated.",
+        choices=("NoSchedule", "PreferNoSchedule", "NoExecute"),
     ),
 }
 
@@ -53,8 +55,7 @@ RESOURCES: dict[str, Field] = {
     ),
     "limits": Field(
         "dict",
-        "Most CPU and memory that a pod may use. Set no CPU limit, because pod admission waits while the plugin is "
-        "throttled.",
+        "Maximum CPU and memory of a pod. Do not set a CPU limit: while the plugin is throttled, pod admission waits.",
         default={"memory": _MEMORY_LIMIT},
         elements="str",
     ),
@@ -64,40 +65,40 @@ RESOURCES: dict[str, Field] = {
 DEPLOYMENT: dict[str, Field] = {
     "image": Field("str", "Image of the plugin.", required=True, rule=form(r"\S+", "an image name without spaces")),
     "image_pull_policy": Field(
-        "str", "When the kubelet pulls the image.", default="IfNotPresent", choices=("IfNotPresent", "Always", "Never")
+        "str", "Pull policy of the image: whether the kubelet pulls the image only if it is missing, always or never.", default="IfNotPresent", choices=("IfNotPresent", "Always", "Never")
     ),
     "image_pull_secrets": Field(
         "list",
-        "Secrets of the namespace with which the kubelet pulls the image.",
+        "Secrets in the namespace that the kubelet uses to pull the image.",
         default=[],
         elements="str",
         rule=_object_name,
     ),
     "namespace": Field(
         "str",
-        "Namespace of all objects. A run creates a missing namespace, and the uninstall removes it unless other "
-        "objects use it.",
+        "Namespace of all objects. A run creates a missing namespace. The uninstall removes the namespace, unless it "
+        "existed before or has other users.",
         default="node-devices",
         rule=_LABEL,
     ),
     "name": Field(
         "str",
-        "Name of the DaemonSet, the ConfigMap and the monitors. Nodes whose kubelets use other directories need a "
-        "second DaemonSet with another name.",
+        "Name of the DaemonSet, the ConfigMap and the monitors. Nodes whose kubelets use different directories need a "
+        "second DaemonSet with a different name.",
         default="node-device-plugin",
         rule=_LABEL,
     ),
     "select_nodes": Field(
         "str",
-        "How the DaemonSet selects its nodes. by_label: by a label on each node. by_name: by a list of node names, so "
-        "that a change of the list restarts the pods of all nodes.",
+        "How the DaemonSet selects its nodes. by_label: by a label on each node. by_name: by a list of node names; a "
+        "change of this list restarts the pods of all nodes.",
         default="by_name",
         choices=("by_name", "by_label"),
     ),
     "priority_class": Field(
         "str",
-        "Priority class of the pods; the cluster's default if empty. On a full node, the scheduler preempts pods of "
-        "lower priority for the plugin's pod.",
+        "Priority class of the pods. If empty, the cluster's default applies. On a full node, the scheduler preempts "
+        "pods of lower priority to place the plugin's pod.",
         default="system-node-critical",
         rule=lambda name: _object_name(name) if name else None,
     ),
@@ -108,7 +109,7 @@ DEPLOYMENT: dict[str, Field] = {
     ),
     "tolerations": Field(
         "list",
-        "Taints that the pods tolerate; every taint by default.",
+        "Taints that the pods tolerate. By default, they tolerate every taint.",
         default=[{"operator": "Exists"}],
         elements="dict",
         fields=TOLERATION,
@@ -117,24 +118,24 @@ DEPLOYMENT: dict[str, Field] = {
     "max_unavailable": Field(
         "str",
         "How many pods an update may replace at the same time: a number, or a percentage of the nodes. If pods "
-        "overlap, this value is unused, and an update replaces one pod after the other.",
+        "overlap, this value has no effect, and an update replaces one pod after the other.",
         default="10%",
         rule=_UNAVAILABLE,
     ),
     "overlap": Field(
         "str",
-        "Whether a node's new pod serves before the old one ends, so that the kubelet always has the devices. All "
-        "kubelets must be 1.37 or later. auto: a play checks the kubelets of the DaemonSet's nodes. The command "
-        "manifests cannot check them, and renders pods that do not overlap. Set never for an older image.",
+        "Whether a node's new pod serves before the old one ends, so that the kubelet always has the devices. This "
+        "requires kubelet 1.37 or later on all nodes. auto: a play checks the kubelets of the DaemonSet's nodes; the "
+        "command manifests cannot check them, so its pods do not overlap. Set never for an older image.",
         default="auto",
         choices=("auto", "always", "never"),
     ),
     "pod_monitor": Field(
-        "bool", "Whether to create a PodMonitor, by which the Prometheus operator scrapes the pods.", default=False
+        "bool", "Whether to create a PodMonitor, so that the Prometheus operator scrapes the pods.", default=False
     ),
     "alert_rules": Field("bool", "Whether to create a PrometheusRule with the plugin's alerts.", default=False),
     "monitoring_labels": Field(
-        "dict", "Labels by which your Prometheus selects the PodMonitors and rules.", default={}, elements="str"
+        "dict", "Labels with which your Prometheus selects PodMonitors and rules.", default={}, elements="str"
     ),
 }
 
