@@ -92,7 +92,10 @@ class HostDevices:
         return self._ledger.entries.keys() >= device_nodes.parsed(self._new[NODES]).keys()
 
     def _records(self):
-        """Return device nodes' ledger entries; unrecorded nodes of an earlier release count as ours or the kernel's."""
+        """Return the device nodes' ledger entries.
+
+        A node that an earlier release made without a record gets an entry as made by us or by the kernel.
+        """
         records = {path: self._ledger.entries[path] for path in self._ledger.of(device_nodes.OWNER)}
         for path, node in device_nodes.parsed(self._old[NODES]).items():
             if path not in records and device_nodes.is_node(path, node.device):

@@ -71,7 +71,7 @@ class Renewal:
             self._renew()
 
     def ahead(self, seconds: float) -> None:
-        """Renew the lock for ``seconds`` without further renewals, if that is longer than the lock lasts."""
+        """Make the lock last ``seconds``, if that is longer than usual, for a wait without renewals."""
         lock = self._lock()
         if lock and seconds > json.loads(lock)["seconds"]:
             self._renew(seconds=seconds)

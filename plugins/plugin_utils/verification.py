@@ -13,7 +13,7 @@ _WITHOUT_PROOF = ("unproven", "in use", "pending")
 def judged(report: Mapping[str, Any], host: str, require_proof: bool) -> dict[str, Any]:
     """The report, with a warning for each unproven resource.
 
-    require_proof: whether a resource without a proof is a problem instead.
+    require_proof: whether each resource without a proof is a problem; there are then no warnings.
     """
     without = {row["resource"]: row for row in report["resources"] if row["state"] in _WITHOUT_PROOF}
     if require_proof:

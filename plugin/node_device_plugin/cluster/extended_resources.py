@@ -115,7 +115,9 @@ def plan(node: Mapping[str, Any], wanted: Wanted) -> Plan:
 
 
 class Restoration(NamedTuple):
-    """The changes with which a node restores itself. restored: resource to capacity; empty if nothing was reset.
+    """The changes with which a node restores its capacities.
+
+    restored: resource to capacity; empty if nothing was reset.
 
     operations: of a JSON patch; only tests if nothing was reset.
     """

@@ -182,7 +182,8 @@ class ResourceManager:
 
     async def check(self) -> None:
         """Scan every device."""
-        # Not while a new configuration is applied, or tables that end would learn devices of other resources.
+        # Wait while a new configuration is applied. Otherwise, tables that are about to end would get other resources'
+        # devices.
         async with self._one_at_a_time:
             await self._look(self._served)
             self.checked_at = time.monotonic()

@@ -245,7 +245,7 @@ def _directory(findings: Findings, directory: str, unit: str) -> None:
     elif not os.access(directory, os.W_OK | os.X_OK):
         findings.wrong(link, f"{directory}: this user cannot write to it", "sudo node-device-plugin doctor")
     else:
-        # The service runs as root without capabilities, so file permissions bind it, unlike this process.
+        # Unlike this process, the service is root without capabilities, so file permissions apply to it.
         for path, asked in ((directory, 0o5), (os.path.dirname(status_socket(directory)), 0o7)):
             if os.path.isdir(path) and not _allows(os.stat(path), asked):
                 found = "%s: mode %04o, owner %d: the plugin cannot create its sockets there"

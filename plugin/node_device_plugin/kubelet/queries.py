@@ -182,7 +182,8 @@ def holdings(state: Holders, own: Collection[str]) -> list[Holding]:
     """The held devices as holdings, without the devices of resources that other plugins offer now.
 
     own: our present and former resources. A resource that no plugin offers may have been ours, shared or not. A
-    checkpoint still lists our former names as offered, so if the checkpoint is the source, every holding counts.
+    checkpoint still lists our former names as offered, so if the checkpoint is the source, the result has every held
+    device.
     """
     offered = state.allocatable if state.source == "kubelet" else ()
     found = []

@@ -89,7 +89,10 @@ class _Runtime(NamedTuple):
 
 
 class _NoListing(NamedTuple):
-    """A kubelet without lists: the problem, the reason for each row, and the kubelet's state for the report."""
+    """Why the kubelet's lists are missing.
+
+    problem: for the report. why: the reason in each row. state: the kubelet's state in the report.
+    """
 
     problem: str
     why: str = "the kubelet does not answer"

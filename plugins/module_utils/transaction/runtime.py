@@ -124,8 +124,9 @@ class Runtime:
     def torn_down(self, before, answer):
         """Return the containers that the restart ended, of those that ran before, each with how it ended.
 
-        A container whose shim still runs ended by itself, as jobs do. A CRI-O container's conmon ends with the
-        container; there the runtime's record decides. before: see ``processes``. answer: from after the restart.
+        If a container's shim still runs, the container ended by itself, as jobs do. A CRI-O container's conmon ends
+        with the container, so for CRI-O the runtime's record decides. before: see ``processes``. answer: from after the
+        restart.
         """
         now = processes(answer)
         gone = [each for each in before if before[each][:2] != now.get(each, [])[:2]]

@@ -186,7 +186,10 @@ class DaemonSet:
         return [Change(f"{self._config_map}, {node}", text, None)]
 
     def dismantle(self, leaving: Iterable[str]) -> list[Change]:
-        """Delete the objects that no node needs any more. leaving: this play's nodes, whose keys check mode keeps."""
+        """Delete the objects that no node needs any more.
+
+        leaving: the nodes that this play removes; in check mode, the ConfigMap still has their keys.
+        """
         if set(self.texts()) - set(leaving):
             return []
         changes = [self._objects.delete(place) for place in (*self._monitors.values(), self.place)]

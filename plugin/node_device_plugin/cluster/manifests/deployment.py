@@ -65,7 +65,10 @@ RESOURCES: dict[str, Field] = {
 DEPLOYMENT: dict[str, Field] = {
     "image": Field("str", "Image of the plugin.", required=True, rule=form(r"\S+", "an image name without spaces")),
     "image_pull_policy": Field(
-        "str", "Pull policy of the image: whether the kubelet pulls the image only if it is missing, always or never.", default="IfNotPresent", choices=("IfNotPresent", "Always", "Never")
+        "str",
+        "Pull policy of the image: whether the kubelet pulls the image only if it is missing, always or never.",
+        default="IfNotPresent",
+        choices=("IfNotPresent", "Always", "Never"),
     ),
     "image_pull_secrets": Field(
         "list",

@@ -40,7 +40,7 @@ def pods_overlap(spec: Mapping[str, Any]) -> bool:
 def pod_spec(
     deployment: Deployment, ground: CommonGround, affinity: Mapping[str, Any], overlaps: bool = False
 ) -> dict[str, Any]:
-    """The spec of a pod. affinity: its nodes, in the keys of a pod spec.
+    """The spec of a pod. affinity: the part of the pod spec that selects its nodes.
 
     overlaps: whether the pod may serve beside another instance.
     """
