@@ -118,7 +118,6 @@ class Restoration(NamedTuple):
     """The changes with which a node restores its capacities.
 
     restored: resource to capacity; empty if nothing was reset.
-
     operations: of a JSON patch; only tests if nothing was reset.
     """
 
