@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from .model import Device, Resource
 from .problems import Problem
@@ -12,8 +12,8 @@ from .problems import Problem
 _LEGACY = ("NVIDIA_VISIBLE_DEVICES",)
 
 
-def problems(resource: Resource, where: str) -> Iterator[Problem]:
-    """Every problem of one resource."""
+def problems(resource: Resource, where: str, refused: Collection[str]) -> Iterator[Problem]:
+    """Every problem of one resource. refused: fields with a known problem."""
     for kind in sorted(set(kinds(resource))):
         if resource.has_spec and resource.cdi_kind == kind:
             message = f"{kind} is the kind of another program's specs, which the resource's own edits would replace"
@@ -28,7 +28,8 @@ def problems(resource: Resource, where: str) -> Iterator[Problem]:
         for name, count in collections.Counter(device.cdi_devices).items():
             if count > 1:
                 yield Problem(place + ".cdi_devices", f"{name} is given twice")
-        if device.id and _gives_nothing(resource, device):
+        is_judged = device.id and not any(field.startswith((place, where + ".env")) for field in refused)
+        if is_judged and _gives_nothing(resource, device):
             message = "gives a container nothing: it has no nodes, edits, cdi_devices or env; did you mean cdi_devices?"
             yield Problem(place, message)
 

@@ -97,7 +97,7 @@ def _problems(resource: Resource, where: str, refused: Collection[str]) -> Itera
     yield from placeholder_problems(resource, where)
     yield from injection_rules.problems(resource, where)
     yield from container_paths.problems(resource, where)
-    yield from foreign_cdi.problems(resource, where)
+    yield from foreign_cdi.problems(resource, where, refused)
 
 
 def _cdi_problems(resource: Resource, where: str) -> Iterator[Problem]:

@@ -71,6 +71,8 @@ class DeviceScanner:
         self._directories: dict[str, frozenset[str]] = {}
         self._spec_directories: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
         self._written: dict[str, writer.Written | None] = {}
+        #: Whether a resource discovers devices in CDI specs.
+        self._reads_specs = False
         #: Directories that are watched only for their specs.
         self._for_specs: frozenset[str] = frozenset()
 
@@ -82,6 +84,7 @@ class DeviceScanner:
         """Scan all devices and update the tables. tables: all of a configuration. holdings: what containers hold."""
         async with self._one_at_a_time:
             discoveries = [table.declared.discover for table in tables]
+            self._reads_specs = any(discovery.cdi for discovery in discoveries)
             buses = any(method.needs_uevents for discovery in discoveries for method in methods_of(discovery))
             # Watching comes before scanning, so that no change is missed. A scan may find devices elsewhere.
             for _look in range(_MOST_LOOKS):
@@ -127,8 +130,13 @@ class DeviceScanner:
         return self._spec_directories
 
     async def is_news(self, places: Places) -> bool:
-        """Whether the last change that the watch reported needs a scan; a scan's own writes of specs do not."""
-        return not (self._watch.was_only_in(self._for_specs) and await self._health.specs_are_as_read(places.specs))
+        """Whether the last change that the watch reported needs a scan; a scan's own writes of specs do not.
+
+        A scan that discovers devices in specs reads them before the health checks do, so each change needs another one.
+        """
+        if self._reads_specs or not self._watch.was_only_in(self._for_specs):
+            return True
+        return not await self._health.specs_are_as_read(places.specs)
 
     async def tell_held(
         self,

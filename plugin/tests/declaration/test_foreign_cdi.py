@@ -163,3 +163,9 @@ def test_discovery_in_specs_needs_their_directories() -> None:
     assert problems(f"[{{{GPU}}}]", cdi_spec_dirs=[]) == [
         "resources[0].discover.cdi: looks in cdi_spec_dirs, which is empty: list the directories there"
     ]
+
+
+@pytest.mark.parametrize("device", ["{id: d0, nodes: 5}", "{id: d0, node: [{path: /dev/x}]}", "{id: d0, env: {A: b}}"])
+def test_a_device_with_a_mistake_is_not_said_to_give_nothing_as_well(device: str) -> None:
+    (problem,) = problems(f"[{{name: example.com/dev, devices: [{device}]}}]")
+    assert "nothing: it has" not in problem

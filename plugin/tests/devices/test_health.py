@@ -13,8 +13,9 @@ from typing import Any, Callable, Optional
 
 import pytest
 
+from node_device_plugin.cdi import reader
 from node_device_plugin.declaration import DeclarationError, Device, Resource, cdi, parse_resources
-from node_device_plugin.devices.health import Health, cdi_names, unhealthy_reason, user_commands
+from node_device_plugin.devices.health import Health, unhealthy_reason, user_commands
 from node_device_plugin.devices.health.cdi_names import CdiNames
 from node_device_plugin.devices.health.nodes import open_problem
 from node_device_plugin.devices.table import UNANSWERED
@@ -471,13 +472,13 @@ async def test_another_command_is_asked_at_once_and_until_then_the_last_answer_c
 
 
 async def test_devices_wait_for_specs_that_take_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, health = cdi_names.check_directories, Health(on_news=lambda: None, limit=20)
+    real, health = reader.check_directories, Health(on_news=lambda: None, limit=20)
 
     def slowly(*arguments: Any) -> Any:
         time.sleep(0.3)
         return real(*arguments)
 
-    monkeypatch.setattr(cdi_names, "check_directories", slowly)
+    monkeypatch.setattr(reader, "check_directories", slowly)
     for number in range(2):
         (tmp_path / FILE).write_text(cdi.serialise(SPEC) + " " * number)
         assert await checked(health, RESOURCE, [str(tmp_path)]) == {"d0": None, "d1": None}

@@ -361,6 +361,21 @@ async def test_a_declared_link_that_leads_elsewhere_is_news_and_its_spec_follows
         assert await node.watch.changed(10.0)
 
 
+async def test_a_spec_that_changes_between_discovery_and_the_health_checks_is_news(node: Node) -> None:
+    """The health checks have read the change, and discovery has not."""
+    specs = node.dev.parent / "cdi"
+    specs.mkdir()
+    node.places = node.places._replace(specs=(str(specs),))
+    node.declare({"name": "example.com/gpu", "discover": {"cdi": {"kind": "vendor.com/gpu"}}})
+    await node.scan()
+    spec = {"cdiVersion": "0.5.0", "kind": "vendor.com/gpu"}
+    devices = [{"name": "gpu0", "containerEdits": {"env": ["A=B"]}}]
+    (specs / "vendor.json").write_text(json.dumps({**spec, "devices": devices}))
+    await node.scanner._health.check([], node.places.specs)
+    assert await node.watch.changed(5)
+    assert await node.scanner.is_news(node.places)
+
+
 async def test_the_spec_that_a_look_wrote_itself_calls_for_no_other_look(node: Node) -> None:
     """10,000 devices are half a second's work: a hot-plug costs one look, not two."""
     specs = node.dev.parent / "cdi"

@@ -261,3 +261,26 @@ def test_a_node_that_has_no_capacities_of_ours_is_asked_once(known, concerned):
         name = f"extended_resources_{name}"
         known[name] = value(variables[name], known)
     assert included("extended_resources", "node_object.yml", known) == concerned
+
+
+@pytest.mark.parametrize(
+    ("known", "part"),
+    [
+        ({"device_plugin_node": {"device_plugins": {"instance": None}}}, "service"),
+        ({"device_plugin_node": {"device_plugins": {"instance": {"mode": "service"}}}}, "service"),
+        ({"device_plugin_node": {"device_plugins": {"instance": {"mode": "pod"}}}}, "service_from_daemonset"),
+        # A run of other tags, which does not look at the node.
+        ({}, "service"),
+        ({"device_plugin_mode": "daemonset"}, "daemonset"),
+        ({"device_plugin_state": "absent"}, "absent"),
+        ({"node_devices_api_only": True}, "unreached"),
+    ],
+)
+def test_which_tasks_run_the_plugin(known, part):
+    role = ROLES / "device_plugin"
+    variables = yaml.safe_load((role / "vars" / "main.yml").read_text())
+    known = {"device_plugin_mode": "service", "device_plugin_state": "present", **known}
+    for name in ("reached", "is_pod", "part"):
+        known[f"device_plugin_{name}"] = value(variables[f"device_plugin_{name}"], known)
+    assert known["device_plugin_part"] == part
+    assert (role / "tasks" / f"{part}.yml").exists()

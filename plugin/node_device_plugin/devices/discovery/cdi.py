@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...cdi.directories import check_directories
-from ...cdi.resolution import host_paths, resolution
+from ...cdi.reader import SpecReader
+from ...cdi.resolution import host_paths
 from ...declaration.model import Attributes, CdiSelector, Discovery
 from ...declaration.names import qualified_cdi_name
 from ...declaration.patterns import compiled
@@ -48,10 +48,13 @@ class Cdi(DiscoveryMethod):
     key = "cdi"
     needs_uevents = False
 
+    def __init__(self) -> None:
+        self._readers: dict[tuple[str, ...], SpecReader] = {}
+
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every device of the kind that can be given on its own, by name."""
         selector = discovery.cdi
-        listed = _offered(_listed(_edits_of(selector.kind, root)))
+        listed = _offered(_listed(self._edits_of(selector.kind, root)))
         owners = collections.Counter(node for device in listed for node in device.nodes)
         for device in listed:
             if not _is_selected(selector, device.names):
@@ -71,11 +74,11 @@ class Cdi(DiscoveryMethod):
                 cdi_paths=tuple(sorted(root.device_node(node) or node for node in device.nodes if owners[node] == 1)),
             )
 
-
-def _edits_of(kind: str, root: Root) -> dict[str, Mapping[str, Any]]:
-    """The edits of each device of the kind that a container would get from another program's spec, by device name."""
-    names = resolution(check_directories([root.on_host(directory) for directory in root.spec_dirs], None))
-    return {name.partition("=")[2]: names.edits[name] for name in names.foreign() if names.files[name].kind == kind}
+    def _edits_of(self, kind: str, root: Root) -> dict[str, Mapping[str, Any]]:
+        """The edits of each device of the kind that a container would get from another program's spec, by its name."""
+        directories = tuple(root.on_host(directory) for directory in root.spec_dirs)
+        names = self._readers.setdefault(directories, SpecReader(directories)).read()
+        return {name.partition("=")[2]: names.edits[name] for name in names.foreign() if names.files[name].kind == kind}
 
 
 def _listed(edits: Mapping[str, Mapping[str, Any]]) -> list[_Listed]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from ...cdi.links import Links, node_paths
 from ...declaration import Resource
+from ...declaration.named_directories import DEV
 from ...declaration.patterns import wildcards
 from . import methods_of
 
@@ -26,6 +27,9 @@ def directories(resource: Resource, links: Links) -> set[str]:
     nodes = node_paths([resource])
     # If a node is a link, its target may go while the link stays.
     nodes.update(links.real(path) for path in list(nodes) if links.is_link(path))
+    if resource.discover.cdi or any(device.cdi_devices for device in resource.devices):
+        # Most nodes of other programs' specs are here; the sweep sees the others.
+        found.add(nearest(DEV))
     # The set avoids repeated look-ups: thousands of devices lie in a few directories.
     found.update(map(nearest, {os.path.dirname(path) for path in nodes}))
     return found

@@ -6,79 +6,64 @@ import contextlib
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
-from ...cdi.directories import check_directories
+from ...cdi.reader import SpecReader
 from ...cdi.resolution import HostPath, Resolution, resolution
 from ...declaration.named_directories import HIDDEN
 from ...support.bounded_calls import Key
-from ...support.file_identity import Identity, identity
 from ..reason import Reason
 
 #: Directories that the service's unit hides from the plugin (HIDDEN, ProtectHome and PrivateTmp).
 _HIDDEN = (*HIDDEN, "/home", "/root", "/tmp", "/var/tmp")  # noqa: S108 - only compared
 #: A variable of every pod; a pod sees only the directories that it mounts.
 _POD_VARIABLE = "KUBERNETES_SERVICE_HOST"
-_Signature = tuple[tuple[str, Optional[Identity]], ...]
 
 
-class _Read(NamedTuple):
-    """The specs as they were read. paths: the host paths of other programs' devices, by fully qualified name."""
+class _Names(NamedTuple):
+    """The names in the specs. paths: the host paths of other programs' devices, by fully qualified name."""
 
-    signature: _Signature
-    names: Resolution
+    resolution: Resolution
     paths: Mapping[str, tuple[HostPath, ...]]
 
 
 class CdiNames:
     """The devices of all specs. directories: a later directory takes precedence.
 
-    Reads the file system, so it must not run in the event loop. Reads the files again only after a change.
+    Reads the file system, so it must not run in the event loop. Parses the files again only after a change.
     """
 
     def __init__(self, directories: Sequence[str]) -> None:
-        self._directories = tuple(dict.fromkeys(directories))
+        self._reader = SpecReader(directories)
         #: The key of the call that reads the specs; its group is empty, because no resource has an empty name.
-        self.key = Key("", "CDI specs of " + " ".join(self._directories))
+        self.key = Key("", "CDI specs of " + " ".join(self._reader.directories))
         #: Replaced as a whole, because device checks run meanwhile.
-        self._read: _Read | None = None
+        self._names: _Names | None = None
+        self.is_as_read = self._reader.is_as_read
 
     @property
     def is_known(self) -> bool:
         """Whether the specs were ever read."""
-        return self._read is not None
+        return self._names is not None
 
     def read(self) -> None:
         """Read the specs again if any file changed."""
-        signature = self._look()
-        if self._read is None or signature != self._read.signature:
-            names = resolution(check_directories(self._directories, None))
-            self._read = _Read(signature, names, names.foreign_paths())
-
-    def is_as_read(self) -> bool:
-        """Whether the files are unchanged since the last read."""
-        return self._read is not None and self._look() == self._read.signature
+        found = self._reader.read()
+        if self._names is None or found is not self._names.resolution:
+            self._names = _Names(found, found.foreign_paths())
 
     def problem(self, name: str) -> str | None:
         """Why a container cannot get the device of a fully qualified name, or would get another one; None if it can."""
-        read = self._read or _Read((), resolution(()), {})
-        names = read.names
+        names, paths = self._names or _Names(resolution(()), {})
         if name in names.files:
             if name in names.overridden:
                 path, why = names.overridden[name]
                 return Reason(why, path)
-            return next((_missing(name, each) for each in read.paths.get(name, ()) if not _exists(each)), None)
-        places = "is in no valid spec of {}".format(", ".join(self._directories))
+            return next((_missing(name, each) for each in paths.get(name, ()) if not _exists(each)), None)
+        places = "is in no valid spec of {}".format(", ".join(self._reader.directories))
         broken = names.broken.get(name)
         why = f": {broken}" if broken else ""
         return Reason(f"the CDI name {name} {places}{why}", "the CDI name " + places)
-
-    def _look(self) -> _Signature:
-        paths: list[str] = []
-        for directory in self._directories:
-            with contextlib.suppress(OSError):
-                paths.extend(os.path.join(directory, name) for name in sorted(os.listdir(directory)))
-        return tuple((path, identity(path)) for path in paths)
 
 
 def _missing(name: str, each: HostPath) -> Reason:

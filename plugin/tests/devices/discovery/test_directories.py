@@ -37,6 +37,13 @@ def test_the_nodes_that_belong_to_a_device(tmp_path: Path) -> None:
     assert watched(tmp_path, discover) == {"/vfio"}
 
 
+def test_the_nodes_of_other_programs_specs() -> None:
+    assert "/dev" in directories(resource({"cdi": {"kind": "nvidia.com/gpu"}}), Links())
+    named = {"name": "example.com/gpu", "devices": [{"id": "gpu0", "cdi_devices": ["nvidia.com/gpu=0"]}]}
+    (declared,) = parse_resources([named])
+    assert directories(declared, Links()) == {"/dev"}
+
+
 def test_usb_nodes_are_watched_where_the_kernel_makes_them() -> None:
     assert directories(resource({"usb": [{"vendor": "0403"}]}), Links()) <= {"/dev", "/dev/bus", "/dev/bus/usb"} | {
         str(path) for path in Path("/dev/bus/usb").glob("*")
