@@ -582,7 +582,8 @@ def test_monitors_come_and_go_and_those_of_others_stay(cluster, run, read, names
     _pending, result = deployed(run, node)
     assert result["changed"] is False
     _pending, result = deployed(run, node, deployment=both)
-    assert result["msg"].startswith(f"worker1: podmonitor node-device-plugin in namespace {namespace} was there before")
+    says = f"worker1: podmonitor node-device-plugin in namespace {namespace} belongs to others"
+    assert result["msg"].startswith(says)
     run("removed", node)
     run("absent", nodes=[node.name])
     assert read("/apis/apps/v1", "daemonsets") is None
@@ -788,7 +789,7 @@ def test_what_is_refused_for_another_reason_than_rights_asks_for_none(cluster, n
 
 
 def test_no_kubeconfig(run):
-    assert "set node_devices_kubeconfig" in run("deployed", kubeconfig="")["msg"]
+    assert "node_devices_kubeconfig: not set" in run("deployed", kubeconfig="")["msg"]
 
 
 @pytest.mark.parametrize("select_nodes", ["by_name", "by_label"])
