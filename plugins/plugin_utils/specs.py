@@ -136,10 +136,21 @@ class Specs:
             raise SpecsError(problems)
 
     def missing(self) -> Iterator[str]:
-        """One message for each device of another program's CDI spec that the node lacks and a required device needs."""
+        """One message for each device of another program's CDI spec that the node lacks and a required device needs.
+
+        Also for each device that two required devices name by different names.
+        """
         names = resolution.resolution(self._checked({}) if self._foreign else [])
+        givers: dict[tuple[str, str], str] = {}
         for name, device in self._foreign.items():
-            if name not in names.files:
+            if name in names.files:
+                same = name.partition("=")[0], json.dumps(names.edits[name], sort_keys=True)
+                other = givers.setdefault(same, name)
+                if self._foreign[other] != device:
+                    yield (
+                        f"{name} of {device} is the same device as {other} of {self._foreign[other]}: declare it once"
+                    )
+            else:
                 why = f" ({names.broken[name]})" if name in names.broken else ""
                 yield (
                     f"{name} is in no valid CDI spec of the node{why}, and {device} needs it: generate the vendor's "

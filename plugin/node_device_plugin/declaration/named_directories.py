@@ -35,6 +35,9 @@ def directories(resource: Resource) -> Iterator[str]:
     for device in resource.devices:
         for node in device.nodes:
             yield directory_of(node.host_path)
+        if device.cdi_devices:
+            # The nodes of other programs' specs.
+            yield DEV
     for pattern in resource.discover.paths:
         yield directory_of(pattern)
     for grouped in resource.discover.nodes:

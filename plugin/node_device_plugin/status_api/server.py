@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 
@@ -76,7 +77,9 @@ class Endpoint:
         if address.startswith("/"):
             os.makedirs(os.path.dirname(address), mode=0o750, exist_ok=True)
             own = await asyncio.start_unix_server(pages, address)
-            os.chmod(address, 0o600)
+            # If someone removes the socket at this moment, `run` notices and serves again.
+            with contextlib.suppress(FileNotFoundError):
+                os.chmod(address, 0o600)
             return own
         if not address:
             return None

@@ -31,7 +31,7 @@ def problems(text: str, **settings: Any) -> list[str]:
     return [str(problem).replace(" (example.com/dev)", "") for problem in caught.value.problems]
 
 
-def test_a_container_gets_the_named_devices_and_then_our_own_edits() -> None:
+async def test_a_container_gets_the_named_devices_and_then_our_own_edits() -> None:
     (resource,) = parse_resources(yaml.safe_load(NAMED))
     table = DeviceTable(resource)
     table.update({device.id: None for device in resource.devices})
@@ -46,7 +46,7 @@ def test_a_container_gets_the_named_devices_and_then_our_own_edits() -> None:
     assert [device["name"] for device in spec["devices"]] == ["pair0"]
 
 
-def test_a_device_that_several_devices_need_is_given_once() -> None:
+async def test_a_device_that_several_devices_need_is_given_once() -> None:
     devices = [{"id": f"d{n}", "cdi_devices": [f"nvidia.com/gpu={n}", "vendor.example/fabric=ctl"]} for n in range(2)]
     (resource,) = parse_resources([{"name": "example.com/dev", "devices": devices}])
     table = DeviceTable(resource)

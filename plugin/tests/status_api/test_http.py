@@ -1,6 +1,7 @@
 """The small HTTP server: what browsers, scrapers and attackers send."""
 
 import asyncio
+import os
 import random
 import sys
 from collections.abc import AsyncIterator
@@ -308,6 +309,27 @@ async def test_the_own_socket_is_made_anew(short_path: Path, monkeypatch: pytest
             await asyncio.sleep(0.01)
         path.unlink()
     assert not task.done()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_an_own_socket_that_is_removed_at_once_is_made_anew(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node_device_plugin.status_api.server._AGAIN", 0.02)
+    path, chmod, removed = short_path / "status.sock", os.chmod, []
+
+    def remove_first(name: str, mode: int) -> None:
+        if not removed:
+            removed.append(name)
+            os.unlink(name)
+        chmod(name, mode)
+
+    monkeypatch.setattr("node_device_plugin.status_api.server.os.chmod", remove_first)
+    task = asyncio.create_task(Endpoint(ROUTES, str(path)).run())
+    while not removed or not path.is_socket():
+        assert not task.done()
+        await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

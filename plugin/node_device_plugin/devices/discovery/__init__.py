@@ -195,6 +195,12 @@ def _assigned(
         for device in resource.devices
         for node in device.nodes
     }
+    cdi_names = {
+        name: f"{resource.name}={device.id}"
+        for resource in resources
+        for device in resource.devices
+        for name in device.cdi_devices
+    }
     result = {}
     for resource in resources:
         if resource.name not in found:
@@ -205,10 +211,13 @@ def _assigned(
             device = made.device
             owner = ids.get(device.id) or taken.get(device.id, resource.name)
             used = next((path for path in made.own if path in nodes), None)
+            named = next((name for name in made.found.cdi_names if name in cdi_names), None)
             if made.problem is not None:
                 left_out.append((device, made.problem))
             elif device.id in ids or owner != resource.name:
                 left_out.append((device, f"{owner} already has a device with this id"))
+            elif named is not None:
+                left_out.append((device, f"{named} is already a device of {cdi_names[named]}"))
             elif used is not None:
                 left_out.append((device, f"{used} is already a node of {nodes[used]}"))
             else:

@@ -7,6 +7,7 @@ exists (NVIDIA Container Toolkit, pkg/nvcdi).
 
 from __future__ import annotations
 
+import bisect
 import collections
 import json
 import os
@@ -100,18 +101,25 @@ def _rank(name: str) -> tuple[Any, ...]:
 
 def _offered(listed: Sequence[_Listed]) -> list[_Listed]:
     """The devices without those that others are parts of: a device of several others, and a GPU with MIG parts."""
-    wholes = [device.nodes for device in listed if not device.is_part and not _is_union(device, listed)]
+    by_size = sorted(listed, key=lambda device: len(device.nodes))
+    sizes = [len(device.nodes) for device in by_size]
+    first = bisect.bisect_left(sizes, 1)
+    single = [
+        device
+        for device in listed
+        # Devices of one size are no parts of each other, so thousands of GPUs need no comparison.
+        if not _is_union(device, by_size[first : bisect.bisect_left(sizes, len(device.nodes))])
+    ]
+    wholes = [device.nodes for device in single if not device.is_part]
     # A node of every GPU, such as /dev/nvidiactl, says nothing about its parts.
     common = frozenset.intersection(*wholes) if len(wholes) > 1 else frozenset()
-    of_parts = frozenset().union(*(device.nodes for device in listed if device.is_part)) - common
-    return [
-        device for device in listed if not _is_union(device, listed) and (device.is_part or not device.nodes & of_parts)
-    ]
+    of_parts = frozenset().union(*(device.nodes for device in single if device.is_part)) - common
+    return [device for device in single if device.is_part or not device.nodes & of_parts]
 
 
-def _is_union(device: _Listed, listed: Iterable[_Listed]) -> bool:
-    """Whether the device's nodes are those of several other devices together."""
-    parts = [other.nodes for other in listed if other.nodes and other.nodes < device.nodes]
+def _is_union(device: _Listed, smaller: Iterable[_Listed]) -> bool:
+    """Whether the device's nodes are those of several other devices together. smaller: devices with fewer nodes."""
+    parts = [other.nodes for other in smaller if other.nodes < device.nodes]
     return len(parts) > 1 and frozenset().union(*parts) == device.nodes
 
 

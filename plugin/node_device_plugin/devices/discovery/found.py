@@ -48,6 +48,12 @@ class Found(NamedTuple):
     cdi_name: str = ""
     cdi_paths: tuple[str, ...] = ()
 
+    @property
+    def cdi_names(self) -> list[str]:
+        """All fully qualified names of the device in the other program's spec."""
+        kind, _, _name = self.cdi_name.partition("=")
+        return [f"{kind}={name}" for name in self.known_as] if kind else []
+
 
 def device_id(name: str, room: int = MAX_DEVICE_ID) -> str:
     """A legal CDI device name of at most ``room`` characters for ``name``; the same name always gives the same id.

@@ -182,3 +182,13 @@ def test_a_device_node_goes_to_one_resource_by_cdi_or_by_path(machine: Machine) 
     assert [len(gpus[name].devices) for name in ("example.com/gpu", "example.com/node")] == [1, 0]
     ((_device, reason),) = gpus["example.com/node"].left_out
     assert reason == f"/dev/nvidia0 is already a node of example.com/gpu={GPU0}"
+
+
+def test_a_device_that_is_declared_by_any_of_its_names_is_not_discovered_as_well(machine: Machine) -> None:
+    write(machine, two_gpus())
+    declared = {"name": "example.com/pair", "devices": [{"id": "pair0", "cdi_devices": ["nvidia.com/gpu=0"]}]}
+    gpus = discovered(machine, {"name": "example.com/gpu", "discover": ALL}, declared)["example.com/gpu"]
+    assert [device.id for device in gpus.devices] == [GPU1]
+    assert [(device.id, why) for device, why in gpus.left_out] == [
+        (GPU0, "nvidia.com/gpu=0 is already a device of example.com/pair=pair0")
+    ]

@@ -92,3 +92,9 @@ def test_health_commands_and_the_command_discover_tell_what_is_known() -> None:
     declared = resource({}, devices=[])._replace(devices=(device,))
     (data,) = to_data([declared], {})["resources"]
     assert data["devices"][0]["attributes"] == {"pci_address": "0000:3b:00.0", "driver": "vfio-pci"}
+
+
+def test_a_pod_sees_the_nodes_of_other_programs_specs() -> None:
+    device = {"id": "gpu0", "cdi_devices": ["nvidia.com/gpu=0"]}
+    declared = {"resources": [{"name": "example.com/gpu", "devices": [device]}]}
+    assert host_directories(parse_configuration(declared)) == ("/dev", "/etc/cdi")

@@ -153,7 +153,7 @@ VENDOR = "/etc/cdi/nvidia.json"
 
 
 def vendor(*names, version="0.6.0"):
-    listed = [{"name": name, "containerEdits": {"env": ["A=B"]}} for name in names]
+    listed = [{"name": name, "containerEdits": {"env": [f"GPU={name}"]}} for name in names]
     return file(VENDOR, json.dumps({"cdiVersion": version, "kind": "nvidia.com/gpu", "devices": listed}))
 
 
@@ -186,6 +186,19 @@ FIX = (
 def test_a_device_of_another_spec_that_a_required_device_needs_must_be_there(files, says):
     assert list(made(node(*files), pair()).missing()) == says
     assert list(made(node(*files), pair(required=False)).missing()) == []
+
+
+def test_two_names_of_one_device_are_one_device():
+    listed = [{"name": name, "containerEdits": {"env": ["A=B"]}} for name in ("0", "GPU-0")]
+    both = file(VENDOR, json.dumps({"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": listed}))
+    devices = [
+        {"id": f"d{number}", "cdi_devices": [f"nvidia.com/gpu={name}"]} for number, name in enumerate(("0", "GPU-0"))
+    ]
+    wanted = made(node(both), {"name": "example.com/gpu", "devices": devices})
+    assert list(wanted.missing()) == [
+        "nvidia.com/gpu=GPU-0 of example.com/gpu=d1 is the same device as nvidia.com/gpu=0 of example.com/gpu=d0: "
+        "declare it once"
+    ]
 
 
 def test_a_spec_of_another_program_that_the_runtime_refuses_has_no_devices():
