@@ -51,7 +51,7 @@ class Found(NamedTuple):
     @property
     def cdi_names(self) -> list[str]:
         """All fully qualified names of the device in the other program's spec."""
-        kind, _, _name = self.cdi_name.partition("=")
+        kind = self.cdi_name.partition("=")[0]
         return [f"{kind}={name}" for name in self.known_as] if kind else []
 
 
