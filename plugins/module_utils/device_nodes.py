@@ -39,7 +39,7 @@ class Device(NamedTuple):
 
 
 class DeviceNode:
-    """A declared device node. line: its line of tmpfiles.d."""
+    """A declared device node. line: the tmpfiles.d line that declares the node."""
 
     def __init__(self, line):
         self.line = line
@@ -50,7 +50,7 @@ class DeviceNode:
 
     @property
     def access(self):
-        """The declared mode, uid and gid. Raises LedgerConflict if the node has no such user or group."""
+        """The declared mode, uid and gid. Raises LedgerConflict if the user or group does not exist."""
         return {
             "mode": self._mode,
             "uid": _id(self._owner, lambda name: pwd.getpwnam(name).pw_uid, "user"),
@@ -65,7 +65,7 @@ class DeviceNode:
 
 
 def parsed(lines):
-    """Return path to DeviceNode for tmpfiles.d lines; lines that declare no device node are ignored."""
+    """Return the DeviceNode of each path that the tmpfiles.d lines declare; other lines are ignored."""
     nodes = [DeviceNode(line) for line in lines if len(line.split()) == 7 and line[:1] in _KINDS]
     return {node.path: node for node in nodes}
 
@@ -102,7 +102,7 @@ def set_access(path, access):
 
 
 def is_the_kernels(path, device):
-    """Return whether the kernel itself gives this device this path (DEVNAME in its sysfs uevent)."""
+    """Return whether the kernel itself uses this path for this device (DEVNAME in the device's uevent in sysfs)."""
     try:
         with open(os.path.join(device.in_sysfs, "uevent"), encoding="utf-8") as file:
             return "DEVNAME={}".format(path[len("/dev/") :]) in file.read().splitlines()
@@ -111,7 +111,7 @@ def is_the_kernels(path, device):
 
 
 def in_sysfs(path):
-    """Return subsystem and sysfs name of a node's device; None if sysfs has none or the path is no device node."""
+    """Return the subsystem and the sysfs name of a node's device; None if the path is missing or no device node."""
     try:
         found = os.stat(path)
         kind = "c" if stat.S_ISCHR(found.st_mode) else "b" if stat.S_ISBLK(found.st_mode) else None

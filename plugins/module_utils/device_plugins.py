@@ -42,7 +42,7 @@ def _instance(directory, proc):
 
 
 def _mode(pid, proc):
-    """Return service, pod or process: a service has our unit, a pod has its own PID namespace."""
+    """Return service, pod or process. A service runs in our systemd unit, a pod in its own PID namespace."""
     try:
         with open("%s/%d/cgroup" % (proc, pid)) as file:
             if _UNIT in file.read():

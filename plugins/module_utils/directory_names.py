@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares directory names whatever their spelling. Runs on nodes: Python 3.9, standard library only."""
+"""Compares directory names regardless of their spelling. Runs on nodes: Python 3.9, standard library only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def normal(path):
 
 
 def missing(wanted, there):
-    """Return the directories of ``wanted`` that are not in ``there``, whatever their spelling."""
+    """Return the directories in ``wanted`` that ``there`` does not contain, regardless of their spelling."""
     names = {normal(directory) for directory in there}
     return [directory for directory in wanted if normal(directory) not in names]
 

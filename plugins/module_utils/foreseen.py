@@ -18,7 +18,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.service imp
 
 
 class _InCheckMode:
-    """Stands in for another module in check mode, using the module that is running."""
+    """Stands in for another module's AnsibleModule in check mode, and runs commands through the current module."""
 
     check_mode = True
 
@@ -82,6 +82,6 @@ _MODULES = {"node_tools": node_tools, "service": service, "host_devices": host_d
 
 
 def answers(module, asked):
-    """Return the arguments and the result of each module of ``asked`` that would change nothing, by module name."""
+    """Return, by module name, the arguments and the result of each module in ``asked`` that would change nothing."""
     found = {name: _MODULES[name](module, params) for name, params in asked.items()}
     return {name: {"arguments": asked[name], "answer": answer} for name, answer in found.items() if answer is not None}

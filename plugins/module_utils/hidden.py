@@ -41,23 +41,23 @@ _PARTS = re.compile(
 )
 #: Unquoted values that are not strings: numbers, dates, true.
 _PLAIN = re.compile(r"[+-]?\d[\w.+-]*|[+-]?(inf|nan)|true|false|null")
-#: Possible secrets in a Go template: comments and strings. The controller reads a base template's call, so it stays.
+#: Possible secrets in a Go template: comments and strings. A base template's call stays, for the controller to read.
 _IN_TEMPLATE = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\])*"|`[^`]*`', re.DOTALL)
 _BASE_TEMPLATE = re.compile(r'\{\{-?\s*template\s+"[\w.-]+"\s+\.\s*-?\}\}')
-#: Only such strings are removed from messages; without its paths a message would be useless.
+#: Messages lose only the strings under such keys, because a message without its paths would be useless.
 _SECRET_KEYS = re.compile("auth|cookie|cred|key|pass|proxy|secret|token|user", re.IGNORECASE)
 _SECRET_VALUES = re.compile("://[^/]*@")
 _SHORTEST = 4
 
 
 class UnknownToken(ledgers.LedgerConflict):
-    """A text contains a token of no source, because a source changed after it was read."""
+    """A text contains a token that stands for no known string, because a source changed after it was read."""
 
 
 class Hidden:
     """The hidden strings of several sources, each by its token.
 
-    seeds: files whose content keys the tokens, so that a guess cannot be checked against a token elsewhere.
+    seeds: files whose content keys the tokens, so that nobody can check a guess against a token on another machine.
     """
 
     def __init__(self, seeds=_SEEDS):
@@ -92,14 +92,14 @@ class Hidden:
         return "".join([*shown, text[end:]])
 
     def _whole(self, found, before=""):
-        """Return a token for a whole part, including its quotes."""
+        """Return a token that replaces a whole part, including its quotes."""
         return self._written(found, found, before, found.count("\n") * "\n")
 
     def _written(self, original, value, before, after, key=""):
         """Return a token in the original's quotes.
 
-        A string has the same token in single and in double quotes. Its token in long quotes or without quotes differs,
-        because quotes of another string may be next to it.
+        A string has the same token in single and in double quotes. In long quotes or without quotes the token differs,
+        because another string's quotes may be next to the string.
         """
         kind = before.replace("'", '"')
         for each in (value, original):
@@ -158,8 +158,8 @@ def hidden_runtime(facts, hidden):
 def hidden_ledger(entries, owner, hidden):
     """Return a ledger's entries without secrets.
 
-    owner: the controller gets the former contents of this owner's files, with tokens, and of no others. If such a file
-    is still as we wrote it, its hash becomes the hash of the text with tokens.
+    owner: only this owner's files keep their former contents, with tokens. If such a file is still as we wrote it, its
+    hash becomes the hash of the text with tokens.
     """
     shown = {}
     for path, entry in entries.items():
@@ -186,7 +186,7 @@ def _hidden_content(content, hidden):
 
 
 class _Place:
-    """The position of a scan: the current key, and whether a string at this position is a value."""
+    """The state of a scan: the current key, and whether a string at this position is a value."""
 
     def __init__(self):
         self._open = []

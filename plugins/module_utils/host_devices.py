@@ -27,7 +27,7 @@ _PENDING = "/run/udev"
 
 
 class HostDevices:
-    """The wanted state of a node. module: with its parameters. ledger: entered if something is written."""
+    """The wanted state of a node's devices. module: has the parameters. ledger: entered if something is to be written."""
 
     def __init__(self, module, ledger):
         self._module = module
@@ -38,7 +38,7 @@ class HostDevices:
         self.report = self._managed.report
         self._old = {path: self._lines(path) for path in (MODULES, OPTIONS, RULES, NODES)}
         self._new = {path: list((module.params["files"] or {}).get(path, ())) for path in self._old}
-        #: Whether the wanted state counts as made although only a check mode run made it.
+        #: Whether to treat the wanted state as made, because an earlier task in check mode would have made it.
         self._is_made = self._check and module.params["made"]
         self.actions = []
         self.leftovers = False
@@ -63,7 +63,7 @@ class HostDevices:
         replaced = self._refuse(wanted, records)
         self._keep_lines(leaving)
         if self._is_made:
-            # The earlier execution would have kept the lines that are removed only now.
+            # The earlier execution would have kept the lines that only this execution removes.
             self._old = as_made
             self._managed.pending = {path: content(lines) for path, lines in as_made.items() if lines}
         files = [
@@ -82,7 +82,7 @@ class HostDevices:
 
     @property
     def more(self):
-        """The keys of the module's result that the report lacks."""
+        """The keys of the module's result that are not in the report."""
         changed = self.report.changed or bool(self.actions)
         return {"changed": changed, "leftovers": self.leftovers, "actions": self.actions}
 
@@ -94,7 +94,7 @@ class HostDevices:
     def _records(self):
         """Return the device nodes' ledger entries.
 
-        A node that an earlier release made without a record gets an entry as made by us or by the kernel.
+        A node that an earlier release created without a record gets an entry here, as created by us or by the kernel.
         """
         records = {path: self._ledger.entries[path] for path in self._ledger.of(device_nodes.OWNER)}
         for path, node in device_nodes.parsed(self._old[NODES]).items():
@@ -109,7 +109,7 @@ class HostDevices:
         return records
 
     def _gone(self, wanted, records):
-        """Return the device nodes to remove; add the lines of unwanted nodes that stay to the wanted lines."""
+        """Return the device nodes to remove. Unwanted nodes that stay keep their lines among the wanted lines."""
         old = device_nodes.parsed(self._old[NODES])
         gone = []
         for path in records:
@@ -125,7 +125,7 @@ class HostDevices:
         return gone
 
     def _stays(self, what, reason):
-        """Report what stays and why; without ``prune``, leave it to a later execution."""
+        """Report what stays and why. Without ``prune``, only note that a later execution has something to remove."""
         if self._prune:
             self.report.kept.append({"path": what, "reason": reason})
         else:
@@ -168,7 +168,7 @@ class HostDevices:
         return gone
 
     def _keep_lines(self, leaving):
-        """Add the unwanted lines that have to stay to the files of modules, options and rules."""
+        """Add unwanted lines that a held device may still need to the wanted lines of modules, options and rules."""
         held = [held for held in self._module.params["held"] if held["ours"]]
         by_node = {path: each["who"] for each in held for path in each["paths"] if device_nodes.is_device(path)}
         for path in (MODULES, OPTIONS, RULES):
@@ -181,7 +181,7 @@ class HostDevices:
             self._stays(path, f"it may be needed for {who}")
 
     def _claim(self, wanted, records, replaced):
-        """Record in the ledger, before any change, the nodes to create and the rules that udev has to apply."""
+        """Record in the ledger, before any change, the nodes to create and the rules that udev must apply."""
         if self._check:
             return
         for path, node in wanted.items():
@@ -199,7 +199,7 @@ class HostDevices:
         self._ledger.save()
 
     def _changed_rules(self):
-        """Return the rules that udev has not applied yet or has to forget."""
+        """Return the new rules that udev has not applied yet, and the old rules that udev must forget."""
         pending = self._ledger.entries.get(_PENDING, {}).get("rules", [])
         if self._old[RULES] != self._new[RULES]:
             changed = set(self._old[RULES]) ^ set(self._new[RULES]) or set(self._new[RULES])
@@ -207,7 +207,7 @@ class HostDevices:
         return list(dict.fromkeys(pending))
 
     def _take_away(self, path, entry, stays):
-        """Remove our device node, or restore mode and owner of another. stays: whether a new node follows there."""
+        """Remove a node that we created; restore mode and owner of any other. stays: whether a new node replaces it."""
         device = device_nodes.of_entry(entry)
         before = device_nodes.before(entry)
         if device_nodes.is_node(path, device):
@@ -232,7 +232,7 @@ class HostDevices:
 
     def _load_modules(self):
         for name in self._module.params["modules"]:
-            # A built-in module is in /sys/module if it has parameters; modprobe knows the others.
+            # /sys/module lists a built-in module only if it has parameters; modprobe knows every built-in module.
             if not os.path.isdir("/sys/module/" + name.replace("-", "_")):
                 code, output, _error = self._module.run_command(["modprobe", "--show-depends", name])
                 if code == 0 and all(line.startswith("builtin ") for line in output.splitlines()):
@@ -299,6 +299,6 @@ class HostDevices:
 
 
 def _are_about(rules, path):
-    """Return whether one of the rules may affect a device node; true if sysfs does not know the device."""
+    """Return whether one of the rules may affect the node's device; true if the path is missing or no device node."""
     device = device_nodes.in_sysfs(path)
     return device is None or any(Rule(rule).is_about(*device) for rule in rules)

@@ -12,7 +12,7 @@ import os
 def locked(path, create=True, wait=True):
     """Lock the file at a path and yield its descriptor; leaving the context closes the file and releases the lock.
 
-    create: whether to create a missing file. wait: whether to wait for another holder, else raise BlockingIOError.
+    create: whether to create a missing file. wait: whether to wait for another holder; if not, raise BlockingIOError.
     Raises FileNotFoundError if the file is missing and not created.
     """
     descriptor = taken(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0), wait)
@@ -23,7 +23,7 @@ def locked(path, create=True, wait=True):
 
 
 def taken(path, flags, wait=True):
-    """Open a path with ``flags``, lock it and return its descriptor; closing it releases the lock. Raises as above."""
+    """Open a path with ``flags``, lock it and return its descriptor; closing it releases the lock. Raises as `locked`."""
     while True:
         descriptor = os.open(path, flags, 0o600)
         try:

@@ -20,7 +20,7 @@ _ENDPOINT = "unix:///run/containerd/containerd.sock"
 
 
 def kubelet_facts():
-    """Return the running kubelet, or None and a sentence for each process that only claims to be a kubelet."""
+    """Return the running kubelet and no sentence; or None and a sentence for each process that falsely claims to be it."""
     found, refused = named("kubelet")
     return (kubelet_of(found[0]), []) if found else (None, refused)
 
@@ -31,7 +31,7 @@ def kubelet_of(process):
     version = re.search(r"v(\d+\.\d+\.\d+\S*)", process.run("--version")[0] or "")
     config_path = option(arguments, "--config")
     texts = configurations(config_path, option(arguments, "--config-dir"))
-    # A file that is unreadable here (in the kubelet's own mounts) may set another endpoint.
+    # If the file is readable only in the kubelet's own mounts, it may set another endpoint.
     default = _ENDPOINT if texts or not config_path else None
     return {
         "pid": process.pid,
@@ -69,7 +69,7 @@ def max_pods(most, per_core, is_known):
 def configurations(path, directory):
     """Return the texts of the kubelet's configuration files, in ascending order of precedence.
 
-    path: of ``--config``. directory: of ``--config-dir``, whose ``.conf`` files override it in their order.
+    path: value of ``--config``. directory: value of ``--config-dir``, whose ``.conf`` files override it in name order.
     """
     paths = [path] if path else []
     for each, directories, names in os.walk(directory) if directory else ():

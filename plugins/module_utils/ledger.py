@@ -249,7 +249,7 @@ def _staged(path):
 
 @contextlib.contextmanager
 def naming(path):
-    """Add the path to errors within, because a failed write (full disk) does not name the file."""
+    """Add the path to errors inside the block, because a failed write (full disk) does not name the file."""
     try:
         yield
     except OSError as error:

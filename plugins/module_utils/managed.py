@@ -11,10 +11,10 @@ import os
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
 
-# Owner and group of written files: root's. A file's owner can change it, whatever its mode.
+# Owner and group of written files: root. Any other owner could change the file, whatever its mode.
 _OURS = (os.geteuid(), os.getegid())
 
-#: Suffix of the copy of an original, which is written if someone else changed our file.
+#: Suffix of a copy of the original, written beside our file if someone else changed our file.
 BEFORE = ".node-devices-before"
 # Part of the path of every file that is ours alone.
 _OUR_NAME = "node-device"
@@ -64,11 +64,11 @@ class Report:
 class Managed:
     """One owner's files.
 
-    ledger: already read, and to write, entered as a context manager.
+    ledger: already read; to write, also entered as a context manager.
     owner: a role's name.
     check: whether to only report the changes.
-    pending: with ``check``, path to content (bytes) of the owner's files that an earlier task of the play would have
-        written.
+    pending: with ``check``, path to content (bytes) of each of the owner's files that an earlier task of the play would
+        have written.
     """
 
     def __init__(self, ledger, owner, check=False, after_write=lambda path: None, pending=None):
@@ -84,7 +84,7 @@ class Managed:
 
         wanted: dicts with ``path``, ``kind`` (file, link, directory) and a file's ``content`` (bytes) and ``mode``, a
             link's ``target``, a directory's ``mode``.
-        validate: called with an item and its staged file, and raises LedgerConflict to reject the file; then nothing
+        validate: called with an item and its staged file; raises LedgerConflict to reject the file, and then nothing
             changes at all.
         keep: paths that stay although they are not wanted.
         """
@@ -151,7 +151,7 @@ class Managed:
             self.after_write(item["path"])
 
     def _state_of(self, path):
-        """Return the state of ``path`` as this task finds it, pending files included."""
+        """Return the state of ``path`` for this task, which treats pending files as written."""
         if path in self.pending:
             uid, gid = _OURS
             return {"kind": "file", "content": self.pending[path], "mode": 0o644, "uid": uid, "gid": gid}
@@ -181,7 +181,7 @@ class Managed:
             raise LedgerConflict("{} is a {}, but a directory must be there: move it away".format(item["path"], kind))
 
     def _directories_around(self, wanted):
-        """Return our own directories around ``wanted`` as wanted items, because their writers can replace the files."""
+        """Return our directories above ``wanted`` as wanted items: whoever may write there could replace the files."""
         named = {item["path"] for item in wanted}
         directories = {}
         for item in wanted:
@@ -194,7 +194,7 @@ class Managed:
         return [directories[path] for path in sorted(directories)]
 
     def _missing_directories(self, wanted):
-        """Return the directories to create, outermost first: path to mode."""
+        """Return the mode of each directory to create, by path, outermost first."""
         directories = {}
         for item in wanted:
             for directory in ledgers.missing_parents(item["path"]):
@@ -204,7 +204,7 @@ class Managed:
         return directories
 
     def _claim_directories(self, wanted, directories):
-        """Record the directories to create, and this owner in each of our directories that it needs."""
+        """Record the directories to create, and add this owner to each of our directories that it needs."""
         for directory, mode in directories.items():
             self.ledger.entries[directory] = {"kind": "directory", "owners": [], "mode": mode}
         for item in wanted:
@@ -223,7 +223,7 @@ class Managed:
         self.ledger.save()
 
     def _enter(self, wanted, todo):
-        """Record the files to write; what was there before us stays as first recorded."""
+        """Record the files to write. The original in an existing record stays as it is."""
         states = {item["path"]: state for item, state in todo}
         for item in wanted:
             path = item["path"]
@@ -358,12 +358,12 @@ def _has_content(item, state):
 
 
 def _owner_of(state):
-    """Return owner and group of a state, or ours for a wanted item, which has none."""
+    """Return a state's owner and group; ours for a wanted item, which has neither."""
     return (state["uid"], state["gid"]) if "uid" in state else _OURS
 
 
 def _set_access(path, mode):
-    """Set mode, owner and group, overriding what the parent directory passes on."""
+    """Set mode, owner and group, overriding values inherited from the parent directory."""
     os.chown(path, *_OURS)
     os.chmod(path, mode)
 

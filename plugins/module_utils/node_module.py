@@ -14,7 +14,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed imp
 def ledger_of(module):
     """Renew the play's lock and yield the node's ledger, entered except in check mode.
 
-    A LedgerConflict or OSError within fails the module with a sentence.
+    A LedgerConflict or OSError inside the block fails the module with a message.
     """
     play_lock.renew(module)
     try:
@@ -26,7 +26,7 @@ def ledger_of(module):
 
 
 def managed(module, ledger, owner, pending=None):
-    """Return an owner's `Managed`, which gives each written path its default SELinux context."""
+    """Return an owner's `Managed` that sets each written path's default SELinux context."""
     return Managed(
         ledger,
         owner,

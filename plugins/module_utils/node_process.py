@@ -44,9 +44,9 @@ class NotTrusted(Exception):
 class NodeProcess:
     """A process that is the node's own. Get one from `node_process`.
 
-    pid. arguments: its command line, the program's name first. unit: the systemd service that it is in, or None.
-    is_main: whether systemd runs it as that service's main process. executable: the path of its program. replaced:
-    whether another file has that path now, as after an upgrade without a restart.
+    pid: process id. arguments: the command line, beginning with the program's name. unit: the systemd service of the
+    process, or None. is_main: whether systemd runs the process as that service's main process. executable: the
+    program's path. replaced: whether that path now names another file, as after an upgrade without a restart.
     """
 
     def __init__(self, pid: int) -> None:
@@ -117,7 +117,7 @@ class NodeProcess:
 
         The program is the file that the process runs, even if the path names another file now. For a script that
         systemd runs as a service, the program is the script of ExecStart, if only root can write it.
-        name: the program's first argument, by which a program with several names selects its role.
+        name: the program's argv[0], by which a program with several names selects its role.
         """
         if self._script:
             obstacle = not_roots_alone(self._script)
@@ -260,7 +260,7 @@ def _words(cmdline: bytes) -> list[str]:
 def option(arguments: Sequence[str], *names: str) -> str | None:
     """Return the value of an option, given as ``--name value`` or ``--name=value``; None if it is not given.
 
-    The last one wins: a unit's own options come first, then the options from variables.
+    The last occurrence wins: a unit's own options come first, then the options from variables.
     """
     return next(reversed(options(arguments, *names)), None)
 

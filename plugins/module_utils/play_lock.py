@@ -43,7 +43,7 @@ def take(wanted, check=False, path=PATH):
             record = {key: wanted[key] for key in _RECORDED}
             record.update(
                 since=holder["since"] if is_ours else now,
-                # For people, and for the modules of an earlier release.
+                # `until` is for people, and for the modules of an earlier release.
                 until=now + wanted["seconds"],
                 boot=_boot(),
                 lapses=_uptime() + wanted["seconds"],
@@ -91,7 +91,7 @@ def release(owner, path=PATH):
 
 
 def _holder(file):
-    """Return the holder; None if the lock is free or has expired. ``until`` is in terms of the node's current clock."""
+    """Return the holder; None if the lock is free or has expired. Its ``until`` follows the node's current clock."""
     try:
         holder = json.load(file)
         if "boot" in holder:

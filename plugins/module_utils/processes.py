@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells when a process started and which files changed since. Runs on nodes: Python 3.9, standard library only."""
+"""Finds when a process started and which files changed since. Runs on nodes: Python 3.9, standard library only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def stat_of(pid):
 
 
 def started_at(pid):
-    """Return a process's start in seconds since 1970, to about a second; None if it has ended. See proc(5)."""
+    """Return a process's start in seconds since 1970, accurate to about a second; None if it has ended. See proc(5)."""
     fields, boot = stat_of(pid), text_of("/proc/stat")
     if not fields or not boot:
         return None
@@ -27,14 +27,14 @@ def started_at(pid):
 
 
 def written_since(pid, paths):
-    """Return the files that were written after a process started, so that it may not have read them."""
+    """Return the files that were written after a process started; the process may not have read them."""
     start = started_at(pid)
     # Two seconds allow for the inaccuracy of the start.
     return [path for path in paths if start and os.path.exists(path) and os.stat(path).st_mtime > start + 2]
 
 
 def text_of(path):
-    """Return a file's text; None if there is no regular file or it is not UTF-8. Does not wait for a pipe."""
+    """Return a file's text; None if the path is no regular file or the text is not UTF-8. Never blocks on a pipe."""
     try:
         with open(path, encoding="utf-8", newline="", opener=_without_waiting) as file:
             return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None

@@ -26,7 +26,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable im
 
 _NAMES = ("containerd", "crio", "cri-dockerd")
 DEFAULT_SOCKET = "/run/containerd/containerd.sock"
-#: Sockets of distributions whose kubelet is no process of its own, or names no socket. The default comes last: only
+#: Sockets of distributions whose kubelet is not a separate process or names no socket. The default comes last: only
 #: Kubernetes uses the others, but the default may be the containerd that Docker installed.
 SOCKETS = (
     "/run/k3s/containerd/containerd.sock",
@@ -45,7 +45,7 @@ def likely_socket(sockets=SOCKETS):
 
 
 class Program(NamedTuple):
-    """A runtime's program. name: its first argument. run: called with arguments and that name, as NodeProcess.run."""
+    """A runtime's program. name: its argv[0]. run: called with the arguments and that name, like NodeProcess.run."""
 
     name: str
     run: Callable[..., tuple[str | None, str | None]]
@@ -61,7 +61,7 @@ class Program(NamedTuple):
 
 
 def installed(path):
-    """Return ``run`` of a Program for the file at a path, which runs only if root alone can replace the file."""
+    """Return a Program's ``run`` for the file at ``path``; it runs the file only if root alone can replace the file."""
 
     def run(*arguments, name):
         obstacle = not_roots_alone(path)
@@ -104,8 +104,8 @@ def runtime_facts(path):
 def names_of(process):
     """Return a runtime's name and its program's path.
 
-    Only the first argument identifies a program with several names: k3s runs as containerd through a link
-    ``containerd`` beside it. Without such a link, the path is the running program's, for example a wrapper's.
+    Only argv[0] identifies a program with several names: k3s runs as containerd through a link ``containerd`` beside
+    it. Without such a link, the returned path is the running program's own, for example that of a wrapper.
     """
     name, executable = os.path.basename(process.executable), process.executable
     called = os.path.basename(process.arguments[0]) if process.arguments else ""
@@ -206,8 +206,8 @@ def texts_of_list(toml, key):
 def crio_config(program, arguments, cwd="/", environment=None):
     """Return the facts of CRI-O's configuration: a file, and a directory of drop-ins, which CRI-O reads recursively.
 
-    environment: of the process; its variables replace missing options. ``given_dirs``: the option or variable that sets
-    the CDI directories and so overrides all files, as name=value; None if there is none.
+    environment: the process's environment, whose variables replace missing options. ``given_dirs`` in the result: the
+    option or variable, as name=value, that sets the CDI directories and so overrides all files; None if there is none.
     """
     environment = environment or {}
     default = "/etc/crio/crio.conf"
@@ -241,7 +241,7 @@ def walked(directory):
 
 
 def found(patterns):
-    """Return the files that match patterns as in containerd, which takes a pattern without a star literally.
+    """Return the files that containerd finds for patterns; containerd takes a pattern without a star literally.
 
     Go's patterns also match names that begin with a dot, and negate a class with ``[^``.
     """

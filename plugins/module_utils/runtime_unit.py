@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads from systemd what else a restart of a runtime's unit ends, and which options its next start gets.
+"""Reads from systemd what else a restart of a runtime's unit ends, and which options change with its next start.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -12,7 +12,7 @@ import re
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import options, properties
 
 _CONFIG = ("--config", "-config", "-c")
-#: By runtime: the options that name its configuration or its CDI directories, each with its other names.
+#: Runtime to the options that name its configuration or its CDI directories, each as a tuple of all its spellings.
 _READS = {
     "containerd": (_CONFIG,),
     "crio": (_CONFIG, ("--config-dir", "-config-dir", "-d"), ("--cdi-spec-dirs", "-cdi-spec-dirs")),
@@ -20,10 +20,10 @@ _READS = {
 
 
 def unit_facts(unit, name, arguments):
-    """Return the facts of a runtime's unit; None for ``unit`` if the runtime has none.
+    """Return the facts of a runtime's unit. unit: None if the runtime runs in no unit.
 
-    name: the runtime's. arguments: its command line. ``kill_mode``: see systemd.kill(5), None if unknown.
-    ``next_start``: the options whose values change with the next start, each with both values.
+    name: the runtime's name. arguments: its command line. In the result, ``kill_mode`` (see systemd.kill(5)) is None if
+    unknown, and ``next_start`` lists the options that the next start changes, each with both values.
     """
     said = properties(unit, "KillMode", "ExecStart") if unit else {}
     return {

@@ -21,7 +21,7 @@ _JOURNAL_LINES = "20"
 
 
 class Service:
-    """A unit, and the actions on it."""
+    """A systemd unit, and the actions of this run on the unit."""
 
     def __init__(self, module):
         self.module = module
@@ -58,7 +58,7 @@ class Service:
         return changed
 
     def holds(self, command):
-        """Whether a command succeeds."""
+        """Return whether a command succeeds."""
         code, _output, _error = self.module.run_command(command)
         return code == 0
 
@@ -67,7 +67,7 @@ class Service:
         return {"changed": bool(self.actions), "actions": self.actions}
 
     def do(self, action, *arguments):
-        """Record an action, and except in check mode run systemctl for it. Fails the module if systemctl fails."""
+        """Record an action and, unless in check mode, run systemctl for it. Fails the module if systemctl fails."""
         self.actions.append(action)
         if self.module.check_mode:
             return
@@ -97,7 +97,7 @@ def run(service, parameters):
     elif (parameters["pending"] and check_mode) or service.newer(parameters["files"], started):
         service.do("restarted", "restart", service.name)
     elif parameters["pending_reload"] and (check_mode or service.holds(parameters["reload_check"])):
-        # The process has already taken in the new configuration by itself.
+        # The process loads a new configuration by itself, so no reload is needed.
         service.actions.append("reloaded")
     elif parameters["pending_reload"] or (
         service.newer(parameters["reload_files"], started) and not service.holds(parameters["reload_check"])

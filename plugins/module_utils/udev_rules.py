@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the devices that a udev rule may affect, from its own line alone.
+"""Finds the devices that a udev rule may affect, from the rule's line alone.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -15,7 +15,7 @@ _FLOW = ("LABEL", "GOTO")
 
 
 class Rule:
-    """One line. subsystems, kernels: patterns, one of which has to match; empty for any device."""
+    """A rule. subsystems, kernels: patterns, one of which must match the device; empty for any device."""
 
     def __init__(self, line):
         parts = _PART.findall(line)
@@ -41,9 +41,9 @@ class Rule:
 
 
 def _patterns(parts, wanted):
-    """Return the patterns for a device's key, from plain comparisons only: udevadm has no match that ignores case."""
+    """Return the patterns for a device's key. Skips comparisons that ignore case, because udevadm has none."""
     values = [value for key, op, case, value in parts if key == wanted and op == "==" and case != "i"]
-    # All comparisons of a key have to match, so the first alone matches every affected device.
+    # A device must match all comparisons of a key, so the first one alone includes every affected device.
     return values[0].split("|") if values else []
 
 

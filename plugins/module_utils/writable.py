@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells without writing why a file cannot be replaced.
+"""Finds out, without writing, why a file cannot be replaced.
 
 Runs on nodes: Python 3.9, standard library only.
 """

@@ -249,15 +249,15 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 
 # Directories of the role's CDI specs and of the plugin's own.
 _CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
-# No CDI spec is larger.
+# Maximum bytes of a CDI spec; larger files are no CDI specs.
 _LARGEST_SPEC = 1 << 20
 _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
 
 
 def in_order(its_dirs):
-    """Return all CDI directories in the order that the runtime has or will have, in which a later directory wins.
+    """Return the runtime's CDI directories with ours added, in order: a later directory overrides an earlier one.
 
-    Our directories have our spelling. its_dirs: from the runtime's configuration.
+    Our directories have our spelling. its_dirs: the directories in the runtime's configuration.
     """
     ours = {directory_names.normal(directory): directory for directory in _CDI_DIRS}
     its = [ours.get(directory_names.normal(directory), directory) for directory in its_dirs]

@@ -156,7 +156,7 @@ _TIMEOUT = 120
 
 
 def revealed(params, entries, hidden):
-    """Return the parameters with the texts that their tokens hide. entries: the ledger's. Raises UnknownToken."""
+    """Return the parameters with each token replaced by its text. entries: the ledger's. Raises UnknownToken."""
     files = params["files"] or []
     ours = [path for path, entry in entries.items() if entry.get("owner") == _OWNER]
     paths = [*(file["path"] for file in files), *params["sources"], *ours]
@@ -193,7 +193,7 @@ def check(params):
 
 
 def check_drop_in(params):
-    """Return the same as `check` for a directory of drop-ins, one of which has the text. Raises Failed."""
+    """Like `check`, for a directory of drop-ins in which one file has the text. Raises Failed."""
     directory, path = params["drop_in_directory"], params["files"][0]["path"]
     with tempfile.TemporaryDirectory(prefix="node-devices.") as top:
         staged = os.path.join(top, "drop-ins")

@@ -77,25 +77,25 @@ def _marker_of(directory):
 
 
 def _looks(path):
-    """Return a file's metadata, because reading all content would slow down each run; None if the file is missing."""
+    """Return a file's metadata; None if the file is missing. Reading all content would slow down each run."""
     try:
         status = os.lstat(path)
     except OSError:
         return None
     access = [status.st_mode, status.st_uid, status.st_gid]
-    # A directory's size and time may change with foreign files. Whole seconds: some file systems store no fractions.
+    # Foreign files may change a directory's size and time. Some file systems store only whole seconds.
     return access if stat.S_ISDIR(status.st_mode) else [*access, status.st_size, int(status.st_mtime)]
 
 
 def _files_of(directory):
-    """Return the metadata of a directory and of everything below, by relative path."""
+    """Return the metadata of a directory and of everything below it, by relative path."""
     found = [(parent, name) for parent, inner, names in os.walk(directory) for name in inner + names]
     paths = [os.path.join(parent, name) for parent, name in found]
     return {os.path.relpath(path, directory): _looks(path) for path in [directory, *paths]}
 
 
 def unpack_wheel(archive, member, digest, site):
-    """Unpack a wheel into site-packages after checking that its bytes are the locked ones; returns its dist-info."""
+    """Unpack a wheel into site-packages if its SHA-256 hash is ``digest``; returns its dist-info directory's name."""
     # Read once, so that the unpacked bytes are the hashed bytes even if the archive changes meanwhile.
     content = archive.extractfile(member).read()
     if ledgers.sha256(content) != digest:
@@ -157,7 +157,7 @@ def build(directory, name, archive_path, wheels):
     ledgers.remove_tree(partial)
     # Debian's Python has no ensurepip without python3-venv, hence --without-pip.
     run([base_python(), "-I", "-m", "venv", "--without-pip", "--symlinks", partial])
-    # Activate scripts name the temporary directory, and nothing activates this environment.
+    # Remove the activate scripts: they contain the temporary path, and nothing activates this environment.
     for script in os.listdir(os.path.join(partial, "bin")):
         if script.lower().startswith("activate"):
             os.unlink(os.path.join(partial, "bin", script))

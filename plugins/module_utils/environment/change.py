@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes the version on trial: the new version must serve what the old one did, or the old version is restored.
+"""Changes the plugin's version: the new version must serve what the old one did, or the old version is restored.
 
 Runs on nodes: Python 3.9, standard library only. The link ``current`` points to the version in use. The ledger records
 another version only after that version has passed its health check. Until then a unit for the next boot, the guard,
-restores the link, so a power cut during the trial brings the old version back. If a run is killed during the trial, the
-next run undoes the change (``settle``).
+restores the link, so a power cut during the health check brings the old version back. If a run is killed during the
+health check, the next run undoes the change (``settle``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ExecStart=/bin/rm -f {link} {path}
 
 
 class NotReady(VersionError):
-    """A version failed its health check, and the previous version is restored. why: what was missing, in one line."""
+    """A version failed its health check, and the previous version was restored. why: what was missing, in one line."""
 
     def __init__(self, message, why):
         super().__init__(message)
@@ -72,11 +72,11 @@ class Versions:
         return name if directory == "versions" else None
 
     def runs(self):
-        """Return whether the service runs from this root, so that another version needs a health check."""
+        """Return whether the service runs from this root; if so, a change of version needs a health check."""
         return self.unit.config_run_from(self.root) is not None
 
     def flip(self, name):
-        """Make a version current, in one step."""
+        """Make a version current, atomically."""
         ledgers.write_link(self.link, f"versions/{name}")
 
     def change(self, was, name):
@@ -151,7 +151,7 @@ class Versions:
         return wrong
 
     def _trial(self, name, config, before):
-        """Restart the service and wait until it serves what was served before; returns what is missing at the end."""
+        """Restart the service and wait until it serves all that was served before; returns what is still missing."""
         until = time.monotonic() + self.limit
         problem = self.unit.restart(until)
         if problem:
@@ -180,7 +180,7 @@ class Versions:
 
 
 def close():
-    """Remove the guard of a change that is in the ledger or undone, so that the next boot changes nothing."""
+    """Remove the guard after a change is recorded in the ledger or undone, so that the next boot changes nothing."""
     boot_unit.remove(boot_unit.UNITS, _GUARD)
 
 

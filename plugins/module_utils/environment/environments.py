@@ -29,7 +29,7 @@ _SHOWN = 5
 
 
 class Environments:
-    """Everything that the role has on the node below one root."""
+    """The role's environments, links and records below one root on the node."""
 
     def __init__(self, module, ledger):
         self.module = module
@@ -41,7 +41,7 @@ class Environments:
         self.previous = os.path.join(self.root, "previous")
         #: Further keys of the module's result.
         self.told = {}
-        #: Report of the directories that had to exist first.
+        #: Report of the directories that `install` created before the environment.
         self.laid_out = Report()
 
     def managed(self):
@@ -83,7 +83,7 @@ class Environments:
             self.module.warn("a change of the plugin's version by an earlier, interrupted run was undone")
 
     def install(self, name):
-        """Create the environment if it is not complete; returns whether that is necessary."""
+        """Create the environment if it is missing or edited, or cannot run; returns whether that is necessary."""
         directory = self.versions.directory(name)
         if is_complete(directory, name):
             # The entry is missing only if the ledger was lost.
@@ -110,14 +110,14 @@ class Environments:
         return True
 
     def stay(self, name, previous, without=None):
-        """Return the environments to keep: the current, the previous, and the newest of the others that can run."""
+        """Return the directories of the versions to keep: current, previous, and the newest of the others that can run."""
         first = [name] + [previous] * (previous not in (name, None))
         others = [other for other in self.names() if other not in (*first, without) and self._can_run(other)]
         stay = first + others[: max(self.module.params["keep"] - len(first), 0)]
         return [self.versions.directory(each) for each in stay]
 
     def refuse_again(self, name):
-        """Raises VersionError if a version that failed its health check would need another one, except for a retry."""
+        """Raise VersionError if ``name`` would repeat a failed upgrade of the running service without ``retry``."""
         was, failed = self.versions.current(), failed_upgrade.read(self.root)
         asked_for = self.module.params["retry"] or was in (None, name)
         if failed and failed.name == name and not asked_for and self.versions.runs():
@@ -135,7 +135,7 @@ class Environments:
             report = self._go_to(was, name, previous, remade=made)
         except LedgerConflict as error:
             if was not in (None, name) and self.versions.current() == was:
-                # Restore the earlier state. A rollback must not undo the upgrade before a failed one.
+                # Restore the earlier state without `previous`: a rollback must not undo the upgrade before the failed one.
                 failed = failed_upgrade.read(self.root)
                 if isinstance(error, change.NotReady):
                     before, failed = None, failed_upgrade.now(name, error.why)
@@ -149,7 +149,7 @@ class Environments:
         return report
 
     def rolled_back(self, wanted):
-        """Undo the last upgrade, or make the version ``wanted`` current, given by its name or by its version alone."""
+        """Make the version ``wanted`` (its full name or its version alone) current; if empty, undo the last upgrade."""
         was, previous = self.versions.current(), self._previous()
         if was is None:
             raise VersionError(f"no version is installed below {self.root}: run site.yml first")
@@ -178,11 +178,11 @@ class Environments:
         return name if name in self.names() else None
 
     def _can_run(self, name):
-        # An edited environment can run as well: it is what ran.
+        # An edited environment counts too, because the service was able to run from it.
         return can_run(self.versions.directory(name), name)
 
     def _go_to(self, was, name, previous, remade=False):
-        """Make a version current, with a health check if the service runs from here, and remove surplus versions."""
+        """Make a version current and remove surplus versions; check its health if the service runs from this root."""
         tried = was is not None and (was != name or remade) and self.versions.runs()
         self.told.update(was=was, environment=self.versions.directory(name), restarted=tried)
         if tried and not self.module.check_mode:
@@ -202,14 +202,14 @@ class Environments:
     def _enter_link(self):
         """Record the current version in the ledger.
 
-        A power cut between the ledger's entry and the guard's removal makes the boot restore the previous version.
+        If power fails after the ledger's entry but before the guard's removal, the boot restores the previous version.
         """
         link, current = self.ledger.entries.get(self.versions.link), self.versions.current()
         if link and current in self.names():
             link["target"] = f"versions/{current}"
 
     def absent(self):
-        # After a failed first installation, only directories exist.
+        # After a failed first installation, the ledger lists only directories.
         if not self.ledger.of(self.owner) and not self.ledger.directories_of(self.owner):
             report = Report()
             if os.path.isdir(self.directories):

@@ -16,14 +16,14 @@ _NAME = "refused.json"
 
 
 class FailedUpgrade(NamedTuple):
-    """name: the version's. why: what was missing. when: UTC, as ISO 8601."""
+    """An upgrade that failed. name: of the version. why: what was missing. when: UTC, as ISO 8601."""
 
     name: str
     why: str
     when: str
 
     def sentence(self, current):
-        """Return the message that replaces a retry. current: name of the version that runs."""
+        """Return the message that explains why there is no retry. current: name of the version in use."""
         return (
             f"version {self.name} failed its health check on this node at {self.when} and is not retried "
             f"automatically: {self.why}. Version {current} stays in use. After fixing the cause, add -e "

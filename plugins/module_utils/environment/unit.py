@@ -35,7 +35,7 @@ class Unit:
     def restart(self, until):
         """Restart the service and wait until it is active; returns None, or why it is not active.
 
-        until: by time.monotonic(). If the process ends, the wait ends, although systemd restarts the process.
+        until: deadline by time.monotonic(). Also returns if the process ends, although systemd would restart it.
         """
         before = self.show().get("InvocationID")
         _said, problem = answer_of(["systemctl", "restart", "--no-block", self.name])
@@ -52,7 +52,7 @@ class Unit:
         return "it did not start"
 
     def is_running_since(self, invocation):
-        """Return whether the service still runs the process of an invocation."""
+        """Return whether the service is still active in this invocation, so that its process has not been replaced."""
         state = self.show()
         return state.get("ActiveState") == "active" and state.get("InvocationID") == invocation
 

@@ -4,7 +4,7 @@
 Runs on nodes, as a program of its own: Python 3.9, standard library and this collection's module_utils only.
 
 ``steps`` is the transaction, ``recovery`` finishes or undoes an interrupted one, ``program`` is what systemd runs, and
-``launch`` is the module's side. On the disk, in /var/lib/node-devices:
+``launch`` starts and awaits it for the module. On the disk, in /var/lib/node-devices:
 
     transaction.new.XXXX/ prepared: nothing is changed yet
     transaction/          open: plan.json, journal, program.zip (which can finish or undo the transaction)

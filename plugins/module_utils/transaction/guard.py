@@ -30,7 +30,7 @@ ExecStart={command}
 
 
 def recover(places, *options):
-    """Return the command for the recovery, by the open transaction's own program."""
+    """Return the command that runs the recovery with the open transaction's own program."""
     return [sys.executable, "-I", os.path.join(places.open, "program.zip"), "recover", *options]
 
 

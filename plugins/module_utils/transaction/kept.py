@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the old and the new version of a file beside it, complete and durable, so that neither direction needs space.
+"""Keeps a file's old and new version beside it, complete and durable, so that no change and no undo needs space.
 
 Runs on nodes: Python 3.9, standard library only. No runtime reads these names as configuration. Both files are outside
 a directory of drop-ins, because CRI-O reads every file in it.
@@ -28,7 +28,7 @@ def new(path):
 
 
 def _for_people(path, which, state):
-    """Return a visible path beside a file, for a copy that users look for; the name differs by content and kind."""
+    """Return a visible path beside a file, for a copy that users must find; the name depends on content and kind."""
     return _beside(path, "{}-{}".format(which, text_of(state)[:8].replace(" ", "-")), hidden="")
 
 
@@ -41,7 +41,7 @@ def _beside(path, which, hidden="."):
 
 
 def _one_file_system(directory, above, path):
-    """Return whether a file can be renamed from ``above`` into ``directory`` in it, which may not exist yet."""
+    """Return whether ``above`` and its subdirectory, which may not exist yet, allow a rename from one to the other."""
     if os.path.islink(directory) or mount_points().intersection((directory, path)):
         return False
     return not os.path.isdir(directory) or os.stat(directory).st_dev == os.stat(above).st_dev
@@ -52,7 +52,7 @@ def look(path):
     state = ledgers.state_of(path)
     if state is not None and state["kind"] == "file":
         state["sha256"] = ledgers.sha256(state.pop("content"))
-        # The copy has the attributes.
+        # The copy that `keep` makes has the attributes.
         state.pop("attributes", None)
     return state
 
@@ -150,7 +150,7 @@ def set_aside(path, original):
 def swap_back(path, original):
     """Restore the old file, and keep beside it what someone else wrote meanwhile.
 
-    At any moment one of the two is in place. Returns the path of the other's file; None if they left no file.
+    At any moment one of the two is in place. Returns the path of the other writer's file; None if there is none.
     """
     state = look(path)
     theirs = None

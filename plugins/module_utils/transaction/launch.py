@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The module's side of a transaction: prepares it, hands it to systemd, waits, and reads its outcome.
+"""Runs a transaction for the module: prepares it, hands it to systemd, waits, and reads its outcome.
 
 Runs on nodes: Python 3.9, standard library only. The transaction is a service of its own, so that neither a lost
 connection nor a killed play ends it. The service's fixed name prevents a second one.
@@ -24,14 +24,14 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 
 UNIT = "node-devices-transaction.service"
 _PAUSE = 0.2
-# Seconds for two restarts of the runtime and its answers: far more than any needs.
+# Seconds for two restarts of the runtime and its answers: far more than any runtime needs.
 _LONGEST = 1200
 
 
 class Outcome(NamedTuple):
     """How a transaction ended.
 
-    identity: its plan's. error: why it was undone; None if it was done.
+    identity: of the transaction's plan. error: why the transaction was undone; None if it succeeded.
     seconds: how long the runtime did not answer; None if not measured.
     """
 
@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
 
 
 def carry_out(places, plan):
-    """Let systemd carry out a plan, and wait. Returns the Outcome. Raises Failed if there is none."""
+    """Let systemd carry out a plan, and wait. Returns the Outcome. Raises Failed if there is no outcome."""
     prepared = _prepared(places, plan)
     # If the transaction's process is killed, systemd undoes the transaction at once.
     path = os.path.join(places.open, program.NAME)
@@ -81,11 +81,11 @@ def settle(places):
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(directory)
     if os.path.exists(places.lock):
-        # A transaction that was killed at its very end left the lock's file.
+        # A transaction that was killed at its very end leaves its lock file behind.
         with contextlib.suppress(Failed), recovery.exclusive(places):
             pass
     if os.path.isdir(places.directory):
-        # Leaving the ledger removes the directory if nothing else needs it.
+        # Leaving the ledger's context removes the directory if nothing else needs it.
         with ledgers.Ledger(places.directory):
             pass
     return outcome

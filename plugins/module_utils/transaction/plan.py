@@ -20,7 +20,7 @@ _RENAMED = {"patience": "timeout", "folders": "directories"}
 class Places(NamedTuple):
     """The paths that a transaction uses on a node.
 
-    directory: ours. units: systemd's, for units that survive a boot. lock: held while a transaction or a recovery runs.
+    directory: our own. units: systemd's, for units that survive a boot. lock: locked by a running transaction or recovery.
     """
 
     directory: str = ledgers.DIRECTORY
@@ -39,7 +39,7 @@ class Places(NamedTuple):
 
     @property
     def prepared(self):
-        """The start of the names of prepared transactions' directories."""
+        """The common prefix of the paths of prepared transactions' directories."""
         return os.path.join(self.directory, "transaction.new.")
 
     def left(self):
@@ -49,7 +49,7 @@ class Places(NamedTuple):
 
 
 class File(NamedTuple):
-    """One file.
+    """A file to write or remove.
 
     content: bytes; None to remove the file.
     mode, uid, gid: of the new file, which gets the old file's extended attributes.
@@ -77,12 +77,12 @@ class Plan(NamedTuple):
     """A whole transaction.
 
     identity: unique. owner: a role's name in the ledger.
-    files: to write or remove; empty to only restart. directories: to create, outermost first.
-    entries: the ledger's new entries by path, None to delete an entry. undo: whether to undo our change.
+    files: to write or remove; empty to only restart the runtime. directories: to create, outermost first.
+    entries: path to the ledger's new entry, or to None to delete the entry. undo: whether to undo our change.
     check: a command that must succeed before anything is written, or empty; ``{staged}`` stands for the first file's
         new version.
     unit: the runtime's service. question: a command that queries the running runtime and prints JSON.
-    spec_dirs: CDI must be enabled with these directories; None to skip this check.
+    spec_dirs: the directories with which the runtime must report CDI as enabled; None to skip this check.
     timeout: seconds that the runtime may take to answer.
     """
 

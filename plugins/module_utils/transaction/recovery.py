@@ -17,7 +17,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 
 @contextlib.contextmanager
 def exclusive(places):
-    """Admit one transaction at a time. Raises Failed instead of waiting, because the other may wait for the caller."""
+    """Admit one transaction at a time. Raises Failed instead of waiting, because the other one may await the caller."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(kernel_lock.locked(places.lock, wait=False))
@@ -28,7 +28,7 @@ def exclusive(places):
         try:
             yield
         finally:
-            # Leave no file, not even until the next boot.
+            # Remove the lock file now; otherwise it would stay until the next boot.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(places.lock)
 

@@ -25,7 +25,7 @@ class Failed(LedgerConflict):
 
 
 class Final(Failed):
-    """A failure that waiting does not end."""
+    """A failure that does not go away with time."""
 
 
 def run(command, seconds=60):
@@ -55,7 +55,7 @@ def started(pid):
 class Runtime:
     """A runtime's service.
 
-    plan: its ``unit``, ``question``, ``spec_dirs`` and ``timeout``.
+    plan: the Plan with ``unit``, ``question``, ``spec_dirs`` and ``timeout``.
     """
 
     def __init__(self, plan):
@@ -70,7 +70,7 @@ class Runtime:
 
     def restart(self):
         """Restart the service. Raises Failed if it does not start."""
-        # Earlier attempts must not count against this one.
+        # Otherwise earlier failed starts could exhaust systemd's start limit.
         run(["systemctl", "reset-failed", self.plan.unit])
         code, _output, error = run(["systemctl", "restart", self.plan.unit], seconds=_RESTART)
         if code:
@@ -91,7 +91,7 @@ class Runtime:
     def wait(self, cdi):
         """Wait for the runtime's answer and return it.
 
-        cdi: whether CDI must be enabled. Raises Failed if no answer comes or the answer is not as it should be.
+        cdi: whether CDI must be enabled. Raises Failed if there is no answer or the answer is wrong.
         """
         until = time.monotonic() + self.plan.timeout
         _state, start = self.state()
@@ -122,11 +122,11 @@ class Runtime:
         return answer
 
     def torn_down(self, before, answer):
-        """Return the containers that the restart ended, of those that ran before, each with how it ended.
+        """Return the containers that ran before and were ended by the restart, each with how it ended.
 
         If a container's shim still runs, the container ended by itself, as jobs do. A CRI-O container's conmon ends
-        with the container, so for CRI-O the runtime's record decides. before: see ``processes``. answer: from after the
-        restart.
+        with the container, so for CRI-O the runtime's record decides. before: from ``processes``. answer: the runtime's
+        answer after the restart.
         """
         now = processes(answer)
         gone = [each for each in before if before[each][:2] != now.get(each, [])[:2]]
@@ -145,7 +145,7 @@ class Runtime:
 def processes(answer):
     """Return an answer's running containers by id; empty if it lists none.
 
-    Each has its process and start, and its parent (containerd's shim, one for each pod) and that one's start.
+    Each is a list: pid and start of its process, then pid and start of its parent (containerd's shim, one per pod).
     """
     found = {}
     for each in answer.get("containers", ()):
@@ -154,12 +154,12 @@ def processes(answer):
     return found
 
 
-# Exit codes of an unobserved end (both runtimes), and of SIGKILL and SIGTERM, which the restart may have sent.
+# Exit codes: of an end that nobody observed (both runtimes), and of SIGKILL and SIGTERM, which the restart may send.
 _TAKEN_ALONG = (255, 128 + 9, 128 + 15)
 
 
 def _own_end(end):
-    """Return whether a container ended by itself. end: the runtime's record of it, None if there is none."""
+    """Return whether a container ended by itself. end: the runtime's record of the end; None if there is none."""
     return end is not None and (end["exit_code"] not in _TAKEN_ALONG or end["reason"] == "OOMKilled")
 
 

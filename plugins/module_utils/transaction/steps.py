@@ -146,9 +146,9 @@ class Transaction:
         self.close(DONE, seconds=self._seconds)
 
     def undo(self, reason, lines="", boot=False):
-        """Restore everything except what others wrote meanwhile, and make the runtime run with it.
+        """Restore everything except files that others wrote meanwhile, and restart the runtime if necessary.
 
-        lines: the runtime's journal lines from the failure. boot: whether the runtime starts after us.
+        lines: the runtime's journal lines from the failure. boot: whether the node is booting, so the runtime starts later.
         Raises OSError if a file cannot be restored; then the transaction stays open.
         """
         repeated = self.journal.find("undo")
@@ -167,13 +167,13 @@ class Transaction:
                 ledgers.remove_directory_if_empty(directory.path)
         works, outcome = self._run_again(boot) if touched else (True, "Nothing was changed.")
         if others and not works:
-            # A node never ends worse than it began: the old files replace what others wrote.
+            # The node must not end worse than it began, so the old files replace what others wrote.
             theirs = "".join(_replaced(path, before[path]) for path in sorted(others))
             works, outcome = self._run_again(boot)
         self.close(UNDONE, error=_message(reason, theirs + outcome, lines), seconds=self._seconds)
 
     def _run_again(self, boot):
-        """Run the runtime with its old files; returns whether it works, and the outcome as a sentence."""
+        """Make the runtime run with its old files; returns whether it works, and the outcome as a sentence."""
         state, start = self.runtime.state()
         if boot and state == "inactive":
             return True, "The previous configuration was restored before the runtime started."
@@ -241,7 +241,7 @@ def _nothing(transaction: Transaction) -> dict[str, Any]:
 
 
 class Step(NamedTuple):
-    """A step. name: in the journal. look: reads the record's fields before it is written. do: carries out the step."""
+    """A step. name: as in the journal. look: returns the fields of the journal record. do: carries out the step."""
 
     name: str
     look: Callable[[Transaction], dict[str, Any]]
