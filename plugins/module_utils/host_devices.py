@@ -27,7 +27,7 @@ _PENDING = "/run/udev"
 
 
 class HostDevices:
-    """The wanted state of a node's devices. module: has the parameters. ledger: entered if something is to be written."""
+    """The wanted state of a node's devices. module: has the parameters. ledger: entered, unless nothing is written."""
 
     def __init__(self, module, ledger):
         self._module = module

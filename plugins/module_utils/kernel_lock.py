@@ -23,7 +23,7 @@ def locked(path, create=True, wait=True):
 
 
 def taken(path, flags, wait=True):
-    """Open a path with ``flags``, lock it and return its descriptor; closing it releases the lock. Raises as `locked`."""
+    """Open a path with ``flags``, lock it and return its descriptor; closing it unlocks the file. Raises like above."""
     while True:
         descriptor = os.open(path, flags, 0o600)
         try:

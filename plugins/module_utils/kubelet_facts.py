@@ -20,7 +20,7 @@ _ENDPOINT = "unix:///run/containerd/containerd.sock"
 
 
 def kubelet_facts():
-    """Return the running kubelet and no sentence; or None and a sentence for each process that falsely claims to be it."""
+    """Return the kubelet and no sentence; or None and a sentence for each untrusted process that claims to be one."""
     found, refused = named("kubelet")
     return (kubelet_of(found[0]), []) if found else (None, refused)
 

@@ -1,6 +1,6 @@
-"""A client for the Kubernetes API, with the standard library and PyYAML: for the controller, and a node's kubelet user.
+"""A Kubernetes API client, for the controller and for a node (as its kubelet). Standard library and PyYAML only.
 
-Not kubernetes.core: none of its modules patches a status subresource (kubernetes.core#1029), and it needs a Python
-client that a controller with only ansible-core does not have. Ansible's side imports this package from the collection's
-own path. The running plugin never calls the API.
+kubernetes.core is no alternative: none of its modules patches a status subresource (kubernetes.core#1029), and it needs
+a Python client that a controller with only ansible-core does not have. Ansible's side imports this package from the
+collection's own path. The running plugin never calls the API.
 """

@@ -20,7 +20,7 @@ from .transport import TookTooLong, TooLarge, Transport
 
 #: Our name as the manager of a field in managedFields.
 FIELD_MANAGER = "nodedevices"
-# Reasons of a refused eviction that may succeed later: a PodDisruptionBudget, or a namespace in deletion.
+# Reasons why an eviction is refused now but may succeed later: a PodDisruptionBudget, or a namespace in deletion.
 _MAY_PASS = ("DisruptionBudget", "NamespaceTerminating")
 # Seconds for the connection to the API server, and then for each piece of its answer.
 _TIMEOUT = 15.0
@@ -36,29 +36,29 @@ _LARGEST_LIST = 512 << 20
 _LARGEST_OF_POD = 16 << 20
 # Seconds for which to retry if the server sends Retry-After.
 _COME_AGAIN = 20.0
-# The answers of a server that starts, stops or is overloaded, and of a proxy whose server is away.
+# The status codes of a server that starts, stops or is overloaded, and of a proxy that does not reach its server.
 _NOT_READY = (429, 502, 503, 504)
-# The first words of a 500 that passes on an error of etcd or of the connection to etcd. Seen in 1.36.2 when writing to
-# an etcd without quorum: "rpc error: code = Unknown desc = context deadline exceeded"; etcd's own errors begin with the
-# other prefix.
+# How the message of a 500 begins if it passes on an error of etcd or of the connection to etcd. Seen in 1.36.2 when
+# writing to an etcd without quorum: "rpc error: code = Unknown desc = context deadline exceeded". etcd's own errors
+# begin with the other prefix.
 _OF_ETCD = ("rpc error: ", "etcdserver: ")
-# The message of every authorizer (responsewriters.ForbiddenMessage). Quotas, Pod Security and webhooks answer 403, too;
-# and a user who may not impersonate is missing that right, not the right for the request.
+# The message of every authorizer (responsewriters.ForbiddenMessage). Quotas, Pod Security and webhooks answer 403, too.
+# A user who may not impersonate is missing that right, not the right for the request.
 _LACKS_RIGHTS = re.compile(r'\bUser ".*" cannot (?!impersonate )', re.DOTALL)
-# The TLS alerts, as OpenSSL names them, by which a server refuses a client's certificate.
+# The TLS alerts, by OpenSSL's names, with which a server refuses a client's certificate.
 _CERTIFICATE_REFUSED = re.compile(r"ALERT_(?:.*CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
 
 class ApiError(Exception):
-    """The API server refused a request or does not answer; the message says how to fix that."""
+    """The API server refused a request or does not answer; the message says how to fix the problem."""
 
 
 class Unavailable(ApiError):
-    """No API server answers, or the one that answers is not ready."""
+    """No API server answers, or the answering server is not ready."""
 
 
 class Conflict(ApiError):
-    """A request does not fit the present object, or its content is invalid (codes 409 and 422)."""
+    """The request conflicts with the object's current state (409), or its content is invalid (422)."""
 
 
 class NotFound(ApiError):
@@ -70,7 +70,7 @@ class LacksRights(ApiError):
 
 
 class Expired(ApiError):
-    """The rest of a list is too old to read."""
+    """The rest of a list is too old, so the server no longer has it."""
 
 
 class Blocked(ApiError):
@@ -78,11 +78,11 @@ class Blocked(ApiError):
 
 
 class Place(NamedTuple):
-    """The place of an object, or of all objects of a kind, in the API.
+    """An object's address in the API, or the address of all objects of a kind.
 
-    kinds: the plural, or a path of discovery, which begins with a slash. name: of the object; empty for all objects.
-    namespace: empty for a kind without namespaces. group: with its version, such as ``apps/v1``; empty for the core.
-    part: a subresource, optionally with a path below it.
+    kinds: the kind's plural, or a discovery path, which begins with a slash. name: the object's; empty for all objects.
+    namespace: empty for a kind without namespaces. group: with its version, such as ``apps/v1``; empty for the core
+    group. part: a subresource, optionally with a path below it.
     """
 
     kinds: str
@@ -93,7 +93,7 @@ class Place(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The path of its URL."""
+        """The path of this place's URL."""
         if self.kinds.startswith("/"):
             return self.kinds
         parts = ["apis", *self.group.split("/")] if self.group else ["api", "v1"]
@@ -107,13 +107,13 @@ class Place(NamedTuple):
 
     @property
     def resource(self) -> str:
-        """The name of the resource in the rules of a role."""
+        """This place's resource, as the rules of a role name it."""
         group = self.group.partition("/")[0]
         return self.kinds + (f".{group}" if group else "") + (f"/{self.part.partition('/')[0]}" if self.part else "")
 
     @property
     def role(self) -> str:
-        """The kind of role that grants rights to it."""
+        """The kind of role that grants rights to this place."""
         return f"Role of namespace {self.namespace}" if self.namespace else "ClusterRole"
 
     def __str__(self) -> str:
@@ -139,7 +139,7 @@ class Api:
         self._transport = Transport(access.tls, proxy)
 
     def node(self, name: str) -> dict[str, Any]:
-        """A node object. Raises ApiError, also if the cluster has no such node."""
+        """A node object. Raises ApiError if the request fails or the cluster has no such node."""
         found = self.get(Place("nodes", name))
         if found is None:
             raise ApiError(
@@ -164,13 +164,13 @@ class Api:
             return None
 
     def kinds_of_namespaces(self, but: Collection[str] = ()) -> list[Place]:
-        """Every namespaced kind that can be listed, once each, by the API server's discovery.
+        """Every namespaced kind that can be listed, once each, from the API server's discovery.
 
-        but: groups to leave out. Raises ApiError, also if the server of one group does not answer.
+        but: groups to leave out. Raises ApiError, even if only the server of one group does not answer.
         """
         versions = [("", "")]
         for group in self._discovered("/apis")["groups"]:
-            # Another version may serve a kind that the preferred version does not.
+            # Another version may serve a kind that the preferred version does not serve.
             served = [group["preferredVersion"], *group["versions"]]
             versions += [(group["name"], each["groupVersion"]) for each in served if group["name"] not in but]
         found: dict[tuple[str, str], Place] = {}
@@ -197,7 +197,7 @@ class Api:
             try:
                 content = self._ask("GET", place, query, None, "", min(left, _LARGEST))
             except Expired:
-                # etcd has compacted the rest of the list, so read it again without pages, as client-go does.
+                # etcd has compacted the rest of the list, so read the whole list again unpaged, as client-go does.
                 if "limit" not in query:
                     raise
                 found, query = [], dict(selectors)
@@ -227,17 +227,17 @@ class Api:
         return self._object("PATCH", place, _changing(dry_run), content, "application/merge-patch+json")
 
     def create(self, place: Place, content: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
-        """Create an object. place: its kind and namespace. Raises ApiError; Conflict if it exists."""
+        """Create an object. place: its kind and namespace. Raises ApiError; Conflict if the object already exists."""
         return self._object("POST", place, _changing(dry_run), content, "application/json")
 
     def delete(self, place: Place, uid: str, dry_run: bool = False) -> bool:
         """Delete an object and its dependents; False if it does not exist.
 
-        uid: the object's. Raises ApiError; Conflict if another object has the name now.
+        uid: the object's. Raises ApiError; Conflict if another object has the same name now.
         """
         content: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         if dry_run:
-            # If a request has a body, the server ignores dryRun in the URL.
+            # The server ignores dryRun in the URL if the request has a body.
             content["dryRun"] = ["All"]
         try:
             self._object("DELETE", place, {}, content, "application/json")
@@ -249,7 +249,7 @@ class Api:
         """Evict a pod if its PodDisruptionBudgets allow the eviction.
 
         pod: the pod object; a newer pod of the same name stays.
-        Raises ApiError; Blocked if a PodDisruptionBudget forbids it now; NotFound if the pod is gone.
+        Raises ApiError; Blocked if a PodDisruptionBudget forbids the eviction now; NotFound if the pod is gone.
         """
         metadata = pod["metadata"]
         content = {
@@ -262,7 +262,7 @@ class Api:
         self._object("POST", place, _changing(dry_run), content, "application/json")
 
     def text(self, place: Place) -> str:
-        """A pod's answer or log, through the API server (``part``: proxy with its path, or log). Raises ApiError."""
+        """A pod's answer (``part``: proxy with its path) or log (log), through the API server. Raises ApiError."""
         return self._ask("GET", place, {}, None, "").decode(errors="replace")
 
     def _object(
@@ -280,7 +280,7 @@ class Api:
         return data
 
     def _ask(self, method: str, place: Place, query: dict[str, str], content: Any, kind: str, limit: int = 0) -> bytes:
-        """The content of the answer. limit: its maximum bytes; 0 for the default of its place. Raises ApiError."""
+        """The content of the answer. limit: maximum bytes of the answer; 0 for the place's default. Raises ApiError."""
         address = f"{self._access.server}{place.path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
         headers = {**self._access.headers, "Accept": "application/json", "User-Agent": FIELD_MANAGER}
         body = None
@@ -300,7 +300,7 @@ class Api:
             if isinstance(error, TooLarge) or (isinstance(error, TookTooLong) and place.part.startswith("proxy")):
                 raise ApiError(f"cannot read {place}: {error}") from error
             if place.part.startswith("proxy") and isinstance(error, socket.timeout):
-                # The server answers, but waits for the pod longer than we do (30 s for a connection alone).
+                # The server answers, but waits longer for the pod than we wait (30 s for the connection alone).
                 raise ApiError(
                     f"{place} did not answer through the API server in {_TIMEOUT:g} s: check whether a firewall or a "
                     f"network policy blocks the pod's port"
@@ -311,7 +311,7 @@ class Api:
             raise Unavailable(f"{text}: retry when the API server answers") from error
 
     def _answer(self, method: str, address: str, body: Any, headers: dict[str, str], place: Place, limit: int) -> bytes:
-        """Send a request, and retry while the answer is a Retry-After (overload or shutdown), as client-go does."""
+        """Send a request. Retry while the answer has Retry-After (overload or shutdown), as client-go does."""
         deadline = time.monotonic() + _COME_AGAIN
         limit = limit or (_LARGEST_OF_POD if place.part.startswith(("proxy", "log")) else _LARGEST)
         while True:
@@ -321,7 +321,7 @@ class Api:
                 )
             except urllib.error.HTTPError as error:
                 pause = _come_again(error)
-                # Do not wait for an eviction, because the caller continues with other pods.
+                # Do not wait to retry an eviction, because the caller continues with other pods.
                 if pause is None or place.part == "eviction" or time.monotonic() + pause > deadline:
                     raise
                 error.close()
@@ -339,7 +339,7 @@ class Api:
     def _refusal(self, error: urllib.error.HTTPError, method: str, place: Place) -> ApiError:
         said, causes, is_api_servers = _status(error)
         if place.part.startswith("proxy") and not is_api_servers:
-            # The pod's own answer says nothing about our rights or credentials, whatever its code.
+            # The pod's own answer says nothing about our rights or credentials, whatever its status code.
             return ApiError(f"the answer {error.code} for {place} is not from the API server: {said}")
         budgets = [each["message"] for each in causes if each.get("reason") in _MAY_PASS and each.get("message")]
         if place.part == "eviction" and budgets:
@@ -355,7 +355,7 @@ class Api:
             verb = {"GET": "get" if place.name else "list", "POST": "create"}.get(method, method.lower())
             return LacksRights(f"{said}: give this user {verb} on {place.resource} in a {place.role}")
         if error.code == 404 and (is_api_servers or place.group):
-            # For an unknown group, an API server answers in plain text.
+            # For an unknown group, even an API server answers in plain text.
             return NotFound(f"the cluster has no {place}: {said}")
         if error.code == 410:
             return Expired(f"the API server no longer has the rest of the list of {place}: {said}")
@@ -376,7 +376,7 @@ def _changing(dry_run: bool) -> dict[str, str]:
 
 
 def _come_again(error: urllib.error.HTTPError) -> float | None:
-    """The seconds until the retry that a refusal asks for; None if it asks for none."""
+    """The seconds to wait before the retry that a refusal requests; None if it requests no retry."""
     text = error.headers.get("Retry-After") or ""
     # HTTP also allows a date here, but Kubernetes never sends one.
     return max(1.0, float(text)) if error.code in _NOT_READY and text.isascii() and text.isdigit() else None
@@ -385,7 +385,7 @@ def _come_again(error: urllib.error.HTTPError) -> float | None:
 def _status(error: urllib.error.HTTPError) -> tuple[str, list[dict[str, Any]], bool]:
     """The message of a refusal, its causes, and whether an API server sent it.
 
-    A proxy before the server, or a pod behind it, answers in another format.
+    A proxy in front of the server, or a pod behind it, answers in another format.
     """
     content = error.read()
     try:
@@ -394,12 +394,12 @@ def _status(error: urllib.error.HTTPError) -> tuple[str, list[dict[str, Any]], b
         return str(status["message"]), list((status.get("details") or {}).get("causes") or ()), is_api_servers
     except (RecursionError, ValueError, KeyError, TypeError, AttributeError):
         text = " ".join(content.decode(errors="replace").split())
-        # The HTTP reason says more than an HTML page.
+        # The HTTP reason is more useful than an HTML page.
         return str(error.reason) if not text or text.startswith("<") else text[:200], [], False
 
 
 def _refused_certificate(error: Exception) -> str:
-    """The server's complaint about the client's certificate; empty for any other error."""
+    """Why the server refused the client's certificate; empty for any other error."""
     reason = getattr(error, "reason", None)
     inner = reason if isinstance(reason, Exception) else error
     name = inner.reason if isinstance(inner, ssl.SSLError) and isinstance(inner.reason, str) else ""

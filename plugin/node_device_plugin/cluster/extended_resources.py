@@ -1,8 +1,8 @@
-"""Computes the patch that gives a node object its extended resources. Pure: no API calls.
+"""Computes the patch that sets a node object's extended resources. Pure: no API calls.
 
-An annotation of the node object records our changes. A rebuilt node has neither the capacities nor the annotation,
-while a kubelet that restarts resets capacities but keeps the annotation. managedFields cannot serve as the record,
-because a writer that resets a value becomes its manager.
+An annotation of the node object records our changes. A rebuilt node has neither the capacities nor the annotation.
+A restarted kubelet resets the capacities and keeps the annotation. managedFields cannot serve as the record, because
+a writer that resets a value becomes its manager.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from . import quantity
 #: The annotation with our record: JSON with the keys of Memory.
 ANNOTATION = "nodedevices.kubernetes/extended-resources"
 
-#: A kubelet's names in managedFields: its program's name; in k3s and MicroK8s one program contains all components.
+#: A kubelet's names in managedFields: the name of its program. k3s and MicroK8s have one program for all components.
 _KUBELETS = frozenset({"kubelet", "k3s", "kubelite"})
 
 
 class Memory(NamedTuple):
     """The record of the changes that a later run must undo.
 
-    patched: static resource to the capacity before ours; None if there was no capacity.
-    served: resources of the device plugin, whose keys the kubelet leaves behind on the node object.
+    patched: static resource to the capacity before our patch; None if there was no capacity.
+    served: resources of the device plugin. The kubelet leaves their keys behind on the node object.
     """
 
     patched: dict[str, str | None]
@@ -38,7 +38,7 @@ class Memory(NamedTuple):
 
 
 class CapacityConflict(Exception):
-    """A change that must not be made; ``lines`` are the reasons, at most one for each resource."""
+    """A change that must not be made. ``lines``: the reasons, at most one for each resource."""
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
@@ -59,11 +59,11 @@ class Wanted(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The changes of a node object.
+    """The changes to a node object.
 
     operations: of a JSON patch of the status subresource; empty if nothing must change.
     memory: the annotation after the patch; None for no annotation.
-    before, after: the capacities that change, without missing ones, and the annotation.
+    before, after: the annotation, and the capacities that change (a missing capacity is left out).
     allocatable: the quantities that the kubelet must report afterwards; None for a key that must disappear.
     lingering: keys of removed resources that the kubelet still writes.
     """
@@ -77,7 +77,7 @@ class Plan(NamedTuple):
 
 
 def plan(node: Mapping[str, Any], wanted: Wanted) -> Plan:
-    """The plan that gives a node object the wanted state. Raises CapacityConflict."""
+    """Plan the changes that bring a node object to the wanted state. Raises CapacityConflict."""
     capacity = capacities_of(node)
     memory = remembered(node)
     problems = [
@@ -91,7 +91,7 @@ def plan(node: Mapping[str, Any], wanted: Wanted) -> Plan:
         raise CapacityConflict(problems)
     target: dict[str, str | None] = {name: str(value) for name, value in wanted.capacities.items()}
     for name, before in memory.patched.items():
-        # A resource that a device plugin serves by now belongs to that plugin.
+        # If a device plugin serves the resource now, the resource belongs to that plugin.
         if name not in target and name not in wanted.registered:
             target[name] = before
     left = {name for name in memory.served if name not in wanted.served and name not in target}
@@ -115,10 +115,10 @@ def plan(node: Mapping[str, Any], wanted: Wanted) -> Plan:
 
 
 class Restoration(NamedTuple):
-    """The changes with which a node restores its capacities.
+    """The changes that restore a node's capacities.
 
     restored: resource to capacity; empty if nothing was reset.
-    operations: of a JSON patch; only tests if nothing was reset.
+    operations: of a JSON patch; contains only tests if nothing was reset.
     """
 
     operations: list[dict[str, Any]]
@@ -126,10 +126,10 @@ class Restoration(NamedTuple):
 
 
 def restoration(node: Mapping[str, Any], capacities: Mapping[str, int], registered: frozenset[str]) -> Restoration:
-    """The restoration of the capacities that a restart of the kubelet has reset. Raises CapacityConflict.
+    """Plan to restore the capacities that a restart of the kubelet has reset. Raises CapacityConflict.
 
-    capacities, registered: as in Wanted. Only recorded capacities are restored, because a run may be adding or removing
-    others; and only from 0, because another number is a writer's intention.
+    capacities, registered: as in Wanted. Restores only recorded capacities, because a run may be adding or removing
+    others. Restores only from 0, because another writer set any other number on purpose.
     """
     capacity, text, memory = capacities_of(node), annotation_of(node), remembered(node)
     reset = {
@@ -145,29 +145,29 @@ def restoration(node: Mapping[str, Any], capacities: Mapping[str, int], register
 
 
 def kept_by_the_kubelet(before: Mapping[str, Any], now: Mapping[str, Any], expected: Plan) -> list[str]:
-    """The device plugin's resources that a plan removed from the node object and that the kubelet still writes.
+    """The device plugin's resources that a plan removed from the node object but that the kubelet still writes.
 
-    The node object alone cannot tell this beforehand, because a removed resource has 0 allocatable in both cases.
-    before: the node object before the plan. Empty if anything else differs, too.
+    The node object alone cannot show this beforehand, because a removed resource has 0 allocatable in both cases.
+    before: the node object before the plan. Returns an empty list if anything else differs, too.
     """
     wrong, served = differing(now, expected, "allocatable"), remembered(before).served
     return wrong if all(name in served and expected.allocatable[name] is None for name in wrong) else []
 
 
 def remember_served(node: Mapping[str, Any], names: Iterable[str]) -> list[dict[str, Any]]:
-    """The operations that record again on a node object that these resources must be removed from it."""
+    """The operations that record on a node object, once more, that a later run must remove these resources."""
     memory = remembered(node)
     return _annotate(node, memory._replace(served=tuple(sorted({*memory.served, *names}))).text())
 
 
 def differing(node: Mapping[str, Any], expected: Plan, part: str) -> list[str]:
-    """The names whose ``part`` of the status (capacity, allocatable) differs from the plan."""
+    """The names of the resources whose ``part`` of the status (capacity, allocatable) differs from the plan."""
     values = capacities_of(node, part)
     return sorted(name for name, value in expected.allocatable.items() if not quantity.same(values.get(name), value))
 
 
 def rows(node: Mapping[str, Any], wanted: Wanted) -> list[dict[str, str]]:
-    """A row with the state of each resource that is declared or recorded."""
+    """One row for each declared or recorded resource, with its state."""
     capacity, allocatable, memory = capacities_of(node), capacities_of(node, "allocatable"), remembered(node)
     result = []
     for name in sorted({*wanted.capacities, *wanted.served, *memory.patched, *memory.served}):
@@ -211,7 +211,7 @@ def is_ready(node: Mapping[str, Any]) -> bool:
 
 
 def readiness(node: Mapping[str, Any]) -> str:
-    """A hint from the node object's condition Ready: look at the kubelet's journal, or run again later."""
+    """What to do, by the node object's condition Ready: read the kubelet's journal, or retry when the node is Ready."""
     if is_ready(node):
         return "the node is Ready: read the kubelet's journal on it"
     reason = _ready(node).get("message") or "its kubelet has never reported"
@@ -224,7 +224,7 @@ def _ready(node: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def capacities_of(node: Mapping[str, Any], part: str = "capacity") -> dict[str, str]:
-    """Resource to quantity; empty until the kubelet has reported."""
+    """Each resource's quantity, by resource; empty until the kubelet has reported."""
     return dict((node.get("status") or {}).get(part) or {})
 
 
@@ -247,7 +247,7 @@ def remembered(node: Mapping[str, Any]) -> Memory:
 
 
 def _before(capacity: Mapping[str, str], name: str) -> str | None:
-    """The capacity to put back after ours; None for a 0, because a device plugin leaves a 0 behind."""
+    """The capacity to restore when ours is removed; None for 0, because a device plugin leaves a 0 behind."""
     value = capacity.get(name)
     return None if value is None or quantity.same(value, "0") else value
 
@@ -263,9 +263,9 @@ def _is_the_kubelets(node: Mapping[str, Any], name: str) -> bool:
 
 
 def registered_by(node: Mapping[str, Any]) -> frozenset[str]:
-    """The resources of device plugins, from a node object alone: the kubelet wrote a capacity, and some is allocatable.
+    """The resources of device plugins, by the node object alone: the kubelet wrote a capacity, and some is allocatable.
 
-    A capacity that we patched does not count, because we are its manager in managedFields.
+    A capacity that we patched is not included, because managedFields names us as its manager.
     """
     usable = capacities_of(node, "allocatable")
     return frozenset(
@@ -297,7 +297,7 @@ def _set(capacity: Mapping[str, str], changes: Mapping[str, str | None]) -> list
 
 
 def _change(path: str, now: str | None, value: str | None) -> list[dict[str, Any]]:
-    """The operations that change a value if it is still ``now``."""
+    """The operations that change a value, provided that the value is still ``now``."""
     guard = [] if now is None else [{"op": "test", "path": path, "value": now}]
     if value is None:
         return [*guard, {"op": "remove", "path": path}]

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-# Keys of a user that we refuse, with the reason: to ignore one would act as another user.
+# Keys of a user that we refuse, with the reason. If we ignored such a key, we would act as another user.
 _UNKNOWN = {
     frozenset(
         {"auth-provider", "username", "password"}
@@ -40,9 +40,9 @@ class KubeconfigError(Exception):
 
 
 class Access(NamedTuple):
-    """How to reach a cluster. proxy: its URL; empty for the environment's proxy.
+    """How to reach a cluster. proxy: its URL; empty to use the environment's proxy.
 
-    path: of the kubeconfig. credentials: a description of our credentials, for messages.
+    path: of the kubeconfig. credentials: a description of our credentials for messages.
     """
 
     server: str
@@ -54,7 +54,7 @@ class Access(NamedTuple):
 
 
 class _Tls(ssl.SSLContext):
-    """Can check the server's certificate for a name other than its address."""
+    """A TLS context that can check the server's certificate for a name other than the server's address."""
 
     expected_name = ""
 
@@ -65,7 +65,7 @@ class _Tls(ssl.SSLContext):
 
 
 def read(path: str) -> Access:
-    """The access by the file's current context. Raises KubeconfigError."""
+    """The access to the cluster of the file's current context. Raises KubeconfigError."""
     path = os.path.expanduser(path)
     if os.pathsep in path and not os.path.exists(path):
         raise KubeconfigError(
@@ -79,7 +79,7 @@ def _what_is_wrong(error: Exception) -> str:
     """PyYAML's message and position, without the quoted text, which may be a token."""
     mark = getattr(error, "problem_mark", None)
     where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-    # The other errors quote a tag or an alias.
+    # Errors of other classes quote a tag or an alias.
     is_harmless = isinstance(error, (yaml.scanner.ScannerError, yaml.parser.ParserError)) or not mark
     what = str(getattr(error, "problem", None) or error) if is_harmless else "invalid content"
     return ", ".join(filter(None, [" ".join(what.split()), where]))
@@ -93,7 +93,7 @@ class _Kubeconfig:
         except OSError as error:
             raise KubeconfigError(f"{path}: {error.strerror}") from error
         except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as error:
-            # Not chained, because the error contains the text of the file with its secrets.
+            # Do not chain the error, because it contains the text of the file with its secrets.
             raise KubeconfigError(f"{path} is not valid YAML: {_what_is_wrong(error)}") from None
 
     def access(self) -> Access:
@@ -115,7 +115,7 @@ class _Kubeconfig:
                 raise KubeconfigError(f"{self._path}: the user {context['user']} has {unknown[0]}, {why}")
         is_secure = server.startswith("https://")
         if not is_secure:
-            # No credentials over plain HTTP, as in client-go; `kubectl proxy` needs none.
+            # Send no credentials over plain HTTP, as in client-go; `kubectl proxy` needs none.
             user = {}
         headers = {}
         if user.get("as"):
@@ -138,7 +138,7 @@ class _Kubeconfig:
         )
 
     def _shown(self, name: Any, user: Mapping[str, Any], token: str) -> str:
-        """A description of the credentials for messages. user: with those of its credential program."""
+        """A description of the credentials for messages. user: includes the credentials from the user's program."""
         whose = f"of the user {name}"
         if user.get("exec"):
             whose = f"that {user['exec']['command']} gives for the user {name}"
@@ -148,7 +148,7 @@ class _Kubeconfig:
         return " or ".join(shown) or "a user without credentials"
 
     def _header(self, value: Any, what: str) -> str:
-        """A checked value for a line of a request. Raises KubeconfigError."""
+        """The value, after a check that it fits into one line of a request. Raises KubeconfigError."""
         text = value if isinstance(value, str) else ""
         if not text or not text.isascii() or not text.isprintable():
             raise KubeconfigError(f"{self._path}: {what} must be one line of printable ASCII characters")
@@ -163,7 +163,7 @@ class _Kubeconfig:
         raise KubeconfigError(f"{self._path}: {plural} has no {kind} {name!r}")
 
     def _content(self, item: Mapping[str, Any], key: str) -> bytes:
-        """The content of ``key``: inline data, or else a file, whose relative path starts at the kubeconfig."""
+        """The content of ``key``: inline, or else from a file. Relative paths start at the kubeconfig's directory."""
         data = item.get(f"{key}-data")
         if data:
             try:
@@ -212,7 +212,7 @@ class _Kubeconfig:
         return insecure
 
     def _of_program(self, program: Any, cluster: Mapping[str, Any]) -> dict[str, Any]:
-        """The credentials of a program, in the keys of a user. Raises KubeconfigError."""
+        """The credentials that a program prints, under the keys of a user. Raises KubeconfigError."""
         if not isinstance(program, dict) or not program.get("command"):
             raise KubeconfigError(f"{self._path}: exec must be a mapping with the key 'command'")
         if program.get("interactiveMode") == "Always":
@@ -269,10 +269,10 @@ class _Kubeconfig:
 
 
 def _expired(token: str) -> str:
-    """When a token expired, by this machine's clock; empty if it has not expired or has no readable expiry.
+    """When a token expired, as text for messages; empty if it has not expired or has no readable expiry.
 
-    The refusal of an API server does not mention the expiry. Tokens of OpenID Connect and of service accounts (JWT, RFC
-    7519) contain it.
+    By this machine's clock. An API server's refusal does not mention the expiry; tokens of OpenID Connect and of
+    service accounts (JWT, RFC 7519) contain it.
     """
     try:
         content = token.split(".")[1]
@@ -287,7 +287,7 @@ def _expired(token: str) -> str:
 
 
 def _load_certificate(tls: ssl.SSLContext, content: bytes) -> None:
-    """Load a client's certificate and key. Python reads them only from a file, which on Linux is in memory."""
+    """Load a client's certificate and key. Python reads them only from a file; on Linux that file is in memory."""
     with _in_memory() if hasattr(os, "memfd_create") else tempfile.NamedTemporaryFile(prefix="node-devices-") as file:
         file.write(content)
         file.flush()
@@ -296,7 +296,7 @@ def _load_certificate(tls: ssl.SSLContext, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _in_memory() -> Iterator[Any]:
-    """A file in memory, on no disk."""
+    """A file that exists only in memory."""
     with os.fdopen(os.memfd_create("node-devices"), "wb") as file:
         yield types.SimpleNamespace(write=file.write, flush=file.flush, name=f"/proc/self/fd/{file.fileno()}")
 

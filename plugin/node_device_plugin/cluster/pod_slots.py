@@ -18,7 +18,7 @@ class Slots(NamedTuple):
 
 
 def of_node(api: Api, node: Mapping[str, Any]) -> Slots | None:
-    """The slots of a node object, by the unfinished pods bound to it; None until its kubelet has reported.
+    """The slots of a node object, from the unfinished pods bound to the node; None until its kubelet has reported.
 
     Raises ApiError.
     """

@@ -1,7 +1,7 @@
 """The proxy for an API server: from the kubeconfig, or from the environment by kubectl's rules.
 
-The rules are those of golang.org/x/net/http/httpproxy, which client-go uses: no proxy for this machine itself, and
-NO_PROXY may contain networks (10.0.0.0/8) and ports. Python's own rules have neither.
+The rules are those of client-go's golang.org/x/net/http/httpproxy: no proxy for this machine itself, and NO_PROXY may
+contain networks (10.0.0.0/8) and ports. Python's own rules have neither.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _is_direct(host: str, port: int, exceptions: str) -> bool:
 
 
 def _fits(exception: str, host: str, port: int, address: _Address) -> bool:
-    """Whether an entry of NO_PROXY matches the host: ``*``, a network, an address or a domain, maybe with a port."""
+    """Whether an entry of NO_PROXY matches the host. Entries: ``*``, a network, address or domain, maybe with port."""
     if not exception:
         return False
     if exception == "*":
@@ -72,7 +72,7 @@ def _address(text: str) -> _Address:
 
 
 class Proxy:
-    """An HTTP proxy for every connection. Raises ProxyError for another scheme or an unusable address."""
+    """An HTTP proxy for every connection. Raises ProxyError for any other scheme or an unusable address."""
 
     def __init__(self, proxy: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Compares quantities of Kubernetes, because the API server writes 1000 as 1k."""
+"""Compares Kubernetes quantities by value, because the API server writes 1000 as 1k."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BINARY = {f"{letter}i": 2 ** (10 * (power + 1)) for power, letter in enumerate(
 
 
 def number(text: object) -> Decimal | None:
-    """The value of a quantity (format: apimachinery's resource.Quantity); None for any other text."""
+    """The value of a quantity (format: apimachinery's resource.Quantity); None if the text is no quantity."""
     found = _FORM.fullmatch(str(text))
     if not found:
         return None

@@ -1,7 +1,7 @@
-"""Restores fixed capacities that a restart of the kubelet has reset; the node does it itself as its kubelet.
+"""Restores fixed capacities that a restart of the kubelet has reset. Runs on the node, with its kubelet's credentials.
 
-A kubelet may patch the status of its own node only (the Node authorizer and the admission plugin NodeRestriction). So
-the node needs no additional right, and the cluster needs no pod with such a right.
+A kubelet may patch the status of its own node only (the Node authorizer and the admission plugin NodeRestriction).
+Therefore the node needs no additional right, and the cluster needs no pod with such a right.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _PAUSE = 0.5
 
 
 class RestoreError(Exception):
-    """Nothing can be restored; the message is one sentence that names the file or the server."""
+    """The capacities cannot be restored; the message is one sentence that names the file or the server."""
 
 
 class Settings(NamedTuple):
-    """The capacities to restore, and the files for that.
+    """The capacities to restore, and the names and files that this needs.
 
     kubeconfig: the kubelet's. node: its name in the cluster. capacities: resource to number.
     kubelet_device_plugin_dir: the directory of the checkpoint, which lists the resources of device plugins.
@@ -57,7 +57,7 @@ def read_settings(path: str) -> Settings:
 def restore(settings: Settings, dry_run: bool = False) -> dict[str, str]:
     """Patch the capacities that were reset; returns them by resource. Raises RestoreError.
 
-    dry_run: the API server checks the patch, also if nothing was reset, and stores nothing.
+    dry_run: the API server checks the patch, even if nothing was reset, and stores nothing.
     """
     try:
         # Read the kubeconfig each time, because a kubelet's certificate expires.

@@ -29,7 +29,7 @@ class TooLarge(OSError):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: only a login page or the like before an API server redirects, and must not get the token."""
+    """Follows no redirect. Only a login page or the like redirects, not an API server, and must not get the token."""
 
     def redirect_request(self, *_arguments: Any) -> None:
         return None
@@ -41,7 +41,7 @@ class Transport:
     def __init__(self, tls: ssl.SSLContext, proxy: Proxy | None) -> None:
         self._proxy = proxy
         self._opener = urllib.request.build_opener(
-            # An empty handler, or Python would apply the environment's proxy by its own rules.
+            # Without an empty handler, Python would apply the environment's proxy by its own rules.
             urllib.request.ProxyHandler({}),
             _NoRedirect(),
             urllib.request.HTTPSHandler(context=tls),
@@ -66,7 +66,7 @@ class Transport:
             except Exception as error:
                 outcomes.put(error)
 
-        # A thread, because nothing can interrupt name resolution, a proxy or TLS from outside. A late thread stays
+        # Use a thread, because nothing can interrupt name resolution, a proxy or TLS from outside. A late thread stays
         # until its server times out or the process ends.
         threading.Thread(target=work, daemon=True).start()
         try:

@@ -18,7 +18,7 @@ _LIMIT = 30.0
 
 
 class Report(NamedTuple):
-    """Every spec file. runtime: its name and version, or why it did not answer. accepted: its highest CDI version."""
+    """Every spec file. runtime: its name and version, or why there is no answer. accepted: its highest CDI version."""
 
     directories: tuple[str, ...]
     runtime: str
@@ -64,7 +64,7 @@ class Report(NamedTuple):
 
 
 async def check(directories: Sequence[str] | None, runtime_socket: str) -> Report:
-    """Check the given spec directories, or else the running runtime's, or else the default ones."""
+    """Check the given spec directories; if none are given, those of the running runtime, or else the default ones."""
     accepted = None
     try:
         state = await runtime_queries.runtime(runtime_socket)
@@ -79,7 +79,7 @@ async def check(directories: Sequence[str] | None, runtime_socket: str) -> Repor
 
 
 async def spec_files(directories: Sequence[str], accepted: str | None) -> list[SpecFile]:
-    """Like check_directories, with a time limit. Raises NoAnswer with the directories if one or a file in it hangs."""
+    """Like check_directories, with a time limit. Raises NoAnswer with the directories if a directory or file hangs."""
     read = functools.partial(check_directories, directories, accepted)
     try:
         return await BoundedCalls(_LIMIT).call(Key("", "CDI specs"), read)

@@ -1,4 +1,4 @@
-"""The command ``discover``: shows the devices that a configuration would find here, as text or data."""
+"""The command ``discover``: shows the devices that a configuration would find on this node, as text or data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEAD = ("RESOURCE", "DEVICE", "NODES", "NUMA", "STATE")
 
 
 def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered]) -> dict[str, Any]:
-    """The devices, ready for JSON. ``problem``: why a device would be unhealthy; ``reason``: why one is left out."""
+    """The devices, ready for JSON. ``problem``: why a device is unhealthy. ``reason``: why a device is left out."""
     nothing = Discovered((), ())
     return {
         "resources": [
@@ -40,7 +40,7 @@ def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered]) -> d
 
 
 def _directories(resource: Resource) -> Iterator[dict[str, str]]:
-    """The configured paths that are directories: other plugins would add every file in them."""
+    """The configured paths that are directories, as left-out devices: other plugins would add every file in them."""
     for path in resource.discover.paths:
         if not wildcards(path) and os.path.isdir(path):
             yield {"id": path, "reason": f"is a directory, not a device: set a pattern such as {path}/*"}
@@ -59,7 +59,7 @@ def _device(device: Device, origin: str) -> dict[str, Any]:
 
 
 def to_text(data: Mapping[str, Any]) -> str:
-    """The same data as a table."""
+    """The result of to_data as a table."""
     rows: list[tuple[str, ...]] = []
     for resource in data["resources"]:
         for device in resource["devices"]:

@@ -1,4 +1,4 @@
-"""The command ``doctor``: checks each link of this node's chain, with or without a running plugin."""
+"""The command ``doctor``: checks every link of this node's chain, whether or not the plugin runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _START_KUBELET = "systemctl start %(kubelet)s\njournalctl --unit %(kubelet)s --l
 class Doctor(NamedTuple):
     """The checks of a node.
 
-    config: the configuration file. runtime_socket, kubelet_root: None takes those of the running kubelet.
+    config: the configuration file. runtime_socket, kubelet_root: None means those of the running kubelet.
     """
 
     config: str
@@ -44,7 +44,7 @@ class Doctor(NamedTuple):
     async def examine(self) -> Findings:
         """Check every link, in the order in which a device reaches a container."""
         if self.config == DEFAULT_PATH and not os.path.exists(self.config):
-            # A node of a DaemonSet has no such file, because the pod's configuration is in the cluster.
+            # A node of a DaemonSet has no such file, because the cluster stores the pod's configuration.
             directory = kubelet_places(self.config).device_plugin_dir
             config = await in_thread(pods_configuration, directory)
             if config is not None:
@@ -125,7 +125,7 @@ class Doctor(NamedTuple):
 async def _runtime(
     findings: Findings, socket: str, service: str, configuration: Configuration | None
 ) -> tuple[tuple[str, ...], str | None]:
-    """The spec directories and the highest CDI version of the running runtime."""
+    """Check the running runtime; returns its spec directories and its highest CDI version."""
     expected: tuple[str, ...] = DEFAULT_DIRECTORIES
     if configuration is not None and configuration.cdi_spec_dirs:
         expected = tuple(dict.fromkeys((*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)))
@@ -183,7 +183,7 @@ async def _specs(
         found = "no CDI spec in {} defines {}".format(", ".join(directories), ", ".join(missing))
         findings.wrong("CDI specs", found, f"{_PROVISION}\n{commands.restart}")
     elif others:
-        # Runtimes skip such a file, so only the devices in it have no effect.
+        # Runtimes skip such a file, so only that file's devices have no effect.
         findings.warning("CDI specs", f"another owner's file; our devices work: {_first(others)}", _fix_of(*others[0]))
     else:
         findings.ok("CDI specs", "%d files, %d of them ours" % (len(files), sum(f.owner == OURS for f in files)))
@@ -245,7 +245,7 @@ def _directory(findings: Findings, directory: str, unit: str) -> None:
     elif not os.access(directory, os.W_OK | os.X_OK):
         findings.wrong(link, f"{directory}: this user cannot write to it", "sudo node-device-plugin doctor")
     else:
-        # Unlike this process, the service is root without capabilities, so file permissions apply to it.
+        # Unlike this process, the service runs as root without capabilities, so file permissions apply to the service.
         for path, asked in ((directory, 0o5), (os.path.dirname(status_socket(directory)), 0o7)):
             if os.path.isdir(path) and not _allows(os.stat(path), asked):
                 found = "%s: mode %04o, owner %d: the plugin cannot create its sockets there"
@@ -257,7 +257,7 @@ def _directory(findings: Findings, directory: str, unit: str) -> None:
 
 
 def _allows(status: os.stat_result, asked: int) -> bool:
-    """Whether the permissions grant ``asked`` (bits r, w, x) to this user without any capability."""
+    """Whether file permissions grant this user ``asked`` (bits r, w, x) without any capability."""
     if status.st_uid == os.geteuid():
         allowed = status.st_mode >> 6
     elif status.st_gid in (os.getegid(), *os.getgroups()):

@@ -9,14 +9,14 @@ from ..support.tables import printable, table
 
 OK = "ok"
 WRONG = "wrong"
-#: A problem to fix that keeps none of our devices from a container.
+#: A problem to fix, although all our devices still reach their containers.
 WARNING = "warning"
 #: Doctor could not check the link, because an earlier link is wrong.
 UNKNOWN = "unknown"
 
 
 class Finding(NamedTuple):
-    """One link. found: what doctor found. fix: the commands, for the states WRONG and WARNING."""
+    """One link of the chain. found: what doctor found. fix: the commands to run, for the states WRONG and WARNING."""
 
     link: str
     state: str

@@ -1,4 +1,4 @@
-"""Finds the plugin's processes on this node by their command lines. One serves, and the others wait for its end."""
+"""Finds the plugin's processes on this node by their command lines. One serves; the others wait for it to end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SERVICE = Commands(
 _DELETE = (
     "kubectl delete pod --namespace NAMESPACE POD    # its DaemonSet replaces it; to find POD: kubectl get pods -A"
 )
-#: The commands for a DaemonSet's pod: none of them names a process, because it runs in a container.
+#: The commands for a DaemonSet's pod. They name no process, because the plugin runs in a container.
 POD = Commands(_DELETE, _DELETE, "kubectl logs --namespace NAMESPACE POD")
 
 
@@ -40,10 +40,10 @@ def running_instances() -> list[int]:
 
 
 def pods_configuration(directory: str) -> str | None:
-    """The path, on this node, of the configuration of a plugin in a container; None if no container serves.
+    """The path, on this node, of the configuration of a containerized plugin; None if no plugin serves in a container.
 
-    directory: the kubelet's device plugin directory. The status socket there identifies the process, because only root
-    can create a socket in a directory that only root can write.
+    directory: the kubelet's device plugin directory. Its status socket identifies the process, because only root can
+    create a socket in a directory that only root can write.
     """
     path = status_socket(directory)
     if not_roots_alone(os.path.dirname(path)) is not None:
@@ -72,7 +72,7 @@ def _claimed() -> Iterator[int]:
             words = _words(int(pid))
         except OSError:
             continue
-        # Either the script, or an interpreter with the script, or an interpreter with -m.
+        # A command line begins with the script, with an interpreter and the script, or with an interpreter and -m.
         for position, word in enumerate(words[:3]):
             is_ours = os.path.basename(word) == _PROGRAM or (word == _MODULE and words[position - 1] == "-m")
             if is_ours and words[position + 1 : position + 2] == ["run"]:

@@ -1,4 +1,4 @@
-"""The running kubelet's version, directories and runtime, from its process."""
+"""Reads the running kubelet's version, directories and runtime from its process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .node_process import NodeProcess, named, option
 
 
 class KubeletProcess(NamedTuple):
-    """A running kubelet. version: three numbers; None if unknown. root_dir: its --root-dir.
+    """A running kubelet. version: three numbers; None if unknown. root_dir: the value of --root-dir.
 
-    build: the part of its version after a plus, such as ``k3s1``, or ``stand-in`` for the lab's kubelet stand-in.
-    runtime_socket: the socket of its container runtime; None if neither a flag nor its configuration file names one.
+    build: the part of the version after a plus, such as ``k3s1``, or ``stand-in`` for the lab's kubelet stand-in.
+    runtime_socket: the container runtime's socket; None if neither a flag nor the configuration file names one.
     """
 
     pid: int
@@ -49,7 +49,7 @@ def _version(process: NodeProcess) -> tuple[tuple[int, ...] | None, str]:
 
 
 def _runtime_socket(arguments: list[str]) -> str | None:
-    """From its flag, or else its configuration file (KubeletConfiguration, containerRuntimeEndpoint)."""
+    """The runtime's socket, from the flag or else from the configuration file (containerRuntimeEndpoint)."""
     endpoint = option(arguments, "--container-runtime-endpoint")
     path = option(arguments, "--config")
     if endpoint is None and path is not None:

@@ -16,7 +16,7 @@ _UNIT_DIRECTORIES = (
     "usr/local/lib/systemd/system",
     "usr/lib/systemd/system",
 )
-#: Socket to the services that may own it, the likeliest first. Those of k3s, RKE2 and k0s contain the kubelet.
+#: Each socket's possible services, the likeliest first. Those of k3s, RKE2 and k0s contain the kubelet.
 _KNOWN = {
     "/run/k3s/containerd/containerd.sock": ("k3s", "k3s-agent", "rke2-server", "rke2-agent"),
     "/run/k0s/containerd.sock": ("k0sworker", "k0scontroller"),
@@ -33,7 +33,7 @@ _SERVICE = re.compile(r"/([^/\n]+)\.service(?=[/\n]|$)")
 
 
 def likely_socket(root: str = "/") -> str:
-    """The first known socket that exists, for a kubelet that names none, as in k3s; else the default socket."""
+    """The first known socket that exists, or else the default; for a kubelet that names no socket, as in k3s."""
     return next((path for path in _KNOWN if os.path.exists(_below(root, path))), RUNTIME_SOCKET)
 
 
@@ -43,9 +43,9 @@ def kubelet_service(runtime: str) -> str:
 
 
 def service_of(path: str, root: str = "/") -> str:
-    """The service of a socket, without ``.service``: that of the listening process, or else by the socket's path.
+    """The service of a socket, without ``.service``: from the listening process, or else from the socket's path.
 
-    root: the root directory of all files. Blocks while it connects, so do not call it on the event loop.
+    root: the root directory of all files. Blocks while it connects, so do not call this function on the event loop.
     """
     found = _listening(path, root)
     if found is not None:

@@ -15,7 +15,7 @@ from ..support.tables import printable, table
 
 
 class Status(NamedTuple):
-    """plugin: its state (see daemon.state); None if it does not answer. problem: why not. holders: the held devices."""
+    """plugin: its state (see daemon.state), or None if it does not answer. problem: why not. holders: of devices."""
 
     plugin: dict[str, Any] | None
     problem: str
@@ -52,7 +52,7 @@ class Status(NamedTuple):
         for resource in resources:
             state = "" if resource["registered"] else "not registered"
             for device in resource["devices"]:
-                # A container that holds several shares of a device appears once, with their number.
+                # A container that holds several shares of a device appears once, with the number of shares.
                 by = collections.Counter(
                     name for kubelet_id in device["kubelet_ids"] for name in holders.get(kubelet_id, [])
                 )
@@ -68,7 +68,7 @@ class Status(NamedTuple):
 
 async def status(kubelet: KubeletPlaces) -> Status:
     """Ask the plugin and the kubelet. Raises CheckpointError and OSError."""
-    # Concurrently, so that two hanging programs cost one wait.
+    # Ask both at once, so that two hanging programs cost only one wait.
     (plugin, problem), holders = await asyncio.gather(
         _ask_plugin(kubelet.device_plugin_dir), kubelet_queries.holders(kubelet.root_dir, kubelet.device_plugin_dir)
     )

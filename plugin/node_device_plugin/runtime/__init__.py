@@ -1,1 +1,1 @@
-"""Talks to the container runtime by its CRI socket."""
+"""Talks to the container runtime over its CRI socket."""

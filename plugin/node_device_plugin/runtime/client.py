@@ -1,6 +1,6 @@
-"""The only client of the container runtime: the part of CRI v1 that this project uses.
+"""The project's only client of the container runtime: the part of CRI v1 that the project uses.
 
-Methods for pods and containers take and return CRI's own messages; methods about the runtime return plain data.
+Methods for pods and containers take and return CRI's own messages. Methods about the runtime return plain data.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .errors import CriError
 if TYPE_CHECKING:
     from ..wire.cri_v1_pb2_grpc import ImageServiceAsyncStub, RuntimeServiceAsyncStub
 
-#: Seconds that a call may take if it only reads.
+#: Seconds that a call may take if it only reads data.
 _ASK = 15.0
-#: Seconds that a call may take if it changes something; the kubelet's own limit (runtimeRequestTimeout).
+#: Seconds that a call may take if it changes something: the kubelet's own limit (runtimeRequestTimeout).
 _ACT = 120.0
 
 _Request = TypeVar("_Request")
@@ -37,10 +37,10 @@ class RuntimeVersion(NamedTuple):
 class RuntimeStatus(NamedTuple):
     """The effective settings of the running daemon, which may differ from its configuration file.
 
-    conditions: such as RuntimeReady and NetworkReady, each with whether it holds.
-    cdi_enabled, cdi_spec_dirs: the effective settings; None if the runtime does not report them (containerd 1.6, CRI-O
-    before 1.33). cdi_always_on: the runtime has no setting that turns CDI off (containerd from 2.4 on, CRI-O).
-    sandbox_image: the sandbox image in the runtime's configuration; None if it has none (containerd 2.0 and later).
+    conditions: such as RuntimeReady and NetworkReady, each with whether it is true.
+    cdi_enabled, cdi_spec_dirs: None if the runtime does not report them (containerd 1.6, CRI-O before 1.33).
+    cdi_always_on: the runtime has no setting that turns CDI off (containerd from 2.4 on, CRI-O).
+    sandbox_image: the sandbox image in the runtime's configuration; None if it names none (containerd 2.0 and later).
     """
 
     conditions: dict[str, bool]
@@ -118,7 +118,7 @@ class CriClient(UnixClient):
     async def create_container(
         self, sandbox: str, config: cri.ContainerConfig, sandbox_config: cri.PodSandboxConfig
     ) -> str:
-        """Create a container in a sandbox; returns its id. sandbox_config: the configuration that made the sandbox."""
+        """Create a container in a sandbox; returns its id. sandbox_config: the one with which the sandbox was created."""
         request = cri.CreateContainerRequest(pod_sandbox_id=sandbox, config=config, sandbox_config=sandbox_config)
         pod = sandbox_config.metadata
         what = f"create container {config.metadata.name} of pod {pod.namespace}/{pod.name}"
@@ -140,20 +140,20 @@ class CriClient(UnixClient):
         await self._call(f"remove container {container}", self._runtime.RemoveContainer, request, _ACT)
 
     async def containers(self, labels: Mapping[str, str] | None = None, sandbox: str = "") -> list[cri.Container]:
-        """The containers, in any state, that have all of ``labels``, of one sandbox or of all."""
+        """The containers, in any state, that have all of ``labels``. sandbox: only this sandbox's; empty for all."""
         request = cri.ListContainersRequest(filter=cri.ContainerFilter(label_selector=labels, pod_sandbox_id=sandbox))
         return list((await self._call("list its containers", self._runtime.ListContainers, request, _ASK)).containers)
 
     async def container_status(self, container: str) -> cri.ContainerStatus:
-        """State, exit code and times (nanoseconds since the epoch) of a container."""
+        """A container's state, exit code and times (nanoseconds since the epoch)."""
         return (await self._container_status(container, verbose=False)).status
 
     async def container_info(self, container: str) -> dict[str, Any]:
-        """The runtime's own data about a container; containerd: ``pid``, ``config`` (as at its creation) ..."""
+        """The runtime's own data about a container. containerd: ``pid``, ``config`` (as at its creation) ..."""
         return _json_object((await self._container_status(container, verbose=True)).info.get("info"))
 
     async def container_pid(self, container: str) -> int | None:
-        """The process id, as the runtime sees it, of a container's first process; None while there is none."""
+        """The process id of a container's first process, as the runtime sees it; None while there is no process."""
         pid = (await self.container_info(container)).get("pid")
         return pid if isinstance(pid, int) and pid > 0 else None
 
@@ -170,16 +170,16 @@ class CriClient(UnixClient):
         return answer.image if answer.HasField("image") else None
 
     async def sandbox_image(self) -> str | None:
-        """The image of sandboxes, which can run without a registry, because every node that ran a pod has the image.
+        """The image of sandboxes. It needs no registry, because every node that ran a pod has the image.
 
-        The name comes from the effective configuration (containerd 1.x), else from the images that the runtime pins
+        The name comes from the effective configuration (containerd 1.x), or else from the images that the runtime pins
         (containerd from 2.0 on, CRI-O). None if the image is not on this node yet.
         """
         configured = (await self.status()).sandbox_image
         if configured:
             return configured if await self.image(configured) else None
         pinned = sorted(tag for image in await self.images() if image.pinned for tag in image.repo_tags)
-        # Other images can be pinned as well; every distribution calls the sandbox image pause.
+        # Other images can be pinned, too; every distribution calls the sandbox image pause.
         return min(pinned, key=lambda tag: "pause" not in tag, default=None)
 
     async def _container_status(self, container: str, verbose: bool) -> cri.ContainerStatusResponse:

@@ -18,7 +18,7 @@ class CriError(Exception):
     """A call to the container runtime failed.
 
     socket: the path of the runtime's socket. attempted: the action, worded to follow "could not".
-    code, details: the answer of the runtime or of gRPC.
+    code, details: the answer from the runtime or from gRPC.
     """
 
     def __init__(self, socket: str, attempted: str, code: grpc.StatusCode, details: str) -> None:

@@ -1,7 +1,7 @@
-"""A container's view of its devices, and the mismatches between that view and the expectation.
+"""A container's view of its devices, and the mismatches between that view and the expected one.
 
-Standard library only, Python 3.9, and from the package only the declaration, because Ansible's side compares a
-container's own report on the controller.
+Standard library only, Python 3.9, and from the package only the declaration, because Ansible's side runs this code on
+the controller to compare a container's own report.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..declaration.model import DeviceNode, Mount
 
 
 class Seen(NamedTuple):
-    """A path in a container, with the values of stat(2). device: major and minor number of a device node."""
+    """A path in a container, with its values from stat(2). device: major and minor number of a device node."""
 
     mode: int
     uid: int
@@ -28,7 +28,7 @@ class Seen(NamedTuple):
 class View(NamedTuple):
     """A container's variables, its mount points with their file system types, and its paths.
 
-    path: returns the file at a path, or the reason in words why it cannot be read.
+    path: a function that returns the file at a path, or in words why the file cannot be read.
     """
 
     env: Mapping[str, str]
@@ -37,7 +37,7 @@ class View(NamedTuple):
 
 
 def look_at(path: str, follow: bool = False) -> Seen | str:
-    """The file at a path, or the error in words. follow: whether to follow links."""
+    """The file at a path, or the error in words. follow: whether to follow symbolic links."""
     try:
         found = os.stat(path, follow_symlinks=follow)
     except OSError as error:
@@ -46,7 +46,7 @@ def look_at(path: str, follow: bool = False) -> Seen | str:
 
 
 def own(paths: Iterable[str]) -> dict[str, Any]:
-    """The view of the container of this process, ready for JSON; read_own reads it back."""
+    """The view of the container of this process, as data for JSON; read_own converts the data back."""
     seen = {path: look_at(path) for path in paths}
     return {
         "env": dict(os.environ),
@@ -62,13 +62,13 @@ def read_own(data: Mapping[str, Any]) -> View:
 
 
 def mounts_of(process: int | str) -> dict[str, str]:
-    """Mount point to file system type of a process (its pid or ``self``). Raises OSError if the process has ended."""
+    """The mount points of a process (a pid, or ``self``) and their file system types. Raises OSError if it has ended."""
     with open(f"/proc/{process}/mountinfo", "rb") as file:
         return mount_points(file.read())
 
 
 def mount_points(mountinfo: bytes) -> dict[str, str]:
-    """Mount point to file system type, from a mountinfo of proc(5), which writes spaces as octal escapes."""
+    """The mount points and file system types in a mountinfo file (proc(5)), which writes spaces as octal escapes."""
     mounts = {}
     for line in mountinfo.split(b"\n"):
         before, _, after = line.partition(b" - ")
@@ -79,7 +79,7 @@ def mount_points(mountinfo: bytes) -> dict[str, str]:
 
 
 def mismatches(view: View, expectation: Expectation, host: Callable[[str], Seen | str] | None = None) -> list[str]:
-    """A container's mismatches with ``expectation``, without annotations: one sentence each, expected and found.
+    """The mismatches of a container with ``expectation`` except annotations: one sentence each, expected and found.
 
     host: returns the file at a path of the node. If None, a device node's numbers are compared only with declared
     numbers.

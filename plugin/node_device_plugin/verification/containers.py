@@ -1,4 +1,4 @@
-"""Containers that already hold devices: their view proves a resource without a pod of ours."""
+"""Containers that already hold devices: their view proves a resource, so we need no pod of our own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .looking import Outcome, look_at_allocated
 class Containers:
     """The running containers of a node, listed once.
 
-    by_pod: namespace, pod name and container name to the container's id.
+    by_pod: (namespace, pod name, container name) to the container's id.
     """
 
     def __init__(self, cri: CriClient, by_pod: Mapping[tuple[str, str, str], str]) -> None:
@@ -22,10 +22,10 @@ class Containers:
         self._by_pod = by_pod
 
     async def find(self, resource: Resource, holders: Sequence[Holder], everyone: bool) -> Outcome:
-        """Inspect the containers of ``holders`` until one matches the declaration, or all of them if ``everyone``.
+        """Inspect the containers of ``holders``, until one matches the declaration; inspect all if ``everyone`` is set.
 
-        Each mismatch names its pod: a container that started before a change of the declaration has the former
-        devices. Raises CriError.
+        Each mismatch names its pod, because a container that started before a change of the declaration still has the
+        former devices. Raises CriError.
         """
         found = Outcome()
         for holder in holders:
@@ -45,7 +45,7 @@ class Containers:
         return found
 
     async def outcome(self, resource: Resource, holder: Holder, settle: float) -> Outcome | None:
-        """The outcome for a holder's container; None if it does not run. settle: seconds until it must match.
+        """The outcome for a holder's container; None if it does not run. settle: seconds that it has in which to match.
 
         Raises CriError.
         """

@@ -1,6 +1,6 @@
 """Inspects the devices that a container really got, whichever program created it.
 
-The node reads a container's view from /proc, so the image needs no shell; the annotations come from the runtime.
+The node reads a container's view from /proc, so the image needs no shell. The annotations come from the runtime.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .container_view import View
 
 #: Seconds between two inspections.
 LOOK = 0.1
-#: Seconds that a container in state "running" may need until its process has its own program and environment.
+#: Seconds that a "running" container may need until its process has its own program and environment.
 SETTLE = 3.0
 #: Seconds that one inspection may take, because a path in a container may be on a file system that hangs.
 _LIMIT = 5.0
@@ -42,9 +42,9 @@ class Outcome(NamedTuple):
 async def look_at_allocated(
     container: str, ids: Sequence[str], resource: Resource, cri: CriClient, settle: float = SETTLE
 ) -> Outcome:
-    """Compare a container with the devices behind the kubelet's ``ids``. container: its id. settle: as for ``look``.
+    """Compare a container with the devices behind the kubelet's ``ids``. container: its id. settle: see ``look``.
 
-    Raises CriError, and ProcessLookupError if the container does not run any more.
+    Raises CriError, and ProcessLookupError if the container no longer runs.
     """
     try:
         devices = resource.devices_of(ids)
@@ -60,8 +60,8 @@ async def look_at_allocated(
 async def look(
     pid: int, annotations: Mapping[str, str], resource: Resource, devices: Sequence[Device], settle: float = SETTLE
 ) -> Outcome:
-    """Compare a container with ``devices`` of ``resource``. pid: its process. annotations: from the runtime.
-    settle: seconds until it must match. Raises ProcessLookupError if the process ends meanwhile."""
+    """Compare a container with ``devices`` of ``resource``. pid: of its process. annotations: from the runtime.
+    settle: seconds that the container has to match. Raises ProcessLookupError if the process ends meanwhile."""
     expectation = expected_in_container(resource, devices)
     unsaid = annotation_mismatches(annotations, expectation)
     settled = time.monotonic() + settle
@@ -86,9 +86,9 @@ async def _mismatches(pid: int, expectation: Expectation) -> list[str]:
 
 
 def mismatches(pid: int, expectation: Expectation) -> list[str]:
-    """The mismatches of the process ``pid`` with ``expectation``: one sentence each, expected and found.
+    """The mismatches of process ``pid`` with ``expectation``: one sentence each, with expected and found value.
 
-    Raises ProcessLookupError if the process has ended, another OSError if its files cannot be read.
+    Raises ProcessLookupError if the process has ended, any other OSError if its files cannot be read.
     """
     root = "/proc/%d/root" % pid
     try:
@@ -100,7 +100,7 @@ def mismatches(pid: int, expectation: Expectation) -> list[str]:
 
 
 def annotation_mismatches(found: Mapping[str, str], expectation: Expectation) -> list[str]:
-    """The same for annotations. found: the container's annotations by the runtime."""
+    """The mismatches of a container's annotations. found: the annotations as the runtime reports them."""
     return [
         "annotation {}: expected {!r}, found {}".format(name, value, repr(found[name]) if name in found else "nothing")
         for name, value in expectation.annotations.items()

@@ -1,7 +1,7 @@
 """The proof on a node without a kubelet: a container requests devices from the runtime by CDI name.
 
-Without Allocate, the proof does not cover Allocate's variables and annotations. Not for a node with a kubelet, because
-a kubelet ends every sandbox that it does not know.
+Without Allocate, the proof does not cover Allocate's variables and annotations. It must not run on a node with a
+kubelet, because a kubelet ends every sandbox that it does not know.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .looking import Outcome, look
 async def prove(resource: Resource, cri: CriClient, image: str) -> Outcome:
     """Start a container with every healthy device of ``resource``, inspect it, and remove it.
 
-    At most container_limit devices are used, because more devices may share a path in the container.
+    Uses at most container_limit devices, because more devices may share a path in the container.
     """
     there = [d for d in resource.devices if resource.cdi_names(d) and unhealthy_reason(d) is None]
     devices = there[: resource.container_limit]

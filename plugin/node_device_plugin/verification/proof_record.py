@@ -1,4 +1,4 @@
-"""The record of a node's proofs, so that an unchanged resource needs no second proof.
+"""The record of a node's proofs. With the record, an unchanged resource needs no second proof.
 
 The command `verify` reads the record from a file on the node. For a node that only the Kubernetes API reaches, the
 controller keeps the record on the node object. Standard library only, because the controller imports it, too.
@@ -16,7 +16,7 @@ from ..declaration.serialise import resources_to_data
 
 
 class Record:
-    """Resource name to the hash of everything that its proof depends on.
+    """Maps each resource name to the hash of everything on which the resource's proof depends.
 
     proven: the hashes of an earlier record. plugin: the mode of the serving plugin, and its version or image.
     """
@@ -26,7 +26,7 @@ class Record:
         self._plugin = plugin
 
     def holds(self, resource: Resource, runtime: str) -> bool:
-        """Whether the resource was proven exactly as it is declared now, with this runtime and plugin."""
+        """Whether the resource has been proven as it is declared now, with this runtime and this plugin."""
         return self.proven.get(resource.name) == self._hash(resource, runtime)
 
     def note(self, resource: Resource, runtime: str, proven: bool) -> None:
@@ -35,7 +35,7 @@ class Record:
         self.proven = {**others, resource.name: self._hash(resource, runtime)} if proven else others
 
     def keep_only(self, resources: Iterable[Resource], runtime: str) -> None:
-        """Forget every proof that does not hold now, so that reverting a change still needs another proof."""
+        """Forget every proof that no longer holds. A later revert of the change then needs a new proof."""
         held = {resource.name for resource in resources if self.holds(resource, runtime)}
         self.proven = {name: value for name, value in self.proven.items() if name in held}
 
@@ -47,7 +47,7 @@ class Record:
 def read_file(path: str | None) -> dict[str, str]:
     """The record in a JSON file; empty if there is no path, no file, or an unreadable file.
 
-    The caller of the command writes the new record, because `verify` itself keeps nothing on the node.
+    The caller of the command writes the new record, because `verify` itself writes nothing on the node.
     """
     with contextlib.suppress(OSError, UnicodeDecodeError):
         if path is not None:

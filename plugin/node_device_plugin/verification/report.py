@@ -11,13 +11,13 @@ from ..support.tables import table
 PROVEN = "proven"
 #: An earlier run proved the resource, and nothing that the proof depends on has changed since.
 PROVEN_BEFORE = "proven before"
-#: No device is free for a proof, and the holders' containers cannot be inspected; the detail names the holders.
+#: No device is free for a proof, and no holder's container can be inspected; the detail names the holders.
 IN_USE = "in use"
 #: Neither proven nor disproven; the detail says why.
 UNPROVEN = "unproven"
 #: Registered with no device, as declared.
 EMPTY = "empty"
-#: No kubelet yet, or a kubelet that gives no lists.
+#: There is no kubelet yet, or the kubelet returns no lists.
 PENDING = "pending"
 FAILED = "failed"
 
@@ -25,10 +25,10 @@ FAILED = "failed"
 class Row(NamedTuple):
     """One resource of the node.
 
-    capacity: shares of the required devices and the healthy optional ones, unless held by other names.
+    capacity: shares of the required and the healthy optional devices, except devices that pods hold by other names.
     healthy: shares that the kubelet lists as allocatable.
     seen: ids of the devices that a container saw.
-    shares: how many shares a pod may request for a proof; 0 if no proof is needed or no share is free.
+    shares: how many shares a proof's pod may request; 0 if no proof is needed or no share is free.
     """
 
     resource: str
@@ -44,8 +44,8 @@ class Report(NamedTuple):
     """The report of a node.
 
     problems: one sentence each, with the expected and the found value.
-    proven, proven_before: the record for the next verification, and the former record (see proof_record).
-    image: the image of a proof's container; None if the node has none.
+    proven, proven_before: the new record for the next verification, and the former record (see proof_record).
+    image: the image for a proof's container; None if the node has no such image.
     """
 
     runtime: str

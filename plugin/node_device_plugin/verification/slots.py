@@ -1,6 +1,6 @@
 """Counts the free pod slots of the node.
 
-A static pod is critical to the kubelet: if the node has no slot for it, the kubelet ends another pod.
+A static pod is critical to the kubelet. If the node has no slot for such a pod, the kubelet ends another pod.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from ..cluster.api import Api, ApiError, Place
 from ..cluster.pod_slots import Slots, of_node
 from ..support.bounded_calls import in_thread
 
-#: Free slots that a static pod needs: its own, and two for pods that arrive at the same time.
+#: Free slots that a static pod needs: its own slot, and two for pods that arrive at the same time.
 NEEDED = 3
 #: The prefix of a kubelet's user name in its cluster.
 _NODE_USER = "system:node:"
 
 
 class SlotCounter:
-    """Asks the cluster as the node's kubelet, or else counts the pods that the kubelet lists.
+    """Asks the cluster with the kubelet's credentials, or else counts the pods that the kubelet lists.
 
-    kubeconfig: the path of the kubelet's own; None if it has none. max_pods: from the kubelet's configuration; None if
-    unknown.
+    kubeconfig: path of the kubelet's kubeconfig; None if it has none. max_pods: from the kubelet's configuration; None
+    if unknown.
     """
 
     def __init__(self, kubeconfig: str | None, max_pods: int | None) -> None:
@@ -28,14 +28,14 @@ class SlotCounter:
         self._max_pods = max_pods
 
     async def count(self, pods: int) -> Slots | str:
-        """The slots now, or the reason why they are unknown. pods: the number that the kubelet lists."""
+        """The slots now, or the reason why they are unknown. pods: how many pods the kubelet lists."""
         if self._kubeconfig is not None:
             try:
                 slots = await in_thread(_by_cluster, self._kubeconfig)
                 if slots is not None:
                     return slots
             except (ApiError, kubeconfig.KubeconfigError):
-                # Never ask a silent cluster again, because each try may take 15 s.
+                # Do not ask this cluster again, because each failing attempt may take 15 s.
                 self._kubeconfig = None
         if self._max_pods is None:
             return "the node's pod slots are unknown: neither the API server nor maxPods of the kubelet gives them"

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
-#: The prefix of every proof's name, also for pods of the cluster; a manifest with this prefix is always ours.
+#: The prefix of all proofs' names, including proofs by pods of the cluster. A manifest with this prefix is ours.
 PREFIX = "node-device-proof-"
 NAMESPACE = "kube-system"
 CONTAINER = "proof"
@@ -17,7 +17,7 @@ CONTAINER = "proof"
 
 def is_no_device_free(words: str) -> bool:
     """Whether a kubelet refused a pod because no device was free or healthy: another pod got the device, or the
-    plugin restarted. Source of the messages: kubernetes pkg/kubelet/cm/devicemanager/manager.go.
+    plugin restarted. The messages are in kubernetes pkg/kubelet/cm/devicemanager/manager.go.
     """
     return "requested number of devices unavailable" in words or "no healthy devices present" in words
 
@@ -30,8 +30,8 @@ def new_name() -> str:
 def manifest(name: str, image: str, resource: str, count: int) -> dict[str, Any]:
     """A pod with one container that requests ``count`` shares of ``resource`` and runs until its removal.
 
-    The pod requests nothing else: it is critical to the kubelet, which ends other pods if a request does not fit.
-    The pod uses the host's network, because a new node may not have a pod network yet.
+    The pod requests nothing else, because it is critical to the kubelet, which ends other pods if a request does not
+    fit. The pod uses the host's network, because a new node may not have a pod network yet.
     """
     return {
         "apiVersion": "v1",
@@ -60,14 +60,14 @@ class NotPlaced(Exception):
 
 
 class NotRemoved(Exception):
-    """The manifest of a proof's pod cannot be removed: the pod stays."""
+    """The manifest of a proof's pod cannot be removed, so the pod stays."""
 
 
 @contextlib.contextmanager
 def placed(directory: str, pod: dict[str, Any]) -> Iterator[None]:
     """Keep the pod's manifest in the kubelet's directory inside this block. Raises NotPlaced, NotRemoved.
 
-    The manifest appears complete, through a rename from a hidden name that the kubelet does not read.
+    The manifest appears as a whole: it is renamed from a hidden name that the kubelet does not read.
     """
     path = os.path.join(directory, pod["metadata"]["name"] + ".json")
     hidden = os.path.join(directory, "." + os.path.basename(path))

@@ -1,4 +1,4 @@
-"""Runs a verification in order: the runtime, the kubelet, then a container for each resource."""
+"""Runs a verification in this order: the runtime, the kubelet, then a container for each resource."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _UNKNOWN = "unknown"
 class Node(NamedTuple):
     """The paths and settings of this node.
 
-    static_pod_dir: None if the kubelet takes no static pods. image: None takes the runtime's sandbox image.
-    kubelet_kubeconfig, max_pods: see SlotCounter. makes_static_pods: whether proofs may make them; the leftovers of
-    killed proofs are always removed.
+    static_pod_dir: None if the kubelet runs no static pods. image: None means the runtime's sandbox image.
+    kubelet_kubeconfig, max_pods: see SlotCounter. makes_static_pods: whether proofs may create static pods; leftovers
+    of killed proofs are removed in any case.
     """
 
     runtime_socket: str
@@ -59,13 +59,13 @@ class Node(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """The extent of the proofs.
+    """How much to prove, and how.
 
     devices: ``one`` free share of each resource, or ``all`` free shares.
-    unproven_only: skip each resource whose present state the file ``record`` lists as proven.
+    unproven_only: skip a resource if the file ``record`` lists its current state as proven.
     timeout: seconds until the kubelet's lists must match the declaration, and again for each proof.
-    plugin: the server of the devices, beside this version. proof_pods: pods (namespace/name) made for the proof; if
-    given, only their containers are inspected.
+    plugin: what serves the devices, recorded beside this version. proof_pods: pods (namespace/name) created for the
+    proof; if given, only their containers are inspected.
     """
 
     devices: str
@@ -91,7 +91,7 @@ class _Runtime(NamedTuple):
 class _NoListing(NamedTuple):
     """Why the kubelet's lists are missing.
 
-    problem: for the report. why: the reason in each row. state: the kubelet's state in the report.
+    problem: for the report. why: the reason for each row. state: the kubelet's state for the report.
     """
 
     problem: str
@@ -100,8 +100,8 @@ class _NoListing(NamedTuple):
 
 
 async def verify(configuration: Configuration, node: Node, scope: Scope) -> Report:
-    """Verify this node against ``configuration``. The report lists every problem; none becomes an exception."""
-    # The plugin's own code discovers the expected devices.
+    """Verify this node against ``configuration``. Every problem is in the report and never raised as an exception."""
+    # Discover the expected devices with the plugin's own code.
     offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
     links = Links()
     discoverer = Discoverer(links)
@@ -112,7 +112,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
         for each in configuration.resources
     ]
     problems = ["{}: {}".format(*late) for late in discoverer.late.items()]
-    # Remove leftovers before asking for holders, because the pod of a leftover runs and holds a device.
+    # Remove leftovers before reading the holders, because a leftover's pod still runs and holds a device.
     await _without_leftovers(node, scope.timeout, problems)
     proven_before = read_file(scope.record)
     record = Record(proven_before, " ".join(filter(None, [version(), scope.plugin])))
@@ -129,7 +129,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     outcomes: dict[str, Outcome] = {}
     if isinstance(listing, _NoListing):
         problems.append(f"kubelet: {listing.problem}")
-        # No proof by the runtime here: a kubelet that recovers would end our sandboxes as unknown.
+        # Do not prove by the runtime here: a kubelet that recovers would end our unknown sandboxes.
         kubelet = listing.state
         rows = [_pending(resource, expected, listing.why) for resource in resources]
     elif listing is None:
@@ -203,7 +203,7 @@ def _with_outcome(row: Row, outcomes: Mapping[str, Outcome]) -> Row:
 async def _held_by_other_names(
     configuration: Configuration, resources: Sequence[Resource], node: Node, links: Links
 ) -> Mapping[str, Mapping[str, str]]:
-    """Resource to the devices that the plugin does not offer until their holders end, each with the reason."""
+    """By resource, the devices that the plugin does not offer until their holders end, each with the reason."""
     specs = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)
     state = await kubelet_queries.holders(node.kubelet_root, configuration.kubelet_device_plugin_dir, specs, links)
     await links.look_at(node_paths(resources))
@@ -212,9 +212,9 @@ async def _held_by_other_names(
 
 
 def _expected_ids(resource: Resource, held: Mapping[str, str]) -> list[str]:
-    """The ids that the kubelet must list as allocatable: of required devices, and of healthy optional ones.
+    """The ids that the kubelet must list as allocatable: those of required and of healthy optional devices.
 
-    Devices that pods hold by other names are not among them.
+    Devices that pods hold by other names are not included.
     """
     return [
         kubelet_id
@@ -249,7 +249,7 @@ async def _runtime(node: Node, resources: Sequence[Resource], problems: list[str
 
 
 def _without_cdi(state: Mapping[str, Any], by_cdi: Sequence[str]) -> str:
-    """The problem of a running runtime that injects no CDI devices, with the consequence for containers."""
+    """The problem if a running runtime injects no CDI devices, with the consequence for containers."""
     found = "off" if state["cdi"]["enabled"] is False else "nothing about CDI"
     fails = runtime_queries.fails_without_cdi(state["name"], state["version"])
     consequence = "could not be created with" if fails else "would start without"
@@ -302,13 +302,13 @@ def _judge(
     scope: Scope,
     held_by_others: Mapping[str, str] = MappingProxyType({}),
 ) -> Row:
-    """The row of a resource before its proof."""
+    """The row of a resource, before its proof."""
     found = listing.allocatable.get(resource.name, ())
     row = Row(resource.name, len(expected), len(found), (), states.EMPTY, "")
     if resource.name not in listing.registered:
         detail = "expected the resource to be registered with the kubelet, found no such resource"
         return row._replace(state=states.FAILED, detail=detail)
-    # A pod may have ended since the question for holders.
+    # A pod may have ended after the holders were read.
     freed = {share for each in resource.devices if each.id in held_by_others for share in resource.kubelet_ids(each)}
     missing, foreign = sorted(set(expected) - set(found)), sorted(set(found) - set(expected) - freed)
     if missing or foreign:
@@ -319,7 +319,7 @@ def _judge(
         reasons = [reason for reason in map(unhealthy_reason, resource.devices) if reason]
         return row._replace(state=states.FAILED, detail="; ".join([detail, *reasons]))
     if held_by_others:
-        # A proof compares with the declaration, but the plugin now offers less than that.
+        # A proof would compare with the declaration, but the plugin now offers fewer devices.
         each = [f"{device}: {why}" for device, why in sorted(held_by_others.items())]
         return row._replace(state=states.IN_USE, detail="; ".join(each))
     if not found:
@@ -343,7 +343,7 @@ def _held_by(resource: Resource, listing: kubelet_queries.Listing) -> str:
 
 
 class _OfKubelet:
-    """Proofs by containers of the kubelet: first those of other pods, then of a static pod, one at a time."""
+    """Proofs by containers of the kubelet: first containers of other pods, then static pods, one at a time."""
 
     def __init__(self, configuration: Configuration, runtime: _Runtime, node: Node, scope: Scope) -> None:
         self._configuration = configuration
@@ -355,7 +355,7 @@ class _OfKubelet:
     async def prove(
         self, resources: Sequence[Resource], rows: Mapping[str, Row], listing: kubelet_queries.Listing
     ) -> dict[str, Outcome]:
-        """Resource to its outcome. A resource without a free share, whose holders have no known container, has none."""
+        """Each resource's outcome, by name. Omits resources without a free share and without a holder to inspect."""
         outcomes: dict[str, Outcome] = {}
         if not resources:
             return outcomes
@@ -368,7 +368,7 @@ class _OfKubelet:
                         outcomes[resource.name] = await self._of_proof_pod(there, resource, holders)
                         continue
                     everyone = self._scope.devices == "all"
-                    # Ignore the container of another proof, because it ends too soon to rely on.
+                    # Ignore containers of other proofs, because they end too soon.
                     others = [holder for holder in holders if not is_proof(holder.pod)]
                     found = await there.find(resource, others, everyone)
                     shares = rows[resource.name].shares
@@ -405,7 +405,7 @@ class _OfKubelet:
         if not os.path.isdir(directory):
             return Outcome(unproven=f"the kubelet's static pod directory {directory} does not exist")
         try:
-            # Count again now, because a static pod that requests more than is free ends another pod.
+            # Count the free shares again, because a static pod that requests more than is free ends another pod.
             now = await kubelet_queries.listing(self._node.kubelet_root, self._configuration.kubelet_device_plugin_dir)
         except (PodResourcesError, OSError, CheckpointError) as error:
             return Outcome(unproven=str(error))
@@ -423,7 +423,7 @@ class _OfKubelet:
 
 
 def _together(found: Outcome, proof: Outcome) -> Outcome:
-    """The outcome of a proof, joined with the outcome of other pods' containers."""
+    """The outcome of a proof, combined with the outcome of other pods' containers."""
     seen = tuple(dict.fromkeys([*found.seen, *proof.seen]))
     if proof.unproven and found.mismatches:
         return Outcome(seen, (), "{}; a container of {}".format(proof.unproven, "; of ".join(found.mismatches)))

@@ -110,7 +110,7 @@ class Environments:
         return True
 
     def stay(self, name, previous, without=None):
-        """Return the directories of the versions to keep: current, previous, and the newest of the others that can run."""
+        """Return the directories of the versions to keep: current, previous, and the newest others that can run."""
         first = [name] + [previous] * (previous not in (name, None))
         others = [other for other in self.names() if other not in (*first, without) and self._can_run(other)]
         stay = first + others[: max(self.module.params["keep"] - len(first), 0)]
@@ -135,7 +135,7 @@ class Environments:
             report = self._go_to(was, name, previous, remade=made)
         except LedgerConflict as error:
             if was not in (None, name) and self.versions.current() == was:
-                # Restore the earlier state without `previous`: a rollback must not undo the upgrade before the failed one.
+                # Restore the earlier state without `previous`: no rollback may undo the upgrade before the failed one.
                 failed = failed_upgrade.read(self.root)
                 if isinstance(error, change.NotReady):
                     before, failed = None, failed_upgrade.now(name, error.why)

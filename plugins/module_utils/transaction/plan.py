@@ -20,7 +20,7 @@ _RENAMED = {"patience": "timeout", "folders": "directories"}
 class Places(NamedTuple):
     """The paths that a transaction uses on a node.
 
-    directory: our own. units: systemd's, for units that survive a boot. lock: locked by a running transaction or recovery.
+    directory: our own. units: systemd's, for units that survive a boot. lock: held by a transaction or a recovery.
     """
 
     directory: str = ledgers.DIRECTORY

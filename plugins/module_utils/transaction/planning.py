@@ -30,9 +30,9 @@ class Planning:
     def add(self, path, content, expected_sha256, original=None):
         """Add a file.
 
-        content: the new text. With ``undo``, None restores the original; otherwise None keeps the file. expected_sha256:
-            see File.
-        original: if someone else wrote the file since our last change, the text for a later undo; None for the current text.
+        content: the new text; None restores the original if ``undo`` is set, and otherwise keeps the file.
+        expected_sha256: see File.
+        original: the text for a later undo if someone else wrote the file since our last change; else None.
         Raises LedgerConflict if the file is not ours to write.
         """
         state = ledgers.state_of(path)
@@ -75,7 +75,7 @@ class Planning:
         return dict(state or {"kind": "file", "mode": 0o644, "uid": 0, "gid": 0}, content=content.encode())
 
     def _undone(self, known, content, state):
-        """Return the undone state: the original if ``content`` is None or its text; else the current one with ``content``."""
+        """Return the undone state: the original if ``content`` is None or its text; else the state with ``content``."""
         before = ledgers.stored(known["before"])
         if content is None or (before is not None and before["content"] == content.encode()):
             return before

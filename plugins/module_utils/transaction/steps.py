@@ -148,7 +148,7 @@ class Transaction:
     def undo(self, reason, lines="", boot=False):
         """Restore everything except files that others wrote meanwhile, and restart the runtime if necessary.
 
-        lines: the runtime's journal lines from the failure. boot: whether the node is booting, so the runtime starts later.
+        lines: the runtime's journal lines from the failure. boot: whether the node boots, so the runtime starts later.
         Raises OSError if a file cannot be restored; then the transaction stays open.
         """
         repeated = self.journal.find("undo")

@@ -10,8 +10,8 @@ from ...declaration.fields import form
 from ...declaration.schema import Field, normalise
 from .. import quantity
 
-#: Measured: 45 MiB resident with 10 resources of 100 devices each (`python -m bench needs`). The limit is twice
-#: that, because the kernel kills a plugin that reaches it, and the node loses its devices.
+#: Measured: 45 MiB resident with 10 resources of 100 devices each (`python -m bench needs`). The limit is twice as
+#: high, because the kernel kills a plugin that reaches the limit, and the node loses its devices.
 _MEMORY_LIMIT = "96Mi"
 
 #: A busy node divides its CPU time by the pods' requests (cpu.weight), and pod admission waits for the plugin.
@@ -144,7 +144,7 @@ DEPLOYMENT: dict[str, Field] = {
 
 #: The label of every object that we may change, and of a namespace that we may remove.
 MANAGED_BY = {"app.kubernetes.io/managed-by": "nodedevices"}
-# The resources of a container without a domain (IsStandardContainerResourceName), except hugepages-SIZE.
+# The container resources without a domain (IsStandardContainerResourceName), except hugepages-SIZE.
 _STANDARD = ("cpu", "memory", "ephemeral-storage")
 
 
@@ -169,7 +169,7 @@ class Deployment(NamedTuple):
 
 
 def _resource_problems(resources: Mapping[str, Mapping[str, str]]) -> Iterator[Problem]:
-    """The problems of a pod's resources, which the API server would refuse only after it stored other objects."""
+    """The problems of a pod's resources. The API server would refuse them only after it stored other objects."""
     for kind in ("requests", "limits"):
         for name, text in resources[kind].items():
             if "/" not in name and name not in _STANDARD and not name.startswith("hugepages-"):

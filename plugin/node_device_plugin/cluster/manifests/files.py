@@ -1,4 +1,4 @@
-"""Renders manifests from files, without Ansible: a configuration for each node, and a deployment."""
+"""Renders manifests without Ansible, from files: a configuration for each node, and a deployment."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from . import Manifest, parse_deployment
 from . import render as render_objects
 
 _ENDING = ".yaml"
-#: Endings that a user may mean for a configuration; such a file is an error.
+#: File name endings that a user may mistake for a configuration's; such a file is an error.
 _ALIKE = (".yml", ".json")
-# Texts that kubectl's parser reads as a number or a boolean, but that PyYAML leaves without quotes: 1e3, 089, 0o17, y.
-# A node may have such a name, so every text that begins like a number gets quotes.
+# Texts that kubectl's parser reads as a number or a boolean, but that PyYAML writes without quotes: 1e3, 089, 0o17, y.
+# A node may have such a name. Therefore every text that begins like a number gets quotes.
 _AMBIGUOUS = re.compile(r"[-+.0-9].*|[yYnN]", re.DOTALL)
 
 
 def render(directory: str, deployment: str) -> list[Manifest]:
-    """Every object. directory: contains NODE.yaml for each node. deployment: a file with the keys of DEPLOYMENT.
+    """All objects. directory: contains NODE.yaml for each node. deployment: a file with the keys of DEPLOYMENT.
 
     Raises DeclarationError with all problems, each with the name of its file.
     """
@@ -60,7 +60,7 @@ def render(directory: str, deployment: str) -> list[Manifest]:
 
 
 def to_yaml(manifests: Sequence[Manifest]) -> str:
-    """YAML documents, each after a comment with its reason; a text of several lines becomes a block."""
+    """The manifests as YAML documents, each after a comment with its reason; multi-line texts become block scalars."""
     import yaml
 
     class Dumper(yaml.SafeDumper):

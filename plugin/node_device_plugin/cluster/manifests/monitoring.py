@@ -7,7 +7,7 @@ from typing import Any
 
 _GROUP = "monitoring.coreos.com/v1"
 
-#: Alert name to the rest of its rule, with Prometheus' own keys.
+#: Each alert's rule by its name, without the name itself, in Prometheus' own keys.
 ALERTS: dict[str, dict[str, str]] = {
     "NodeDevicesNotRegistered": {"expr": "node_device_plugin_stream_open == 0", "for": "1m"},
     "NodeDeviceUnhealthy": {
@@ -23,7 +23,7 @@ ALERTS: dict[str, dict[str, str]] = {
 
 
 def pod_monitor(metadata: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
-    """A PodMonitor. labels: the pods'."""
+    """A PodMonitor. labels: those of the pods."""
     return {
         "apiVersion": _GROUP,
         "kind": "PodMonitor",
@@ -33,7 +33,7 @@ def pod_monitor(metadata: Mapping[str, Any], labels: Mapping[str, str]) -> dict[
             "podMetricsEndpoints": [
                 {
                     "port": "http",
-                    # An alert names the node, because pods come and go.
+                    # Alerts name the node instead of the pod, because pods come and go.
                     "relabelings": [{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "instance"}],
                 }
             ],

@@ -1,4 +1,4 @@
-"""The common settings of the pods of all nodes, from the nodes' configurations."""
+"""The settings that the pods of all nodes share, computed from the nodes' configurations."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ...devices.host_directories import directories, outermost
 _COMMENT = "# Rendered from the declaration: what is changed here by hand is overwritten.\n"
 #: The pod's directory with the configurations of all nodes, each in a file with the node's name.
 CONFIGURATIONS = "/etc/node-device-plugin"
-# A mount on one of these would hide the plugin itself.
+# A mount on one of these directories of the image would hide the plugin itself.
 _OF_THE_IMAGE = frozenset({"bin", "lib", "lib64", "proc", "sbin", "usr"})
 #: Settings that determine a pod's mounts, and so must be identical on all nodes of one DaemonSet.
 _SHARED = ("kubelet_device_plugin_dir", "kubelet_root_dir", "dynamic_cdi_dir", "cdi_spec_dirs", "registration")
 
 
 class CommonGround(NamedTuple):
-    """The common settings. port: for scrapers. device_directories: the host's directories in which to find devices."""
+    """The shared settings. port: for scrapers. device_directories: the host's directories that may contain devices."""
 
     port: int
     kubelet_device_plugin_dir: str
@@ -41,7 +41,7 @@ def for_pod(configuration: Configuration) -> Configuration:
 
 
 def configuration_text(configuration: Configuration) -> str:
-    """A node's file, with equal bytes for equal content: in JSON, because YAML takes ten times as long to parse."""
+    """A node's file; equal content gives equal bytes. JSON, because YAML takes ten times as long to parse."""
     data = serialise.configuration_to_data(for_pod(configuration))
     return _COMMENT + json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
@@ -62,10 +62,10 @@ def read_configuration_text(text: str) -> Configuration:
 
 
 def common_ground(configurations: Mapping[str, Configuration]) -> CommonGround:
-    """The common settings of all pods.
+    """The settings that all pods share.
 
     configurations: node to its configuration. Raises DeclarationError if a pod cannot do what is declared, or if nodes
-    differ in a setting that is common to all pods of a DaemonSet.
+    differ in a setting that all pods of a DaemonSet must share.
     """
     problems: list[Problem] = []
     nodes = sorted(configurations)
@@ -105,7 +105,7 @@ def common_ground(configurations: Mapping[str, Configuration]) -> CommonGround:
 
 
 def overlaps(kubelets: Iterable[str]) -> bool:
-    """Whether every kubelet accepts two sockets of a resource at the same time: 1.37 and later, without pre-releases.
+    """Whether every kubelet accepts two sockets of one resource at once: 1.37 and later, but no pre-releases.
 
     kubelets: their versions, as in node objects (v1.37.2, v1.37.0+k3s1, v1.37.1-gke.100).
     """

@@ -11,23 +11,23 @@ from .deployment import MANAGED_BY, Deployment
 from .nodes import CommonGround, common_ground, configuration_text
 from .pod import pod_spec
 
-#: Labels that every DaemonSet of the plugin has.
+#: Labels of every DaemonSet of the plugin.
 LABELS = {"app.kubernetes.io/name": "node-device-plugin", **MANAGED_BY}
-#: The label of a node whose devices a DaemonSet serves; its value is the DaemonSet's name.
+#: The label of a node whose devices a DaemonSet serves. The label's value is the DaemonSet's name.
 NODE_LABEL = "nodedevices.kubernetes/device-plugin"
 #: The API server's limit for all data of a ConfigMap, in bytes.
 _LARGEST_CONFIG_MAP = 1 << 20
 
 
 class Manifest(NamedTuple):
-    """An object. why: a comment for its readers."""
+    """An object. why: the reason for its settings, as a comment for readers."""
 
     why: str
     content: dict[str, Any]
 
 
 def render(deployment: Deployment, configurations: Mapping[str, Configuration]) -> list[Manifest]:
-    """Every object, in the order in which to apply them.
+    """All objects, in the order in which to apply them.
 
     configurations: node to its configuration. Raises DeclarationError with all problems.
     """
@@ -82,9 +82,9 @@ def config_map(deployment: Deployment, texts: Mapping[str, str]) -> Manifest:
 def daemon_set(
     deployment: Deployment, ground: CommonGround, nodes: Sequence[str], kubelets_overlap: bool = False
 ) -> Manifest:
-    """The DaemonSet. nodes: the nodes of its pods, for a deployment that selects nodes by name.
+    """The DaemonSet. nodes: the nodes of its pods, used if the deployment selects nodes by name.
 
-    kubelets_overlap: whether every kubelet accepts two sockets of a resource, for a deployment with overlap ``auto``.
+    kubelets_overlap: whether every kubelet accepts two sockets of a resource, used if overlap is ``auto``.
     """
     labels = _labels(deployment)
     overlaps = deployment.overlap == "always" or (deployment.overlap == "auto" and kubelets_overlap)
@@ -155,7 +155,7 @@ def _labels(deployment: Deployment) -> dict[str, str]:
 def _affinity(deployment: Deployment, nodes: Sequence[str]) -> dict[str, Any]:
     if deployment.select_nodes == "by_label":
         return {"nodeSelector": {NODE_LABEL: deployment.name}}
-    # A term may contain only one name, and a node needs to match only one term.
+    # A term may contain only one name. A node needs to match only one of the terms.
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in sorted(nodes)]
     return {
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}

@@ -1,4 +1,4 @@
-"""The plugin's pod: root without capabilities, and only the host's directories that the plugin needs."""
+"""The plugin's pod: runs as root without capabilities, and sees only the host directories that the plugin needs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ...support.sockets import INSTANCE_SOCKET, OVERLAP, SOCKET_DIRECTORY, statu
 from .deployment import Deployment
 from .nodes import CONFIGURATIONS, CommonGround
 
-#: The probe in the image: a module of its own, because the command's imports are too slow for every few seconds.
+#: The probe in the image. A module of its own, because the command's imports are too slow to run every few seconds.
 _PROBE = ("/opt/node-device-plugin/bin/python", "-I", "-m", "node_device_plugin.status_api.probe")
 _PORT = "http"
-#: Also for mounts below, if the kernel and the runtime support that (Kubernetes 1.31, containerd 2.0, Linux 5.12).
+#: Read-only, with all mounts below if the kernel and runtime can (Kubernetes 1.31, containerd 2.0, Linux 5.12).
 _READ_ONLY = {"readOnly": True, "recursiveReadOnly": "IfPossible"}
 #: The container's name.
 CONTAINER = "plugin"
 
 
-#: The pod's own directory for a status socket, because another instance may have the node's. Not a host directory.
+#: The pod's own directory for a status socket, not a host directory: another instance may use the node's directory.
 _INSTANCE = "/node-device-plugin"
 
 
@@ -33,7 +33,7 @@ class _Volume(NamedTuple):
 
 
 def pods_overlap(spec: Mapping[str, Any]) -> bool:
-    """Whether a pod of this spec may serve beside another instance."""
+    """Whether a pod of this spec may serve at the same time as another instance."""
     return any(env.get("name") == OVERLAP for each in spec["containers"] for env in each.get("env") or ())
 
 
@@ -42,7 +42,7 @@ def pod_spec(
 ) -> dict[str, Any]:
     """The spec of a pod. affinity: the part of the pod spec that selects its nodes.
 
-    overlaps: whether the pod may serve beside another instance.
+    overlaps: whether the pod may serve at the same time as another instance.
     """
     # Mount a path only once: the first volume wins, so a directory that is only scanned comes last.
     volumes: list[_Volume] = []
@@ -59,14 +59,14 @@ def pod_spec(
         "terminationGracePeriodSeconds": 10,
         "tolerations": [dict(toleration) for toleration in deployment.tolerations],
         "securityContext": {
-            # Root, because root owns the kubelet's sockets. Without capabilities, file permissions bind the process.
+            # Root, because root owns the kubelet's sockets. Without capabilities, file permissions apply to root.
             "runAsUser": 0,
             "runAsGroup": 0,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(deployment, ground, volumes, overlaps)],
         "volumes": [
-            # The whole ConfigMap, because a subPath mount is never updated while the pod runs.
+            # Mount the whole ConfigMap, because a subPath mount is never updated while the pod runs.
             {"name": "configurations", "configMap": {"name": deployment.name}},
             *({"name": each.name, "hostPath": {"path": each.path, "type": each.kind}} for each in volumes),
             *([{"name": "instance", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}] if overlaps else []),
@@ -93,7 +93,7 @@ def _container(deployment: Deployment, ground: CommonGround, volumes: list[_Volu
         "readOnlyRootFilesystem": True,
     }
     if deployment.selinux_type is not None:
-        # For the container only, because the pod's pause container needs no access to the kubelet.
+        # Set the type for the container only, because the pod's pause container needs no access to the kubelet.
         security["seLinuxOptions"] = {"type": deployment.selinux_type}
     return {
         "name": CONTAINER,
@@ -102,13 +102,13 @@ def _container(deployment: Deployment, ground: CommonGround, volumes: list[_Volu
         "args": ["run", "--config", CONFIGURATIONS + "/$(NODE_NAME)"],
         "env": environment,
         "ports": [{"name": _PORT, "containerPort": ground.port}],
-        # The plugin may wait until another instance ends, so the other probes begin only after its start.
+        # The plugin may wait for another instance to end, so the other probes begin only after the plugin's start.
         "startupProbe": _probe(socket, "/healthz", period=1, failures=600),
         "livenessProbe": _probe(socket, "/healthz", period=10, failures=3),
         "readinessProbe": _probe(socket, "/readyz", period=5, failures=1),
         "resources": {key: dict(value) for key, value in deployment.resources.items() if value},
         "securityContext": security,
-        # The default is in /dev, which may be the host's.
+        # The default path is in /dev, which may be the host's.
         "terminationMessagePath": "/tmp/termination-log",  # noqa: S108 (the container's own)
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
@@ -120,7 +120,7 @@ def _container(deployment: Deployment, ground: CommonGround, volumes: list[_Volu
 
 
 def _probe(socket: str, page: str, period: int, failures: int) -> dict[str, Any]:
-    """A probe over the plugin's own socket, because clients that flood the HTTP port cannot block it."""
+    """A probe over the plugin's own socket, which clients that flood the HTTP port cannot block."""
     return {
         "exec": {"command": [*_PROBE, socket, page]},
         "periodSeconds": period,
@@ -138,15 +138,15 @@ def _volumes(ground: CommonGround) -> Iterator[_Volume]:
     if ground.registration == "plugins_registry":
         registry = posixpath.join(ground.kubelet_root_dir, "plugins_registry")
         yield _Volume("plugins-registry", registry, "Directory", writable=True)
-    # For the holders of devices, because a CDI spec stays while a pod holds its device.
+    # To find the holders of devices, because a CDI spec stays while a pod holds its device.
     yield _Volume("pod-resources", posixpath.join(ground.kubelet_root_dir, "pod-resources"), "Directory")
     for number, path in enumerate(ground.static_cdi_dirs):
         yield _Volume("cdi-static-%d" % number if number else "cdi-static", path, "DirectoryOrCreate")
-    # For the specs of devices that the plugin discovers or once discovered.
+    # For the specs of devices that the plugin discovers now or discovered earlier.
     yield _Volume("cdi-dynamic", ground.dynamic_cdi_dir, "DirectoryOrCreate", writable=True)
     for number, path in enumerate(ground.device_directories):
         # The plugin opens no device node, because the device cgroup forbids that. DirectoryOrCreate, because a node may
-        # have no such directory; but a directory in /dev or /sys cannot be created.
+        # not have the directory; but nobody can create a directory in /dev or /sys.
         is_the_kernels = path == "/dev" or path.startswith("/sys/")
         kind = "Directory" if is_the_kernels else "DirectoryOrCreate"
         yield _Volume("devices-%d" % number if number else "devices", path, kind)
