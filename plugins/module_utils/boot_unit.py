@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes and removes a systemd unit for the next boot, for as long as a power cut would leave a change half done.
+"""A systemd unit for the next boot. The unit exists only while a power cut would leave a change half done.
 
 Runs on nodes: Python 3.9, standard library only.
 """

@@ -57,7 +57,7 @@ class UnknownToken(ledgers.LedgerConflict):
 class Hidden:
     """The hidden strings of several sources, each by its token.
 
-    seeds: files whose content keys the tokens, so that nobody can check a guess against a token on another machine.
+    seeds: files whose content is the tokens' key, so that nobody can check a guess against a token on another machine.
     """
 
     def __init__(self, seeds=_SEEDS):

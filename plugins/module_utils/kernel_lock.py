@@ -23,7 +23,7 @@ def locked(path, create=True, wait=True):
 
 
 def taken(path, flags, wait=True):
-    """Open a path with ``flags``, lock it and return its descriptor; closing it unlocks the file. Raises like above."""
+    """Open and lock a path; returns its descriptor. Closing it unlocks the path. flags: of os.open. Raises as above."""
     while True:
         descriptor = os.open(path, flags, 0o600)
         try:

@@ -161,7 +161,7 @@ def containerd_config(program, arguments, cwd="/"):
         imported=others,
         linked_imports=[name for name in others if os.path.islink(name)],
         unreadable_imports=[name for name in found(patterns) if os.path.isfile(name) and text_of(name) is None],
-        # `config dump` of 2.x ignores missing imports, but its daemon does not start. The dump does not name the
+        # `config dump` of 2.x ignores missing imports, but the daemon fails to start. The dump does not name the
         # directories of nested imports, so some of these paths may be wrong.
         missing_imports=[name for name in patterns if "*" not in name and not os.path.isfile(name)],
         dangling_imports=[name for name in found(patterns) if not os.path.exists(name)],

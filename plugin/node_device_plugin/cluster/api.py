@@ -29,7 +29,7 @@ _WHOLE = 60.0
 _LIST = 300.0
 # Objects on a page of a list, as in kubectl.
 _PAGE = 500
-# Bytes of an answer, and of a whole list: a page of large objects has some ten MB. The answer or log of a pod comes
+# Maximum bytes of an answer, and of a list: a page of large objects has some ten MB. The answer or log of a pod comes
 # through a node that may be hostile.
 _LARGEST = 128 << 20
 _LARGEST_LIST = 512 << 20
@@ -213,7 +213,7 @@ class Api:
             query["continue"] = str(more)
 
     def apply(self, place: Place, content: dict[str, Any], manager: str, dry_run: bool = False) -> dict[str, Any]:
-        """Apply ``content`` to an object by server-side apply; fields of other managers stay.
+        """Apply ``content`` to an object by server-side apply; fields that only other managers own stay.
 
         manager: owner of the fields. dry_run: the server checks the request and stores nothing.
         Returns the applied object. Raises ApiError; NotFound if its namespace or kind does not exist.

@@ -23,7 +23,7 @@ _KUBELETS = frozenset({"kubelet", "k3s", "kubelite"})
 class Memory(NamedTuple):
     """The record of the changes that a later run must undo.
 
-    patched: static resource to the capacity before our patch; None if there was no capacity.
+    patched: maps each static resource to its capacity before our patch; None if it had no capacity.
     served: resources of the device plugin. The kubelet leaves their keys behind on the node object.
     """
 
@@ -48,7 +48,7 @@ class CapacityConflict(Exception):
 class Wanted(NamedTuple):
     """The wanted state of a node.
 
-    capacities: static resource to capacity.
+    capacities: maps each static resource to its capacity.
     served: the device plugin's resources.
     registered: the resources of all device plugins that the node's kubelet knows.
     """
@@ -117,7 +117,7 @@ def plan(node: Mapping[str, Any], wanted: Wanted) -> Plan:
 class Restoration(NamedTuple):
     """The changes that restore a node's capacities.
 
-    restored: resource to capacity; empty if nothing was reset.
+    restored: maps each restored resource to its capacity; empty if nothing was reset.
     operations: of a JSON patch; contains only tests if nothing was reset.
     """
 

@@ -28,7 +28,7 @@ class RestoreError(Exception):
 class Settings(NamedTuple):
     """The capacities to restore, and the names and files that this needs.
 
-    kubeconfig: the kubelet's. node: its name in the cluster. capacities: resource to number.
+    kubeconfig: the kubelet's. node: its name in the cluster. capacities: maps resources to numbers.
     kubelet_device_plugin_dir: the directory of the checkpoint, which lists the resources of device plugins.
     """
 

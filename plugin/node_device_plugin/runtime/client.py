@@ -118,7 +118,7 @@ class CriClient(UnixClient):
     async def create_container(
         self, sandbox: str, config: cri.ContainerConfig, sandbox_config: cri.PodSandboxConfig
     ) -> str:
-        """Create a container in a sandbox; returns its id. sandbox_config: the one with which the sandbox was created."""
+        """Create a container in a sandbox; returns its id. sandbox_config: the configuration of the sandbox."""
         request = cri.CreateContainerRequest(pod_sandbox_id=sandbox, config=config, sandbox_config=sandbox_config)
         pod = sandbox_config.metadata
         what = f"create container {config.metadata.name} of pod {pod.namespace}/{pod.name}"

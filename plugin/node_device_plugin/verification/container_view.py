@@ -62,7 +62,7 @@ def read_own(data: Mapping[str, Any]) -> View:
 
 
 def mounts_of(process: int | str) -> dict[str, str]:
-    """The mount points of a process (a pid, or ``self``) and their file system types. Raises OSError if it has ended."""
+    """The mount points of a process (pid, or ``self``) and their file system types. Raises OSError if it has ended."""
     with open(f"/proc/{process}/mountinfo", "rb") as file:
         return mount_points(file.read())
 

@@ -14,7 +14,7 @@ from .looking import Outcome, look_at_allocated
 class Containers:
     """The running containers of a node, listed once.
 
-    by_pod: (namespace, pod name, container name) to the container's id.
+    by_pod: maps (namespace, pod name, container name) to the container's id.
     """
 
     def __init__(self, cri: CriClient, by_pod: Mapping[tuple[str, str, str], str]) -> None:

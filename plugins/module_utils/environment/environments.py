@@ -117,7 +117,7 @@ class Environments:
         return [self.versions.directory(each) for each in stay]
 
     def refuse_again(self, name):
-        """Raise VersionError if ``name`` would repeat a failed upgrade of the running service without ``retry``."""
+        """Raise VersionError if the running service already failed an upgrade to ``name``, unless ``retry`` is set."""
         was, failed = self.versions.current(), failed_upgrade.read(self.root)
         asked_for = self.module.params["retry"] or was in (None, name)
         if failed and failed.name == name and not asked_for and self.versions.runs():

@@ -24,9 +24,9 @@ _WAITS = ("held by ", "the kubelet has not said yet")
 class Serving(NamedTuple):
     """One reading of what is served.
 
-    resources: name to {"registered": whether the kubelet keeps its stream open, "devices": id to (state, reason)}; None
+    resources: by name, {"registered": whether the kubelet keeps a stream open, "devices": (state, reason) by id}; None
         if no plugin answers; ``problem`` then says why.
-    listed: resource to its allocatable ids; None if no kubelet answers.
+    listed: maps each resource to its allocatable ids; None if no kubelet answers.
     not_ready: why the plugin is not ready, one sentence for each reason.
     """
 

@@ -41,7 +41,7 @@ def _beside(path, which, hidden="."):
 
 
 def _one_file_system(directory, above, path):
-    """Return whether ``above`` and its subdirectory, which may not exist yet, allow a rename from one to the other."""
+    """Return whether a file in ``above`` can be renamed into its ``directory``, which may not exist yet."""
     if os.path.islink(directory) or mount_points().intersection((directory, path)):
         return False
     return not os.path.isdir(directory) or os.stat(directory).st_dev == os.stat(above).st_dev
@@ -125,7 +125,7 @@ def restore(file, original):
     """
     path = file.path
     there = os.path.lexists(path)
-    # Write nothing if the file was never replaced, because writing an irreplaceable file would fail.
+    # Write nothing if the file was never replaced, because writing fails if a file cannot be replaced.
     kept = original is not None and (not os.path.lexists(old(path)) or _all_of(path) == _all_of(old(path)))
     # A write between this check and the next system call is lost, because no lock covers the file.
     if is_theirs(file, original):

@@ -78,7 +78,7 @@ class Plan(NamedTuple):
 
     identity: unique. owner: a role's name in the ledger.
     files: to write or remove; empty to only restart the runtime. directories: to create, outermost first.
-    entries: path to the ledger's new entry, or to None to delete the entry. undo: whether to undo our change.
+    entries: maps a path to its new entry in the ledger; None deletes the entry. undo: whether to undo our change.
     check: a command that must succeed before anything is written, or empty; ``{staged}`` stands for the first file's
         new version.
     unit: the runtime's service. question: a command that queries the running runtime and prints JSON.

@@ -75,7 +75,7 @@ class Planning:
         return dict(state or {"kind": "file", "mode": 0o644, "uid": 0, "gid": 0}, content=content.encode())
 
     def _undone(self, known, content, state):
-        """Return the undone state: the original if ``content`` is None or its text; else the state with ``content``."""
+        """Return the state after an undo: the original if ``content`` is None or its text, or one with ``content``."""
         before = ledgers.stored(known["before"])
         if content is None or (before is not None and before["content"] == content.encode()):
             return before

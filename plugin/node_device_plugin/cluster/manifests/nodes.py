@@ -64,7 +64,7 @@ def read_configuration_text(text: str) -> Configuration:
 def common_ground(configurations: Mapping[str, Configuration]) -> CommonGround:
     """The settings that all pods share.
 
-    configurations: node to its configuration. Raises DeclarationError if a pod cannot do what is declared, or if nodes
+    configurations: by node. Raises DeclarationError if a pod cannot do what the declaration requires, or if nodes
     differ in a setting that all pods of a DaemonSet must share.
     """
     problems: list[Problem] = []

@@ -29,7 +29,7 @@ class Manifest(NamedTuple):
 def render(deployment: Deployment, configurations: Mapping[str, Configuration]) -> list[Manifest]:
     """All objects, in the order in which to apply them.
 
-    configurations: node to its configuration. Raises DeclarationError with all problems.
+    configurations: maps each node to its configuration. Raises DeclarationError with all problems.
     """
     ground = common_ground(configurations)
     texts = {node: configuration_text(configurations[node]) for node in sorted(configurations)}
@@ -43,7 +43,7 @@ def render(deployment: Deployment, configurations: Mapping[str, Configuration]) 
 
 
 def require_room(texts: Mapping[str, str]) -> None:
-    """Raise DeclarationError if the nodes' configurations do not fit in a ConfigMap. texts: node to its file's text."""
+    """Raise DeclarationError if the nodes' configurations do not fit in a ConfigMap. texts: by node."""
     size = sum(len(node) + len(text.encode("utf-8")) for node, text in texts.items())
     if size > _LARGEST_CONFIG_MAP:
         message = "have configurations of %d bytes, but a ConfigMap holds at most %d: use several DaemonSets"
@@ -67,7 +67,7 @@ def namespace(deployment: Deployment) -> Manifest:
 
 
 def config_map(deployment: Deployment, texts: Mapping[str, str]) -> Manifest:
-    """The ConfigMap with the nodes' configurations. texts: node to its file's text."""
+    """The ConfigMap with the nodes' configurations. texts: maps each node to its file's text."""
     return Manifest(
         "The configuration of each node, in a key with the node's name. Running pods apply a change without a restart.",
         {
