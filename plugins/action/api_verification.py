@@ -35,7 +35,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.
 
 # Seconds between two reads of a node object.
 _PAUSE = 1.0
-# Resources of the plugin's program that prints what its container has.
+# CPU and memory of a proof pod's container, whose program prints the devices that the container has.
 _REQUESTS = {"cpu": "10m", "memory": "32Mi"}
 _LIMITS = {"memory": "96Mi"}
 
@@ -77,7 +77,7 @@ class ActionModule(ActionBase):
         }
 
     def _remove(self, arguments, host):
-        """Delete what proofs left in the cluster; if the cluster refuses or is unreachable, only warn."""
+        """Delete the proofs' priority class and the node's proof pods; only warn if the API server fails or refuses."""
         if not arguments.get("kubeconfig"):
             return {"changed": False}
         try:
@@ -93,7 +93,7 @@ class ActionModule(ActionBase):
 
 
 def _verify(cluster, node, arguments):
-    """The node's report in the form of role verification's command, and whether the proof record changed."""
+    """Verify the node. Returns a report like that of the plugin's command, and whether the proof record changed."""
     resources = parse_configuration(arguments["declaration"]["configuration"]).resources
     timeout = float(arguments.get("timeout", 60))
     shown, held = _once_followed(cluster, node, resources, timeout)
@@ -128,7 +128,7 @@ def _verify(cluster, node, arguments):
 
 
 def _outcomes(cluster, node, resources, shares, timeout):
-    """Each resource to prove with its proof's outcome. shares: resource to the number of shares to request."""
+    """Prove resources by pods; returns each with its outcome. shares: resource name to number of shares to request."""
     wanted = []
     for resource in resources:
         if resource.name in shares:
@@ -172,9 +172,9 @@ def _printed(api, pod):
 
 
 def _once_followed(cluster, node, resources, timeout):
-    """Wait until the node object shows the declared resources, at most ``timeout`` seconds; returns the node object.
+    """Wait at most ``timeout`` seconds until the node object shows the declared resources; returns the node object.
 
-    Also returns resource to the number of devices that are withheld because containers hold them by other names.
+    Also returns, by resource name, the number of devices that are withheld because containers hold other names of them.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -193,7 +193,7 @@ def _once_followed(cluster, node, resources, timeout):
 
 
 def _shares(resource):
-    """The minimum and maximum of healthy shares; devices that are not required may be missing."""
+    """The minimum and maximum number of healthy shares; the minimum leaves out optional devices."""
     required = sum(resource.replicas for device in resource.devices if device.required)
     return required, sum(resource.replicas for _device in resource.devices)
 
@@ -205,7 +205,7 @@ def _healthy(resource, shown):
 
 
 def _shortfall(resource, shown, held=0):
-    """Where the node object falls short of the declaration; None if it does not.
+    """Why the node object does not match the declaration; None if it matches.
 
     held: number of devices that containers hold by other names.
     """
@@ -220,7 +220,7 @@ def _shortfall(resource, shown, held=0):
 
 
 def _judged(resource, shown, use, devices, held=0):
-    """The resource's row, and the shares that a proof requests; 0 for no proof. held: devices held by other names."""
+    """The resource's row, and how many shares its proof requests (0 for no proof). held: see ``_shortfall``."""
     shortfall, healthy = _shortfall(resource, shown, held), _healthy(resource, shown) or 0
     row = {
         "resource": resource.name,
@@ -248,9 +248,9 @@ def _judged(resource, shown, use, devices, held=0):
 
 
 def _compared(resource, shares, outcome):
-    """The rest of a row: the container's devices compared with those that the kubelet may have allocated.
+    """A row's result: whether the container has devices that the kubelet may have allocated.
 
-    The API does not show which devices were allocated, so with one share, each device is compared.
+    The API does not show which device was allocated, so the container of one share may match any declared device.
     """
     if outcome.view is None:
         return {"state": "failed" if outcome.failed else "unproven", "detail": outcome.failed or outcome.unproven}

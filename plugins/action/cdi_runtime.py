@@ -33,7 +33,7 @@ _MODULE = "nodedevices.kubernetes.runtime_config"
 
 
 class NotApplied(UnsupportedConfig):
-    """A change that was started but not completed. answers: whether the runtime answers nevertheless."""
+    """A change was started but not completed. answers: whether the runtime answers queries after the failure."""
 
     def __init__(self, message, answers):
         super().__init__(message)
@@ -41,7 +41,7 @@ class NotApplied(UnsupportedConfig):
 
 
 class ActionModule(ActionBase):
-    """If CDI is effective, only the preflight runs; otherwise a check and a transaction follow."""
+    """Runs only the preflight if CDI is effective; otherwise checks a change and applies it in a transaction."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -110,9 +110,9 @@ class ActionModule(ActionBase):
             )
 
     def _original(self, change):
-        """The text that an undo is to restore: what others wrote since our last change, without our keys.
+        """The text that a later undo restores: the file as others changed it after us, without our keys.
 
-        None if others wrote nothing, or if the text has nothing of ours.
+        None if nobody else changed the file, or if its text contains none of our keys.
         """
         entry = self._node["ledger"].get(change.path)
         if entry is None or change.before is None or ledgers.sha256(change.before.encode()) == entry["sha256"]:
@@ -126,7 +126,7 @@ class ActionModule(ActionBase):
 
     @functools.cached_property
     def _running(self):
-        """The running daemon's CDI settings; None if the command is not installed yet, in check mode."""
+        """The running daemon's CDI settings; in check mode, None if the command is not installed yet."""
         said = self._node.get("running") or {}
         if said.get("command") == self._command:
             return said["cdi"]
@@ -185,12 +185,12 @@ class ActionModule(ActionBase):
         return {**(config.get("files") or {}), **(config.get("imported") or {})}.get(path)
 
     def _files(self):
-        """All files whose text was read from this node; each of them may have hidden texts."""
+        """All files whose text was read from this node; tokens in a new text may stand for secrets of any of them."""
         config = self._runtime["config"]
         return [config["real_path"], *(config.get("files") or ()), *(config.get("imported") or ())]
 
     def _staying_specs(self):
-        """The reason to keep CDI on for each spec of ours that stays on the node; check mode foresees them."""
+        """One reason to keep CDI on for each spec of ours that stays on the node, or in check mode would stay."""
         told = self._specs or {}
         if self._task.check_mode and "stays" in told:
             paths = [*told["stays"], *told.get("dynamic", ())]
@@ -215,7 +215,7 @@ class ActionModule(ActionBase):
         )
 
     def _check(self, text, beside, drop_in=None, as_drop_in=None):
-        """The result of the node's runtime for a new text. It only reads, so it runs in check mode too."""
+        """Let the node's runtime read a new text, in check mode too, because nothing changes; returns the result."""
         given = {"beside": beside, "drop_in": drop_in}
         if as_drop_in is not None:
             given = {
@@ -274,7 +274,7 @@ class ActionModule(ActionBase):
         return True
 
     def _warnings(self, changes):
-        """A warning if a replaced file has other names, which keep the old text, and the warnings of `_pending`."""
+        """A warning if other hard links of a replaced file keep the old text; then the warnings of `_pending`."""
         config = self._runtime["config"]
         replaced = [each.path for each in changes if each.before != each.after and each.path == config["real_path"]]
         pending = self._pending()
@@ -287,9 +287,9 @@ class ActionModule(ActionBase):
         return [other_names, *pending]
 
     def _pending(self):
-        """One message for each file that was written since the runtime started, and that a restart will apply.
+        """One message for each file that was changed after the runtime started: a restart also applies that change.
 
-        The settings that the runtime runs with now cannot be restored.
+        No file has the settings that the runtime runs with now, so a rollback cannot restore them.
         """
         return [
             f"{path} was changed after {self._adapter.name} started: a restart also applies that change"
@@ -324,7 +324,7 @@ class ActionModule(ActionBase):
 
 
 def _file(change, original):
-    """A change in the module's form. original: see ``_original``."""
+    """A change in the form of the module's option ``files``. original: see ``_original``."""
     before = change.before
     return {
         "path": change.path,

@@ -23,7 +23,7 @@ _REQUIRES = {"present": ["python", "runtime", "devices"], "pruned": ["python", "
 
 
 class ActionModule(ActionBase):
-    """One module execution. Pruning executes none if no spec is left over, and else first queries the holders."""
+    """Executes one module. To prune, it first queries the holders; if no spec is left over, it does neither."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -89,7 +89,7 @@ class ActionModule(ActionBase):
 
 
 def _dynamic(arguments):
-    """Devices that stay in the plugin's own specs, with the reason; empty if the plugin did not answer."""
+    """The devices that stay in the plugin's own specs, each with the reason; empty if the plugin did not answer."""
     try:
         answer = json.loads((arguments.get("pruned") or {}).get("stdout") or "{}")
     except ValueError:
@@ -100,7 +100,7 @@ def _dynamic(arguments):
 
 
 def _with_kept(answer, dynamic, devices_kept):
-    """The result with the devices that stay in the plugin's and the role's specs."""
+    """Add the devices that stay in the plugin's and the role's specs to the result."""
     answer["dynamic"] = [kept["device"] for kept in dynamic]
     devices_kept = [*dynamic, *devices_kept]
     if devices_kept:

@@ -121,7 +121,7 @@ class ActionModule(ActionBase):
         return {**_outcome(changes), **self._whose(arguments, places), "text": self._text}
 
     def _whose(self, arguments, places):
-        """The facts of this host for the steps that run once for all hosts. places: the node's other DaemonSets."""
+        """This host's facts, for the steps that run once for all hosts. places: the node's other DaemonSets."""
         return {
             "other_daemonsets": places,
             "host": self._host,
@@ -131,7 +131,7 @@ class ActionModule(ActionBase):
         }
 
     def _deploy(self, arguments, results):
-        """Apply the DaemonSet for the configurations in the cluster, without nodes that the inventory does not have."""
+        """Apply the DaemonSet for the configurations in the cluster; leave out nodes that are not in the inventory."""
         pending = {each["node"]: each["text"] for each in results if "text" in each}
         unknown_nodes = self._unknown_nodes(arguments.get("nodes"), pending, arguments)
         return self._cluster.deploy(pending, set(self._cluster.texts()) - set(unknown_nodes))
@@ -174,7 +174,7 @@ class ActionModule(ActionBase):
         return {**_outcome(changes.values()), **self._whose(arguments, places)}
 
     def _tidy(self, cluster):
-        """Let the plugin remove CDI specs that no pod holds; after its end, nothing else reaches the node."""
+        """Let the plugin remove CDI specs that no pod holds, because only the plugin can reach the node."""
         node, text = cluster.api.get(Place("nodes", self._node)), cluster.texts().get(self._node)
         if node is None or text is None or not cluster.is_selected(node):
             return []
@@ -210,7 +210,7 @@ class ActionModule(ActionBase):
         return [*changes, *self._cluster.dismantle({*leaving, *unknown_nodes})]
 
     def _unknown_nodes(self, known, own, arguments):
-        """Nodes with a configuration in the cluster that are no host of the inventory, as far as that is known.
+        """Nodes that have a configuration in the cluster but no host in the inventory; empty if that is uncertain.
 
         known: all nodes of the inventory, None if not given. own: nodes of this play.
         """
@@ -230,7 +230,7 @@ class ActionModule(ActionBase):
 def _to_come(hosts, hostvars):
     """Results for hosts of later plays, from the declarations that this run has already read.
 
-    So the DaemonSet has their pods' needs from the start, and no pod starts twice.
+    With these results, the DaemonSet has the settings of all pods from the start, and no pod starts twice.
     """
     for host in hosts:
         of_host = hostvars[host]

@@ -31,7 +31,7 @@ class ActionModule(ActionBase):
         if not problems and "device_plugin" in roles:
             problems += _of_a_daemonset(task_vars, template, read.configuration)
         what = "declaration" if problems else "cluster"
-        # Such a node has no preflight, and other hosts' nodes are written before its turn.
+        # A node that only the API reaches has no preflight, and the run writes to other nodes before this one.
         if look.api_only and roles:
             problems += _of_the_cluster(task_vars, template, None if problems else read)
         if problems:
@@ -51,7 +51,7 @@ def _of_a_daemonset(task_vars, template, configuration):
 
 
 def _of_the_cluster(task_vars, template, read):
-    """Why the API does not allow what the run needs for the node. read: the declaration, None if invalid."""
+    """Reasons why the run could not do this node's work through the API. read: the declaration, None if invalid."""
     from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
 
     path = template(task_vars.get("node_devices_kubeconfig"))

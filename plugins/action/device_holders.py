@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps an uninstall from devices that pods hold; see plugins/modules/device_holders.py for its documentation."""
+"""Stops an uninstall while pods hold devices; see plugins/modules/device_holders.py for its documentation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PAUSE = 2.0
 
 
 class ActionModule(ActionBase):
-    """Queries the holders, again and again while it waits; not at all if the node has nothing of ours."""
+    """Queries the holders, repeatedly while it waits; skips the query if the node has nothing of ours."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)

@@ -22,7 +22,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 
 _CHECKPOINT = "kubelet_internal_checkpoint"
-# The kubelet also writes a node's status, so a patch may meet another state than planned.
+# Attempts to patch a node's status, because the kubelet may change the status between the plan and the patch.
 _ATTEMPTS = 5
 _PAUSE = 0.5
 
@@ -32,7 +32,7 @@ class Stopped(Exception):
 
 
 class ActionModule(ActionBase):
-    """Contacts the API from the controller; on a node that it can reach, it reads one file."""
+    """Contacts the API from the controller, and reads one file on the node unless only the API reaches the node."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -141,8 +141,8 @@ def _check(node, plan):
 def _wait_for_kubelet(cluster, name, before, node, plan, timeout):
     """Wait until the kubelet makes the capacities allocatable, at its next sync (10 s); returns the node object.
 
-    before: the node object that the plan was made for, if it shows which capacities the kubelet keeps. Those are not
-    awaited once the kubelet has written them again.
+    before: if only the API reaches the node, the node object before the patch; else None. With this object, the wait
+    also ends if the kubelet has written the capacities of removed resources again.
     """
     deadline = time.monotonic() + timeout
     while resources.differing(node, plan, "allocatable") and time.monotonic() < deadline:

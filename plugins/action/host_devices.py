@@ -19,7 +19,7 @@ _OWNER = "host_devices"
 
 
 class ActionModule(ActionBase):
-    """One module execution; none if nothing is to be done on the node."""
+    """Executes its module once, or not at all if the node needs no change."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -44,7 +44,7 @@ class ActionModule(ActionBase):
         if (not any(wanted.values()) and ours == {}) or (state == "pruned" and not may_go):
             return {"changed": False, "written": [], "removed": [], "kept": [], "diff": [], "actions": []}
         held = []
-        # The preflight's facts are older than the files that the role has written since.
+        # In state pruned, the role has written files since the preflight, so the preflight's facts are outdated.
         if (may_go or state == "pruned") and arguments.get("command"):
             try:
                 try:
@@ -88,9 +88,9 @@ def _may_go(ours, files, nodes):
 
 
 def _held(holders, node):
-    """The paths that containers hold. A device that no plugin offers counts as ours, because ours may be gone.
+    """Holders with the host paths that they hold. A device that no plugin offers counts as ours: ours may be gone.
 
-    The command of an earlier release does not report all host paths of an allocation.
+    The command of an earlier release does not report ``all_host_paths``.
     """
     instance = (node.get("device_plugins") or {}).get("instance") or {"resources": []}
     paths = [held.get("all_host_paths", held["host_paths"]) for held in holders["held"]]

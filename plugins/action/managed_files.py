@@ -8,7 +8,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plan
 
 
 class ActionModule(ActionBase):
-    """One module execution; none if the play's preflight found the files in place."""
+    """Executes its module once, or not at all if the play's preflight found the files in place."""
 
     def run(self, tmp=None, task_vars=None):
         result, look = super().run(tmp, task_vars), preflight.Preflight(self, task_vars)

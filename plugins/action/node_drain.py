@@ -14,7 +14,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import drain
 
-# Seconds that the API server may be unreachable during an uncordon, and between two attempts.
+# Seconds for which an uncordon retries an unreachable API server, and seconds between two attempts.
 _TIMEOUT = 60.0
 _PAUSE = 2.0
 
@@ -45,7 +45,7 @@ class ActionModule(ActionBase):
     def _drained(self, _arguments, result):
         self._drain.pods(self._rules)
         ours, result["changed"] = self._drain.cordon(_by())
-        # Set now, so that later tasks know it even if the drain fails.
+        # Set the key before the eviction, so that later tasks have the key even if the drain fails.
         result["cordoned"] = ours
         pods = self._drain.pods(self._rules)
         names = [drain.name_of(pod) for pod in pods]
@@ -87,7 +87,7 @@ def _rules(arguments):
 
 
 def _by():
-    """When and by whose play a node was cordoned, for people who find it cordoned."""
+    """The annotation's text: when and by whose play the node was cordoned."""
     lock = play.wanted_lock(0)
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"{now} by {lock['play']} of {lock['who']}"

@@ -8,7 +8,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
 
 
 class ActionModule(ActionBase):
-    """One module execution; none in check mode, which takes no lock."""
+    """Executes its module once, or not at all in check mode, because check mode takes no lock."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)

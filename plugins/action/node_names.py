@@ -10,7 +10,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
 
 
 class ActionModule(ActionBase):
-    """Contacts no node, and an API server only if two hosts have one node name but different kubeconfigs."""
+    """Contacts no node; contacts API servers only if two hosts have one node name but different kubeconfigs."""
 
     _requires_connection = False
     _VALID_ARGS = frozenset(())
@@ -18,7 +18,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         variables = task_vars or {}
-        # Play variables are not among the hosts' variables.
+        # `hostvars` has no play variables, so the play's kubeconfig is read here.
         given = task_arguments.of(self, variables, "kubeconfig").get("kubeconfig", "")
         # The hosts of all batches, including failed ones.
         names = variables.get("ansible_play_hosts_all", ())
@@ -32,7 +32,7 @@ class ActionModule(ActionBase):
 
 
 def _host(name, hostvars, kubeconfig):
-    """The host; None without a cluster, or if an expression fails, which a later task reports."""
+    """The host; None if it has no kubeconfig, or if an expression fails, which a later task reports."""
     try:
         variables = hostvars[name]
         path = plain(variables.get("node_devices_kubeconfig")) or kubeconfig

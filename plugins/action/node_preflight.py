@@ -8,7 +8,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import pref
 
 
 class ActionModule(ActionBase):
-    """One read-only module execution; none if the play's preflight ran already."""
+    """Executes its read-only module once, or not at all if the play's preflight ran already."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)

@@ -24,7 +24,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet impor
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 
-# Without the device nodes, whose problems the plugin reports.
+# Requirements to check; device nodes are left out, because the plugin reports their problems.
 _REQUIRED = ["python", "systemd", "runtime", "kubelet"]
 
 
@@ -98,7 +98,7 @@ class ActionModule(ActionBase):
             return None
 
     def _of_cluster(self, host, parts, problems):
-        """The node's facts from the API; empty without a kubeconfig."""
+        """The node's facts from the API; empty without a kubeconfig or a valid declaration."""
         declared = parts["declaration"]
         if not self._arguments.get("kubeconfig") and self._arguments.get("mode") == "daemonset":
             problems.append(
@@ -110,7 +110,7 @@ class ActionModule(ActionBase):
         try:
             cluster = Api(kubeconfig.read(self._arguments["kubeconfig"]))
             shown = cluster.node(self._arguments.get("node_name") or host)
-            # The kubelet's own answer, so its checkpoint need not be read.
+            # The kubelet itself gave this list, so its checkpoint need not be read.
             registered = frozenset((parts.get("status") or {}).get("allocatable", ()))
             if self._api_only:
                 registered = extended_resources.registered_by(shown)
@@ -119,7 +119,7 @@ class ActionModule(ActionBase):
             rows = extended_resources.rows(shown, wanted)
         except (ApiError, kubeconfig.KubeconfigError, extended_resources.CapacityConflict) as error:
             if self._api_only and isinstance(error, Unavailable):
-                # Only the API reaches the node.
+                # Without the API, nothing reaches this node.
                 return {"unreachable": str(error)}
             problems.append(str(error))
             return {}
@@ -128,7 +128,7 @@ class ActionModule(ActionBase):
         return {**found, **self._of_pod(cluster, shown, declared, problems)}
 
     def _of_pod(self, cluster, shown, declared, problems):
-        """The plugin's pod, in mode daemonset, and its report if only the API reaches the node."""
+        """In mode daemonset, the plugin's pod; if only the API reaches the node, also what the API shows of it."""
         found = {}
         if self._api_only:
             info = (shown.get("status") or {}).get("nodeInfo") or {}

@@ -24,7 +24,7 @@ def target_of(node: dict) -> wheels.Target:
 
 
 class ActionModule(ActionBase):
-    """One module execution if the environment exists, two if it must be created."""
+    """Executes its module at most twice: to check the environment, and to create it if it is incomplete."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)

@@ -25,7 +25,7 @@ _PAUSE = 1.0
 
 
 class ActionModule(ActionBase):
-    """Changes nothing, in either mode."""
+    """Only reads: it changes nothing on the node or in the cluster."""
 
     _requires_connection = False
 
@@ -95,7 +95,7 @@ def _state(arguments, running, trouble):
 
 
 def _shown_by(api, node, arguments):
-    """One message for each resource whose node object still differs from the kubelet's list after the timeout."""
+    """One message for each resource whose allocatable quantity still differs from the kubelet's at the timeout."""
     healthy, deadline = arguments.get("healthy", {}), time.monotonic() + float(arguments.get("timeout", 30))
     while True:
         allocatable = capacities_of(api.node(node), "allocatable") if healthy else {}

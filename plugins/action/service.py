@@ -8,7 +8,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import pref
 
 
 class ActionModule(ActionBase):
-    """One module execution; none if the play's preflight found nothing to do."""
+    """Executes its module once, or not at all if the play's preflight found nothing to do."""
 
     def run(self, tmp=None, task_vars=None):
         result, look, arguments = (

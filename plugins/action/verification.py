@@ -19,12 +19,12 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.
 _OWNER = "verification"
 _REQUIRES = ["python", "systemd", "runtime", "kubelet", "devices", "command"]
 _ERRORS = (ApiError, DeclarationError, DeploymentError, kubeconfig.KubeconfigError)
-# The namespace of proof pods without a DaemonSet of ours; every cluster has it.
+# The namespace of proof pods if there is no DaemonSet of ours; every cluster has this namespace.
 _NAMESPACE = "kube-system"
 
 
 class ActionModule(ActionBase):
-    """One command; further ones to inspect pods, and a module if the proof record changes."""
+    """Runs a command on the node, again for each inspection of pods, and a module if the proof record changes."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -47,7 +47,7 @@ class ActionModule(ActionBase):
             self._task_vars = task_vars
             self._renew = play.Renewal(self, task_vars)
             if not arguments.get("kubeconfig"):
-                # The node's command makes all proofs; each static pod may take the timeout to start, and again to end.
+                # The node's command makes all proofs; each static pod may need the timeout to start, and again to end.
                 number = 2 * len(configuration["resources"]) + 1
                 self._renew.ahead(number * float(arguments.get("timeout", 60)))
             report = plugin_cli.answer(self, self._command, json.dumps(configuration), task_vars)
@@ -69,7 +69,7 @@ class ActionModule(ActionBase):
         return result
 
     def _prove_by_pods(self, report, configuration, host, arguments):
-        """Prove with pods of the cluster what no running container has shown; the node's command inspects the pods."""
+        """Prove the unproven resources with pods that the cluster schedules; the node's command inspects these pods."""
         rows = {row["resource"]: row for row in report["resources"] if row["state"] == "unproven" and row["shares"]}
         if not rows or report["image"] is None:
             return
@@ -100,7 +100,7 @@ class ActionModule(ActionBase):
                 row.update(state="proven", detail="", seen=list(dict.fromkeys([*row["seen"], *outcome.seen])))
 
     def _look(self, pods, configuration, report):
-        """The outcomes of pods (resource to pod) that the node's command inspects; updates the report's record."""
+        """Let the node's command inspect ``pods`` (resource to pod); returns outcomes and updates the proof record."""
         some = [each for each in configuration["resources"] if each["name"] in pods]
         command = [*self._command]
         for pod in pods.values():
@@ -143,14 +143,14 @@ def _command(arguments, node):
 
 
 def _plugin(arguments):
-    """The plugin's mode and image for the proof record: after a change of either, nothing counts as proven."""
+    """The plugin's mode and image, for the proof record: if either changes, all earlier proofs are void."""
     if arguments.get("mode", "service") != "daemonset":
         return "service"
     return f"daemonset {deployed.parse(arguments.get('deployment', {})).image}"
 
 
 def _kind(api, image, arguments):
-    """The settings of proof pods on nodes that already have the sandbox image. Raises DeclarationError."""
+    """The settings of proof pods. image: the sandbox image, which the node already has. Raises DeclarationError."""
     everything = ({"operator": "Exists"},)
     if arguments.get("mode", "service") == "daemonset":
         cluster = DaemonSet(api, deployed.parse(arguments.get("deployment", {})))

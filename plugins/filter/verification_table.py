@@ -47,7 +47,7 @@ def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str,
     for host in hosts:
         variables = hostvars[host]
         report = variables.get("verification_report") if hasattr(variables, "get") else None
-        # Check mode skips the verification, and a failed one has no rows.
+        # If check mode skipped the verification, or if it failed, the report has no rows.
         if not report or "resources" not in report:
             lines.append((host, "-", "-", "-", "-", "not verified"))
             continue
@@ -64,5 +64,5 @@ class FilterModule:
     """The class that Ansible loads."""
 
     def filters(self) -> dict[str, Any]:
-        """Name to function."""
+        """Each filter's name and function."""
         return {"verification_table": verification_table}
