@@ -111,13 +111,15 @@ def is_the_kernels(path, device):
 
 
 def in_sysfs(path):
-    """Return the subsystem and the sysfs name of a node's device; None if the path is missing or no device node."""
+    """Return the subsystem and the sysfs name of a node's device; None if the kernel has no such device."""
     try:
         found = os.stat(path)
         kind = "c" if stat.S_ISCHR(found.st_mode) else "b" if stat.S_ISBLK(found.st_mode) else None
         if kind is None:
             return None
         directory = os.path.realpath(Device(kind, found.st_rdev).in_sysfs)
+        if not os.path.isdir(directory):
+            return None
         return os.path.basename(os.path.realpath(os.path.join(directory, "subsystem"))), os.path.basename(directory)
     except OSError:
         return None

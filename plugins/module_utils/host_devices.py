@@ -299,6 +299,6 @@ class HostDevices:
 
 
 def _are_about(rules, path):
-    """Return whether one of the rules may affect the node's device; true if the path is missing or no device node."""
+    """Return whether one of the rules may affect the node's device; true if the kernel has no such device."""
     device = device_nodes.in_sysfs(path)
     return device is None or any(Rule(rule).is_about(*device) for rule in rules)

@@ -250,7 +250,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 # Directories of the role's CDI specs and of the plugin's own.
 _CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
 # Maximum bytes of a CDI spec; larger files are no CDI specs.
-_LARGEST_SPEC = 1 << 20
+_LARGEST_SPEC = 16 << 20
 _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
 
 

@@ -76,9 +76,9 @@ def taken(plugins: Mapping[str, Any], names: list[str], mode: str, kinds: Iterab
     instance = plugins["instance"] or {"mode": None, "resources": []}
     there = {"service": "service", "pod": "daemonset"}.get(instance["mode"], mode)
     if there != mode:
-        kinds = {"service": "a systemd service", "daemonset": "a DaemonSet's pod"}
+        modes = {"service": "a systemd service", "daemonset": "a DaemonSet's pod"}
         yield (
-            f"the plugin runs on this node as {kinds[there]}, but device_plugin_mode is {mode}: set "
+            f"the plugin runs on this node as {modes[there]}, but device_plugin_mode is {mode}: set "
             f"device_plugin_mode: {there}, or device_plugin_takeover: true to switch the node"
         )
     foreign = [name for name in names if name in plugins["registered"] and name not in instance["resources"]]

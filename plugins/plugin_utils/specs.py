@@ -141,22 +141,34 @@ class Specs:
         Also for each device that two required devices name by different names.
         """
         names = resolution.resolution(self._checked({}) if self._foreign else [])
-        givers: dict[tuple[str, str], str] = {}
+        yield from self._given_twice(names)
         for name, device in self._foreign.items():
-            if name in names.files:
-                same = name.partition("=")[0], json.dumps(names.edits[name], sort_keys=True)
-                other = givers.setdefault(same, name)
-                if self._foreign[other] != device:
-                    yield (
-                        f"{name} of {device} is the same device as {other} of {self._foreign[other]}: declare it once"
-                    )
-            else:
+            if name not in names.files:
                 why = f" ({names.broken[name]})" if name in names.broken else ""
                 yield (
                     f"{name} is in no valid CDI spec of the node{why}, and {device} needs it: generate the vendor's "
                     f"spec, e.g. nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, or declare the device with "
                     f"required: false"
                 )
+
+    def _given_twice(self, names: resolution.Resolution) -> Iterator[str]:
+        """One message for each device that gives nothing but what earlier devices give by other names.
+
+        Several devices may share a control device, each beside a device of its own.
+        """
+        by_device: dict[str, list[str]] = {}
+        for name, device in self._foreign.items():
+            if name in names.files:
+                by_device.setdefault(device, []).append(name)
+        givers: dict[tuple[str, str], str] = {}
+        for device, its_names in by_device.items():
+            same = {(name.partition("=")[0], resolution.same_device(names.edits[name])): name for name in its_names}
+            if same.keys() <= givers.keys():
+                key, name = next(iter(same.items()))
+                other = givers[key]
+                yield f"{name} of {device} is the same device as {other} of {self._foreign[other]}: declare it once"
+            for key, name in same.items():
+                givers.setdefault(key, name)
 
     def broken(self) -> list[str]:
         """One message for each foreign file that runtimes load in part or not at all, without an effect on our specs.

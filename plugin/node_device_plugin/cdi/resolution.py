@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..declaration import Device, Resource
@@ -15,12 +16,12 @@ from .directories import FOREIGN, SpecFile
 class HostPath(NamedTuple):
     """A host path that a container gets with a device. what: ``device node``, ``mount`` or ``hook``.
 
-    is_needed: whether a container does not start without it.
+    number: of a device node whose type and numbers the spec gives, such as ``char/226:0``; else empty.
     """
 
     what: str
     path: str
-    is_needed: bool = True
+    number: str = ""
 
 
 class Resolution(NamedTuple):
@@ -42,10 +43,31 @@ class Resolution(NamedTuple):
 
     def foreign_paths(self) -> dict[str, tuple[HostPath, ...]]:
         """The host paths of each device of another program: its own and those of its kind."""
-        return {
-            name: tuple(dict.fromkeys(path for edits in self._edits_of(name) for path in host_paths(edits)))
-            for name in self.foreign()
-        }
+        return {name: self.host_paths(name) for name in self.foreign()}
+
+    def host_paths(self, name: str) -> tuple[HostPath, ...]:
+        """The host paths of a device: its own and those of its kind; none if the name does not resolve."""
+        return tuple(dict.fromkeys(path for edits in self._edits_of(name) for path in host_paths(edits)))
+
+    def own_nodes(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
+        """The device nodes of other programs' devices by name, without nodes that every device of the kind has."""
+        of_kind: dict[str, dict[str, frozenset[str]]] = {}
+        wanted = {name.partition("=")[0] for name in names}
+        for name in self.foreign():
+            if name.partition("=")[0] in wanted:
+                nodes = frozenset(_node_paths(self.edits[name]))
+                of_kind.setdefault(name.partition("=")[0], {})[name] = nodes
+        result: dict[str, frozenset[str]] = {}
+        for devices in of_kind.values():
+            different = set(devices.values())
+            common = frozenset.intersection(*different) if len(different) > 1 else frozenset()
+            result.update((name, nodes - common) for name, nodes in devices.items())
+        return result
+
+    def foreign_nodes(self, device: Device) -> Iterator[str]:
+        """The host paths of the device nodes that other programs' specs give with the device, not with its kind."""
+        for name in device.cdi_devices:
+            yield from _node_paths(self.edits.get(name, {}))
 
     def with_foreign_nodes(self, resource: Resource) -> Resource:
         """The resource, whose devices have the nodes that other programs' specs give with them."""
@@ -97,10 +119,48 @@ def host_paths(edits: Mapping[str, Any]) -> Iterator[HostPath]:
     Runtimes do not read a device node whose type and major number the spec gives (the CDI library, fillMissingInfo).
     """
     for node in edits.get("deviceNodes") or ():
-        is_given = node.get("type") and (node.get("major") or node["type"] == "p")
-        yield HostPath("device node", node.get("hostPath") or node["path"], not is_given)
+        yield HostPath("device node", node.get("hostPath") or node["path"], _given_number(node))
     for mount in edits.get("mounts") or ():
         if mount.get("type") in (*BIND, "") and os.path.isabs(mount["hostPath"]):
             yield HostPath("mount", mount["hostPath"])
     for hook in edits.get("hooks") or ():
         yield HostPath("hook", hook["path"])
+
+
+def same_device(edits: Mapping[str, Any]) -> str:
+    """A text that is equal for the edits of one device, whatever the order and the empty fields of its lists.
+
+    The order of hooks counts, because runtimes run them in that order.
+    """
+    lists: dict[str, Any] = {key: list(value) for key, value in edits.items() if isinstance(value, (list, tuple))}
+    lists["deviceNodes"] = [
+        {**node, "hostPath": node.get("hostPath") or node["path"], "permissions": node.get("permissions") or "rwm"}
+        for node in lists.get("deviceNodes", ())
+    ]
+    for key, value in lists.items():
+        texts = [json.dumps(_without_empty(each), sort_keys=True) for each in value]
+        lists[key] = texts if key == "hooks" else sorted(texts)
+    return json.dumps(_without_empty({**edits, **lists}), sort_keys=True)
+
+
+def _without_empty(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_empty(each) for key, each in value.items() if each not in (None, "", 0, False, [], {})}
+
+
+def _node_paths(edits: Mapping[str, Any]) -> Iterator[str]:
+    return (each.path for each in host_paths(edits) if each.what == "device node")
+
+
+def _given_number(node: Mapping[str, Any]) -> str:
+    """The number that a container gets whatever is at the path; empty if runtimes read it from the path."""
+    if node.get("type") == "p":
+        return "pipe"
+    if not (node.get("type") and node.get("major")):
+        return ""
+    return "%s/%d:%d" % ("block" if node["type"] == "b" else "char", node["major"], node.get("minor") or 0)
+
+
+#: The names of a node without specs.
+NO_SPECS = Resolution({}, {}, {}, {})

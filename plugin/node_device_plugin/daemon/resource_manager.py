@@ -141,7 +141,7 @@ class ResourceManager:
         await self._look(served)
         removed = tuple(name for name in before if name not in served)
         former, now = ([table.resource for table in each.values()] for each in (before, served))
-        moved = await in_thread(renamed, former, now, self._scanner.links.real)
+        moved = await in_thread(renamed, former, now, self._scanner.links.real, self._scanner.specs)
         await self._learn_holders(served, place, is_sure=not before, doubtful=moved)
         await self._run(frontend, place)
         await asyncio.gather(*map(frontend.withdraw, removed))

@@ -286,6 +286,12 @@ class Resource(NamedTuple):
         own = self.cdi_name(device)
         return (*device.cdi_devices, *([own] if own else ()))
 
+    def cdi_names_of(self, devices: Sequence[Device]) -> list[str]:
+        """The CDI names of several devices in one container: those of other programs' specs first."""
+        foreign = (name for device in devices for name in device.cdi_devices)
+        own = filter(None, map(self.cdi_name, devices))
+        return list(dict.fromkeys([*foreign, *own]))
+
     def edits(self, device: Device) -> bool:
         """Whether a container that gets the device gets more than Allocate's variables and annotations."""
         return device.has_edits or self.container_edits != ContainerEdits()

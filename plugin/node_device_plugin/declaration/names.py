@@ -137,3 +137,14 @@ def env_name_problem(name: str) -> str | None:
 def qualified_cdi_name(kind: str, device: str) -> str:
     """The fully qualified CDI name, ``vendor.com/class=device``."""
     return f"{kind}={device}"
+
+
+def class_and_name(qualified: str) -> str:
+    """The class and the device's name of a fully qualified CDI name: ``gpu-0`` for ``vendor.com/gpu=0``."""
+    kind, _, name = qualified.partition("=")
+    return f"{kind.partition('/')[2]}-{name}"
+
+
+def ids_of(qualified: str) -> set[str]:
+    """The ids that a device of a fully qualified CDI name has, unless its configuration or its PCI address decides."""
+    return {qualified.partition("=")[2], class_and_name(qualified)}

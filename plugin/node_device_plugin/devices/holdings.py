@@ -7,10 +7,12 @@ as ``example.com/new``, and the kubelet would give the device out a second time.
 from __future__ import annotations
 
 import collections
+import functools
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Callable, NamedTuple
 
+from ..cdi.resolution import NO_SPECS, Resolution
 from ..declaration import Device, Resource
 from ..declaration.model import devices_behind
 from .reason import Reason
@@ -39,30 +41,56 @@ class Holding(NamedTuple):
 
 #: Resolves the links of a host path.
 Real = Callable[[str], str]
+#: The host paths that a device gives, with the links of its nodes resolved.
+_PathsOf = Callable[[Device], frozenset[str]]
 
 
 def renamed(
-    former: Sequence[Resource], now: Sequence[Resource], real: Real = os.path.realpath
+    former: Sequence[Resource],
+    now: Sequence[Resource],
+    real: Real = os.path.realpath,
+    specs: Resolution = NO_SPECS,
 ) -> dict[str, dict[str, str]]:
     """By resource, the ids of its devices that another resource offered before, each with the reason why it must wait.
 
-    real: see held_by_other_names.
+    real, specs: see held_by_other_names.
     """
+    moved = _moved(former, now, real, specs)
+    return {
+        name: dict.fromkeys(those, IN_DOUBT)
+        for name, devices in moved.items()
+        if (those := [each for each, found in devices.items() if any(holding.resource != name for holding in found)])
+    }
+
+
+def with_new_ids(
+    former: Sequence[Resource], now: Sequence[Resource], real: Real, specs: Resolution
+) -> dict[str, dict[str, str]]:
+    """By resource, the ids of its devices that had another id before, each with the reason why it must wait.
+
+    real, specs: see held_by_other_names.
+    """
+    moved = _moved(former, now, real, specs)
+    return {name: dict.fromkeys(devices, IN_DOUBT) for name, devices in moved.items()}
+
+
+def _moved(
+    former: Sequence[Resource], now: Sequence[Resource], real: Real, specs: Resolution
+) -> dict[str, dict[str, list[Holding]]]:
+    paths = functools.partial(_host_paths, real=real, specs=specs)
     offered = [
-        Holding("", resource.name, resource.kubelet_ids(device)[0], _host_paths(device, real), resource.replicas > 1)
+        Holding("", resource.name, resource.kubelet_ids(device)[0], paths(device), resource.replicas > 1)
         for resource in former
         for device in resource.devices
     ]
-    result: dict[str, dict[str, str]] = {}
-    for name, devices in _matches(now, offered, real).items():
-        for device_id, found in devices.items():
-            if any(holding.resource != name for holding in found):
-                result.setdefault(name, {})[device_id] = IN_DOUBT
-    return result
+    return _matches(now, offered, paths)
 
 
 def held_by_other_names(
-    resources: Sequence[Resource], holdings: Sequence[Holding], real: Real = os.path.realpath
+    resources: Sequence[Resource],
+    holdings: Sequence[Holding],
+    real: Real = os.path.realpath,
+    specs: Resolution = NO_SPECS,
 ) -> dict[str, dict[str, str]]:
     """By resource, the ids of its devices that are held by another name, each with its holders and their resources.
 
@@ -71,14 +99,15 @@ def held_by_other_names(
     it is free. A device that was shared and still is keeps all its shares.
 
     resources: with all their devices. real: resolves the links of a host path; os.path.realpath reads the file system,
-    so it must not run in the event loop.
+    so it must not run in the event loop. specs: other programs' CDI specs, which give nodes of devices.
     """
+    paths = functools.partial(_host_paths, real=real, specs=specs)
     return {
         name: {
             device_id: _held({f"{each.holder} as {each.resource}" for each in found})
             for device_id, found in devices.items()
         }
-        for name, devices in _matches(resources, holdings, real).items()
+        for name, devices in _matches(resources, holdings, paths).items()
     }
 
 
@@ -102,23 +131,21 @@ def _held(holders: Collection[str], more: str = "") -> Reason:
 
 
 def _matches(
-    resources: Sequence[Resource], holdings: Sequence[Holding], real: Real
+    resources: Sequence[Resource], holdings: Sequence[Holding], paths_of: _PathsOf
 ) -> dict[str, dict[str, list[Holding]]]:
     offered = {(resource.name, device.id): device for resource in resources for device in resource.devices}
     counted = {resource.name: resource for resource in resources}
-    foreign = [holding for holding in holdings if not _is_counted(holding, counted, offered, real)]
+    foreign = [holding for holding in holdings if not _is_counted(holding, counted, offered, paths_of)]
     if not foreign:
         return {}
-    paths = {
-        (resource.name, device.id): _host_paths(device, real) for resource in resources for device in resource.devices
-    }
+    paths = {(resource.name, device.id): paths_of(device) for resource in resources for device in resource.devices}
     givers = collections.Counter(path for given in paths.values() for path in given)
     by_path: dict[str, _Place] = {}
     by_id: dict[str, list[_Place]] = {}
     for resource in resources:
         for device in resource.devices:
             own = {path for path in paths[resource.name, device.id] if givers[path] == 1}
-            place = _Place(resource, device, bool(own))
+            place = _Place(resource, device, frozenset(own))
             by_id.setdefault(device.id, []).append(place)
             by_path.update(dict.fromkeys(own, place))
     found: dict[str, dict[str, list[Holding]]] = {}
@@ -127,8 +154,8 @@ def _matches(
         by_name = [place for name in devices_behind(holding.kubelet_id) for place in by_id.get(name, ())]
         same = [by_path[path] for path in theirs if path in by_path]
         # If all other devices are gone, one device alone may give a shared node such as /dev/vfio/vfio.
-        same = [place for place in same if _nested(holding.host_paths, paths[place.resource.name, place.device.id])]
-        same += [place for place in by_name if holding.is_ours and not (theirs and place.has_own_paths)]
+        same = [place for place in same if _is_same(holding, place, paths[place.resource.name, place.device.id])]
+        same += [place for place in by_name if holding.is_ours and not (theirs and place.own)]
         for place in same:
             # The kubelet counts this device itself, or the device was shared and still is.
             if _is_of(holding, place.resource, place.device) or (place.resource.replicas > 1 and holding.is_share):
@@ -137,26 +164,32 @@ def _matches(
     return found
 
 
-def _nested(one: frozenset[str], other: frozenset[str]) -> bool:
-    return one <= other or other <= one
+def _is_same(holding: Holding, place: _Place, paths: frozenset[str]) -> bool:
+    if place.device.cdi_devices and place.own <= holding.host_paths:
+        # Which of a container's CDI names belongs to the held device may be unknown; then it has the paths of all.
+        return True
+    return holding.host_paths <= paths or paths <= holding.host_paths
 
 
 class _Place(NamedTuple):
-    """An offered device. has_own_paths: whether the device gives a path that no other device gives."""
+    """An offered device. own: the paths that no other device gives."""
 
     resource: Resource
     device: Device
-    has_own_paths: bool
+    own: frozenset[str]
 
 
 def _is_counted(
-    holding: Holding, resources: Mapping[str, Resource], offered: Mapping[tuple[str, str], Device], real: Real
+    holding: Holding,
+    resources: Mapping[str, Resource],
+    offered: Mapping[tuple[str, str], Device],
+    paths_of: _PathsOf,
 ) -> bool:
     """Whether the kubelet itself keeps this device from others: its name is offered and still means the same device."""
     for device_id in devices_behind(holding.kubelet_id):
         device = offered.get((holding.resource, device_id))
         if device is not None and _is_of(holding, resources[holding.resource], device):
-            given = _host_paths(device, real)
+            given = paths_of(device)
             return not (given and holding.host_paths) or bool(given & holding.host_paths)
     return False
 
@@ -165,7 +198,8 @@ def _is_of(holding: Holding, resource: Resource, device: Device) -> bool:
     return resource.name == holding.resource and holding.kubelet_id in resource.kubelet_ids(device)
 
 
-def _host_paths(device: Device, real: Real) -> frozenset[str]:
+def _host_paths(device: Device, real: Real, specs: Resolution) -> frozenset[str]:
     """The host paths that a device gives, with the links of its nodes resolved."""
     mounts = (mount.host_path for mount in device.container_edits.mounts if mount.is_bind)
-    return frozenset([*(real(node.host_path) for node in device.nodes), *mounts])
+    nodes = (*(node.host_path for node in device.nodes), *specs.foreign_nodes(device))
+    return frozenset([*map(real, nodes), *mounts])

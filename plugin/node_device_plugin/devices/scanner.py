@@ -16,6 +16,8 @@ from typing import (
 
 from ..cdi import writer
 from ..cdi.links import Links, node_paths
+from ..cdi.reader import SpecReader
+from ..cdi.resolution import NO_SPECS
 from ..declaration import Device, Resource
 from ..support.bounded_calls import BoundedCalls, Call, Key, NoAnswer, in_thread
 from ..telemetry.logs import Log
@@ -23,7 +25,7 @@ from .discovery import Discovered, Discoverer, methods_of
 from .discovery.directories import directories, nearest
 from .events.watch import Watch
 from .health import Health
-from .holdings import Holding, held_by_other_names
+from .holdings import Holding, held_by_other_names, with_new_ids
 from .table import DeviceTable
 
 log = Log(__name__)
@@ -71,6 +73,11 @@ class DeviceScanner:
         self._directories: dict[str, frozenset[str]] = {}
         self._spec_directories: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
         self._written: dict[str, writer.Written | None] = {}
+        #: Other programs' CDI specs, as last read.
+        self.specs = NO_SPECS
+        self._reader = SpecReader(())
+        #: By resource, ids of devices that had another id when the holders were last asked for, each with the reason.
+        self._new_ids: Mapping[str, Mapping[str, str]] = {}
         #: Whether a resource discovers devices in CDI specs.
         self._reads_specs = False
         #: Directories that are watched only for their specs.
@@ -144,19 +151,38 @@ class DeviceScanner:
         holdings: Sequence[Holding],
         doubtful: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """Set in the tables which devices are held by other names, or may be (doubtful), each with the reason."""
-        resources = [table.resource for table in tables]
-        held = await in_thread(held_by_other_names, resources, holdings, self.links.real)
+        """Set in the tables which devices are held by other names, or may be (doubtful), each with the reason.
+
+        holdings: as the kubelet lists them now, so that devices with a new id are no longer in doubt.
+        """
+        self._new_ids = {}
+        await self._tell_held(tables, holdings, doubtful or {})
+
+    async def _tell_held(
+        self, tables: Sequence[DeviceTable], holdings: Sequence[Holding], doubtful: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        resources = [table.present for table in tables]
+        held = await in_thread(held_by_other_names, resources, holdings, self.links.real, self.specs)
         for table in tables:
             name = table.resource.name
             kept = self._kept(table.resource) if self.kept else {}
-            _log(table, table.set_held({**(doubtful or {}).get(name, {}), **kept, **held.get(name, {})}))
+            _log(table, table.set_held({**doubtful.get(name, {}), **kept, **held.get(name, {})}))
+
+    async def _read_specs(self, resources: Sequence[Resource], places: Places) -> None:
+        """Read other programs' specs if a device needs them. Specs that hang count as last read."""
+        if any(device.cdi_devices for resource in resources for device in resource.devices):
+            if self._reader.directories != tuple(dict.fromkeys(places.specs)):
+                self._reader = SpecReader(places.specs)
+            key = Key("", "CDI specs that devices need")
+            answer = (await self._calls.run([(key, self._reader.read)]))[key]
+            self.specs = self.specs if isinstance(answer, Exception) else answer
 
     def _kept(self, resource: Resource) -> dict[str, str]:
         names = {device.id: resource.cdi_name(device) or "" for device in resource.devices}
         return {device_id: self.kept[name] for device_id, name in names.items() if name in self.kept}
 
     async def _scan(self, tables: Sequence[DeviceTable], places: Places, holdings: Sequence[Holding]) -> None:
+        former = [table.present for table in tables if table.declared.discover.cdi]
         # A device stays with its resource even while it is gone, because the kubelet tells devices apart by id alone.
         taken = {device_id: table.resource.name for table in tables for device_id in table.discovered}
         found = await self._discoverer.discover(
@@ -174,8 +200,15 @@ class DeviceScanner:
         # The spec of a device must exist before the device is given to a container.
         current = [table.resource for table in tables]
         unwritten = await (self._write(current, places) if self.writes else self._awaited(current, places))
+        await self._read_specs(current, places)
+        by_specs = [table.present for table in tables if table.declared.discover.cdi]
+        if by_specs:
+            moved = await in_thread(with_new_ids, former, by_specs, self.links.real, self.specs)
+            self._new_ids = {
+                name: {**self._new_ids.get(name, {}), **moved.get(name, {})} for name in {*self._new_ids, *moved}
+            }
         # Held devices are set before the check, because the check makes a device visible.
-        await self.tell_held(tables, holdings)
+        await self._tell_held(tables, holdings, self._new_ids)
         checked = await self._health.check(current, places.specs)
         for table in tables:
             reasons = checked[table.resource.name]

@@ -114,6 +114,17 @@ class DeviceTable:
         # The wake-up makes a frontend read the devices now instead of while a pod waits.
         self.wake()
 
+    @property
+    def present(self) -> Resource:
+        """The resource without devices that other programs' CDI specs no longer have.
+
+        The same hardware may be there with another id, because these specs name one device in several ways.
+        """
+        if self._gone and self.declared.discover.cdi:
+            there = (device for device in self.resource.devices if device.id not in self._gone)
+            return self.resource._replace(devices=tuple(there))
+        return self.resource
+
     def long_gone(self) -> frozenset[str]:
         """Ids of discovered devices that may be forgotten if no pod holds them."""
         due = self._clock() - FORGOTTEN_AFTER
@@ -197,5 +208,6 @@ class DeviceTable:
 def natural_order(text: str) -> list[Any]:
     """A sort key for natural order: tty2 before tty10. Texts and numbers alternate in the key."""
     parts: list[Any] = _DIGITS.split(text)
-    parts[1::2] = map(int, parts[1::2])
+    # Python refuses to read numbers of thousands of digits.
+    parts[1::2] = ((len(digits), digits) for digits in (each.lstrip("0") for each in parts[1::2]))
     return parts

@@ -16,7 +16,10 @@ from google.protobuf.message import DecodeError
 from ..cdi import writer
 from ..cdi.directories import DEFAULT_DIRECTORIES
 from ..cdi.links import Links
+from ..cdi.reader import SpecReader
+from ..cdi.resolution import Resolution
 from ..declaration.model import devices_behind
+from ..declaration.names import ids_of
 from ..devices.holdings import Holding
 from ..support.bounded_calls import Key, NoAnswer
 from ..telemetry.logs import Log
@@ -79,7 +82,7 @@ class HeldDevice(NamedTuple):
     """A device that a container holds. From a checkpoint, pod is the pod's uid and namespace is empty.
 
     all_host_paths: the host paths that the container got for it, sorted: from the Allocate answer that the kubelet
-    keeps, and from our specs as they define its CDI names now. host_paths: the same without CDI paths that another
+    keeps, and from the specs as they define its CDI names now. host_paths: the same without CDI paths that another
     device of the kind gives, too. by_our_cdi: whether our specs define one of the names.
     """
 
@@ -197,25 +200,33 @@ def holdings(state: Holders, own: Collection[str]) -> list[Holding]:
 
 
 class _Given:
-    """The host paths that containers got with their devices, by the checkpoint and our present CDI specs."""
+    """The host paths that containers got with their devices, by the checkpoint and the present CDI specs."""
 
-    def __init__(self, pod_devices: Iterable[PodDevices], by_cdi: Mapping[str, writer.HostPaths], links: Links) -> None:
+    def __init__(
+        self,
+        pod_devices: Iterable[PodDevices],
+        by_cdi: Mapping[str, writer.HostPaths],
+        links: Links,
+        ours: Collection[str] = (),
+    ) -> None:
         self._pod_devices = pod_devices
         # By container, too: the checkpoint may list an ended pod before the id's present pod.
         self._answers = _answers(pod_devices)
         self._by_cdi = by_cdi
+        self._ours = ours
         self._links = links
 
     @classmethod
     async def read(cls, device_plugin_dir: str, spec_dirs: Sequence[str], links: Links) -> _Given:
-        """Read the checkpoint and our specs. Raises CheckpointError and OSError."""
+        """Read the checkpoint and the specs. Raises CheckpointError and OSError."""
         read = functools.partial(_pods_and_specs, device_plugin_dir, spec_dirs)
         try:
-            pod_devices, specs = await links.calls.call(Key("", "what containers were given"), read)
+            pod_devices, specs, foreign = await links.calls.call(Key("", "what containers were given"), read)
         except NoAnswer as error:
             raise NoAnswer(f"reading the kubelet's checkpoint or a CDI spec {error}") from error
         paths = {node for spec in specs for given in spec.values() for node in given.nodes}
-        made = cls(pod_devices, writer.host_paths(specs, links), links)
+        ours = writer.host_paths(specs, links)
+        made = cls(pod_devices, {**foreign, **ours}, links, ours.keys())
         await links.look_at(paths.union(node.host_path for each in made._answers.values() for node in each.devices))
         return made
 
@@ -231,22 +242,46 @@ class _Given:
         answer = self._answers.get(key, api.ContainerAllocateResponse())
         names = [each.name for each in answer.cdi_devices if each.name in self._by_cdi]
         # One answer covers all devices of the resource in the container.
-        of_device = [name for name in names if name.partition("=")[2] in devices_behind(held.device)] or names
-        by_cdi = [self._by_cdi[name] for name in of_device]
+        behind = set(devices_behind(held.device))
+        by_cdi = []
+        for is_ours in (True, False):
+            those = [name for name in names if (name in self._ours) is is_ours]
+            of_device = [name for name in those if behind & ids_of(name)] or those
+            by_cdi += [self._by_cdi[name] for name in of_device]
         paths = {self._links.real(node.host_path) for node in answer.devices}
         paths.update(mount.host_path for mount in answer.mounts)
         return held._replace(
             host_paths=tuple(sorted(paths.union(*(each.own for each in by_cdi)))),
             all_host_paths=tuple(sorted(paths.union(*(each.all for each in by_cdi)))),
-            by_our_cdi=bool(names),
+            by_our_cdi=any(name in self._ours for name in names),
         )
+
+
+#: Keeps the parsed specs, because YAML takes long.
+_reader_of = functools.lru_cache(maxsize=4)(SpecReader)
 
 
 def _pods_and_specs(
     device_plugin_dir: str, spec_dirs: Sequence[str]
-) -> tuple[tuple[PodDevices, ...], list[dict[str, writer.Given]]]:
+) -> tuple[tuple[PodDevices, ...], list[dict[str, writer.Given]], dict[str, writer.HostPaths]]:
     checkpoint = read_checkpoint(device_plugin_dir)
-    return checkpoint.pod_devices if checkpoint else (), writer.given(spec_dirs)
+    pod_devices = checkpoint.pod_devices if checkpoint else ()
+    ours = writer.given(spec_dirs)
+    names = {each.name for answer in _answers(pod_devices).values() for each in answer.cdi_devices}
+    foreign = names.difference(*ours)
+    return pod_devices, ours, _of_foreign(_reader_of(tuple(spec_dirs)).read(), foreign) if foreign else {}
+
+
+def _of_foreign(specs: Resolution, names: Collection[str]) -> dict[str, writer.HostPaths]:
+    """The host paths of other programs' devices, by fully qualified name."""
+    own = specs.own_nodes(names)
+    return {
+        name: writer.HostPaths(
+            own[name], frozenset(each.path for each in specs.host_paths(name) if each.what != "hook")
+        )
+        for name in names
+        if name in own
+    }
 
 
 def _answers(pod_devices: Iterable[PodDevices]) -> Mapping[tuple[str, str, str], api.ContainerAllocateResponse]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 
 from ..declaration import Resource
-from ..devices.health import unhealthy_reason
+from ..devices.health import CdiNames, problem_of
 from ..runtime.client import CriClient
 from ..runtime.errors import CriError
 from ..wire import cri_v1_pb2 as api
@@ -17,14 +17,13 @@ from . import static_pod
 from .looking import Outcome, look
 
 
-async def prove(resource: Resource, cri: CriClient, image: str) -> Outcome:
+async def prove(resource: Resource, cri: CriClient, image: str, names: CdiNames) -> Outcome:
     """Start a container with every healthy device of ``resource``, inspect it, and remove it.
 
     Uses at most container_limit devices, because more devices may share a path in the container.
     """
-    there = [d for d in resource.devices if resource.cdi_names(d) and unhealthy_reason(d) is None]
+    there = [d for d in resource.devices if resource.cdi_names(d) and problem_of(d, names) is None]
     devices = there[: resource.container_limit]
-    names = [name for device in devices for name in resource.cdi_names(device)]
     name = static_pod.new_name()
     namespaces = api.NamespaceOption(network=api.NODE, pid=api.CONTAINER, ipc=api.POD)
     pod = api.PodSandboxConfig(
@@ -37,7 +36,7 @@ async def prove(resource: Resource, cri: CriClient, image: str) -> Outcome:
         linux=api.LinuxContainerConfig(
             security_context=api.LinuxContainerSecurityContext(namespace_options=namespaces)
         ),
-        CDI_devices=[api.CDIDevice(name=name) for name in names],
+        CDI_devices=[api.CDIDevice(name=name) for name in resource.cdi_names_of(devices)],
     )
     try:
         sandbox = await cri.run_pod_sandbox(pod)

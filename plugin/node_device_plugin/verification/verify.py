@@ -8,16 +8,14 @@ import functools
 import os
 import time
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..cdi import writer
-from ..cdi.directories import check_directories
 from ..cdi.links import Links, node_paths
-from ..cdi.resolution import resolution
+from ..cdi.resolution import Resolution
 from ..declaration import Configuration, Resource
 from ..devices.discovery import Discoverer, with_discovered
-from ..devices.health import unhealthy_reason
+from ..devices.health import CdiNames, problem_of
 from ..devices.holdings import held_by_other_names
 from ..kubelet import queries as kubelet_queries
 from ..kubelet.checkpoint import CheckpointError
@@ -106,9 +104,12 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     links = Links()
     discoverer = Discoverer(links)
     found = await discoverer.discover(configuration.resources, offered, spec_dirs=configuration.cdi_spec_dirs)
-    names = await in_thread(lambda: resolution(check_directories(configuration.cdi_spec_dirs, None)))
+    names = CdiNames(configuration.cdi_spec_dirs)
+    await in_thread(names.read)
     resources = [
-        names.with_foreign_nodes(with_discovered(each, found[each.name].devices) if each.name in found else each)
+        names.resolution.with_foreign_nodes(
+            with_discovered(each, found[each.name].devices) if each.name in found else each
+        )
         for each in configuration.resources
     ]
     problems = ["{}: {}".format(*late) for late in discoverer.late.items()]
@@ -121,10 +122,10 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
         record.keep_only(resources, runtime.name)
     held: Mapping[str, Mapping[str, str]] = {}
     try:
-        held = await _held_by_other_names(configuration, resources, node, links)
+        held = await _held_by_other_names(configuration, resources, node, links, names.resolution)
     except (OSError, CheckpointError) as error:
         problems.append(f"cannot find out which pods hold devices: {error}")
-    expected = {resource.name: _expected_ids(resource, held.get(resource.name, {})) for resource in resources}
+    expected = {resource.name: _expected_ids(resource, held.get(resource.name, {}), names) for resource in resources}
     listing = await _listing(configuration, node, expected, scope.timeout)
     outcomes: dict[str, Outcome] = {}
     if isinstance(listing, _NoListing):
@@ -134,12 +135,12 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
         rows = [_pending(resource, expected, listing.why) for resource in resources]
     elif listing is None:
         rows = [_pending(resource, expected, "no kubelet yet") for resource in resources]
-        outcomes = await _prove_by_runtime(resources, runtime, node)
+        outcomes = await _prove_by_runtime(resources, runtime, node, names)
         kubelet = "none"
     else:
         rows, wanted = [], {}
         for resource in resources:
-            row = _judge(resource, expected[resource.name], listing, scope, held.get(resource.name, {}))
+            row = _judge(resource, expected[resource.name], listing, scope, held.get(resource.name, {}), names)
             if row.state == states.FAILED:
                 problems.append(f"{resource.name}: {row.detail}")
             elif row.state in (states.UNPROVEN, states.IN_USE) and not held.get(resource.name):
@@ -201,17 +202,17 @@ def _with_outcome(row: Row, outcomes: Mapping[str, Outcome]) -> Row:
 
 
 async def _held_by_other_names(
-    configuration: Configuration, resources: Sequence[Resource], node: Node, links: Links
+    configuration: Configuration, resources: Sequence[Resource], node: Node, links: Links, specs: Resolution
 ) -> Mapping[str, Mapping[str, str]]:
     """By resource, the devices that the plugin does not offer until their holders end, each with the reason."""
-    specs = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)
-    state = await kubelet_queries.holders(node.kubelet_root, configuration.kubelet_device_plugin_dir, specs, links)
+    places = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)
+    state = await kubelet_queries.holders(node.kubelet_root, configuration.kubelet_device_plugin_dir, places, links)
     await links.look_at(node_paths(resources))
     holdings = kubelet_queries.holdings(state, [resource.name for resource in resources])
-    return held_by_other_names(resources, holdings, links.real)
+    return held_by_other_names(resources, holdings, links.real, specs)
 
 
-def _expected_ids(resource: Resource, held: Mapping[str, str]) -> list[str]:
+def _expected_ids(resource: Resource, held: Mapping[str, str], names: CdiNames) -> list[str]:
     """The ids that the kubelet must list as allocatable: those of required and of healthy optional devices.
 
     Devices that pods hold by other names are not included.
@@ -219,7 +220,7 @@ def _expected_ids(resource: Resource, held: Mapping[str, str]) -> list[str]:
     return [
         kubelet_id
         for device in resource.devices
-        if device.id not in held and (device.required or unhealthy_reason(device) is None)
+        if device.id not in held and (device.required or problem_of(device, names) is None)
         for kubelet_id in resource.kubelet_ids(device)
     ]
 
@@ -300,7 +301,8 @@ def _judge(
     expected: list[str],
     listing: kubelet_queries.Listing,
     scope: Scope,
-    held_by_others: Mapping[str, str] = MappingProxyType({}),
+    held_by_others: Mapping[str, str],
+    names: CdiNames,
 ) -> Row:
     """The row of a resource, before its proof."""
     found = listing.allocatable.get(resource.name, ())
@@ -316,7 +318,7 @@ def _judge(
         for what, ids in (("missing", missing), ("not declared", foreign)):
             if ids:
                 detail += " ({}: {})".format(what, " ".join(ids))
-        reasons = [reason for reason in map(unhealthy_reason, resource.devices) if reason]
+        reasons = [reason for device in resource.devices if (reason := problem_of(device, names))]
         return row._replace(state=states.FAILED, detail="; ".join([detail, *reasons]))
     if held_by_others:
         # A proof would compare with the declaration, but the plugin now offers fewer devices.
@@ -430,9 +432,11 @@ def _together(found: Outcome, proof: Outcome) -> Outcome:
     return proof._replace(seen=seen)
 
 
-async def _prove_by_runtime(resources: Sequence[Resource], runtime: _Runtime, node: Node) -> dict[str, Outcome]:
+async def _prove_by_runtime(
+    resources: Sequence[Resource], runtime: _Runtime, node: Node, names: CdiNames
+) -> dict[str, Outcome]:
     if runtime.image is None or not runtime.gives_cdi:
         return {}
     async with CriClient(node.runtime_socket) as cri:
-        proofs = {r.name: proof_by_runtime.prove(r, cri, runtime.image) for r in resources if r.uses_cdi}
+        proofs = {r.name: proof_by_runtime.prove(r, cri, runtime.image, names) for r in resources if r.uses_cdi}
         return dict(zip(proofs, await asyncio.gather(*proofs.values())))

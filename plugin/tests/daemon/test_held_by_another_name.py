@@ -227,6 +227,73 @@ async def test_another_id_and_other_shares_are_other_names(node: Node, kubelet: 
     await has(kubelet, OLD, dict.fromkeys(shares, "Unhealthy"))
 
 
+def vendor(node: Node, *names: str, path: str = "/dev/null") -> None:
+    """Write another program's spec, with all names for one device, beside a device of /dev/zero."""
+    edits = {"deviceNodes": [{"path": path}, {"path": "/dev/full"}]}
+    other = {"deviceNodes": [{"path": "/dev/zero"}, {"path": "/dev/full"}]}
+    devices = [{"name": name, "containerEdits": edits} for name in names]
+    devices.append({"name": "other", "containerEdits": other})
+    spec = {"cdiVersion": "0.6.0", "kind": "vendor.com/gpu", "devices": devices}
+    (node.folder / "cdi").mkdir(exist_ok=True)
+    (node.folder / "cdi" / "vendor.json").write_text(json.dumps(spec))
+
+
+GPUS = {"name": NEW, "discover": {"cdi": {"kind": "vendor.com/gpu"}}}
+UUID = "GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c"
+
+
+async def test_a_device_of_another_spec_that_gets_a_uuid_is_not_given_twice(
+    node: Node, kubelet: StandInKubelet
+) -> None:
+    vendor(node, "0")
+    await node.start(GPUS)
+    await has(kubelet, NEW, {"gpu-0": "Healthy", "other": "Healthy"})
+    pod = await hold(kubelet, NEW, 2)
+    vendor(node, "0", UUID)
+    assert node.resources is not None
+    await node.resources.check()
+    await has(kubelet, NEW, {UUID: "Unhealthy", "gpu-0": "Unhealthy", "other": "Healthy"})
+    assert node.reasons()[UUID] == HELD % NEW
+    await kubelet.remove_pod(pod)
+    await kubelet.until(lambda: kubelet.devices(NEW)[UUID] == "Healthy", 10, "the device stays withheld")
+
+
+@pytest.mark.parametrize("later", [True, False])
+async def test_a_node_that_becomes_a_device_of_another_spec_is_not_given_twice(
+    node: Node, kubelet: StandInKubelet, later: bool
+) -> None:
+    """And back: by paths at first, by CDI then, or the other way round, also in a plugin that starts later."""
+    vendor(node, UUID)
+    await node.start(resource(OLD, NULL))
+    await hold(kubelet, OLD)
+    if later:
+        await node.stop()
+        await kubelet.disconnected(OLD)
+        await node.start(GPUS)
+    else:
+        await node.apply(GPUS)
+    await has(kubelet, NEW, {UUID: "Unhealthy", "other": "Healthy"})
+    assert node.reasons()[UUID] == HELD % OLD
+
+
+@pytest.mark.parametrize("later", [True, False])
+async def test_a_device_of_another_spec_that_becomes_a_node_is_not_given_twice(
+    node: Node, kubelet: StandInKubelet, later: bool
+) -> None:
+    vendor(node, UUID)
+    declared = {"id": "gpu", "cdi_devices": [f"vendor.com/gpu={UUID}"]}
+    await node.start(resource(OLD, declared))
+    await hold(kubelet, OLD)
+    if later:
+        await node.stop()
+        await kubelet.disconnected(OLD)
+        await node.start(resource(NEW, NULL, ZERO))
+    else:
+        await node.apply(resource(NEW, NULL, ZERO))
+    await has(kubelet, NEW, {"null0": "Unhealthy", "zero0": "Healthy"})
+    assert node.reasons()["null0"] == HELD % OLD
+
+
 async def test_shares_go_on_as_shares(node: Node, kubelet: StandInKubelet) -> None:
     await node.start(resource(OLD, NULL, replicas=2))
     await hold(kubelet, OLD)

@@ -39,8 +39,9 @@ async def test_a_container_gets_the_named_devices_and_then_our_own_edits() -> No
     assert [device.name for device in answer.cdi_devices] == [
         "nvidia.com/gpu=0",
         "vendor.example/nic=ens1f0",
-        "example.com/own=pair0",
         "nvidia.com/gpu=1",
+        # Our variables come last, so that they replace those of all other specs.
+        "example.com/own=pair0",
     ]
     ((spec,),) = [[each] for each in cdi.render_specs([resource]).values()]
     assert [device["name"] for device in spec["devices"]] == ["pair0"]

@@ -15,7 +15,7 @@ import pytest
 
 from node_device_plugin.cdi import reader
 from node_device_plugin.declaration import DeclarationError, Device, Resource, cdi, parse_resources
-from node_device_plugin.devices.health import Health, unhealthy_reason, user_commands
+from node_device_plugin.devices.health import Health, cdi_names, unhealthy_reason, user_commands
 from node_device_plugin.devices.health.cdi_names import CdiNames
 from node_device_plugin.devices.health.nodes import open_problem
 from node_device_plugin.devices.table import UNANSWERED
@@ -222,8 +222,15 @@ def foreign(**edits: Any) -> str:
         ({"deviceNodes": [{"path": "/dev/gpu0", "hostPath": "/dev/null"}]}, None),
         ({"deviceNodes": [{"path": "/dev/gpu-of-nobody"}]}, "/dev/gpu-of-nobody: the device node"),
         ({"deviceNodes": [{"path": "/dev/null", "hostPath": "/dev/gpu-of-nobody"}]}, "/dev/gpu-of-nobody: the device"),
-        # The runtime makes a node of these numbers, without a look at the host's.
-        ({"deviceNodes": [{"path": "/dev/gpu-of-nobody", "type": "c", "major": 195}]}, None),
+        # The runtime makes a node of these numbers, without a look at the host's path.
+        ({"deviceNodes": [{"path": "/dev/no", "type": "c", "major": 1, "minor": 3}]}, None),
+        ({"deviceNodes": [{"path": "/dev/null", "type": "c", "major": 1, "minor": 3}]}, None),
+        ({"deviceNodes": [{"path": "/dev/no", "type": "c", "major": 4095, "minor": 77}]}, "/dev/no: the device node"),
+        ({"deviceNodes": [{"path": "/dev/null", "type": "c", "major": 1, "minor": 5}]}, "/dev/null: the device node"),
+        ({"deviceNodes": [{"path": "/dev/null", "type": "b", "major": 1, "minor": 3}]}, "/dev/null: the device node"),
+        ({"deviceNodes": [{"path": "/dev/pipe", "type": "p"}]}, None),
+        ({"deviceNodes": [{"path": "/dev/\0"}]}, "/dev/\0: the device node"),
+        ({"mounts": [{"hostPath": "/\0", "containerPath": "/a"}]}, "/\0: the mount"),
         # A directory is no device node, and runtimes follow no link.
         ({"deviceNodes": [{"path": "/dev/shm"}]}, "/dev/shm: the device node"),
         ({"deviceNodes": [{"path": "/dev/gpu0", "hostPath": "/dev/stdin"}]}, "/dev/stdin: the device node"),
@@ -251,10 +258,32 @@ def test_a_device_of_another_spec_needs_the_host_paths_that_the_spec_names(
     else:
         assert found.startswith(says)
         assert re.search(
-            r"of its CDI spec (does not exist|is no device node), so no container with vendor\.com/gpu=0 starts: "
-            "generate the spec again$",
+            r"of its CDI spec (does not exist|is no device node|is not the device \S+), so no "
+            r"container with vendor\.com/gpu=0 starts: generate the spec again$",
             found,
         )
+
+
+def test_paths_that_the_sandbox_hides_or_cannot_read_are_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden, library, loop = tmp_path / "hidden", tmp_path / "library.so", tmp_path / "loop"
+    monkeypatch.setattr(cdi_names, "_HIDDEN", (str(hidden),))
+    specs = Specs(tmp_path)
+
+    def problem(path: Path) -> str:
+        mounts = [{"hostPath": str(path), "containerPath": "/a", "options": ["bind"]}]
+        (specs.dynamic / "vendor.json").write_text(foreign(mounts=mounts))
+        return specs.problem("vendor.com/gpu=0")
+
+    library.symlink_to(hidden / "library.so.1")
+    assert problem(library) == ""
+    library.unlink()
+    library.symlink_to(tmp_path / "gone" / "library.so.1")
+    assert problem(library).startswith(f"{library}: the mount of its CDI spec does not exist")
+    # Any other error may be the plugin's alone, such as a directory that its user cannot read.
+    loop.symlink_to(loop)
+    assert problem(loop / "library.so") == ""
 
 
 def test_a_pod_does_not_judge_host_paths_that_it_cannot_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from node_device_plugin.declaration import Resource, parse_configuration, parse_resources
+from node_device_plugin.devices.health import CdiNames
 from node_device_plugin.kubelet import pod_resources
 from node_device_plugin.kubelet import queries as kubelet_queries
 from node_device_plugin.kubelet.checkpoint import CheckpointError
@@ -29,7 +30,7 @@ IDS = ("d0::0", "d0::1", "d0::2", "d0::3")
 def test_a_proof_asks_for_no_more_than_a_container_may_have(limit: Optional[int], devices: str, shares: int) -> None:
     (resource,) = parse_resources([{**SHARED, "container_limit": limit}])
     listing = Listing(frozenset({"example.com/dev"}), {"example.com/dev": IDS}, [], 0)
-    row = _judge(resource, list(IDS), listing, Scope(devices, False, None, 1.0))
+    row = _judge(resource, list(IDS), listing, Scope(devices, False, None, 1.0), {}, CdiNames(()))
     assert (row.state, row.shares, row.capacity) == ("unproven", shares, 4)
 
 
@@ -43,7 +44,9 @@ def test_a_proof_asks_for_no_more_than_a_container_may_have(limit: Optional[int]
 )
 def test_other_devices_than_are_declared_are_a_failure(found: dict[str, tuple[str, ...]], says: str) -> None:
     (resource,) = parse_resources([SHARED])
-    row = _judge(resource, list(IDS), Listing(frozenset(found), found, [], 0), Scope("all", False, None, 1.0))
+    row = _judge(
+        resource, list(IDS), Listing(frozenset(found), found, [], 0), Scope("all", False, None, 1.0), {}, CdiNames(())
+    )
     assert (row.state, row.shares, row.detail) == ("failed", 0, says)
 
 
@@ -66,7 +69,7 @@ async def test_without_a_kubelet_neither(limit: Optional[int], given: list[str])
     devices = [{"id": name, "nodes": [{"path": "/dev/%s" % name, "host_path": "/dev/null"}]} for name in "ab"]
     (resource,) = parse_resources([{"name": "example.com/dev", "devices": devices, "container_limit": limit}])
     runtime = Runtime()
-    outcome = await proof_by_runtime.prove(resource, cast(CriClient, runtime), "pause")
+    outcome = await proof_by_runtime.prove(resource, cast(CriClient, runtime), "pause", CdiNames(()))
     assert outcome.mismatches == ("expected a running container, but the container has ended",)
     assert runtime.asked == ["example.com/dev=%s" % name for name in given]
 

@@ -31,7 +31,7 @@ LAMP = {
 def node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeNode:
     """With its device nodes below the test's directory."""
     monkeypatch.setattr(VERIFY, "Discoverer", lambda links: Discoverer(links, str(tmp_path)))
-    monkeypatch.setattr(VERIFY, "unhealthy_reason", lambda device: None)
+    monkeypatch.setattr(VERIFY, "problem_of", lambda device, names: None)
     return FakeNode(monkeypatch, tmp_path, {})
 
 
@@ -96,7 +96,7 @@ async def test_what_a_pod_holds_by_another_name_is_in_use_and_proves_nothing(
     """Nor is it missed; and it may have come free since."""
     plug(tmp_path, "lamp0")
     node.held = [kubelet_queries.HeldDevice("example.com/old", "lamp0", "default", "own", "main", by_our_cdi=True)]
-    monkeypatch.setattr(holdings, "_host_paths", lambda device, real: frozenset())
+    monkeypatch.setattr(holdings, "_host_paths", lambda device, **_: frozenset())
     for listed in (["first"], ["first", "lamp0"]):
         report = await verified(node, listed)
         says = "lamp0: held by default/own as example.com/old"

@@ -18,7 +18,7 @@ from ...declaration.names import MAX_DEVICE_ID
 from ...declaration.patterns import compiled
 from ...support.bounded_calls import Key, NoAnswer, in_thread
 from ..table import natural_order
-from .cdi import Cdi
+from .cdi import Cdi, Reserved
 from .found import Found, Node, device_id
 from .grouping import grouped
 from .method import DiscoveryMethod
@@ -29,7 +29,8 @@ from .sysfs import numa_node_of
 from .usb import Usb
 
 #: Every method, in the order of their findings.
-METHODS: tuple[DiscoveryMethod, ...] = (Paths(), Usb(), Pci(), Cdi())
+CDI = Cdi()
+METHODS: tuple[DiscoveryMethod, ...] = (Paths(), Usb(), Pci(), CDI)
 
 
 class Discovered(NamedTuple):
@@ -100,6 +101,7 @@ class Discoverer:
             for method in methods_of(resource.discover)
         }
         root = Root(self._root, spec_dirs)
+        reserved = await self._reserved(resources, root)
         answers = await self._links.calls.run(
             [
                 (key, functools.partial(_find, resource, method, root, self._before(key, resource), offered))
@@ -112,12 +114,12 @@ class Discoverer:
         unknown = set()
         for key, (resource, method) in asked.items():
             answer = answers[key]
-            if isinstance(answer, NoAnswer):
-                late[resource.name] = f"discovery by {method.key} {answer}"
+            if isinstance(answer, Exception):
+                # What one resource finds must not stop the discovery of others.
+                why = str(answer) if isinstance(answer, NoAnswer) else f"failed: {answer!r}"
+                late[resource.name] = f"discovery by {method.key} {why}"
                 if self._last.get(key, (None,))[0] != resource:
                     unknown.add(resource.name)
-            elif isinstance(answer, Exception):
-                raise answer
             else:
                 self._last[key] = (resource, answer)
             found.setdefault(resource.name, []).extend(self._before(key, resource))
@@ -128,7 +130,24 @@ class Discoverer:
             {name: _in_order(made) for name, made in found.items() if name not in unknown},
             self._links.real,
             taken,
+            reserved,
         )
+
+    async def _reserved(self, resources: Sequence[Resource], root: Root) -> Reserved:
+        """What declared devices take of other programs' CDI specs."""
+        declared = {
+            f"{resource.name}={device.id}": device
+            for resource in resources
+            for device in resource.devices
+            if device.cdi_devices
+        }
+        if not declared:
+            return Reserved({}, {})
+        key = Key("", "CDI devices that the configuration names")
+        answer = (await self._links.calls.run([(key, functools.partial(CDI.reserved, declared, root))]))[key]
+        if isinstance(answer, Exception):
+            return Reserved({name: owner for owner, each in declared.items() for name in each.cdi_devices}, {})
+        return answer
 
     def _before(self, key: Key, resource: Resource) -> list[_Made]:
         declared, made = self._last.get(key, (None, []))
@@ -186,6 +205,7 @@ def _assigned(
     found: Mapping[str, Sequence[_Made]],
     real: Callable[[str], str],
     taken: Mapping[str, str],
+    reserved: Reserved,
 ) -> dict[str, Discovered]:
     """Assign each found device to one resource. taken: ids that belong to a resource, even if its devices are gone."""
     ids = {device.id: resource.name for resource in resources for device in resource.devices}
@@ -195,12 +215,8 @@ def _assigned(
         for device in resource.devices
         for node in device.nodes
     }
-    cdi_names = {
-        name: f"{resource.name}={device.id}"
-        for resource in resources
-        for device in resource.devices
-        for name in device.cdi_devices
-    }
+    nodes.update({real(path): owner for path, owner in reserved.nodes.items()})
+    cdi_names = dict(reserved.names)
     result = {}
     for resource in resources:
         if resource.name not in found:
@@ -225,6 +241,7 @@ def _assigned(
         for made in mine:
             ids[made.device.id] = resource.name
             nodes.update(dict.fromkeys(made.own, f"{resource.name}={made.device.id}"))
+            cdi_names.update(dict.fromkeys(made.found.cdi_names, f"{resource.name}={made.device.id}"))
         result[resource.name] = Discovered(tuple(made.device for made in mine), tuple(left_out))
     return result
 

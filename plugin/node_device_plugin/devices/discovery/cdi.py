@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import bisect
 import collections
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...cdi.reader import SpecReader
-from ...cdi.resolution import host_paths
-from ...declaration.model import Attributes, CdiSelector, Discovery
-from ...declaration.names import qualified_cdi_name
+from ...cdi.resolution import Resolution, host_paths, same_device
+from ...declaration.model import Attributes, CdiSelector, Device, Discovery
+from ...declaration.names import class_and_name, qualified_cdi_name
 from ...declaration.patterns import compiled
 from ..table import natural_order
 from .found import Found
@@ -43,6 +42,16 @@ class _Listed(NamedTuple):
         return any(_PART.fullmatch(name) for name in self.names)
 
 
+class Reserved(NamedTuple):
+    """What declared devices take of other programs' specs: fully qualified names, and host paths, each with its owner.
+
+    names: with every other name of the same devices.
+    """
+
+    names: Mapping[str, str]
+    nodes: Mapping[str, str]
+
+
 class Cdi(DiscoveryMethod):
     """The devices of one kind in the runtime's CDI directories."""
 
@@ -57,14 +66,15 @@ class Cdi(DiscoveryMethod):
         selector = discovery.cdi
         listed = _offered(_listed(self._edits_of(selector.kind, root)))
         owners = collections.Counter(node for device in listed for node in device.nodes)
-        for device in listed:
+        directories = [_pci_directory_of(device, root) for device in listed]
+        on_bus = collections.Counter(directories)
+        for device, directory in zip(listed, directories):
             if not _is_selected(selector, device.names):
                 continue
             name = device.names[0]
-            directory = next(filter(None, (_pci_directory(node, root) for node in sorted(device.nodes))), "")
             address = os.path.basename(directory)
             yield Found(
-                name,
+                _id(selector.kind, name, address if on_bus[directory] == 1 else ""),
                 (),
                 True,
                 {"kind": selector.kind, "name": name, "pci_address": address},
@@ -75,10 +85,31 @@ class Cdi(DiscoveryMethod):
                 cdi_paths=tuple(sorted(root.device_node(node) or node for node in device.nodes if owners[node] == 1)),
             )
 
+    def reserved(self, declared: Mapping[str, Device], root: Root) -> Reserved:
+        """What declared devices take of the specs. declared: the devices by the names that messages give them."""
+        specs = self._specs(root)
+        names: dict[str, str] = {}
+        nodes: dict[str, str] = {}
+        same: dict[tuple[str, str], str] = {}
+        shared = collections.Counter(path for each in declared.values() for path in set(specs.foreign_nodes(each)))
+        for owner, device in declared.items():
+            names.update(dict.fromkeys(device.cdi_devices, owner))
+            nodes.update({path: owner for path in specs.foreign_nodes(device) if shared[path] == 1})
+            there = [name for name in device.cdi_devices if name in specs.edits]
+            same.update(((name.partition("=")[0], same_device(specs.edits[name])), owner) for name in there)
+        kinds = {kind for kind, _text in same}
+        for name, edits in specs.edits.items():
+            if name.partition("=")[0] in kinds:
+                names.setdefault(name, same.get((name.partition("=")[0], same_device(edits)), ""))
+        return Reserved({name: owner for name, owner in names.items() if owner}, nodes)
+
+    def _specs(self, root: Root) -> Resolution:
+        directories = tuple(root.on_host(directory) for directory in root.spec_dirs)
+        return self._readers.setdefault(directories, SpecReader(directories)).read()
+
     def _edits_of(self, kind: str, root: Root) -> dict[str, Mapping[str, Any]]:
         """The edits of each device of the kind that a container would get from another program's spec, by its name."""
-        directories = tuple(root.on_host(directory) for directory in root.spec_dirs)
-        names = self._readers.setdefault(directories, SpecReader(directories)).read()
+        names = self._specs(root)
         return {name.partition("=")[2]: names.edits[name] for name in names.foreign() if names.files[name].kind == kind}
 
 
@@ -86,10 +117,10 @@ def _listed(edits: Mapping[str, Mapping[str, Any]]) -> list[_Listed]:
     """Names with the same edits as one device, in natural order."""
     same: dict[str, list[str]] = {}
     for name, edit in edits.items():
-        same.setdefault(json.dumps(edit, sort_keys=True), []).append(name)
+        same.setdefault(same_device(edit), []).append(name)
     listed = []
-    for text, names in same.items():
-        nodes = (each.path for each in host_paths(json.loads(text)) if each.what == "device node")
+    for names in same.values():
+        nodes = (each.path for each in host_paths(edits[names[0]]) if each.what == "device node")
         listed.append(_Listed(tuple(sorted(names, key=_rank)), frozenset(nodes)))
     return sorted(listed, key=lambda device: natural_order(device.names[0]))
 
@@ -101,6 +132,8 @@ def _rank(name: str) -> tuple[Any, ...]:
 
 def _offered(listed: Sequence[_Listed]) -> list[_Listed]:
     """The devices without those that others are parts of: a device of several others, and a GPU with MIG parts."""
+    # "all" may have nodes of its own, or be of devices without nodes.
+    listed = [device for device in listed if device.names != ("all",)] or listed
     by_size = sorted(listed, key=lambda device: len(device.nodes))
     sizes = [len(device.nodes) for device in by_size]
     first = bisect.bisect_left(sizes, 1)
@@ -128,6 +161,20 @@ def _is_selected(selector: CdiSelector, names: Iterable[str]) -> bool:
         return any(compiled(pattern).match(name) for pattern in patterns for name in names)
 
     return (not selector.match or matches(selector.match)) and not matches(selector.exclude)
+
+
+def _id(kind: str, name: str, address: str) -> str:
+    """The device's id, unique among all kinds. address: of the only device at this PCI address; else empty.
+
+    An index moves to other hardware when devices come or go, while a PCI address stays.
+    """
+    if name != "all" and not name.replace(":", "").isdecimal():
+        return name
+    return f"pci-{address}" if address and name != "all" else class_and_name(qualified_cdi_name(kind, name))
+
+
+def _pci_directory_of(device: _Listed, root: Root) -> str:
+    return next(filter(None, (_pci_directory(node, root) for node in sorted(device.nodes))), "")
 
 
 def _pci_directory(path: str, root: Root) -> str:

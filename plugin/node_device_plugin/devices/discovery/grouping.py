@@ -21,7 +21,7 @@ def grouped(found: Found, discovery: Discovery, root: Root) -> tuple[Node, ...] 
         nodes.extend(_inside(node, discovery.container_path, found.properties) for node in found.own)
     escaped = {name: glob.escape(value) for name, value in found.properties.items()}
     for each in discovery.nodes:
-        if found.on_bus and wildcards(each.path):
+        if found.on_bus and not found.cdi_name and wildcards(each.path):
             pattern = compiled(fill(each.path, escaped))
             there = [node for node in found.own if pattern.match(node.path)]
         else:

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 
 from ..table import natural_order
 
+#: PATH_MAX of Linux, in bytes.
+_LONGEST_PATH = 4096
+
 
 class Root:
     """Takes and returns paths inside the root ``path``; links resolve inside it. It caches, so make one Root per scan.
@@ -48,6 +51,8 @@ class Root:
 
     def resolve(self, path: str) -> str | None:
         """The path with links resolved; None if links form a loop. The target need not exist."""
+        if not _is_path(path):
+            return None
         if path not in self._resolved:
             # If links reach this path again before it is resolved, they form a loop and get this None.
             self._resolved[path] = None
@@ -85,7 +90,7 @@ class Root:
         """The name of a device node below /sys/dev, such as ``char/1:3``; empty if the path does not exist."""
         try:
             found = os.stat(self._prefix + path)
-        except OSError:
+        except (OSError, ValueError):
             return ""
         kind = "block" if stat.S_ISBLK(found.st_mode) else "char"
         return "%s/%d:%d" % (kind, os.major(found.st_rdev), os.minor(found.st_rdev))
@@ -93,7 +98,7 @@ class Root:
     def device_node(self, path: str) -> str | None:
         """The character or block device that a path leads to, with links resolved; None if there is none."""
         directory, name = os.path.split(path)
-        base = self.resolve(directory)
+        base = self.resolve(directory) if _is_path(path) else None
         if base is None:
             return None
         resolved: str | None = f"{base}/{name}"
@@ -109,3 +114,8 @@ class Root:
             return None
         is_node = stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or (bool(self._prefix) and stat.S_ISREG(mode))
         return resolved if is_node else None
+
+
+def _is_path(text: str) -> bool:
+    """Whether the kernel could know the path; texts in other programs' CDI specs may be anything."""
+    return "\0" not in text and len(text) < _LONGEST_PATH

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ...cdi.reader import SpecReader
-from ...cdi.resolution import HostPath, Resolution, resolution
+from ...cdi.resolution import NO_SPECS, HostPath, Resolution
 from ...declaration.named_directories import HIDDEN
 from ...support.bounded_calls import Key
 from ..reason import Reason
@@ -42,6 +41,11 @@ class CdiNames:
         self.is_as_read = self._reader.is_as_read
 
     @property
+    def resolution(self) -> Resolution:
+        """The names as last read."""
+        return self._names.resolution if self._names else NO_SPECS
+
+    @property
     def is_known(self) -> bool:
         """Whether the specs were ever read."""
         return self._names is not None
@@ -54,7 +58,7 @@ class CdiNames:
 
     def problem(self, name: str) -> str | None:
         """Why a container cannot get the device of a fully qualified name, or would get another one; None if it can."""
-        names, paths = self._names or _Names(resolution(()), {})
+        names, paths = self._names or _Names(NO_SPECS, {})
         if name in names.files:
             if name in names.overridden:
                 path, why = names.overridden[name]
@@ -67,21 +71,53 @@ class CdiNames:
 
 
 def _missing(name: str, each: HostPath) -> Reason:
-    what = "is no device node" if each.what == "device node" and os.path.lexists(each.path) else "does not exist"
+    what = "does not exist"
+    if each.what == "device node" and "\0" not in each.path and os.path.lexists(each.path):
+        what = f"is not the device {each.number}" if each.number else "is no device node"
     why = f"the {each.what} of its CDI spec {what}"
     return Reason(f"{each.path}: {why}, so no container with {name} starts: generate the spec again", why)
 
 
 def _exists(each: HostPath) -> bool:
     """Whether a container's start would find the path; True for a path that the plugin's sandbox hides."""
-    if not each.is_needed:
-        return True
     if each.what == "device node":
-        with contextlib.suppress(OSError):
-            # The CDI library follows no link.
-            mode = os.lstat(each.path).st_mode
-            return stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISFIFO(mode)
-        return not each.path.startswith("/dev/")
-    if os.environ.get(_POD_VARIABLE) or any(each.path.startswith(hidden + "/") for hidden in _HIDDEN):
+        return _has_number(each) if each.number else _is_device_node(each.path)
+    if os.environ.get(_POD_VARIABLE) or _is_hidden(each.path):
         return True
-    return os.path.exists(each.path)
+    try:
+        os.stat(each.path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+    except OSError:
+        # The runtime may be allowed to look where the plugin is not.
+        return True
+    return True
+
+
+def _is_device_node(path: str) -> bool:
+    try:
+        # The CDI library follows no link.
+        mode = os.lstat(path).st_mode
+    except ValueError:
+        return False
+    except OSError:
+        return not path.startswith("/dev/")
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISFIFO(mode)
+
+
+def _has_number(each: HostPath) -> bool:
+    """Whether the kernel has the device whose numbers the spec gives, and the path, if it exists, is that device."""
+    if each.number == "pipe" or not os.path.isdir("/sys/dev"):
+        return True
+    try:
+        found = os.stat(each.path)
+    except (OSError, ValueError):
+        return os.path.exists("/sys/dev/" + each.number)
+    kind = "block" if stat.S_ISBLK(found.st_mode) else "char"
+    return each.number == "%s/%d:%d" % (kind, os.major(found.st_rdev), os.minor(found.st_rdev))
+
+
+def _is_hidden(path: str) -> bool:
+    """Whether the path or the target of its links is in a directory that the plugin's sandbox hides."""
+    paths = (path, path if "\0" in path else os.path.realpath(path))
+    return any(each.startswith(hidden + "/") for hidden in _HIDDEN for each in paths)

@@ -86,6 +86,11 @@ def reason_of(answer: str | Exception | None) -> str | None:
     return f"the check failed: {answer!r}" if isinstance(answer, Exception) else answer
 
 
+def problem_of(device: Device, names: CdiNames) -> str | None:
+    """Why a container cannot get the device's own nodes, or what other programs' specs give with it; None if it can."""
+    return unhealthy_reason(device) or next(filter(None, map(names.problem, device.cdi_devices)), None)
+
+
 def _reason(resource: Resource, device: Device, names: CdiNames | None) -> str | None:
     reason = unhealthy_reason(device)
     if reason is None and resource.health.open:

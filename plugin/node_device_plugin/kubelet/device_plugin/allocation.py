@@ -46,8 +46,7 @@ def allocate(offered: DeviceList, kubelet_ids: list[str]) -> api.ContainerAlloca
         envs=allocate_env(resource, devices), annotations=allocate_annotations(resource, devices)
     )
     if resource.injection == "cdi":
-        names = dict.fromkeys(name for device in devices for name in resource.cdi_names(device))
-        answer.cdi_devices.extend(api.CDIDevice(name=name) for name in names)
+        answer.cdi_devices.extend(api.CDIDevice(name=name) for name in resource.cdi_names_of(devices))
     else:
         _add_edits(answer, resource, devices)
     return answer

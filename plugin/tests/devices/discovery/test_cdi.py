@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from node_device_plugin.declaration import Device, parse_resources
-from node_device_plugin.devices.discovery import Discovered, Discoverer
+from node_device_plugin.devices.discovery import Cdi, Discovered, Discoverer
 
 from .conftest import LinksInside, Machine
 
@@ -103,7 +103,7 @@ def test_gpus_with_a_control_node_each_stay_beside_parts_of_another_one(machine:
 
 def test_all_alone_is_offered_as_on_wsl(machine: Machine) -> None:
     write(machine, [device("all", "/dev/dxg")])
-    assert list(found(machine)) == ["all"]
+    assert list(found(machine)) == ["gpu-all"]
 
 
 def test_indexes_alone_are_offered_as_amd_writes_them(machine: Machine) -> None:
@@ -112,8 +112,129 @@ def test_indexes_alone_are_offered_as_amd_writes_them(machine: Machine) -> None:
     write(machine, [*listed, device("all", *nodes[0], *nodes[1])], kind="amd.com/gpu")
     gpus = found(machine, {"cdi": {"kind": "amd.com/gpu"}})
     assert {name: device.cdi_devices for name, device in gpus.items()} == {
-        "0": ("amd.com/gpu=0",),
-        "1": ("amd.com/gpu=1",),
+        "gpu-0": ("amd.com/gpu=0",),
+        "gpu-1": ("amd.com/gpu=1",),
+    }
+
+
+def test_an_index_that_moves_is_no_id_where_the_pci_address_is_known(machine: Machine) -> None:
+    """Plain files have the number 0:0, so both GPUs have one PCI address, and only one alone has it for its id."""
+    pci = "pci0000:00/0000:03:00.0"
+    machine.file("/dev/dri/card0")
+    machine.link("/sys/dev/char/0:0", f"../../devices/{pci}/drm/card0")
+    machine.file(f"/sys/devices/{pci}/drm/card0/dev", "226:0\n")
+    write(machine, [device("7", "/dev/dri/card0"), device("8", "/dev/none")], kind="amd.com/gpu")
+    gpus = found(machine, {"cdi": {"kind": "amd.com/gpu"}})
+    assert {name: device.cdi_devices for name, device in gpus.items()} == {
+        "gpu-8": ("amd.com/gpu=8",),
+        "pci-0000:03:00.0": ("amd.com/gpu=7",),
+    }
+    machine.file("/dev/dri/card1")
+    write(machine, [device("7", "/dev/dri/card0"), device("8", "/dev/dri/card1")], kind="amd.com/gpu")
+    assert list(found(machine, {"cdi": {"kind": "amd.com/gpu"}})) == ["gpu-7", "gpu-8"]
+
+
+def test_equal_names_of_two_kinds_are_two_devices(machine: Machine) -> None:
+    for kind in ("amd.com/gpu", "amd.com/npu"):
+        write(machine, [device("0", f"/dev/{kind[-3:]}0")], kind=kind, path=f"/etc/cdi/{kind[-3:]}.json")
+    resources = [
+        {"name": f"example.com/{kind}", "discover": {"cdi": {"kind": f"amd.com/{kind}"}}} for kind in ("gpu", "npu")
+    ]
+    listed = discovered(machine, *resources)
+    assert [[each.id for each in found.devices] for found in listed.values()] == [["gpu-0"], ["npu-0"]]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        device("x", "/dev/\0"),
+        device("x", "/dev" + "/a" * 3000),
+        device("1" * 5000, "/dev/x"),
+        device("x", "/dev/x", mounts=[{"hostPath": "/\0", "containerPath": "/a"}]),
+    ],
+    ids=["nul", "deep", "digits", "mount"],
+)
+def test_an_odd_device_hides_no_other_one(machine: Machine, odd: dict[str, Any]) -> None:
+    machine.file("/dev/lamp0")
+    write(machine, [device(GPU0, "/dev/nvidia0"), odd, device("2", "/dev/nvidia2")])
+    lamps = {"name": "example.com/lamp", "discover": {"paths": ["/dev/lamp*"]}}
+    listed = discovered(machine, {"name": "example.com/gpu", "discover": ALL}, lamps)
+    assert len(listed["example.com/lamp"].devices) == 1
+    assert {GPU0, "gpu-2"} <= {each.id for each in listed["example.com/gpu"].devices}
+
+
+def test_a_method_that_fails_for_a_resource_hides_no_other_resource(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Any:
+        raise RuntimeError("sysfs is odd")
+
+    monkeypatch.setattr(Cdi, "find", fail)
+    machine.file("/dev/lamp0")
+    discoverer = Discoverer(LinksInside(str(machine.path)), str(machine.path))
+    lamps = {"name": "example.com/lamp", "discover": {"paths": ["/dev/lamp*"]}}
+    resources = parse_resources([{"name": "example.com/gpu", "discover": ALL}, lamps])
+    listed = asyncio.run(discoverer.discover(resources, dict, spec_dirs=["/etc/cdi"]))
+    assert len(listed["example.com/lamp"].devices) == 1
+    assert discoverer.late == {"example.com/gpu": "discovery by cdi failed: RuntimeError('sysfs is odd')"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"deviceNodes": [{"path": "/dev/nvidia0"}, {"path": "/dev/dri/card1"}]},
+        {"deviceNodes": [{"path": "/dev/dri/card1"}, {"path": "/dev/nvidia0", "hostPath": "/dev/nvidia0"}]},
+        {"deviceNodes": [{"path": "/dev/dri/card1", "permissions": "rwm"}, {"path": "/dev/nvidia0"}], "mounts": []},
+        {"deviceNodes": [{"path": "/dev/dri/card1"}, {"path": "/dev/nvidia0"}], "env": None},
+    ],
+)
+def test_the_same_edits_in_other_words_are_one_device(machine: Machine, other: dict[str, Any]) -> None:
+    edits = {key: value for key, value in other.items() if value is not None}
+    write(machine, [device(GPU0, "/dev/dri/card1", "/dev/nvidia0"), {"name": "0", "containerEdits": edits}])
+    assert list(found(machine)) == [GPU0]
+
+
+def test_another_order_of_hooks_is_another_device(machine: Machine) -> None:
+    both = [*hook("a::b"), *hook("b::c")]
+    write(machine, [device("x", "/dev/a", hooks=both), device("y", "/dev/a", hooks=both[::-1])])
+    assert list(found(machine)) == ["x", "y"]
+
+
+@pytest.mark.parametrize("nodes", [["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia-modeset"], []])
+def test_all_is_not_offered_beside_other_devices(machine: Machine, nodes: list[str]) -> None:
+    write(
+        machine,
+        [
+            device(GPU0, *nodes[:1], env=["A=0"]),
+            device(GPU1, *nodes[1:2], env=["A=1"]),
+            device("all", *nodes, env=["A=2"]),
+        ],
+    )
+    assert list(found(machine)) == [GPU1, GPU0]
+
+
+def test_a_pattern_in_nodes_adds_nodes_of_the_host(machine: Machine) -> None:
+    machine.file("/dev/fpga0")
+    write(machine, [device(GPU0, "/dev/nvidia0")])
+    gpu = found(machine, {**ALL, "nodes": [{"path": "/dev/fpga?"}]})[GPU0]
+    assert [node.path for node in gpu.nodes] == ["/dev/fpga0"]
+
+
+@pytest.mark.parametrize("name", ["all", "0", GPU0])
+def test_a_declared_device_reserves_its_hardware(machine: Machine, name: str) -> None:
+    """By any of its names, and as part of another device; for discovery by paths, too."""
+    for node in ("/dev/nvidia0", "/dev/nvidia1"):
+        machine.file(node)
+    write(machine, [*two_gpus(), device("spare", "/dev/spare")])
+    declared = {"name": "example.com/one", "devices": [{"id": "one", "cdi_devices": [f"nvidia.com/gpu={name}"]}]}
+    by_path = {"name": "example.com/node", "discover": {"paths": ["/dev/nvidia?"]}}
+    listed = discovered(machine, declared, {"name": "example.com/gpu", "discover": ALL})["example.com/gpu"]
+    left = ["spare"] if name == "all" else [GPU1, "spare"]
+    assert [each.id for each in listed.devices] == left
+    listed = discovered(machine, declared, by_path)["example.com/node"]
+    assert [each.nodes[0].path for each in listed.devices] == ([] if name == "all" else ["/dev/nvidia1"])
+    assert {why for _device, why in listed.left_out} == {
+        f"/dev/nvidia{number} is already a node of example.com/one=one" for number in range(2 if name == "all" else 1)
     }
 
 
@@ -190,5 +311,5 @@ def test_a_device_that_is_declared_by_any_of_its_names_is_not_discovered_as_well
     gpus = discovered(machine, {"name": "example.com/gpu", "discover": ALL}, declared)["example.com/gpu"]
     assert [device.id for device in gpus.devices] == [GPU1]
     assert [(device.id, why) for device, why in gpus.left_out] == [
-        (GPU0, "nvidia.com/gpu=0 is already a device of example.com/pair=pair0")
+        (GPU0, f"nvidia.com/gpu={GPU0} is already a device of example.com/pair=pair0")
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import types
 
 import pytest
@@ -76,6 +77,8 @@ def test_which_node_is_there(tmp_path):
     assert not device_nodes.is_the_kernels("/dev/other", null._replace(number=os.makedev(4095, 77)))
     assert device_nodes.in_sysfs("/dev/null") == ("mem", "null")
     assert device_nodes.in_sysfs(str(tmp_path)) is None
+    os.mknod(tmp_path / "unknown", 0o600 | stat.S_IFCHR, os.makedev(4095, 77))
+    assert device_nodes.in_sysfs(str(tmp_path / "unknown")) is None
 
 
 MODULES_FILE = "/etc/modules-load.d/node-devices.conf"

@@ -201,6 +201,30 @@ def test_two_names_of_one_device_are_one_device():
     ]
 
 
+def test_a_control_device_by_two_names_is_no_second_owner():
+    """Each device has a device of its own beside it; and the order of nodes makes no other device."""
+    nodes = [{"path": "/dev/ctl"}, {"path": "/dev/mem"}]
+    listed = [
+        *({"name": name, "containerEdits": {"env": [f"GPU={name}"]}} for name in ("0", "1")),
+        {"name": "ctl", "containerEdits": {"deviceNodes": nodes}},
+        {"name": "control", "containerEdits": {"deviceNodes": nodes[::-1], "mounts": []}},
+    ]
+    spec = file(VENDOR, json.dumps({"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": listed}))
+
+    def missing(*pairs):
+        devices = [
+            {"id": f"d{number}", "cdi_devices": [f"nvidia.com/gpu={name}" for name in names]}
+            for number, names in enumerate(pairs)
+        ]
+        return list(made(node(spec), {"name": "example.com/gpu", "devices": devices}).missing())
+
+    assert missing(["0", "ctl"], ["1", "control"]) == []
+    assert missing(["ctl"], ["control"]) == [
+        "nvidia.com/gpu=control of example.com/gpu=d1 is the same device as nvidia.com/gpu=ctl of example.com/gpu=d0: "
+        "declare it once"
+    ]
+
+
 def test_a_spec_of_another_program_that_the_runtime_refuses_has_no_devices():
     (first, _second) = made(node(vendor("0", "1", version="7.0.0")), pair()).missing()
     assert first.startswith("nvidia.com/gpu=0 is in no valid CDI spec of the node (/etc/cdi/nvidia.json: cdiVersion: ")
