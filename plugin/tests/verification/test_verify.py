@@ -1,5 +1,6 @@
 """What a proof asks for."""
 
+import json
 import socket
 from pathlib import Path
 from typing import Any, Optional, cast
@@ -18,7 +19,7 @@ from node_device_plugin.runtime.client import CriClient
 from node_device_plugin.support.bounded_calls import NoAnswer
 from node_device_plugin.verification import proof_by_runtime
 from node_device_plugin.verification.looking import Outcome
-from node_device_plugin.verification.verify import Node, Scope, _judge, _runtime, verify
+from node_device_plugin.verification.verify import Node, Scope, _expected_ids, _judge, _runtime, verify
 
 SHARED = {"name": "example.com/dev", "devices": [{"id": "d0"}], "env": {"DEV": "x"}, "replicas": 4}
 IDS = ("d0::0", "d0::1", "d0::2", "d0::3")
@@ -187,3 +188,14 @@ async def test_what_nobody_says_of_holders_is_a_problem(monkeypatch: pytest.Monk
     report = await verify(configuration, node, Scope("all", False, None, 0.0))
     said = "cannot find out which pods hold devices: what containers were given: it did not answer in 5 s"
     assert said in report.problems
+
+
+def test_an_optional_device_that_no_spec_has_is_not_expected(tmp_path: Path) -> None:
+    devices = [{"id": name, "cdi_devices": [f"vendor.com/gpu={name}"], "required": False} for name in ("a", "b")]
+    (resource,) = parse_resources([{"name": "example.com/gpu", "devices": devices}])
+    listed = [{"name": "a", "containerEdits": {"env": ["A=B"]}}]
+    spec = {"cdiVersion": "0.6.0", "kind": "vendor.com/gpu", "devices": listed}
+    (tmp_path / "vendor.json").write_text(json.dumps(spec))
+    names = CdiNames([str(tmp_path)])
+    names.read()
+    assert _expected_ids(resource, {}, names) == ["a"]

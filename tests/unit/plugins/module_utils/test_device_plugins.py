@@ -127,6 +127,13 @@ def test_ours_in_the_other_mode():
     )
 
 
+def test_ours_in_the_other_mode_beside_the_plugin_of_a_vendor():
+    there = plugins("service", [SERIAL], [SERIAL, "nvidia.com/gpu"], ["/nvidia.sock"])
+    mode, vendor = taken(there, [SERIAL], "daemonset", ["nvidia.com/gpu"])
+    assert mode.startswith("the plugin runs on this node as a systemd service, but device_plugin_mode is daemonset")
+    assert vendor.startswith("another device plugin serves nvidia.com/gpu on this node, and the declaration offers")
+
+
 def test_another_plugin_has_the_name():
     there = plugins("service", [SERIAL], [SERIAL, KVM], ["/dp/kvm.sock"])
     assert list(taken(there, [SERIAL, KVM], "service")) == [

@@ -444,3 +444,10 @@ def test_a_lock_without_room_is_said_with_its_file(monkeypatch):
     monkeypatch.setattr(play_lock, "take", full)
     with pytest.raises(Failed, match=r"^/run/node-devices\.lock: No space left on device$"):
         module.main()
+
+
+def test_a_large_spec_of_a_vendor_is_read(tmp_path):
+    """The plugin reads specs of up to 16 MiB."""
+    (tmp_path / "large.json").write_text(json.dumps({"kind": "vendor.com/gpu", "padding": "x" * (2 << 20)}))
+    (tmp_path / "huge.json").write_text(" " * ((16 << 20) + 1))
+    assert [file["name"] for file in module.cdi_files([str(tmp_path)])] == ["large.json"]
