@@ -56,8 +56,7 @@ class Seen(NamedTuple):
 
 
 class Preflight:
-    """Runs the preflight on the host of ``action``, the running action. task_vars: its variables.
-    """
+    """Runs the preflight for an action. action: the running action. task_vars: its variables."""
 
     def __init__(self, action: Any, task_vars: Any) -> None:
         self._action = action
