@@ -193,7 +193,7 @@ def _label(item: Any) -> str:
 
 
 class _Elements:
-    """Elements of one kind from all variables, each with its variable and position."""
+    """Elements of one kind from all variables, each with its origin."""
 
     def __init__(self) -> None:
         self.items: list[Any] = []
@@ -205,7 +205,7 @@ class _Elements:
         self._origins.append(origin)
 
     def places(self) -> dict[str, str]:
-        """Return the place of each resource's declaration, by name."""
+        """Return each resource's place of declaration, by name."""
         placed = zip(self.items, self._origins, strict=True)
         names = ((item.get("name") if isinstance(item, dict) else None, origin) for item, origin in placed)
         return {name: origin for name, origin in names if isinstance(name, str)}

@@ -127,7 +127,7 @@ def read_lock(lock: pathlib.Path) -> list[Requirement]:
 def find(lock: pathlib.Path, target: Target, directory: pathlib.Path, fetch: bool = True) -> list[Wheel]:
     """Return the locked wheels for the target. Raises WheelsError if one is missing.
 
-    fetch: let pip download missing wheels.
+    fetch: whether pip may download wheels.
     """
     requirements = _needed(lock, target)
     chosen, missing = select(directory, requirements, target)
@@ -145,10 +145,7 @@ def find(lock: pathlib.Path, target: Target, directory: pathlib.Path, fetch: boo
 def select(
     directory: pathlib.Path, requirements: list[Requirement], target: Target
 ) -> tuple[list[Wheel], list[Requirement]]:
-    """Return each requirement's best wheel in the directory whose hash is locked.
-
-    Also return the requirements without such a wheel.
-    """
+    """Return each requirement's best wheel with a locked hash, and requirements without one."""
     ranks = {tag: rank for rank, tag in enumerate(target.tags())}
     candidates: dict[tuple[str, Version], list[tuple[int, pathlib.Path]]] = {}
     for path in sorted(directory.glob("*.whl")):

@@ -113,10 +113,7 @@ class Preflight:
 
     @property
     def _written(self) -> pathlib.Path:
-        """A file that exists once this play may have written to the node.
-
-        A file is needed because each task runs in its own process.
-        """
+        """A file that exists once this play may have written to the node; tasks share no memory."""
         look = hashlib.sha256(f"{self._play()} {self.host}".encode()).hexdigest()[:24]
         return pathlib.Path(constants.DEFAULT_LOCAL_TMP) / f"written-{look}"
 
@@ -139,9 +136,9 @@ class Preflight:
         return declaration.read(self._vars, template, settings)
 
     def node(self, given: Any, requires: list[str], **arguments: Any) -> Seen:
-        """Return ``given``, the task's own facts, or else the facts of a preflight.
+        """Return the task's own facts ``given``, or else a preflight's.
 
-        requires: what a preflight checks. Raises NotReady.
+        requires: what it checks. Raises NotReady.
         """
         if given is not None:
             return Seen(declaration.plain(given), [], settled=False)

@@ -84,9 +84,7 @@ class Specs:
                     yield Leftover(file, spec["kind"], device["name"])
 
     def redefined(self) -> dict[Leftover, tuple[str, str]]:
-        """Return devices whose spec on the node has other device nodes than declared.
-
-        The values are the old and the declared paths.
+        """Return old and declared paths of devices whose spec on the node has other device nodes.
         """
         found = {}
         for file, spec in self.present.items():
@@ -130,10 +128,7 @@ class Specs:
         return {file: cdi.serialise(spec) for file, spec in merged.items()}
 
     def check(self, staying: Iterable[Leftover]) -> None:
-        """Raise SpecsError if a spec would not work on this node.
-
-        Either the runtime would refuse it, or a foreign file would override a device.
-        """
+        """Raise SpecsError if the runtime refuses a spec, or a foreign file overrides a device."""
         specs = {file: json.loads(text) for file, text in self.texts(staying).items()}
         harm = [
             f"{file.path}: {file.harm[0]}{_and_more(file.harm)}; the file belongs to another owner: remove the entry "
@@ -146,8 +141,7 @@ class Specs:
             raise SpecsError(problems)
 
     def missing(self) -> Iterator[str]:
-        """Yield one message for each foreign CDI device that a required device needs but the node
-        does not have.
+        """Yield one message for each missing foreign CDI device that a required device needs.
 
         Also yield one for each device that two required devices list by different names.
         """
@@ -198,7 +192,7 @@ class Specs:
         return cdi.accepted_version(version) if runtime.get("name") == "containerd" and version else None
 
     def _checked(self, specs: Mapping[str, Mapping[str, Any]]) -> list[directories.SpecFile]:
-        """Return the node's spec files as runtimes read them, with ``specs`` instead of ours.
+        """Return all spec files as runtimes read them, with ``specs`` instead of ours.
 
         specs: file name to content.
         """

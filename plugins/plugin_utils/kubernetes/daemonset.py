@@ -154,7 +154,7 @@ class DaemonSet:
         return dict(config_map.get("data") or {}) if config_map and is_ours(config_map) else {}
 
     def select(self, node: str, there: bool = True) -> Change:
-        """Set or remove (if not ``there``) the label that lets the pod run on a node."""
+        """Set the label that lets the pod run on a node, or remove it."""
         label, value = next(iter(manifests.node_label(self.deployment, there).items()))
         now = (self.api.node(node)["metadata"].get("labels") or {}).get(label)
         if not there and now != self.deployment.name:
@@ -231,7 +231,7 @@ class DaemonSet:
     def revision(self) -> str:
         """Return the revision label of up-to-date pods.
 
-        The label is empty until the DaemonSet's controller has observed the change.
+        It is empty until the DaemonSet's controller has observed the change.
         """
         daemon_set = self.api.get(self.place)
         if daemon_set is None:

@@ -70,7 +70,7 @@ def obstacles(wanted: Mapping[str, Any], has_cluster: bool) -> Iterator[str]:
 class Drain:
     """The drain of one node.
 
-    dry_run: the API server checks every write and stores none, and the drain waits for nothing.
+    dry_run: the API server checks every write but stores none, and the drain does not wait.
     """
 
     def __init__(self, api: Api, node: str, dry_run: bool = False) -> None:
@@ -122,7 +122,7 @@ class Drain:
         raise AssertionError
 
     def pods(self, rules: Rules) -> list[dict[str, Any]]:
-        """Return the pods to evict. Raises ApiError, and NotDrained if something would be lost."""
+        """Return the pods to evict. Raises ApiError, NotDrained if something would be lost."""
         pods = [pod for pod in self._api.list(Place("pods"), fieldSelector=f"spec.nodeName={self._node}") if _goes(pod)]
         lost = [
             *(
@@ -231,9 +231,9 @@ def _controller(pod: Mapping[str, Any]) -> str | None:
 
 
 def _goes(pod: Mapping[str, Any]) -> bool:
-    """Whether a pod is evicted. Static and finished pods are not.
+    """Whether a drain evicts a pod.
 
-    A DaemonSet's pod is not evicted either, because the DaemonSet would recreate it.
+    It skips static and finished pods, and DaemonSets' pods, which would be recreated.
     """
     is_static = _MIRROR in (pod["metadata"].get("annotations") or {})
     return not is_static and _controller(pod) != "DaemonSet" and (pod.get("status") or {}).get("phase") not in _ENDED

@@ -178,7 +178,7 @@ class Proofs:
     def prove(self, wanted: Iterable[Wanted], look: Look) -> dict[str, Outcome]:
         """Return the outcomes by resource. Raises Unavailable.
 
-        A few pods run at a time, each for one resource. All pods are deleted before the return,
+        A few pods run at a time, each for one resource. The method deletes them before it returns,
         unless the API server becomes unreachable.
         """
         outcomes: dict[str, Outcome] = {}
@@ -363,9 +363,9 @@ def in_use(api: Api, node: str) -> dict[str, Use]:
 
 
 def _asked(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many shares of each extended resource a pod requests.
+    """Return a pod's shares of each extended resource.
 
-    The larger number counts: of all concurrent containers, or of one init container. A sidecar also
+    The larger number counts: the sum of concurrent containers, or one init container. A sidecar
     runs beside later containers.
     """
     together: dict[str, int] = {}

@@ -59,10 +59,7 @@ class Running(NamedTuple):
 
 
 def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:
-    """Return the report in a pod's metrics, read through the API server.
-
-    Callers use it for nodes that only the API reaches.
-    """
+    """Read the report in a pod's metrics through the API, if only the API reaches the node."""
     try:
         text = _metrics(api, pod)
     except ApiError as error:

@@ -56,7 +56,7 @@ class Containerd(Adapter):
         return effective(self.config["effective"])
 
     def plan(self, check: Check) -> Change | None:
-        """Return an edit of the root file or an import; None if CDI is effective."""
+        """Return an edit of the root file or an import; None if not needed."""
         if self._is_effective():
             return None
         self._require_one_version()
@@ -73,8 +73,8 @@ class Containerd(Adapter):
     def _is_effective(self) -> bool:
         """Whether CDI is effective at every start.
 
-        In a file of version 1 with two CRI tables, containerd 2.0 to 2.3 picks one table at random.
-        Raises UnsupportedConfig unless both tables make CDI effective.
+        In a version 1 file with two CRI tables, containerd 2.0 to 2.3 picks one at random. Raises
+        UnsupportedConfig unless both suffice.
         """
         is_effective = self.cdi.suffices
         files = {"the file": self.config["content"] or "", **self._imported}
@@ -122,9 +122,9 @@ class Containerd(Adapter):
         return Change(path, now, after)
 
     def left_on(self, changes: Iterable[Change]) -> str | None:
-        """Return the file that keeps CDI on after ``changes``, or None.
+        """Return the file that keeps CDI on, or None.
 
-        One example is a drop-in of nvidia-ctk, which copies all CRI settings.
+        For example, a drop-in of nvidia-ctk copies all CRI settings including ours.
         """
         changes = list(changes)
         if always_on(self.version) or not any(map(_turns_off, changes)):
@@ -254,8 +254,8 @@ class Containerd(Adapter):
     def _checked(self, text: str, check: Check, drop_in: tuple[str, str] | None = None) -> Cdi:
         """Return the CDI settings after an edit.
 
-        drop_in: path and new text of a file that the root file imports. Raises UnsupportedConfig if
-        keys other than CDI's two would change.
+        drop_in: path and new text of an import. Raises UnsupportedConfig if keys other than CDI's
+        two would change.
         """
         paths = (self.config["path"], self.config["real_path"])
         staged = containerd_imports.staged(text, *paths)

@@ -35,10 +35,9 @@ def imports(dump: str, path: str, *other_names: str) -> list[str]:
 
 
 def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield a file's missing imports, without which containerd does not start.
+    """Yield each missing import's path, what is there instead, and a fix.
 
-    Each has its path, what is there instead, and a fix. config: as module node_preflight returned
-    it.
+    Without the import, containerd does not start. config: as module node_preflight returned it.
     """
     names = _absolute(data, path)
     for file in config.get("missing_imports", ()):
@@ -55,10 +54,7 @@ def has_relative(text: str) -> bool:
 
 
 def data_of(path: str, text: str) -> dict[str, Any]:
-    """Return an imported file as data.
-
-    Raises UnsupportedConfig with the file's path if the file is not valid TOML.
-    """
+    """Return an imported file as data. Raises UnsupportedConfig with its path for invalid TOML."""
     try:
         return parsed(text)
     except UnsupportedConfig as error:
@@ -151,9 +147,9 @@ def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str |
 
 
 def deciding(content: str, path: str, texts: Mapping[str, str]) -> list[str]:
-    """Return the imports with a CRI table, last first, because later files override earlier files.
+    """Return the imports with a CRI table, last first.
 
-    containerd 1.7 uses only the last table.
+    The last overrides the others; containerd 1.7 uses only the last.
     """
     if _nested(texts):
         return []
@@ -170,9 +166,10 @@ def candidates(
 ) -> Iterator[tuple[str, str]]:
     """Yield path and new text of each drop-in that may make CDI effective, best first.
 
-    content: the root file's text. config: as module node_preflight returned it. texts: of its
-    imports, by path. wanted: the keys of our own drop-in; None if containerd does not merge CRI
-    tables of several files. turned_on: returns a file's text with CDI on.
+    content: of the root file. config: as module node_preflight returned it. texts: of its imports,
+    by path.
+    wanted: the keys of our own drop-in; None if containerd does not merge files' CRI tables.
+    turned_on: returns a file's text with CDI on.
     """
     file_version = parsed(content).get("version")
     if wanted is not None and file_version in TABLES:

@@ -49,7 +49,7 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def lenient(text: str) -> dict[str, Any]:
-    """Return the text as data, or {} if it is invalid, because the runtime reports that itself."""
+    """Return the text as data; {} if it is invalid, because the runtime reports that."""
     try:
         return parsed(text)
     except UnsupportedConfig:
@@ -88,9 +88,9 @@ def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines with their ends.
+    """Return the lines with their ends. Only a line feed ends a line.
 
-    Only a line feed ends a line. splitlines() would also split at other Unicode characters.
+    splitlines() would split at other Unicode characters.
     """
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
@@ -112,18 +112,15 @@ def key_lines(keys: Mapping[str, Any]) -> list[str]:
 
 
 def indent_below(header_indent: str, rest: str) -> str:
-    """Return the indent for a table's first key.
-
-    This is the indent of the line after the header, if it is deeper.
-    """
+    """Return the first key's indent: that of the line after the header, if it is deeper."""
     following = re.match(r"(?:[ \t]*(?:#[^\n]*)?\n)*([ \t]*)[^\s#]", rest)
     return following[1] if following and len(following[1]) > len(header_indent) else header_indent
 
 
 def tomlkit() -> Any:
-    """Import tomlkit. Raises UnsupportedConfig.
+    """Import tomlkit only if needed, because ansible-core does not install it.
 
-    The import is lazy because few edits need it, and ansible-core does not install it.
+    Raises UnsupportedConfig.
     """
     try:
         import tomlkit
